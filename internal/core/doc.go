@@ -1,0 +1,35 @@
+// Package core is the scheduling engine: pure functions and plain data, from a
+// world and a time to decisions and a trace that explains them.
+//
+// # Data flow
+//
+//	            ┌──────────────────────────── cycle.World ───────────────────────────┐
+//	events ───► │ quota.Forest   flavors   queues: pending (order.Pending), reserved │
+//	(state)     └────────────────────────────────┬───────────────────────────────────┘
+//	                                             ▼
+//	                 cycle.Step: one head a queue, as long as there is progress
+//	                   nominate   flavor.Assign ── asks ──► preempt.Targets
+//	                   order      by borrow level, priority, time
+//	                   process    charge, book, or refuse
+//	                                             ▼
+//	                           decisions (admit, preempt, wait) + trace
+//
+// # Glossary
+//
+//   - Amount: a saturating quantity in the smallest unit of its resource.
+//   - FR: a (flavor, resource) pair, interned as a small integer.
+//   - Node: a ClusterQueue (leaf) or a Cohort of the quota forest.
+//   - Charge, release: add usage to a node and, past what the node guarantees to
+//     itself, to its ancestors; and the inverse.
+//   - Speculate: charge and release between Mark and Rollback, to look at a world
+//     that does not exist.
+//   - Nominate: find a flavor for every request of a workload, with its mode.
+//   - Mode: how well a request fits: fit, reclaim, preempt, no candidates, no fit.
+//   - Victim: a workload with a reservation that has to go for another to fit.
+//   - Claim: quota held for a workload whose victims are still leaving.
+//   - Parked: pending, looked at, and not looked at again until an event that can help.
+//   - Class: workloads that no decision can tell apart, except by their age.
+//
+// Nothing here knows Kubernetes, logs, blocks, reads a clock or draws a random
+// number; every order is total, so equal inputs give equal outputs to the byte.
+package core

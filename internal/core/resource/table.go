@@ -1,0 +1,105 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+)
+
+// ID is an interned resource name.
+type ID int32
+
+// FR is an interned (flavor, resource) pair: the unit that quota is counted in.
+type FR int32
+
+// Pair is what an FR stands for.
+type Pair struct {
+	Flavor, Resource string
+}
+
+// Table interns resource names and (flavor, resource) pairs. Numbers are given in
+// order of first use and never taken back, so they can index dense arrays.
+type Table struct {
+	ids   map[string]ID
+	names []string
+	frs   map[Pair]FR
+	pairs []Pair
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{ids: map[string]ID{}, frs: map[Pair]FR{}}
+}
+
+// ID returns the number of a resource name, a new one at its first use.
+func (t *Table) ID(name string) ID {
+	if id, ok := t.ids[name]; ok {
+		return id
+	}
+	id := ID(len(t.names))
+	t.ids[name] = id
+	t.names = append(t.names, name)
+	return id
+}
+
+// Name returns the resource's name.
+func (t *Table) Name(id ID) string { return t.names[id] }
+
+// FR returns the number of a pair, a new one at its first use.
+func (t *Table) FR(flavor, resource string) FR {
+	p := Pair{flavor, resource}
+	if fr, ok := t.frs[p]; ok {
+		return fr
+	}
+	fr := FR(len(t.pairs))
+	t.frs[p] = fr
+	t.pairs = append(t.pairs, p)
+	return fr
+}
+
+// Pair returns what fr stands for.
+func (t *Table) Pair(fr FR) Pair { return t.pairs[fr] }
+
+// Len returns how many pairs there are; every FR is below it.
+func (t *Table) Len() int { return len(t.pairs) }
+
+// Entry is an amount of one FR.
+type Entry struct {
+	FR     FR
+	Amount Amount
+}
+
+// Vector is a sparse set of amounts, sorted by FR, one entry an FR. The zero value
+// is an empty vector.
+type Vector []Entry
+
+// Plus returns v with amount added at fr; v's own array is not shared.
+func (v Vector) Plus(fr FR, amount Amount) Vector {
+	i, found := slices.BinarySearchFunc(v, fr, func(e Entry, fr FR) int { return int(e.FR) - int(fr) })
+	if found {
+		out := slices.Clone(v)
+		out[i].Amount = out[i].Amount.Add(amount)
+		return out
+	}
+	return slices.Insert(slices.Clone(v), i, Entry{fr, amount})
+}
+
+// Of returns the amount at fr, 0 if there is none.
+func (v Vector) Of(fr FR) Amount {
+	for _, e := range v {
+		if e.FR == fr {
+			return e.Amount
+		}
+	}
+	return 0
+}
+
+// Format writes the vector as "flavor/resource=amount", sorted by name.
+func (v Vector) Format(t *Table) string {
+	parts := make([]string, 0, len(v))
+	for _, e := range v {
+		p := t.Pair(e.FR)
+		parts = append(parts, p.Flavor+"/"+p.Resource+"="+e.Amount.Format(p.Resource))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}

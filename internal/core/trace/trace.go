@@ -1,0 +1,198 @@
+// Package trace is the record of a decision: what was tried, what was short by how
+// much, who would have to go, and what will bring the workload back. Conditions,
+// events, `berth explain` and golden files all print this one text.
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/resource"
+)
+
+// Reason is why a workload has no quota: the reason of QuotaReserved=False.
+// spec: 10 §5.1.
+type Reason string
+
+// The reasons, as clients compare them.
+const (
+	WaitingForQuota              Reason = "WaitingForQuota"
+	ExceedsMaxQuota              Reason = "ExceedsMaxQuota"
+	NoMatchingFlavor             Reason = "NoMatchingFlavor"
+	WaitingForPreemptedWorkloads Reason = "WaitingForPreemptedWorkloads"
+	Misconfigured                Reason = "Misconfigured"
+	Suspended                    Reason = "Suspended"
+	PendingEvaluation            Reason = "PendingEvaluation"
+	Inactive                     Reason = "Deactivated"
+)
+
+// Severity orders the reasons a search can end with: alternatives report their least
+// severe, requirements their most severe. spec: 10 §4.6.7.
+func (r Reason) Severity() int {
+	switch r {
+	case WaitingForQuota:
+		return 1
+	case ExceedsMaxQuota:
+		return 2
+	case NoMatchingFlavor:
+		return 3
+	case WaitingForPreemptedWorkloads, Misconfigured, Suspended, PendingEvaluation, Inactive:
+	}
+	return 0
+}
+
+// Refusal is one thing that did not work out: a flavor that does not match, or a
+// flavor-resource that is short.
+type Refusal struct {
+	PodSet   string
+	Resource string
+	Flavor   string // empty when no flavor was to be had at all
+	Reason   Reason
+	Detail   string // for NoMatchingFlavor: what does not match
+
+	// For quota: what was asked, what could be had now, and what ever.
+	Asked, Available, Potential resource.Amount
+	// Preemptible says that quota could be won back, but from nobody at present.
+	Preemptible bool
+}
+
+// String is one clause, without a full stop.
+func (r Refusal) String() string {
+	amount := func(a resource.Amount) string { return a.Format(r.Resource) }
+	switch {
+	case r.Reason == NoMatchingFlavor:
+		return r.Detail
+	case r.Reason == ExceedsMaxQuota:
+		return fmt.Sprintf("%s in flavor %s: %s requested, at most %s can ever be had here",
+			r.Resource, r.Flavor, amount(r.Asked), amount(r.Potential))
+	case r.Preemptible:
+		return fmt.Sprintf("%s in flavor %s: %s more needed (%s requested, %s available), and no workload may be preempted for it",
+			r.Resource, r.Flavor, amount(r.Asked.Sub(r.Available)), amount(r.Asked), amount(r.Available))
+	}
+	return fmt.Sprintf("%s in flavor %s: %s more needed (%s requested, %s available)",
+		r.Resource, r.Flavor, amount(r.Asked.Sub(r.Available)), amount(r.Asked), amount(r.Available))
+}
+
+// Verdict is what became of a look at a workload.
+type Verdict string
+
+// The verdicts.
+const (
+	Admitted  Verdict = "admitted"
+	Preempts  Verdict = "preempts"
+	Waits     Verdict = "waits"
+	Withdrawn Verdict = "withdrawn" // nothing was decided: it left while it was looked at
+)
+
+// Choice is a flavor given to the resources of a pod set.
+type Choice struct {
+	PodSet, Resource, Flavor string
+	Amount                   resource.Amount
+	Mode                     string
+	Level                    int // how far up the cohorts it borrows, 0 not at all
+}
+
+// Victim is a workload that has to go.
+type Victim struct {
+	Key, UID, Queue string
+	Reason          string // spec: 10 §4.7.2
+}
+
+// Look is the whole record of one look at one workload.
+type Look struct {
+	Workload, UID, Queue string
+	Priority             int64
+	Verdict              Verdict
+	Reason               Reason // when it waits
+	Note                 string // a reason beyond quota, as a clause
+	Choices              []Choice
+	Refusals             []Refusal
+	Victims              []Victim
+	WakesOn              []string // flavor-resources whose release brings it back, "flavor/resource"
+}
+
+// Sentence is the message of the condition: what is short and what would help.
+func (l *Look) Sentence() string {
+	switch l.Verdict {
+	case Admitted:
+		return "Quota reserved in ClusterQueue " + l.Queue
+	case Preempts:
+		return fmt.Sprintf("Waiting for %s to stop: %s", plural(len(l.Victims), "preempted workload"), l.victims())
+	case Waits, Withdrawn:
+	}
+	why := l.Note
+	if why == "" {
+		why = l.shortfalls()
+	}
+	if l.Reason == ExceedsMaxQuota {
+		return why + "; it can start only if quota is raised or its requests are lowered"
+	}
+	if len(l.WakesOn) > 0 && l.Reason == WaitingForQuota {
+		return why + "; it is looked at again as soon as quota is released"
+	}
+	return why
+}
+
+func (l *Look) shortfalls() string {
+	var parts []string
+	for _, r := range l.Refusals {
+		clause := "pod set " + r.PodSet + ": " + r.String()
+		if !slices.Contains(parts, clause) {
+			parts = append(parts, clause)
+		}
+	}
+	if len(parts) == 0 {
+		return "not looked at yet"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (l *Look) victims() string {
+	keys := make([]string, 0, len(l.Victims))
+	for _, v := range l.Victims {
+		keys = append(keys, v.Key)
+	}
+	slices.Sort(keys)
+	if len(keys) > 4 {
+		keys = append(keys[:4:4], fmt.Sprintf("and %d more", len(keys)-4))
+	}
+	return strings.Join(keys, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// String is the stable text of the record, a line a fact.
+func (l *Look) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s in %s (priority %d): %s", l.Workload, l.Queue, l.Priority, l.Verdict)
+	if l.Reason != "" {
+		fmt.Fprintf(&b, ", %s", l.Reason)
+	}
+	b.WriteByte('\n')
+	if l.Note != "" {
+		fmt.Fprintf(&b, "  %s\n", l.Note)
+	}
+	for _, c := range l.Choices {
+		fmt.Fprintf(&b, "  %s: %s %s from %s (%s", c.PodSet, c.Amount.Format(c.Resource), c.Resource, c.Flavor, c.Mode)
+		if c.Level > 0 {
+			fmt.Fprintf(&b, ", borrows %d up", c.Level)
+		}
+		b.WriteString(")\n")
+	}
+	for _, r := range l.Refusals {
+		fmt.Fprintf(&b, "  %s: %s [%s]\n", r.PodSet, r, r.Reason)
+	}
+	for _, v := range l.Victims {
+		fmt.Fprintf(&b, "  preempts %s in %s: %s\n", v.Key, v.Queue, v.Reason)
+	}
+	if len(l.WakesOn) > 0 {
+		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.WakesOn, ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,105 @@
+package state
+
+import (
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// The definitions below are what the outside says about an object, as values. They
+// must not be modified after they were handed over.
+
+// Quota is what a ClusterQueue or Cohort says about one resource of one flavor.
+// Limits that are not set are quota.NoLimit.
+type Quota struct {
+	Resource              string
+	Nominal, Borrow, Lend resource.Amount
+}
+
+// FlavorQuota is one flavor of a resource group.
+type FlavorQuota struct {
+	Flavor    string
+	Resources []Quota // the same resources in the same order in every flavor of a group
+}
+
+// Group is a resource group: its flavors in order of preference.
+type Group struct {
+	Resources []string
+	Flavors   []FlavorQuota
+}
+
+// Cohort defines a Cohort. A cohort that is only named, by a queue or a child, exists
+// without quota.
+type Cohort struct {
+	Name, Parent string
+	Groups       []Group
+}
+
+// Queue defines a ClusterQueue.
+type Queue struct {
+	Name, Cohort string
+	Groups       []Group
+	Closed       string // why nothing is admitted, as a clause; "" is open
+	Strict       bool
+	Namespaces   []workload.Term // ORed; none selects nothing
+	Fungibility  flavor.Fungibility
+	Preemption   preempt.Policy
+}
+
+// LocalQueue defines a tenant's way into a ClusterQueue.
+type LocalQueue struct {
+	Namespace, Name string
+	Queue           string
+	Stopped         bool
+}
+
+func (l *LocalQueue) key() string { return l.Namespace + "/" + l.Name }
+
+// Request is what one pod set asks of one resource, all pods together.
+type Request struct {
+	Resource string
+	Amount   resource.Amount
+}
+
+// PodSet defines a pod set. Requests are sorted by resource.
+type PodSet struct {
+	Name        string
+	Count       int32
+	Requests    []Request
+	Constraints *workload.Constraints
+	// Shape is a canonical text of everything in the pods that scheduling can tell
+	// apart beyond the fields above; equal pod sets have equal shapes.
+	Shape string
+}
+
+// Held is what a workload with a reservation has of one flavor-resource.
+type Held struct {
+	Flavor, Resource string
+	Amount           resource.Amount
+}
+
+// Workload defines a Workload as of one version of the API object.
+type Workload struct {
+	UID, Namespace, Name string
+	Version              uint64 // of the API object; older ones are ignored
+	LocalQueue           string
+	Priority             int64
+	Created, Since       workload.Instant
+	PodSets              []PodSet
+
+	// Queueable: it may wait in line. A workload that is finished, deactivated,
+	// gated or being deleted may not.
+	Queueable bool
+
+	// Reserved: it has a reservation in Queue and holds Held, whatever the queue
+	// says about it. Admitted and Evicting say more about that.
+	Reserved           bool
+	Queue              string
+	Held               []Held
+	ReservedAt         workload.Instant
+	Admitted, Evicting bool
+}
+
+// Key is namespace/name.
+func (w *Workload) Key() string { return w.Namespace + "/" + w.Name }

@@ -1,0 +1,237 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// record is a workload with the place it has in the world.
+//
+//	            SetWorkload                     Step admits
+//	(nowhere) ───────────────► in line ─────────────────────────► assumed
+//	    ▲                        ▲  ▲                            │       │
+//	    │ not queueable,         │  └───── AdmissionFailed ──────┘       │ SetWorkload,
+//	    │ deleted                └───────── SetWorkload, not reserved    ▼ reserved
+//	    └───────────────────────────────────────────────────────────── held
+type record struct {
+	def     Workload
+	wl      *workload.Workload
+	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
+	assumed bool         // Step admitted it, and that is not written yet
+}
+
+// heads tells whether the record belongs, now or by its definition, to a queue.
+func (r *record) heads(s *State, queue string) bool {
+	if r.def.Reserved {
+		return r.def.Queue == queue
+	}
+	if r.in != nil && r.in.Name == queue {
+		return true
+	}
+	lq, ok := s.localQueues[r.def.Namespace+"/"+r.def.LocalQueue]
+	return ok && lq.Queue == queue
+}
+
+// SetWorkload adds or changes a workload. Versions older than one already seen are
+// ignored; while an admission is being written, so is everything that the writing
+// does not contradict.
+func (s *State) SetWorkload(def Workload) {
+	r := s.records[def.UID]
+	if r == nil {
+		r = &record{}
+		s.records[def.UID] = r
+	} else if def.Version < r.def.Version {
+		return
+	}
+	s.touch(r)
+	before := r.def
+	r.def = def
+	defer s.touch(r)
+	if r.assumed && !def.Reserved && def.Queueable {
+		return
+	}
+	if r.wl != nil && !r.assumed && samePlace(&before, &def) {
+		r.wl.Evicting = r.wl.Evicting || def.Evicting
+		return
+	}
+	if r.wl != nil && r.wl.Evicting {
+		// Being told to go outlives an update that does not know of it yet, but not
+		// one that takes it back, nor a new reservation.
+		r.wl.Evicting = !before.Evicting && (r.assumed || before.ReservedAt == def.ReservedAt)
+	}
+	s.place(r)
+}
+
+// Written is SetWorkload for the outcome of a write of our own: it changes nothing for
+// a workload that was deleted meanwhile.
+func (s *State) Written(def Workload) {
+	if s.records[def.UID] != nil {
+		s.SetWorkload(def)
+	}
+}
+
+// samePlace tells whether nothing changed that decisions depend on.
+func samePlace(a, b *Workload) bool {
+	if a.LocalQueue != b.LocalQueue || a.Priority != b.Priority || a.Since != b.Since ||
+		a.Queueable != b.Queueable || a.Reserved != b.Reserved || a.Queue != b.Queue ||
+		a.ReservedAt != b.ReservedAt || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
+		return false
+	}
+	return slices.EqualFunc(a.PodSets, b.PodSets, func(x, y PodSet) bool {
+		return x.Name == y.Name && x.Count == y.Count && x.Shape == y.Shape && slices.Equal(x.Requests, y.Requests)
+	})
+}
+
+// DeleteWorkload forgets a workload and gives back what it held.
+func (s *State) DeleteWorkload(uid string) {
+	r := s.records[uid]
+	if r == nil {
+		return
+	}
+	s.touch(r)
+	s.unplace(r)
+	delete(s.records, uid)
+	delete(s.looks, uid)
+}
+
+// AdmissionFailed takes back an admission that could not be written: the workload
+// returns to its place in line.
+func (s *State) AdmissionFailed(uid string) {
+	if r := s.records[uid]; r != nil && r.assumed {
+		s.place(r)
+	}
+}
+
+// EvictionFailed takes back that a workload was told to go.
+func (s *State) EvictionFailed(uid string) {
+	if r := s.records[uid]; r != nil && r.wl.Reserved && !r.def.Evicting {
+		s.world.EvictionFailed(r.wl)
+	}
+}
+
+// replace puts the records that match at their place again. Those that hold quota
+// stay where they are.
+func (s *State) replace(match func(*record) bool) {
+	for _, uid := range slices.Sorted(maps.Keys(s.records)) {
+		if r := s.records[uid]; !r.assumed && !r.wl.Reserved && match(r) {
+			s.place(r)
+		}
+	}
+}
+
+func (s *State) unplace(r *record) {
+	r.assumed = false
+	if r.in == nil {
+		return
+	}
+	if r.wl.Reserved {
+		s.world.Release(r.wl)
+	} else {
+		s.world.Dequeue(r.wl)
+	}
+	r.in = nil
+}
+
+// place moves a record where its definition says it belongs.
+func (s *State) place(r *record) {
+	s.unplace(r)
+	evicting := r.def.Evicting || (r.wl != nil && r.wl.Evicting && r.def.Reserved)
+	r.wl = s.intern(&r.def)
+	if r.def.Reserved {
+		if q := s.queues[r.def.Queue]; q != nil {
+			r.in = q.q
+			r.wl.Queue, r.wl.Usage = q.q.Index, s.amounts(r.def.Held)
+			r.wl.ReservedAt, r.wl.Evicting = r.def.ReservedAt, evicting
+			s.world.Reserve(r.wl)
+		}
+		return
+	}
+	if !r.def.Queueable {
+		return
+	}
+	q, reason, note := s.route(&r.def)
+	if q != nil {
+		r.in = q.q
+		r.wl.Queue = q.q.Index
+		s.world.Enqueue(r.wl)
+	}
+	if reason != "" {
+		s.notice(r, q, reason, note)
+	}
+}
+
+// route finds the queue in which a workload waits, and why it cannot be admitted
+// there whatever quota is free. spec: 10 §4.10.
+func (s *State) route(def *Workload) (q *queue, reason trace.Reason, note string) {
+	if def.LocalQueue == "" {
+		return nil, trace.Misconfigured, "it names no LocalQueue; set the label kueue.x-k8s.io/queue-name"
+	}
+	lq, ok := s.localQueues[def.Namespace+"/"+def.LocalQueue]
+	if !ok {
+		return nil, trace.Misconfigured, fmt.Sprintf("LocalQueue %s doesn't exist in namespace %s; create it or name another", def.LocalQueue, def.Namespace)
+	}
+	if lq.Stopped {
+		return nil, trace.Suspended, fmt.Sprintf("LocalQueue %s is stopped (stopPolicy)", def.LocalQueue)
+	}
+	q = s.queues[lq.Queue]
+	if q == nil {
+		return nil, trace.Misconfigured, fmt.Sprintf("ClusterQueue %s, which LocalQueue %s points to, doesn't exist", lq.Queue, def.LocalQueue)
+	}
+	if q.q.Closed != "" {
+		return q, trace.Suspended, fmt.Sprintf("ClusterQueue %s is inactive: %s", lq.Queue, q.q.Closed)
+	}
+	return q, "", ""
+}
+
+func (s *State) notice(r *record, q *queue, reason trace.Reason, note string) {
+	name := ""
+	if q != nil {
+		name = q.def.Name
+	}
+	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: name, Look: &trace.Look{
+		Workload: r.def.Key(), UID: r.def.UID, Queue: name, Priority: r.def.Priority,
+		Verdict: trace.Waits, Reason: reason, Note: note,
+	}})
+}
+
+// intern makes the core's value of a definition.
+func (s *State) intern(def *Workload) *workload.Workload {
+	wl := &workload.Workload{
+		UID: def.UID, Key: def.Key(), Queue: -1, Priority: def.Priority, Created: def.Created, Since: def.Since,
+		PodSets: make([]workload.PodSet, len(def.PodSets)), Class: s.class(def),
+	}
+	for i, ps := range def.PodSets {
+		requests := make([]workload.Request, len(ps.Requests))
+		for j, r := range ps.Requests {
+			requests[j] = workload.Request{Resource: s.world.Table.ID(r.Resource), Amount: r.Amount}
+		}
+		wl.PodSets[i] = workload.PodSet{Name: ps.Name, Count: ps.Count, Requests: requests, Constraints: ps.Constraints}
+	}
+	return wl
+}
+
+// class numbers what no decision can tell apart but by age. The namespace is part of
+// it, since a queue may not take workloads of every namespace. spec: 10 §4.4.
+func (s *State) class(def *Workload) int32 {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d", def.Namespace, def.Priority)
+	for _, ps := range def.PodSets {
+		fmt.Fprintf(&b, "|%s %d %s", ps.Name, ps.Count, ps.Shape)
+		for _, r := range ps.Requests {
+			fmt.Fprintf(&b, " %s=%d", r.Resource, r.Amount)
+		}
+	}
+	key := b.String()
+	id, ok := s.classes[key]
+	if !ok {
+		id = int32(len(s.classes))
+		s.classes[key] = id
+	}
+	return id
+}
