@@ -1,0 +1,179 @@
+package v1beta2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Configuration is the whole configuration file. Every field may be left out;
+// a file that holds only apiVersion and kind is the same as no file at all.
+//
+// +kubebuilder:object:root=true
+type Configuration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Namespace is where the manager lives: its Secrets, its lease and the
+	// kubeconfigs of its worker clusters are read and kept there.
+	// Default: the namespace of the mounted service account, else
+	// "berth-system".
+	// +optional
+	Namespace *string `json:"namespace,omitempty"`
+
+	// Manager holds the settings of the process itself: listeners, probes,
+	// leader election and worker counts. Its fields stand at the top level
+	// of the file.
+	Manager `json:",inline"`
+
+	// ManageJobsWithoutQueueName makes the manager take jobs that name no
+	// queue as well, in the namespaces that managedJobsNamespaceSelector
+	// matches: they are suspended and get a Workload, which waits because
+	// it has no queue. Default: false. (spec: 30 §4.2)
+	// +optional
+	ManageJobsWithoutQueueName bool `json:"manageJobsWithoutQueueName,omitempty"`
+
+	// ManagedJobsNamespaceSelector selects the namespaces in which jobs are
+	// looked at, with or without a queue name. Jobs elsewhere are never
+	// touched. It must match neither kube-system nor the manager's own
+	// namespace; for that test a namespace is taken to carry only the label
+	// kubernetes.io/metadata.name. Default: every namespace but those two.
+	// +optional
+	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
+
+	// InternalCertManagement says who makes the certificates of the
+	// webhooks. Default: the manager does.
+	// +optional
+	InternalCertManagement *InternalCertManagement `json:"internalCertManagement,omitempty"`
+
+	// WaitForPodsReady evicts a Workload whose pods do not become ready in
+	// time. Default: on, with the defaults of its fields; the feature gate
+	// DisableWaitForPodsReady is the only way to turn it off.
+	// +optional
+	WaitForPodsReady *WaitForPodsReady `json:"waitForPodsReady,omitempty"`
+
+	// ClientConnection limits how fast the manager calls the API server.
+	// +optional
+	ClientConnection *ClientConnection `json:"clientConnection,omitempty"`
+
+	// Integrations lists the job kinds to manage. Default: batch/job alone.
+	// +optional
+	Integrations *Integrations `json:"integrations,omitempty"`
+
+	// MultiKueue configures the dispatch of jobs to worker clusters.
+	// +optional
+	MultiKueue *MultiKueue `json:"multiKueue,omitempty"`
+
+	// FairSharing turns on fair sharing of the unused quota of a cohort.
+	// Present means on. Default: off.
+	// +optional
+	FairSharing *FairSharing `json:"fairSharing,omitempty"`
+
+	// AdmissionFairSharing orders the Workloads of a ClusterQueue by the
+	// past usage of their LocalQueues. Present means on. Default: off.
+	// +optional
+	AdmissionFairSharing *AdmissionFairSharing `json:"admissionFairSharing,omitempty"`
+
+	// Resources says how the requests of pods become requests for quota.
+	// +optional
+	Resources *Resources `json:"resources,omitempty"`
+
+	// FeatureGates turns features on or off by name. A gate that
+	// --feature-gates names too must have the same value there.
+	// +optional
+	FeatureGates map[string]bool `json:"featureGates,omitempty"`
+
+	// ObjectRetentionPolicies deletes objects that nobody needs any more.
+	// Default: everything is kept.
+	// +optional
+	ObjectRetentionPolicies *ObjectRetentionPolicies `json:"objectRetentionPolicies,omitempty"`
+
+	// VisibilityServer is the listener of the aggregated visibility API.
+	// +optional
+	VisibilityServer *VisibilityServer `json:"visibilityServer,omitempty"`
+}
+
+// InternalCertManagement says whether the manager makes and renews the
+// certificates of its webhooks itself. (spec: 70 §2.1.4)
+type InternalCertManagement struct {
+	// Enable: true makes the manager issue and rotate them; false leaves it
+	// to somebody else, such as cert-manager, who puts tls.crt and tls.key
+	// into webhook.certDir. Default: true.
+	// +optional
+	Enable *bool `json:"enable,omitempty"`
+
+	// WebhookServiceName is the Service the certificate is made out for, a
+	// DNS-1035 label. Default, when enabled: kueue-webhook-service.
+	// +optional
+	WebhookServiceName *string `json:"webhookServiceName,omitempty"`
+
+	// WebhookSecretName is the Secret that shares the certificate among
+	// replicas, a DNS-1123 subdomain. Default, when enabled:
+	// kueue-webhook-server-cert.
+	// +optional
+	WebhookSecretName *string `json:"webhookSecretName,omitempty"`
+}
+
+// ClientConnection is the rate limit of the manager's API client. One bucket
+// is shared by all types. (spec: 70 §2.1.3)
+type ClientConnection struct {
+	// QPS is the number of requests a second that are sustained. Negative
+	// means no limit on the client's side; 0 means the default: 300.
+	// +optional
+	QPS *float32 `json:"qps,omitempty"`
+
+	// Burst is the number of requests that may be made at once after a
+	// pause; 0 means the default: 500.
+	// +optional
+	Burst *int32 `json:"burst,omitempty"`
+}
+
+// Integrations lists the job kinds the manager deals with. (spec: 70 §2.1.6)
+type Integrations struct {
+	// Frameworks are the job kinds to manage, by the names of spec 30 §2.2.
+	// A kind whose CRD is absent is taken up when the CRD appears.
+	// Default: [batch/job].
+	// +optional
+	Frameworks []string `json:"frameworks,omitzero"`
+
+	// ExternalFrameworks are kinds that another controller integrates, each
+	// as Kind.version.group (for example PipelineRun.v1.tekton.dev). They
+	// are known as owners of jobs and are not reconciled here.
+	// Default: none. (spec: 30 §4.13)
+	// +optional
+	ExternalFrameworks []string `json:"externalFrameworks,omitempty"`
+
+	// LabelKeysToCopy are the labels of a job that its Workload gets when it
+	// is created. Later changes are not copied. Default: none.
+	// +optional
+	LabelKeysToCopy []string `json:"labelKeysToCopy,omitempty"`
+}
+
+// ObjectRetentionPolicies says how long objects are kept. (spec: 70 §2.1.10)
+type ObjectRetentionPolicies struct {
+	// Workloads is the policy for Workloads and their jobs.
+	// +optional
+	Workloads *WorkloadRetentionPolicy `json:"workloads,omitempty"`
+}
+
+// WorkloadRetentionPolicy says when finished and deactivated Workloads go.
+type WorkloadRetentionPolicy struct {
+	// AfterFinished deletes a Workload (its job stays) this long after it
+	// finished. 0s deletes at once. Default: kept for ever.
+	// +optional
+	AfterFinished *metav1.Duration `json:"afterFinished,omitempty"`
+
+	// AfterDeactivatedByKueue deletes the *job* this long after the eviction
+	// of a Workload that the manager, not a user, deactivated. 0s deletes at
+	// once. Default: kept for ever. Destructive.
+	// +optional
+	AfterDeactivatedByKueue *metav1.Duration `json:"afterDeactivatedByKueue,omitempty"`
+}
+
+// VisibilityServer is the listener of the visibility API. (spec: 70 §2.1.10)
+type VisibilityServer struct {
+	// BindAddress is the IP address to listen on. Default: all addresses.
+	// +optional
+	BindAddress *string `json:"bindAddress,omitempty"`
+
+	// BindPort is the port to listen on, 1 to 65535. Default: 8082.
+	// +optional
+	BindPort *int32 `json:"bindPort,omitempty"`
+}

@@ -1,0 +1,196 @@
+// Command crdtrim finishes the CRDs that controller-gen makes from this group and from jobset.x-k8s.io.
+//
+// Below fields of Kubernetes' own types it removes descriptions, which are two thirds of these files and can be read with
+// `kubectl explain pod`, and rules that compare with the old value, which hold for a live object but not for a template of
+// one; ours stay. And it loosens the JobSet inside training runtimes, which is a template too and may be edited freely: no
+// rule there compares with the old value, and replicas has no lower bound, as the webhook checks it (spec: 50 §2.4, §3.3).
+//
+// Usage: crdtrim FILE... (files of other groups are left as they are)
+package main
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// ours begins the import path of every package whose descriptions are kept.
+const ours = "github.com/berth-project/berth/"
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "crdtrim: name the CRD files to rewrite, such as config/crd/*.yaml")
+		os.Exit(2)
+	}
+	for _, file := range os.Args[1:] {
+		if err := rewrite(file); err != nil {
+			fmt.Fprintf(os.Stderr, "crdtrim: %s: %v\n", file, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// rewrite trims the CRD in a file in place.
+func rewrite(file string) error {
+	in, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	out, err := trim(in)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, out, 0o644) //nolint:gosec // a manifest in the source tree, readable like its neighbours
+}
+
+// trim returns the manifest of a CRD without what crdtrim removes.
+func trim(manifest []byte) ([]byte, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(manifest, &crd); err != nil {
+		return nil, err
+	}
+	for _, version := range crd.Spec.Versions {
+		kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}
+		if !scheme.IsGroupRegistered(kind.Group) {
+			return manifest, nil
+		}
+		object, err := scheme.New(kind)
+		if err != nil {
+			return nil, fmt.Errorf("%w: write the type first, then generate", err)
+		}
+		root := version.Schema.OpenAPIV3Schema
+		trimType(root, reflect.TypeOf(object))
+		if kind.Group == trainerv1alpha1.GroupVersion.Group && kind.Kind != trainerv1alpha1.KindTrainJob {
+			if err := loosen(root); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return marshal(&crd)
+}
+
+// marshal writes a CRD the way controller-gen does.
+func marshal(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+	if err != nil {
+		return nil, err
+	}
+	delete(object, "status")
+	out, err := yaml.Marshal(object)
+	return append([]byte("---\n"), out...), err
+}
+
+// trimType removes descriptions and rules below every field whose type is not ours. t is the Go type that s describes.
+func trimType(s *apiextensionsv1.JSONSchemaProps, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		trimType(s, t.Elem())
+	case reflect.Slice:
+		if s.Items != nil {
+			trimType(s.Items.Schema, t.Elem())
+		}
+	case reflect.Map:
+		if s.AdditionalProperties != nil {
+			trimType(s.AdditionalProperties.Schema, t.Elem())
+		}
+	case reflect.Struct:
+		if !strings.HasPrefix(t.PkgPath(), ours) {
+			below(s, func(d *apiextensionsv1.JSONSchemaProps) {
+				d.Description = ""
+				dropTransitions(d)
+			})
+			return
+		}
+		for field := range t.Fields() {
+			trimField(s, field)
+		}
+	default: // a leaf
+	}
+}
+
+// trimField does the same for one field of a struct that s describes.
+func trimField(s *apiextensionsv1.JSONSchemaProps, field reflect.StructField) {
+	name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+	switch {
+	case options == "inline" && strings.HasPrefix(field.Type.PkgPath(), ours):
+		trimType(s, field.Type)
+	case name != "":
+		if property, ok := s.Properties[name]; ok {
+			trimType(&property, field.Type)
+			s.Properties[name] = property
+		}
+	}
+}
+
+// loosen turns the JobSet inside a runtime into a template.
+func loosen(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
+	path := []string{"spec", "template", "spec"}
+	if !at(runtimeSchema, path, func(jobSet *apiextensionsv1.JSONSchemaProps) { below(jobSet, dropTransitions) }) {
+		return fmt.Errorf("no field %s: tell crdtrim where the JobSet has moved", strings.Join(path, "."))
+	}
+	path = append(path, "replicatedJobs", "replicas")
+	if !at(runtimeSchema, path, func(replicas *apiextensionsv1.JSONSchemaProps) { replicas.Minimum = nil }) {
+		return fmt.Errorf("no field %s: tell crdtrim where it has moved", strings.Join(path, "."))
+	}
+	return nil
+}
+
+// dropTransitions removes the rules that compare with the old value.
+func dropTransitions(s *apiextensionsv1.JSONSchemaProps) {
+	var kept apiextensionsv1.ValidationRules
+	for _, rule := range s.XValidations {
+		if !strings.Contains(rule.Rule, "oldSelf") {
+			kept = append(kept, rule)
+		}
+	}
+	s.XValidations = kept
+}
+
+// at calls f on the schema at the end of a path of properties, through lists. It reports whether there is one.
+func at(s *apiextensionsv1.JSONSchemaProps, path []string, f func(*apiextensionsv1.JSONSchemaProps)) bool {
+	if s.Items != nil {
+		s = s.Items.Schema
+	}
+	if len(path) == 0 {
+		f(s)
+		return true
+	}
+	property, ok := s.Properties[path[0]]
+	if !ok || !at(&property, path[1:], f) {
+		return false
+	}
+	s.Properties[path[0]] = property
+	return true
+}
+
+// below calls f on every schema below s.
+func below(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
+	for name, property := range s.Properties {
+		f(&property)
+		below(&property, f)
+		s.Properties[name] = property
+	}
+	if s.Items != nil {
+		f(s.Items.Schema)
+		below(s.Items.Schema, f)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		f(s.AdditionalProperties.Schema)
+		below(s.AdditionalProperties.Schema, f)
+	}
+}
