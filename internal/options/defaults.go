@@ -1,0 +1,197 @@
+package options
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// Defaults of spec 70 §2.1. Durations carry their units in the type.
+const (
+	DefaultNamespace        = "berth-system"
+	defaultWebhookPort      = 9443
+	defaultCertDir          = "/tmp/k8s-webhook-server/serving-certs"
+	defaultWebhookService   = "kueue-webhook-service"
+	defaultWebhookSecret    = "kueue-webhook-server-cert" //nolint:gosec // the name of a Secret, not a secret
+	defaultLeaseName        = "c1f6bfd2.kueue.x-k8s.io"
+	defaultLeaseDuration    = 15 * time.Second
+	defaultRenewDeadline    = 10 * time.Second
+	defaultRetryPeriod      = 2 * time.Second
+	defaultMetricsAddress   = ":8443"
+	defaultHealthAddress    = ":8081"
+	defaultReadinessPath    = "/readyz"
+	defaultLivenessPath     = "/healthz"
+	defaultCacheSync        = 2 * time.Minute
+	defaultQPS              = 300
+	defaultBurst            = 500
+	defaultPodsReadyTimeout = 30 * time.Minute
+	defaultBackoffBase      = 60
+	defaultBackoffMax       = 3600
+	defaultGCInterval       = time.Minute
+	defaultOrigin           = "multikueue"
+	defaultWorkerLost       = 15 * time.Minute
+	defaultStepSize         = 3
+	defaultUsageSampling    = 5 * time.Minute
+	defaultVisibilityPort   = 8082
+	leaseLock               = "leases"
+	systemNamespace         = "kube-system"
+	namespaceNameLabel      = "kubernetes.io/metadata.name"
+	serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+)
+
+// setDefaults writes the defaults into the fields that the file leaves out.
+// podNamespace is the namespace of the service account, or empty.
+func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates Gates) {
+	c.APIVersion, c.Kind = configv1beta2.GroupVersion.String(), configv1beta2.Kind
+	if podNamespace == "" {
+		podNamespace = DefaultNamespace
+	}
+	setIfEmpty(&c.Namespace, podNamespace)
+	if c.ManagedJobsNamespaceSelector == nil {
+		c.ManagedJobsNamespaceSelector = defaultNamespaceSelector(*c.Namespace)
+	}
+	setManagerDefaults(&c.Manager)
+	setClientDefaults(c)
+	setSchedulingDefaults(c, gates)
+	c.MultiKueue = orNew(c.MultiKueue)
+	setMultiKueueDefaults(c.MultiKueue)
+	c.VisibilityServer = orNew(c.VisibilityServer)
+	setIfNil(&c.VisibilityServer.BindPort, defaultVisibilityPort)
+}
+
+// defaultNamespaceSelector matches every namespace but kube-system and our own.
+func defaultNamespaceSelector(own string) *metav1.LabelSelector {
+	excluded := slices.Compact([]string{systemNamespace, own})
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: namespaceNameLabel, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
+	}}}
+}
+
+func setManagerDefaults(m *configv1beta2.Manager) {
+	if m.Webhook.Port == nil || *m.Webhook.Port == 0 {
+		m.Webhook.Port = new(int32(defaultWebhookPort))
+	}
+	setZero(&m.Webhook.CertDir, defaultCertDir)
+
+	m.LeaderElection = orNew(m.LeaderElection)
+	le := m.LeaderElection
+	setIfNil(&le.LeaderElect, true)
+	setZero(&le.LeaseDuration.Duration, defaultLeaseDuration)
+	setZero(&le.RenewDeadline.Duration, defaultRenewDeadline)
+	setZero(&le.RetryPeriod.Duration, defaultRetryPeriod)
+	setZero(&le.ResourceLock, leaseLock)
+	setZero(&le.ResourceName, defaultLeaseName)
+
+	setZero(&m.Metrics.BindAddress, defaultMetricsAddress)
+	if m.Metrics.LocalQueueMetrics == nil {
+		m.Metrics.LocalQueueMetrics = &configv1beta2.LocalQueueMetrics{Enable: true}
+	}
+	for i := range m.Metrics.CustomLabels {
+		setZero(&m.Metrics.CustomLabels[i].SourceKind, configv1beta2.MetricSourceClusterQueue)
+	}
+
+	setZero(&m.Health.HealthProbeBindAddress, defaultHealthAddress)
+	setZero(&m.Health.ReadinessEndpointName, defaultReadinessPath)
+	setZero(&m.Health.LivenessEndpointName, defaultLivenessPath)
+
+	m.Controller = orNew(m.Controller)
+	setIfNil(&m.Controller.CacheSyncTimeout, configv1beta2.Nanoseconds{Duration: defaultCacheSync})
+	counts := maps.Clone(shippedConcurrency)
+	maps.Copy(counts, m.Controller.GroupKindConcurrency)
+	m.Controller.GroupKindConcurrency = counts
+}
+
+func setClientDefaults(c *configv1beta2.Configuration) {
+	c.InternalCertManagement = orNew(c.InternalCertManagement)
+	certs := c.InternalCertManagement
+	setIfNil(&certs.Enable, true)
+	if *certs.Enable {
+		setIfEmpty(&certs.WebhookServiceName, defaultWebhookService)
+		setIfEmpty(&certs.WebhookSecretName, defaultWebhookSecret)
+	}
+
+	c.ClientConnection = orNew(c.ClientConnection)
+	if c.ClientConnection.QPS == nil || *c.ClientConnection.QPS == 0 {
+		c.ClientConnection.QPS = new(float32(defaultQPS))
+	}
+	if c.ClientConnection.Burst == nil || *c.ClientConnection.Burst == 0 {
+		c.ClientConnection.Burst = new(int32(defaultBurst))
+	}
+
+	c.Integrations = orNew(c.Integrations)
+	if c.Integrations.Frameworks == nil { // an empty list was meant
+		c.Integrations.Frameworks = []string{DefaultFramework}
+	}
+}
+
+func setSchedulingDefaults(c *configv1beta2.Configuration, gates Gates) {
+	if !gates.On(DisableWaitForPodsReady) {
+		c.WaitForPodsReady = orNew(c.WaitForPodsReady)
+		setPodsReadyDefaults(c.WaitForPodsReady)
+	}
+	if c.AdmissionFairSharing != nil {
+		setIfNil(&c.AdmissionFairSharing.UsageSamplingInterval, metav1.Duration{Duration: defaultUsageSampling})
+	}
+	c.Resources = orNew(c.Resources)
+	setIfNil(&c.Resources.QuotaCheckStrategy, configv1beta2.BlockUndeclared)
+	for i := range c.Resources.Transformations {
+		setIfNil(&c.Resources.Transformations[i].Strategy, configv1beta2.RetainInput)
+	}
+}
+
+func setPodsReadyDefaults(w *configv1beta2.WaitForPodsReady) {
+	if w.Timeout == nil || w.Timeout.Duration == 0 { // spec: 70 §3.3
+		w.Timeout = &metav1.Duration{Duration: defaultPodsReadyTimeout}
+	}
+	setIfNil(&w.RecoveryTimeout, metav1.Duration{Duration: max(w.Timeout.Duration, 0)})
+	setIfNil(&w.BlockAdmission, false)
+	w.RequeuingStrategy = orNew(w.RequeuingStrategy)
+	setIfNil(&w.RequeuingStrategy.Timestamp, configv1beta2.EvictionTimestamp)
+	setIfNil(&w.RequeuingStrategy.BackoffBaseSeconds, defaultBackoffBase)
+	setIfNil(&w.RequeuingStrategy.BackoffMaxSeconds, defaultBackoffMax)
+}
+
+func setMultiKueueDefaults(m *configv1beta2.MultiKueue) {
+	setIfNil(&m.GCInterval, metav1.Duration{Duration: defaultGCInterval})
+	setIfEmpty(&m.Origin, defaultOrigin)
+	setIfNil(&m.WorkerLostTimeout, metav1.Duration{Duration: defaultWorkerLost})
+	setIfEmpty(&m.DispatcherName, configv1beta2.DispatcherAllAtOnce)
+	if *m.DispatcherName == configv1beta2.DispatcherIncremental {
+		m.IncrementalDispatcherConfig = orNew(m.IncrementalDispatcherConfig)
+		setIfNil(&m.IncrementalDispatcherConfig.StepSize, defaultStepSize)
+	}
+}
+
+// setZero replaces a zero value.
+func setZero[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// setIfNil fills a field that was not written.
+func setIfNil[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+// setIfEmpty fills a text that was not written, or was written empty.
+func setIfEmpty(field **string, value string) {
+	if *field == nil || **field == "" {
+		*field = &value
+	}
+}
+
+// orNew gives what p points to, or something new when it points to nothing.
+func orNew[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}

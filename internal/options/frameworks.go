@@ -1,0 +1,108 @@
+package options
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Framework is a job kind that has a built-in integration (spec: 30 §2.2).
+type Framework struct {
+	// Name is how integrations.frameworks refers to it.
+	Name string
+	// GVK is the kind.
+	GVK schema.GroupVersionKind
+	// MultiKueue is true when the kind has a built-in adapter for worker
+	// clusters.
+	MultiKueue bool
+	// gates must all be on for the framework to be listed.
+	gates []Gate
+	// built is true when this build has the integration.
+	built bool
+}
+
+// frameworks is the catalogue, in the order of the spec.
+var frameworks = []Framework{
+	{Name: "batch/job", GVK: gvk("batch", "v1", "Job"), MultiKueue: true, built: true},
+	{Name: "pod", GVK: gvk("", "v1", "Pod"), MultiKueue: true},
+	{Name: "deployment", GVK: gvk("apps", "v1", "Deployment")},
+	{Name: "statefulset", GVK: gvk("apps", "v1", "StatefulSet"), MultiKueue: true},
+	{Name: "leaderworkerset.x-k8s.io/leaderworkerset", GVK: gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), MultiKueue: true},
+	{Name: "jobset.x-k8s.io/jobset", GVK: gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"), MultiKueue: true},
+	{Name: "kubeflow.org/pytorchjob", GVK: gvk("kubeflow.org", "v1", "PyTorchJob"), MultiKueue: true},
+	{Name: "kubeflow.org/tfjob", GVK: gvk("kubeflow.org", "v1", "TFJob"), MultiKueue: true},
+	{Name: "kubeflow.org/xgboostjob", GVK: gvk("kubeflow.org", "v1", "XGBoostJob"), MultiKueue: true},
+	{Name: "kubeflow.org/paddlejob", GVK: gvk("kubeflow.org", "v1", "PaddleJob"), MultiKueue: true},
+	{Name: "kubeflow.org/jaxjob", GVK: gvk("kubeflow.org", "v1", "JAXJob"), MultiKueue: true},
+	{Name: "kubeflow.org/mpijob", GVK: gvk("kubeflow.org", "v2beta1", "MPIJob"), MultiKueue: true},
+	{Name: "trainer.kubeflow.org/trainjob", GVK: gvk("trainer.kubeflow.org", "v1alpha1", "TrainJob"), MultiKueue: true},
+	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true},
+	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true},
+	{Name: "ray.io/rayservice", GVK: gvk("ray.io", "v1", "RayService"), MultiKueue: true},
+	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true},
+	{
+		Name: "sparkoperator.k8s.io/sparkapplication", GVK: gvk("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
+		gates: []Gate{SparkApplicationIntegration},
+	},
+}
+
+// DefaultFramework is the only framework that is on without being listed.
+const DefaultFramework = "batch/job"
+
+// Frameworks gives the catalogue of job kinds, in a fixed order.
+func Frameworks() []Framework { return append([]Framework(nil), frameworks...) }
+
+// FindFramework looks a framework up by the name a configuration uses.
+func FindFramework(name string) (Framework, bool) {
+	for _, f := range frameworks {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return Framework{}, false
+}
+
+func frameworkNames() []string {
+	names := make([]string, len(frameworks))
+	for i, f := range frameworks {
+		names[i] = f.Name
+	}
+	return names
+}
+
+func gvk(group, version, kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+}
+
+// shippedConcurrency is how many objects of a kind are reconciled at once when
+// the configuration does not say: what upstream's shipped file says.
+var shippedConcurrency = map[string]int{
+	"Job.batch":                     5,
+	"Pod":                           5,
+	"Workload.kueue.x-k8s.io":       10,
+	"LocalQueue.kueue.x-k8s.io":     5,
+	"ClusterQueue.kueue.x-k8s.io":   5,
+	"Cohort.kueue.x-k8s.io":         1,
+	"ResourceFlavor.kueue.x-k8s.io": 1,
+}
+
+// otherReconciledKinds are the kinds of controllers that belong to no
+// framework and have no shipped worker count.
+var otherReconciledKinds = []string{
+	"AdmissionCheck.kueue.x-k8s.io", "WorkloadPriorityClass.kueue.x-k8s.io", "Topology.kueue.x-k8s.io",
+	"MultiKueueCluster.kueue.x-k8s.io", "MultiKueueConfig.kueue.x-k8s.io", "ProvisioningRequestConfig.kueue.x-k8s.io",
+	"ProvisioningRequest.autoscaling.x-k8s.io", "TrainingRuntime.trainer.kubeflow.org",
+	"ClusterTrainingRuntime.trainer.kubeflow.org", "Node", "Namespace",
+}
+
+// reconciledKinds are the keys that controller.groupKindConcurrency may have.
+func reconciledKinds() []string {
+	kinds := append([]string(nil), otherReconciledKinds...)
+	for kind := range shippedConcurrency {
+		kinds = append(kinds, kind)
+	}
+	for _, f := range frameworks {
+		if gk := f.GVK.GroupKind().String(); shippedConcurrency[gk] == 0 {
+			kinds = append(kinds, gk)
+		}
+	}
+	return kinds
+}

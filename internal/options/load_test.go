@@ -1,0 +1,270 @@
+package options
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+const header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+// withHeader makes a file out of the fields that a case is about. They begin
+// on line 3.
+func withHeader(body string) []byte { return []byte(header + strings.TrimPrefix(body, "\n")) }
+
+func mustParse(t *testing.T, body, flag string) Options {
+	t.Helper()
+	o, err := parse("c.yaml", withHeader(body), flag)
+	if err != nil {
+		t.Fatalf("unexpected error:\n%v", err)
+	}
+	return o
+}
+
+// spec: 70 §2.1, §7 example 1.
+func TestDefault(t *testing.T) {
+	got := Default()
+	want := Options{
+		Namespace: "berth-system", Frameworks: []string{"batch/job"},
+		Client:  Client{QPS: 300, Burst: 500},
+		Webhook: Webhook{Port: 9443, CertDir: "/tmp/k8s-webhook-server/serving-certs"},
+		Certs:   Certs{Internal: true, Service: "kueue-webhook-service", Secret: "kueue-webhook-server-cert"},
+		LeaderElection: LeaderElection{
+			Enabled: true, Name: "c1f6bfd2.kueue.x-k8s.io", Namespace: "berth-system",
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		},
+		Health:  Health{Address: ":8081", ReadinessPath: "/readyz", LivenessPath: "/healthz"},
+		Metrics: Metrics{Address: ":8443", LocalQueues: labels.Everything()},
+		TLS:     TLS{MinVersion: 0x0303}, VisibilityAddress: ":8082", CacheSyncTimeout: 2 * time.Minute,
+		GroupKindConcurrency: shippedConcurrency,
+		PodsReady: PodsReady{
+			Enabled: true, Timeout: 30 * time.Minute, Recovery: 30 * time.Minute,
+			RequeueBy: "Eviction", BackoffBase: time.Minute, BackoffMax: time.Hour, BackoffLimit: NoLimit,
+		},
+		MultiKueue: WorkerClusters{
+			GCInterval: time.Minute, Origin: "multikueue", WorkerLostTimeout: 15 * time.Minute,
+			Dispatcher: "kueue.x-k8s.io/multikueue-dispatcher-all-at-once", StepSize: 3,
+		},
+		Gates: DefaultGates(),
+	}
+	for name, managed := range map[string]bool{"kube-system": false, "berth-system": false, "team-a": true} {
+		if got.ManagedNamespaces.Matches(labels.Set{"kubernetes.io/metadata.name": name}) != managed {
+			t.Errorf("namespace %s: want managed %t", name, managed)
+		}
+	}
+	if got.NotYet() != nil || got.InertGates() != nil || got.Warnings != nil {
+		t.Errorf("the defaults set nothing, but: not yet %v, inert %v, warnings %v", got.NotYet(), got.InertGates(), got.Warnings)
+	}
+	got.ManagedNamespaces, got.Effective = nil, nil
+	got.ManagedNamespaceSelector = want.ManagedNamespaceSelector
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Options{}, Gates{}), cmp.Comparer(sameSelector)); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+}
+
+func sameSelector(a, b labels.Selector) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.String() == b.String()
+}
+
+func TestNoFileIsDefaultAndBareFileIsToo(t *testing.T) {
+	fromNothing, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := mustParse(t, "", "")
+	for name, o := range map[string]Options{"no file": fromNothing, "bare file": bare} {
+		if diff := cmp.Diff(Default().Effective, o.Effective); diff != "" {
+			t.Errorf("%s (-default +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestExampleFile(t *testing.T) {
+	o, err := Load(filepath.Join("testdata", "example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Client.QPS != 50 || o.Client.Burst != 100 || o.Concurrency("Job.batch") != 5 || o.Concurrency("Cohort.kueue.x-k8s.io") != 1 {
+		t.Errorf("values of the file did not arrive: %+v", o)
+	}
+	if diff := cmp.Diff([]string{"waitForPodsReady"}, o.NotYet()); diff != "" {
+		t.Errorf("NotYet (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"VectorizedResourceRequests"}, o.InertGates()); diff != "" {
+		t.Errorf("InertGates (-want +got):\n%s", diff)
+	}
+	team := labels.Set{"kubernetes.io/metadata.name": "a", "berth.dev/team": "x"}
+	if !o.ManagedNamespaces.Matches(team) || o.ManagedNamespaces.Matches(labels.Set{"kubernetes.io/metadata.name": "a"}) {
+		t.Errorf("the selector of the file is not honoured: %s", o.ManagedNamespaces)
+	}
+}
+
+func TestFullFile(t *testing.T) {
+	path := filepath.Join("testdata", "full.yaml")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse(path, data, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("sets every field", func(t *testing.T) {
+		d := &decoder{lines: map[string]int{}}
+		var c configv1beta2.Configuration
+		d.decode(d.document(data), reflect.ValueOf(&c).Elem(), "")
+		index := regexp.MustCompile(`\[[^\]]*\]`)
+		set := map[string]bool{}
+		for _, p := range d.order {
+			set[index.ReplaceAllString(p, "")] = true
+		}
+		all := allPaths(reflect.TypeFor[configv1beta2.Configuration](), "")
+		if len(all) < 100 {
+			t.Fatalf("found only %d fields in the type", len(all))
+		}
+		for _, p := range all {
+			// The old spelling cannot stand beside the new one.
+			if !set[p] && !strings.HasPrefix(p, "multiKueue.clusterProfile.credentialsProviders") {
+				t.Errorf("testdata/full.yaml does not set %s", p)
+			}
+		}
+	})
+	t.Run("round trip", func(t *testing.T) {
+		text, err := o.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parse("again.yaml", []byte(text), "")
+		if err != nil {
+			t.Fatalf("the effective configuration is refused:\n%v\n%s", err, text)
+		}
+		if diff := cmp.Diff(o.Effective, again.Effective); diff != "" {
+			t.Errorf("effective configuration (-first +second):\n%s", diff)
+		}
+	})
+	t.Run("resolved", func(t *testing.T) {
+		checks := map[string]bool{
+			"health paths":      o.Health == Health{Address: ":9081", ReadinessPath: "/ready", LivenessPath: "/live"},
+			"lease":             o.LeaderElection.Namespace == "leases" && o.LeaderElection.Name == "berth.example.com",
+			"concurrency":       o.Concurrency("Job.batch") == 7 && o.Concurrency("Workload.kueue.x-k8s.io") == 10 && o.Concurrency("X.y") == 1,
+			"cache sync":        o.CacheSyncTimeout == 3*time.Minute,
+			"tls":               len(o.TLS.CipherSuites) == 1 && len(o.TLS.Curves) == 2 && o.TLS.Curves[0] == 29,
+			"pods ready":        o.PodsReady.BackoffLimit == 5 && o.PodsReady.BackoffBase == 30*time.Second && o.PodsReady.BlockAdmission,
+			"external":          len(o.ExternalFrameworks) == 1 && o.ExternalFrameworks[0].Kind == "PipelineRun",
+			"retention":         *o.Retention.Finished == 24*time.Hour && *o.Retention.Deactivated == time.Hour,
+			"fair sharing":      o.FairSharing.Enabled && len(o.FairSharing.Strategies) == 2,
+			"usage":             o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
+			"workers":           o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1,
+			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
+			"local queues":      o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold", "team": "red"}) && !o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold"}),
+			"custom labels":     len(o.Metrics.CustomLabels) == 2,
+			"resources":         !o.Resources.IgnoreUndeclared && len(o.Resources.Transformations) == 1 && len(o.Resources.DeviceClassMappings) == 2,
+			"manage everything": o.ManageJobsWithoutQueueName,
+		}
+		for name, ok := range checks {
+			if !ok {
+				t.Errorf("%s: not what the file says", name)
+			}
+		}
+	})
+	t.Run("not yet", func(t *testing.T) {
+		want := []string{
+			"metrics.enableClusterQueueResources", "metrics.localQueueMetrics", "metrics.customLabels", "pprofBindAddress",
+			"controller.cacheSyncTimeout", "tls", "internalCertManagement.webhookServiceName", "internalCertManagement.webhookSecretName",
+			"waitForPodsReady", "integrations.externalFrameworks", "multiKueue", "fairSharing", "admissionFairSharing",
+			"resources.transformations", "resources.deviceClassMappings", "objectRetentionPolicies", "visibilityServer",
+			"integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
+		}
+		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
+			t.Errorf("NotYet (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// allPaths lists the fields of a type, without the indexes of lists and maps.
+func allPaths(t reflect.Type, path string) []string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return allPaths(t.Elem(), path)
+	case reflect.Struct:
+		if strings.HasPrefix(wanted(t), "a mapping") {
+			var paths []string
+			for name, f := range jsonFields(t) {
+				at := joinField(path, name)
+				paths = append(append(paths, at), allPaths(f.Type, at)...)
+			}
+			return paths
+		}
+	}
+	return nil
+}
+
+func TestLoadRefusesUnreadablePaths(t *testing.T) {
+	dir := t.TempDir()
+	for name, tc := range map[string]struct{ path, want string }{
+		"absent":    {filepath.Join(dir, "no.yaml"), "no such configuration file"},
+		"directory": {dir, "is a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(tc.path)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.path) {
+				t.Errorf("want %q and the path, got %v", tc.want, err)
+			}
+			if e, ok := err.(interface{ ExitCode() int }); !ok || e.ExitCode() != 2 { //nolint:errorlint // the very value matters
+				t.Errorf("want an error with exit code 2, got %T", err)
+			}
+		})
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, name := range []string{"full.yaml", "example.yaml"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, "PartialAdmission=false")
+	}
+	f.Add(withHeader("a: &a [*a]\nnamespace: *a"), "=,")
+	f.Add(withHeader("webhook: {port: 0x10}\nclientConnection: {qps: .inf}"), "AllAlpha=true")
+	f.Add(withHeader("<<: {namespace: a}\n? [x]\n: y"), "AllBeta=false")
+	f.Add([]byte("---\n---\n{}"), "")
+	f.Fuzz(func(t *testing.T, data []byte, flag string) {
+		o, err := parse("c.yaml", data, flag)
+		if err != nil {
+			problems := problemsOf(err)
+			if len(problems) == 0 {
+				t.Fatalf("an error without a problem: %v", err)
+			}
+			for _, p := range problems {
+				if p.Detail == "" || strings.ContainsAny(p.String(), "\r\n") {
+					t.Errorf("not one clear line: %q", p)
+				}
+			}
+			return
+		}
+		text, err := o.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parse("again.yaml", []byte(text), flag)
+		if err != nil {
+			t.Fatalf("accepted, but its effective form is refused: %v\n%s", err, text)
+		}
+		if diff := cmp.Diff(o.Effective, again.Effective); diff != "" {
+			t.Errorf("effective configuration (-first +second):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package options
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// actedUpon are the fields that this build does something with, each with all
+// that is below it. Any other field that a file sets is listed by NotYet, so a
+// new field is listed until it is added here.
+var actedUpon = []string{
+	"apiVersion",
+	"kind",
+	"namespace",
+	"manageJobsWithoutQueueName",
+	"managedJobsNamespaceSelector",
+	"integrations.frameworks",
+	"integrations.labelKeysToCopy",
+	"clientConnection",
+	"webhook",
+	"leaderElection",
+	"health",
+	"metrics.bindAddress",
+	"controller.groupKindConcurrency",
+	"internalCertManagement.enable",
+	"resources.excludeResourcePrefixes",
+	"resources.quotaCheckStrategy",
+	"featureGates",
+}
+
+// notYet picks, out of the paths that a file sets, those that nothing acts
+// upon. A field that is listed stands for all below it.
+func notYet(paths []string, c *configv1beta2.Configuration) []string {
+	var listed []string
+	for _, path := range paths {
+		switch {
+		case slices.ContainsFunc(actedUpon, func(acted string) bool { return covers(acted, path) || covers(path, acted) }):
+		case slices.ContainsFunc(listed, func(above string) bool { return covers(above, path) }):
+		default:
+			listed = append(listed, path)
+		}
+	}
+	for i, name := range c.Integrations.Frameworks {
+		if framework, _ := FindFramework(name); !framework.built {
+			listed = append(listed, fmt.Sprintf("integrations.frameworks[%d] (%s)", i, name))
+		}
+	}
+	return listed
+}
+
+// covers reports whether path is outer or below it.
+func covers(outer, path string) bool {
+	rest, below := strings.CutPrefix(path, outer)
+	return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// warningsOf says what of a valid configuration may not be what was meant.
+func warningsOf(c *configv1beta2.Configuration, d *decoder) []string {
+	var warnings []string
+	if d.lines["metrics.localQueueMetrics"] > 0 && d.lines["metrics.localQueueMetrics.enable"] == 0 {
+		warnings = append(warnings, "metrics.localQueueMetrics has no enable, which turns the series of LocalQueues off; add enable: true, or remove localQueueMetrics")
+	}
+	for i, key := range c.Integrations.LabelKeysToCopy {
+		if len(validation.IsQualifiedName(key)) > 0 {
+			warnings = append(warnings, fmt.Sprintf("integrations.labelKeysToCopy[%d]: %q can be no label key and is never copied", i, key))
+		}
+	}
+	known := reconciledKinds()
+	for _, kind := range slices.Sorted(maps.Keys(c.Controller.GroupKindConcurrency)) {
+		if !slices.Contains(known, kind) {
+			warnings = append(warnings, fmt.Sprintf("controller.groupKindConcurrency[%s]: no such kind is reconciled; %s", kind, didYouMean(kind, known)))
+		}
+	}
+	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil && p.Workloads.AfterDeactivatedByKueue != nil {
+		warnings = append(warnings, fmt.Sprintf("objectRetentionPolicies.workloads.afterDeactivatedByKueue deletes jobs %s after their Workload was deactivated by the manager",
+			p.Workloads.AfterDeactivatedByKueue.Duration))
+	}
+	return warnings
+}

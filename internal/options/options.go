@@ -1,0 +1,348 @@
+package options
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// Options is the configuration of a manager, resolved: every default is filled
+// in, every rule was checked, every text that stands for something else was
+// parsed. A command line may replace fields before the manager is built;
+// nothing changes them later.
+type Options struct {
+	// Namespace is where the manager lives.
+	Namespace string
+	// ManageJobsWithoutQueueName: take jobs that name no queue as well.
+	ManageJobsWithoutQueueName bool
+	// ManagedNamespaces matches the labels of the namespaces that may be
+	// touched at all.
+	ManagedNamespaces labels.Selector
+	// ManagedNamespaceSelector is the same for webhook configurations.
+	ManagedNamespaceSelector metav1.LabelSelector
+
+	// Frameworks are the names of the enabled job kinds, as configured.
+	Frameworks []string
+	// ExternalFrameworks are kinds that other controllers integrate.
+	ExternalFrameworks []schema.GroupVersionKind
+	// LabelKeysToCopy go from a job to its Workload.
+	LabelKeysToCopy []string
+
+	Client         Client
+	Webhook        Webhook
+	Certs          Certs
+	LeaderElection LeaderElection
+	Health         Health
+	Metrics        Metrics
+	TLS            TLS
+	// PprofAddress is host:port; empty is off.
+	PprofAddress string
+	// VisibilityAddress is the host:port of the visibility API.
+	VisibilityAddress string
+	// CacheSyncTimeout is how long controllers wait for their caches.
+	CacheSyncTimeout time.Duration
+	// GroupKindConcurrency is read by Concurrency.
+	GroupKindConcurrency map[string]int
+
+	Retention            Retention
+	PodsReady            PodsReady
+	FairSharing          FairSharing
+	AdmissionFairSharing UsageSharing
+	Resources            Resources
+	MultiKueue           WorkerClusters
+	Gates                Gates
+
+	// Effective is the configuration with its defaults, for what is not
+	// resolved above and for the log. It must not be changed.
+	Effective *configv1beta2.Configuration
+	// Warnings are sentences to log once at the start.
+	Warnings []string
+
+	notYet     []string
+	inertGates []string
+}
+
+// Client is the rate limit towards the API server.
+type Client struct {
+	// QPS sustained; negative is no limit. Burst is the size of the bucket.
+	QPS   float32
+	Burst int
+}
+
+// Webhook is the HTTPS listener for the API server.
+type Webhook struct {
+	Port          int
+	Host, CertDir string
+}
+
+// Certs says who makes the certificates of the webhook.
+type Certs struct {
+	// Internal: the manager does, and shares them in the Secret.
+	Internal        bool
+	Service, Secret string // set when Internal
+}
+
+// LeaderElection is the lease that one of several replicas holds.
+type LeaderElection struct {
+	Enabled                                   bool
+	Name, Namespace                           string
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Health is the listener of the probes. The paths begin with a slash.
+type Health struct {
+	// Address is host:port; "0" is off.
+	Address                     string
+	ReadinessPath, LivenessPath string
+}
+
+// Metrics says what is exported.
+type Metrics struct {
+	// Address is host:port; "0" is off.
+	Address string
+	// ClusterQueueResources: series for each flavor and resource.
+	ClusterQueueResources bool
+	// LocalQueues matches the LocalQueues with series of their own; it
+	// matches none when they are off.
+	LocalQueues  labels.Selector
+	CustomLabels []configv1beta2.CustomMetricLabel
+}
+
+// Retention says how long objects stay; nil is for ever, 0 is not at all.
+type Retention struct {
+	Finished, Deactivated *time.Duration
+}
+
+// NoLimit is the BackoffLimit of Workloads that come back without end.
+const NoLimit = -1
+
+// PodsReady is what waitForPodsReady comes to.
+type PodsReady struct {
+	Enabled bool
+	// Timeout until pods are ready; Recovery until they are so again, 0 for
+	// no such limit.
+	Timeout, Recovery time.Duration
+	BlockAdmission    bool
+	RequeueBy         configv1beta2.RequeuingTimestamp
+	BackoffBase       time.Duration
+	BackoffMax        time.Duration
+	// BackoffLimit is how often a Workload comes back, or NoLimit.
+	BackoffLimit int
+}
+
+// FairSharing is on when it has strategies.
+type FairSharing struct {
+	Enabled    bool
+	Strategies []configv1beta2.PreemptionStrategy
+}
+
+// UsageSharing is what admissionFairSharing comes to: order by past usage.
+type UsageSharing struct {
+	Enabled                    bool
+	HalfLife, SamplingInterval time.Duration
+	// Weights of resources; one that is missing weighs 1.
+	Weights map[corev1.ResourceName]float64
+}
+
+// Resources says how pod requests become quota requests.
+type Resources struct {
+	// IgnoreUndeclared: requests without quota do not block.
+	IgnoreUndeclared    bool
+	ExcludePrefixes     []string
+	Transformations     []configv1beta2.ResourceTransformation
+	DeviceClassMappings []configv1beta2.DeviceClassMapping
+}
+
+// WorkerClusters is what multiKueue comes to: how worker clusters are used.
+type WorkerClusters struct {
+	GCInterval        time.Duration // 0 is off
+	Origin            string
+	WorkerLostTimeout time.Duration
+	Dispatcher        string
+	StepSize          int // of the incremental dispatcher
+	// ExternalFrameworks are kinds for the generic adapter.
+	ExternalFrameworks []schema.GroupVersionKind
+	// AccessProviders are the plugins of either spelling.
+	AccessProviders []configv1beta2.ClusterProfileProvider
+}
+
+// Concurrency is how many objects of a kind, given as Kind.group or as Kind
+// alone in the core group, are reconciled at once. At least 1.
+func (o *Options) Concurrency(groupKind string) int {
+	return max(o.GroupKindConcurrency[groupKind], 1)
+}
+
+// NotYet lists, by path and in the order of the file, the fields that the file
+// sets and that this build does not act upon.
+func (o *Options) NotYet() []string { return slices.Clone(o.notYet) }
+
+// InertGates lists the feature gates that are set by name and change nothing
+// in this build, sorted.
+func (o *Options) InertGates() []string { return slices.Clone(o.inertGates) }
+
+// YAML is the effective configuration as a file that would give the same
+// options.
+func (o *Options) YAML() (string, error) {
+	out, err := yaml.Marshal(o.Effective)
+	return string(out), err
+}
+
+// resolve turns a configuration that passed validate into values.
+func resolve(c *configv1beta2.Configuration, gates Gates) Options {
+	tlsValues, _ := resolveTLS(c.TLS, nil)
+	o := Options{
+		Namespace:                  *c.Namespace,
+		ManageJobsWithoutQueueName: c.ManageJobsWithoutQueueName,
+		ManagedNamespaceSelector:   *c.ManagedJobsNamespaceSelector.DeepCopy(),
+		ManagedNamespaces:          selectorOf(c.ManagedJobsNamespaceSelector),
+		Frameworks:                 slices.Clone(c.Integrations.Frameworks),
+		LabelKeysToCopy:            slices.Clone(c.Integrations.LabelKeysToCopy),
+		Client:                     Client{QPS: *c.ClientConnection.QPS, Burst: int(*c.ClientConnection.Burst)},
+		Webhook:                    Webhook{Port: int(*c.Webhook.Port), Host: c.Webhook.Host, CertDir: c.Webhook.CertDir},
+		Health: Health{
+			Address:       c.Health.HealthProbeBindAddress,
+			ReadinessPath: rooted(c.Health.ReadinessEndpointName),
+			LivenessPath:  rooted(c.Health.LivenessEndpointName),
+		},
+		TLS:                  tlsValues,
+		PprofAddress:         c.PprofBindAddress,
+		VisibilityAddress:    visibilityAddress(c.VisibilityServer),
+		CacheSyncTimeout:     c.Controller.CacheSyncTimeout.Duration,
+		GroupKindConcurrency: maps.Clone(c.Controller.GroupKindConcurrency),
+		Resources: Resources{
+			IgnoreUndeclared:    gates.On(QuotaCheckStrategy) && *c.Resources.QuotaCheckStrategy == configv1beta2.IgnoreUndeclared,
+			ExcludePrefixes:     slices.Clone(c.Resources.ExcludeResourcePrefixes),
+			Transformations:     c.Resources.Transformations,
+			DeviceClassMappings: c.Resources.DeviceClassMappings,
+		},
+		Gates:     gates,
+		Effective: c,
+	}
+	for _, name := range c.Integrations.ExternalFrameworks {
+		kind, _ := parseKind(name)
+		o.ExternalFrameworks = append(o.ExternalFrameworks, kind)
+	}
+	if certs := c.InternalCertManagement; *certs.Enable {
+		o.Certs = Certs{Internal: true, Service: *certs.WebhookServiceName, Secret: *certs.WebhookSecretName}
+	}
+	o.LeaderElection = resolveLeaderElection(c.LeaderElection, o.Namespace)
+	o.Metrics = resolveMetrics(&c.Metrics, gates)
+	resolveScheduling(&o, c, gates)
+	o.MultiKueue = resolveMultiKueue(c.MultiKueue, gates)
+	return o
+}
+
+func resolveLeaderElection(l *configv1beta2.LeaderElection, namespace string) LeaderElection {
+	if l.ResourceNamespace != "" {
+		namespace = l.ResourceNamespace
+	}
+	return LeaderElection{
+		Enabled: *l.LeaderElect, Name: l.ResourceName, Namespace: namespace,
+		LeaseDuration: l.LeaseDuration.Duration, RenewDeadline: l.RenewDeadline.Duration, RetryPeriod: l.RetryPeriod.Duration,
+	}
+}
+
+func resolveMetrics(m *configv1beta2.Metrics, gates Gates) Metrics {
+	out := Metrics{
+		Address: m.BindAddress, ClusterQueueResources: m.EnableClusterQueueResources,
+		LocalQueues: labels.Nothing(),
+	}
+	if gates.On(LocalQueueMetrics) && m.LocalQueueMetrics.Enable {
+		out.LocalQueues = labels.Everything()
+		if s := m.LocalQueueMetrics.LocalQueueSelector; s != nil {
+			out.LocalQueues = selectorOf(s)
+		}
+	}
+	if gates.On(CustomMetricLabels) {
+		out.CustomLabels = m.CustomLabels
+	}
+	return out
+}
+
+// resolveScheduling fills in what decides about Workloads over time.
+func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates Gates) {
+	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil {
+		o.Retention = Retention{Finished: durationOf(p.Workloads.AfterFinished), Deactivated: durationOf(p.Workloads.AfterDeactivatedByKueue)}
+	}
+	if w := c.WaitForPodsReady; !gates.On(DisableWaitForPodsReady) {
+		r := w.RequeuingStrategy
+		o.PodsReady = PodsReady{
+			Enabled: true, Timeout: w.Timeout.Duration, Recovery: w.RecoveryTimeout.Duration, BlockAdmission: *w.BlockAdmission,
+			RequeueBy: *r.Timestamp, BackoffLimit: NoLimit,
+			BackoffBase: time.Duration(*r.BackoffBaseSeconds) * time.Second,
+			BackoffMax:  time.Duration(*r.BackoffMaxSeconds) * time.Second,
+		}
+		if r.BackoffLimitCount != nil {
+			o.PodsReady.BackoffLimit = int(*r.BackoffLimitCount)
+		}
+	}
+	if c.FairSharing != nil {
+		o.FairSharing = FairSharing{Enabled: true, Strategies: slices.Clone(c.FairSharing.PreemptionStrategies)}
+	}
+	if afs := c.AdmissionFairSharing; afs != nil && gates.On(AdmissionFairSharing) {
+		o.AdmissionFairSharing = UsageSharing{
+			Enabled: true, HalfLife: afs.UsageHalfLifeTime.Duration, SamplingInterval: afs.UsageSamplingInterval.Duration,
+			Weights: maps.Clone(afs.ResourceWeights),
+		}
+	}
+}
+
+func resolveMultiKueue(m *configv1beta2.MultiKueue, gates Gates) WorkerClusters {
+	out := WorkerClusters{
+		GCInterval: m.GCInterval.Duration, Origin: *m.Origin, WorkerLostTimeout: m.WorkerLostTimeout.Duration,
+		Dispatcher: *m.DispatcherName, StepSize: defaultStepSize,
+	}
+	if m.IncrementalDispatcherConfig != nil && gates.On(MultiKueueIncrementalDispatcherConfig) {
+		out.StepSize = int(*m.IncrementalDispatcherConfig.StepSize)
+	}
+	if gates.On(MultiKueueAdaptersForCustomJobs) {
+		for _, entry := range m.ExternalFrameworks {
+			kind, _ := parseKind(entry.Name)
+			out.ExternalFrameworks = append(out.ExternalFrameworks, kind)
+		}
+	}
+	if p := m.ClusterProfile; p != nil {
+		out.AccessProviders = slices.Concat(p.AccessProviders, p.CredentialsProviders)
+	}
+	return out
+}
+
+// selectorOf parses a selector that was checked before.
+func selectorOf(s *metav1.LabelSelector) labels.Selector {
+	selector, errs := parseSelector(s, field.NewPath("selector"))
+	if len(errs) > 0 {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+func visibilityAddress(v *configv1beta2.VisibilityServer) string {
+	host := ""
+	if v.BindAddress != nil {
+		host = *v.BindAddress
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(*v.BindPort)))
+}
+
+// rooted accepts the path of a probe with and without its leading slash
+// (spec: 70 §6 #4).
+func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
+
+func durationOf(d *metav1.Duration) *time.Duration {
+	if d == nil {
+		return nil
+	}
+	return &d.Duration
+}

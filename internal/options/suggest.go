@@ -1,0 +1,58 @@
+package options
+
+import (
+	"slices"
+	"strings"
+)
+
+// nearest gives the known name that a misspelt one most likely meant, or ""
+// when none is near. Ties go to the first known name.
+func nearest(name string, known []string) string {
+	best, bestCost := "", min(max(1, len(name)/2), max(2, len(name)/3), 6)+1
+	for _, k := range known {
+		if cost := distance(strings.ToLower(name), strings.ToLower(k)); cost < bestCost {
+			best, bestCost = k, cost
+		}
+	}
+	return best
+}
+
+// didYouMean says what to write in place of an unknown name: the nearest
+// known one, or else all of them.
+func didYouMean(name string, known []string) string {
+	if near := nearest(name, known); near != "" {
+		return "did you mean " + near + "?"
+	}
+	if len(known) == 0 {
+		return "nothing may be written here"
+	}
+	return "known here: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
+}
+
+// distance is the number of single-byte edits, and swaps of neighbours, that
+// turn a into b.
+func distance(a, b string) int {
+	const tooLong = 128
+	if len(a) > tooLong || len(b) > tooLong {
+		return tooLong
+	}
+	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range old {
+		old[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := old[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(change, old[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+		older, old, row = old, row, older
+	}
+	return old[len(b)]
+}

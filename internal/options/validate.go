@@ -1,0 +1,313 @@
+package options
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// validate checks the rules of spec 70 §3.3 on a configuration that has its
+// defaults, and reports every one that fails.
+func validate(c *configv1beta2.Configuration, gates Gates) field.ErrorList {
+	errs := field.ErrorList{}
+	if msgs := validation.IsDNS1123Label(*c.Namespace); len(msgs) > 0 {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), *c.Namespace, strings.Join(msgs, "; ")))
+	}
+	errs = append(errs, validateWebhook(&c.Webhook, field.NewPath("webhook"))...)
+	errs = append(errs, validateLeaderElection(c.LeaderElection, field.NewPath("leaderElection"))...)
+	errs = append(errs, validateMetrics(&c.Metrics, field.NewPath("metrics"))...)
+	errs = append(errs, validateAddress(c.Health.HealthProbeBindAddress, field.NewPath("health", "healthProbeBindAddress"))...)
+	errs = append(errs, validateAddress(c.PprofBindAddress, field.NewPath("pprofBindAddress"))...)
+	errs = append(errs, validateController(c.Controller, field.NewPath("controller"))...)
+	_, tlsErrs := resolveTLS(c.TLS, field.NewPath("tls"))
+	errs = append(errs, tlsErrs...)
+	errs = append(errs, validateNamespaceSelector(c, field.NewPath("managedJobsNamespaceSelector"))...)
+	errs = append(errs, validateCerts(c.InternalCertManagement, field.NewPath("internalCertManagement"))...)
+	errs = append(errs, validateClient(c.ClientConnection, field.NewPath("clientConnection"))...)
+	errs = append(errs, validateIntegrations(c.Integrations, gates, field.NewPath("integrations"))...)
+	if !gates.On(DisableWaitForPodsReady) {
+		errs = append(errs, validatePodsReady(c.WaitForPodsReady, field.NewPath("waitForPodsReady"))...)
+	}
+	errs = append(errs, validateMultiKueue(c, field.NewPath("multiKueue"))...)
+	errs = append(errs, validateFairSharing(c, field.NewPath("fairSharing"), field.NewPath("admissionFairSharing"))...)
+	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
+	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
+	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
+	return errs
+}
+
+func validateWebhook(w *configv1beta2.Webhook, path *field.Path) field.ErrorList {
+	return validatePort(*w.Port, path.Child("port"))
+}
+
+// validateLeaderElection checks what the election itself demands, so that a
+// mistake shows at the start and not as a crash in it.
+func validateLeaderElection(l *configv1beta2.LeaderElection, path *field.Path) field.ErrorList {
+	if !*l.LeaderElect {
+		return nil
+	}
+	errs := field.ErrorList{}
+	if l.ResourceLock != leaseLock {
+		errs = append(errs, field.NotSupported(path.Child("resourceLock"), l.ResourceLock, []string{leaseLock}))
+	}
+	if msgs := validation.IsDNS1123Subdomain(l.ResourceName); len(msgs) > 0 {
+		errs = append(errs, field.Invalid(path.Child("resourceName"), l.ResourceName, strings.Join(msgs, "; ")))
+	}
+	if msgs := validation.IsDNS1123Label(l.ResourceNamespace); l.ResourceNamespace != "" && len(msgs) > 0 {
+		errs = append(errs, field.Invalid(path.Child("resourceNamespace"), l.ResourceNamespace, strings.Join(msgs, "; ")))
+	}
+	lease, renew, retry := l.LeaseDuration.Duration, l.RenewDeadline.Duration, l.RetryPeriod.Duration
+	if lease <= renew {
+		errs = append(errs, field.Invalid(path.Child("leaseDuration"), lease.String(), fmt.Sprintf("must be longer than renewDeadline (%s)", renew)))
+	}
+	if retry <= 0 {
+		errs = append(errs, field.Invalid(path.Child("retryPeriod"), retry.String(), "must be above 0"))
+	} else if float64(renew) <= 1.2*float64(retry) { // the election jitters by this factor
+		errs = append(errs, field.Invalid(path.Child("renewDeadline"), renew.String(), fmt.Sprintf("must be longer than 1.2 times retryPeriod (%s)", retry)))
+	}
+	return errs
+}
+
+func validateController(c *configv1beta2.Controller, path *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
+	for _, kind := range sets.List(sets.KeySet(c.GroupKindConcurrency)) {
+		if n := c.GroupKindConcurrency[kind]; n < 1 {
+			errs = append(errs, field.Invalid(path.Child("groupKindConcurrency").Key(kind), n, "must be at least 1"))
+		}
+	}
+	if d := c.CacheSyncTimeout.Duration; d <= 0 {
+		errs = append(errs, field.Invalid(path.Child("cacheSyncTimeout"), d.String(), "must be above 0"))
+	}
+	return errs
+}
+
+// validateNamespaceSelector refuses a selector that would let the manager
+// suspend the system's own pods, or its own (spec: 30 §2.1).
+func validateNamespaceSelector(c *configv1beta2.Configuration, path *field.Path) field.ErrorList {
+	selector, errs := parseSelector(c.ManagedJobsNamespaceSelector, path)
+	if selector == nil {
+		return errs
+	}
+	for _, name := range slices.Compact([]string{systemNamespace, *c.Namespace}) {
+		if selector.Matches(labels.Set{namespaceNameLabel: name}) {
+			errs = append(errs, field.Invalid(path, metav1.FormatLabelSelector(c.ManagedJobsNamespaceSelector), fmt.Sprintf(
+				"must not match namespace %s; add {key: %s, operator: NotIn, values: [%s]} to matchExpressions", name, namespaceNameLabel, name)))
+		}
+	}
+	return errs
+}
+
+// parseSelector gives the selector, or nil and what is wrong with it.
+func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
+	if errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path); len(errs) > 0 {
+		return nil, errs
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return nil, field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(s), err.Error())}
+	}
+	return selector, nil
+}
+
+func validateCerts(m *configv1beta2.InternalCertManagement, path *field.Path) field.ErrorList {
+	if !*m.Enable {
+		return nil
+	}
+	errs := field.ErrorList{}
+	if msgs := validation.IsDNS1035Label(*m.WebhookServiceName); len(msgs) > 0 {
+		errs = append(errs, field.Invalid(path.Child("webhookServiceName"), *m.WebhookServiceName, strings.Join(msgs, "; ")))
+	}
+	if msgs := validation.IsDNS1123Subdomain(*m.WebhookSecretName); len(msgs) > 0 {
+		errs = append(errs, field.Invalid(path.Child("webhookSecretName"), *m.WebhookSecretName, strings.Join(msgs, "; ")))
+	}
+	return errs
+}
+
+func validateClient(c *configv1beta2.ClientConnection, path *field.Path) field.ErrorList {
+	if *c.QPS > 0 && *c.Burst < 0 {
+		return field.ErrorList{field.Invalid(path.Child("burst"), *c.Burst, "must be at least 0 while qps is a limit; make qps negative for no limit")}
+	}
+	return nil
+}
+
+// validateIntegrations checks the lists of job kinds. No kind may appear
+// twice, under whatever name (spec: 70 §3.3, 30 §2.1).
+func validateIntegrations(in *configv1beta2.Integrations, gates Gates, path *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
+	seen := map[schema.GroupVersionKind]bool{}
+	for i, name := range in.Frameworks {
+		at := path.Child("frameworks").Index(i)
+		framework, known := FindFramework(name)
+		if !known {
+			errs = append(errs, notSupported(at, name, frameworkNames()))
+			continue
+		}
+		for _, gate := range framework.gates {
+			if !gates.On(gate) {
+				errs = append(errs, field.Forbidden(at, fmt.Sprintf("%s needs featureGates.%s: true", name, gate)))
+			}
+		}
+		if seen[framework.GVK] {
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		seen[framework.GVK] = true
+	}
+	for _, f := range frameworks {
+		seen[f.GVK] = true // also when it is not enabled, the kind is taken
+	}
+	for i, name := range in.ExternalFrameworks {
+		at := path.Child("externalFrameworks").Index(i)
+		kind, ok := parseKind(name)
+		switch {
+		case !ok:
+			errs = append(errs, field.Invalid(at, name, "must have the form Kind.version.group, such as PipelineRun.v1.tekton.dev"))
+		case seen[kind]:
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		seen[kind] = true
+	}
+	return errs
+}
+
+// parseKind splits Kind.version.group at its first two dots.
+func parseKind(name string) (schema.GroupVersionKind, bool) {
+	parts := strings.SplitN(name, ".", 3)
+	if len(parts) != 3 || slices.Contains(parts, "") {
+		return schema.GroupVersionKind{}, false
+	}
+	return gvk(parts[2], parts[1], parts[0]), true
+}
+
+func validatePodsReady(w *configv1beta2.WaitForPodsReady, path *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
+	if w.Timeout.Duration <= 0 {
+		errs = append(errs, field.Invalid(path.Child("timeout"), w.Timeout.Duration.String(), "must be above 0"))
+	}
+	errs = append(errs, notNegative(w.RecoveryTimeout, path.Child("recoveryTimeout"))...)
+	requeue, at := w.RequeuingStrategy, path.Child("requeuingStrategy")
+	timestamps := []configv1beta2.RequeuingTimestamp{configv1beta2.EvictionTimestamp, configv1beta2.CreationTimestamp}
+	if !slices.Contains(timestamps, *requeue.Timestamp) {
+		errs = append(errs, field.NotSupported(at.Child("timestamp"), *requeue.Timestamp, timestamps))
+	}
+	for _, count := range []struct {
+		name  string
+		value *int32
+	}{
+		{"backoffLimitCount", requeue.BackoffLimitCount},
+		{"backoffBaseSeconds", requeue.BackoffBaseSeconds},
+		{"backoffMaxSeconds", requeue.BackoffMaxSeconds},
+	} {
+		if count.value != nil && *count.value < 0 {
+			errs = append(errs, field.Invalid(at.Child(count.name), *count.value, "must be at least 0"))
+		}
+	}
+	return errs
+}
+
+// validateFairSharing checks both kinds of fair sharing.
+func validateFairSharing(c *configv1beta2.Configuration, fair, admission *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
+	show := func(list []configv1beta2.PreemptionStrategy) string {
+		names := make([]string, len(list))
+		for i, name := range list {
+			names[i] = string(name)
+		}
+		return "[" + strings.Join(names, ", ") + "]"
+	}
+	if c.FairSharing != nil && !slices.ContainsFunc(strategyLists, func(list []configv1beta2.PreemptionStrategy) bool {
+		return slices.Equal(list, c.FairSharing.PreemptionStrategies)
+	}) {
+		allowed := make([]string, len(strategyLists))
+		for i, list := range strategyLists {
+			allowed[i] = show(list)
+		}
+		errs = append(errs, field.NotSupported(fair.Child("preemptionStrategies"), show(c.FairSharing.PreemptionStrategies), allowed))
+	}
+	if afs := c.AdmissionFairSharing; afs != nil {
+		errs = append(errs, notNegative(&afs.UsageHalfLifeTime, admission.Child("usageHalfLifeTime"))...)
+		if d := afs.UsageSamplingInterval.Duration; d <= 0 {
+			errs = append(errs, field.Invalid(admission.Child("usageSamplingInterval"), d.String(), "must be above 0"))
+		}
+		for _, name := range sets.List(sets.KeySet(afs.ResourceWeights)) {
+			if w := afs.ResourceWeights[name]; w < 0 {
+				errs = append(errs, field.Invalid(admission.Child("resourceWeights").Key(string(name)), w, "must be at least 0"))
+			}
+		}
+	}
+	return errs
+}
+
+// strategyLists are the only lists of preemption strategies (spec: 70 §2.1.8).
+var strategyLists = [][]configv1beta2.PreemptionStrategy{
+	{configv1beta2.LessThanOrEqualToFinalShare},
+	{configv1beta2.LessThanInitialShare},
+	{configv1beta2.LessThanOrEqualToFinalShare, configv1beta2.LessThanInitialShare},
+}
+
+func validateRetention(p *configv1beta2.ObjectRetentionPolicies, path *field.Path) field.ErrorList {
+	if p == nil || p.Workloads == nil {
+		return nil
+	}
+	return append(
+		notNegative(p.Workloads.AfterFinished, path.Child("afterFinished")),
+		notNegative(p.Workloads.AfterDeactivatedByKueue, path.Child("afterDeactivatedByKueue"))...)
+}
+
+func validateVisibility(v *configv1beta2.VisibilityServer, path *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
+	if v.BindAddress != nil && *v.BindAddress != "" && net.ParseIP(*v.BindAddress) == nil {
+		errs = append(errs, field.Invalid(path.Child("bindAddress"), *v.BindAddress, "must be an IP address"))
+	}
+	return append(errs, validatePort(*v.BindPort, path.Child("bindPort"))...)
+}
+
+func validatePort(port int32, path *field.Path) field.ErrorList {
+	if port < 1 || port > 65535 {
+		return field.ErrorList{field.Invalid(path, port, "must be a port, 1 to 65535")}
+	}
+	return nil
+}
+
+// validateAddress checks a host:port; empty and "0" turn a listener off.
+func validateAddress(address string, path *field.Path) field.ErrorList {
+	if address == "" || address == "0" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return field.ErrorList{field.Invalid(path, address, `must be host:port or :port, or "0" for off`)}
+	}
+	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > 65535) {
+		return field.ErrorList{field.Invalid(path, address, "the port must be 0 to 65535")}
+	}
+	return nil
+}
+
+func notNegative(d *metav1.Duration, path *field.Path) field.ErrorList {
+	if d != nil && d.Duration < time.Duration(0) {
+		return field.ErrorList{field.Invalid(path, d.Duration.String(), "must be at least 0")}
+	}
+	return nil
+}
+
+// notSupported is the library's error with the nearest name up front.
+func notSupported(path *field.Path, value string, known []string) *field.Error {
+	err := field.NotSupported(path, value, known)
+	if near := nearest(value, known); near != "" {
+		err.Detail = "did you mean " + near + "? " + err.Detail
+	}
+	return err
+}
