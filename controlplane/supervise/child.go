@@ -1,0 +1,114 @@
+package supervise
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// logTail is how many lines of its log are shown when a child dies.
+const logTail = 15
+
+// child is a running program.
+type child struct {
+	name    string
+	log     string // path
+	process *os.Process
+	pipe    *os.File      // our end of its standard input: it ends when this is closed
+	done    chan struct{} // closed when it has ended
+	state   string        // how it ended, such as "exit status 1"; set before done is closed
+}
+
+// start runs this same binary as the named program, with its output in its log.
+func start(d dir, name string, args []string, died chan<- *child) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this binary: %w", err)
+	}
+	log, err := os.Create(d.log(name))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	command := &exec.Cmd{
+		Path: self,
+		Args: append([]string{name}, args...),
+		Env:  append(os.Environ(), ChildEnv+"=1"),
+		Dir:  string(d), Stdin: theirs, Stdout: log, Stderr: log,
+		// A group of its own: Ctrl-C in a terminal must reach the supervisor only, which stops the children in order.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if err := command.Start(); err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	c := &child{name: name, log: log.Name(), process: command.Process, pipe: ours, done: make(chan struct{})}
+	go func() {
+		_ = command.Wait() // the state says it all
+		c.state = command.ProcessState.String()
+		_ = ours.Close()
+		close(c.done)
+		died <- c
+	}()
+	return c, nil
+}
+
+// stop asks the children to end and waits; those that have not ended by the limit are killed.
+func stop(limit time.Duration, children ...*child) {
+	for _, c := range children {
+		_ = c.process.Signal(syscall.SIGTERM) // fails only when it has ended already
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for _, c := range children {
+		select {
+		case <-c.done:
+			continue
+		case <-timer.C:
+			timer.Reset(0) // the others have had their time, too
+		}
+		_ = c.process.Kill()
+		<-c.done
+	}
+}
+
+// obituary says that the child died, and the end of its log.
+func (c *child) obituary() error {
+	text := fmt.Sprintf("%s died (%s); everything was stopped. The end of %s:", c.name, c.state, c.log)
+	for _, line := range tail(c.log, logTail) {
+		text += "\n  " + line
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// tail returns the last lines of a file, as far as they are in its last 32 KiB.
+func tail(path string, lines int) []string {
+	file, err := os.Open(path)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err == nil && info.Size() > 32<<10 {
+		_, _ = file.Seek(-32<<10, io.SeekEnd)
+	}
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	data = bytes.TrimRight(data, "\n")
+	if len(data) == 0 {
+		return []string{"(the log is empty)"}
+	}
+	all := strings.Split(string(data), "\n")
+	return all[max(0, len(all)-lines):]
+}

@@ -1,0 +1,90 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// dir is a control plane's directory, by its absolute path.
+type dir string
+
+func (d dir) path(elements ...string) string {
+	return filepath.Join(append([]string{string(d)}, elements...)...)
+}
+func (d dir) kubeconfig() string     { return d.path("kubeconfig") }
+func (d dir) log(name string) string { return d.path("logs", name+".log") }
+
+// holder is the content of DIR/lock: who runs there.
+type holder struct {
+	PID    int    `json:"pid"`
+	Server string `json:"server"`
+}
+
+// lock makes the directory and takes it for this process until the file is closed. It fails at once, with the other one's name, when
+// another supervisor runs there.
+func (d dir) lock() (*os.File, error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	// Somebody who only looks whether one runs here holds the lock for a moment.
+	for range 10 {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return file, file.Truncate(0)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	defer func() { _ = file.Close() }()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	var other holder
+	if json.NewDecoder(file).Decode(&other) != nil {
+		return nil, fmt.Errorf("a control plane is starting in %s: wait for it, or choose another --dir", d)
+	}
+	return nil, fmt.Errorf("a control plane already runs in %s (pid %d, %s): use it, stop it (berth down, or kill %d), or choose another --dir",
+		d, other.PID, other.Server, other.PID)
+}
+
+// publish writes into the lock file who holds it.
+func publish(lock *os.File, who holder) error {
+	data, err := json.Marshal(who)
+	if err != nil {
+		return err
+	}
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err = lock.WriteAt(append(data, '\n'), 0)
+	return err
+}
+
+// checkVersion refuses a directory that another version wrote, and signs a new one.
+func (d dir) checkVersion() error {
+	path := d.path("version")
+	data, err := os.ReadFile(path)
+	found := strings.TrimSpace(string(data))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(d.path("etcd")); errors.Is(err, fs.ErrNotExist) {
+			return writeFile(path, []byte(Version()+"\n"))
+		}
+		found = "an unknown version (the file version is missing)"
+	} else if err != nil {
+		return err
+	}
+	if found != Version() {
+		return fmt.Errorf("the data in %s is of %s, this is %s: remove it with berth down --purge, or choose another --dir", d, found, Version())
+	}
+	return nil
+}

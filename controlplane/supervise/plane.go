@@ -1,0 +1,293 @@
+package supervise
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// How long a program may take to end before it is killed. The API server needs a second, but waits for watches that clients leave open;
+// killing it loses nothing, because etcd has it all.
+const (
+	stopLimit          = 5 * time.Second
+	apiServerStopLimit = 3 * time.Second
+)
+
+// plane is a control plane that runs, or is being started or stopped.
+type plane struct {
+	opts     options
+	dir      dir
+	pki      pki
+	ports    ports
+	stderr   io.Writer
+	children map[string]*child
+	died     chan *child // every child once, when it has ended
+}
+
+// up runs a control plane until ctx ends. It returns nil after a clean stop, and otherwise why it did not start or did not go on.
+func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
+	p := &plane{opts: opts, dir: dir(opts.dir), stderr: stderr, children: map[string]*child{}, died: make(chan *child, 5)}
+	lock, err := p.dir.lock()
+	if err != nil {
+		return err
+	}
+	// The lock ends with the process, too; it is closed last.
+	defer func() { _ = lock.Close() }()
+	if err := p.prepare(lock); err != nil {
+		return err
+	}
+	defer p.stop()
+	limited, cancel := context.WithTimeoutCause(ctx, opts.startTimeout,
+		fmt.Errorf("not ready within %v (--start-timeout): see the logs in %s", opts.startTimeout, p.dir.path("logs")))
+	defer cancel()
+	if err := p.start(limited); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop while starting
+		}
+		return err
+	}
+	if err := p.announce(stdout); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case dead := <-p.died:
+		return dead.obituary()
+	}
+}
+
+// prepare does all that can fail before anything runs.
+func (p *plane) prepare(lock *os.File) error {
+	if err := p.dir.checkVersion(); err != nil {
+		return err
+	}
+	if p.opts.port != 0 {
+		if err := checkPort(p.opts.port); err != nil {
+			return err
+		}
+	}
+	free, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	p.ports = ports{apiServer: free[0], etcd: free[1], etcdPeer: free[2]}
+	if p.opts.port != 0 {
+		p.ports.apiServer = p.opts.port
+	}
+	if p.pki, err = p.dir.ensurePKI(time.Now()); err != nil {
+		return err
+	}
+	for _, user := range users[1:] {
+		config, err := p.pki.kubeconfig(p.ports.server(), user.token)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(p.pki.file(user.token+".kubeconfig"), config); err != nil {
+			return err
+		}
+	}
+	if err := writeFile(p.pki.file("scheduler.yaml"), schedulerConfig(p.pki)); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.dir.path("logs"), 0o700); err != nil {
+		return err
+	}
+	// An earlier run's kubeconfig would lead nowhere.
+	if err := os.Remove(p.dir.kubeconfig()); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return publish(lock, holder{PID: os.Getpid(), Server: p.ports.server()})
+}
+
+// start starts the programs in order and returns when the control plane can be used.
+func (p *plane) start(ctx context.Context) error {
+	etcd, err := p.client("etcd-ca", "etcd-client", "")
+	if err != nil {
+		return err
+	}
+	token, err := p.pki.token(users[0].token)
+	if err != nil {
+		return err
+	}
+	api, err := p.client("ca", "", token)
+	if err != nil {
+		return err
+	}
+	if err := p.run(ctx, Etcd, etcdArgs(p.dir, p.pki, p.ports), func() bool { return etcd.ok(p.ports.etcdURL() + "/health") }); err != nil {
+		return err
+	}
+	if err := p.run(ctx, APIServer, apiServerArgs(p.pki, p.ports, p.opts.bare), func() bool { return api.ok(p.ports.server() + "/readyz") }); err != nil {
+		return err
+	}
+	if p.opts.bare {
+		return nil
+	}
+	for _, program := range []struct {
+		name string
+		args []string
+	}{
+		{Kwok, kwokArgs(p.pki, p.opts)},
+		{ControllerManager, controllerManagerArgs(p.pki)},
+		{Scheduler, schedulerArgs(p.dir)},
+	} {
+		if err := p.run(ctx, program.name, program.args, nil); err != nil {
+			return err
+		}
+	}
+	if err := p.wait(ctx, "nodes", func() bool { return p.nodesReady(api) }); err != nil {
+		return err
+	}
+	// Without it no pod can be created in the namespace default.
+	return p.wait(ctx, ControllerManager, func() bool {
+		return api.ok(p.ports.server() + "/api/v1/namespaces/default/serviceaccounts/default")
+	})
+}
+
+// run starts a program and, if it can be asked, waits until it is ready.
+func (p *plane) run(ctx context.Context, name string, args []string, ready func() bool) error {
+	p.say("starting %s", name)
+	c, err := start(p.dir, name, args, p.died)
+	if err != nil {
+		return err
+	}
+	p.children[name] = c
+	if ready == nil {
+		return nil
+	}
+	return p.wait(ctx, name, ready)
+}
+
+// wait waits until ready says so, a child dies, or ctx ends.
+func (p *plane) wait(ctx context.Context, what string, ready func() bool) error {
+	began := time.Now()
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	for !ready() {
+		select {
+		case dead := <-p.died:
+			return dead.obituary()
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+	p.say("%s ready after %.1fs", what, time.Since(began).Seconds())
+	return nil
+}
+
+// nodesReady says whether exactly the nodes that were asked for are there, with their capacity, Ready and open to pods.
+func (p *plane) nodesReady(api client) bool {
+	var list corev1.NodeList
+	if !api.get(p.ports.server()+"/api/v1/nodes?labelSelector="+url.QueryEscape(NodeLabel), &list) || len(list.Items) != p.opts.nodes {
+		return false
+	}
+	for _, node := range list.Items {
+		isReady := func(condition corev1.NodeCondition) bool {
+			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+		}
+		if !slices.ContainsFunc(node.Status.Conditions, isReady) || len(node.Spec.Taints) > 0 ||
+			!equality.Semantic.DeepEqual(node.Status.Allocatable, p.opts.resources) {
+			return false
+		}
+	}
+	return true
+}
+
+// announce writes the administrator's kubeconfig and the one line on standard output.
+func (p *plane) announce(stdout io.Writer) error {
+	config, err := p.pki.kubeconfig(p.ports.server(), users[0].token)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(p.dir.kubeconfig(), config); err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(struct {
+		Ready      bool   `json:"ready"`
+		Kubeconfig string `json:"kubeconfig"`
+		Server     string `json:"server"`
+		PID        int    `json:"pid"`
+	}{true, p.dir.kubeconfig(), p.ports.server(), os.Getpid()})
+}
+
+// stop ends all children in the reverse order of what they need.
+func (p *plane) stop() {
+	if len(p.children) > 0 {
+		p.say("stopping")
+	}
+	p.stopSome(stopLimit, Kwok, Scheduler, ControllerManager)
+	p.stopSome(apiServerStopLimit, APIServer)
+	p.stopSome(stopLimit, Etcd)
+}
+
+func (p *plane) stopSome(limit time.Duration, names ...string) {
+	began := time.Now()
+	var running []*child
+	for _, name := range names {
+		if c := p.children[name]; c != nil {
+			running = append(running, c)
+		}
+	}
+	if len(running) == 0 {
+		return
+	}
+	stop(limit, running...)
+	p.say("%s stopped after %.1fs", strings.Join(names, ", "), time.Since(began).Seconds())
+}
+
+func (p *plane) say(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
+
+// client asks a server of this control plane.
+type client struct {
+	http  *http.Client
+	token string
+}
+
+func (p *plane) client(authority, certificate, token string) (client, error) {
+	config, err := p.pki.clientTLS(authority, certificate)
+	if err != nil {
+		return client{}, err
+	}
+	return client{http: &http.Client{Timeout: 5 * time.Second, Transport: transport(config)}, token: token}, nil
+}
+
+// transport never goes through a proxy: the servers are on this machine.
+func transport(config *tls.Config) *http.Transport {
+	return &http.Transport{TLSClientConfig: config}
+}
+
+// ok says whether the address answers 200.
+func (c client) ok(url string) bool { return c.get(url, nil) }
+
+// get says whether the address answers 200, and decodes the answer unless into is nil.
+func (c client) get(url string, into any) bool {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = response.Body.Close() }()
+	if into != nil {
+		return response.StatusCode == http.StatusOK && json.NewDecoder(response.Body).Decode(into) == nil
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode == http.StatusOK
+}

@@ -1,0 +1,194 @@
+// Package supervise runs a Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and simulated nodes, each
+// as a child process of this one, in one directory, on 127.0.0.1 only.
+//
+//	DIR/lock         held while a supervisor runs there: who it is and where its API server listens
+//	DIR/version      what wrote the directory; another version's data is not touched
+//	DIR/pki/         certificates, keys, tokens and the kubeconfigs of the children, made at the first start
+//	DIR/etcd/        the data
+//	DIR/logs/        one log for each child, of the latest run
+//	DIR/kubeconfig   the administrator's, there once everything is ready
+//
+// Nothing outlives the supervisor: a child ends when its standard input, a pipe from the supervisor, is closed, and that is so even after
+// kill -9. If a child ends by itself, everything is stopped and the error says which one it was.
+package supervise
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-project/berth/controlplane/capacity"
+)
+
+// The names of the programs; they are what a link to the binary must be called to be one of them.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kwok              = "kwok"
+)
+
+// KubernetesVersion is the release that is built in.
+const KubernetesVersion = "v1.37.1"
+
+// format counts the layouts of the directory. It is raised when data of an earlier layout can no longer be used.
+const format = "berth-controlplane/1"
+
+// NodeLabel marks the nodes that the control plane made itself. It makes, resizes and deletes no others.
+const NodeLabel = "berth.dev/simulated"
+
+// ChildEnv is set in the environment of children: they watch their standard input.
+const ChildEnv = "BERTH_CONTROLPLANE_CHILD"
+
+// Version is the line in DIR/version, and what --version prints.
+func Version() string { return format + " kubernetes " + KubernetesVersion }
+
+// options is the command line of "up".
+type options struct {
+	dir           string
+	port          int
+	nodes         int
+	nodeCapacity  string
+	resources     corev1.ResourceList // nodeCapacity, understood
+	noNodes       bool
+	bare          bool
+	exitWithStdin bool
+	startTimeout  time.Duration
+}
+
+const help = `Runs a Kubernetes control plane with simulated nodes in a directory, until SIGTERM or SIGINT.
+Prints one JSON line on standard output when everything is ready, and progress on standard error. Use it with
+  kubectl --kubeconfig DIR/kubeconfig get nodes
+
+Pods on the nodes run for the seconds in their annotation berth.dev/run-seconds (default 2; for ever with restartPolicy Always) and then
+exit with the code in berth.dev/exit-code (default 0). Data survives a restart, but not a crash of the machine: etcd does not fsync.
+
+Usage: berth-controlplane up --dir DIR [flags]
+
+`
+
+// Main is "berth-controlplane up". It returns the exit code: 0 after a clean stop, 1 when something failed, 2 for a wrong command line.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	opts, err := parse(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "error: %v\n", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	// A second signal ends the supervisor at once; the children follow.
+	context.AfterFunc(ctx, stop)
+	if opts.exitWithStdin {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		go func() {
+			_, _ = io.Copy(io.Discard, stdin)
+			cancel()
+		}()
+	}
+	if err := up(ctx, opts, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "error: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// gnu rewrites the messages of package flag, which writes flags with one dash.
+var gnu = strings.NewReplacer("flag provided but not defined: -", "unknown flag --", "flag needs an argument: -", "missing value of flag --",
+	" for flag -", " for flag --", ": parse error", "")
+
+func parse(args []string, stdout io.Writer) (options, error) {
+	var opts options
+	flags := flag.NewFlagSet("up", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&opts.dir, "dir", "", "directory for data, certificates, logs and the kubeconfig (required)")
+	flags.IntVar(&opts.port, "port", 0, "port of the API server on 127.0.0.1; 0 takes a free one")
+	flags.IntVar(&opts.nodes, "nodes", 4, "how many nodes to simulate")
+	flags.StringVar(&opts.nodeCapacity, "node-capacity", capacity.Default, "what each node has; pods=110 unless given")
+	flags.BoolVar(&opts.noNodes, "no-nodes", false, "make no nodes (nodes that you make yourself are simulated all the same)")
+	flags.BoolVar(&opts.bare, "bare", false, "only etcd and the API server: no controllers, scheduler or nodes; for tests")
+	flags.BoolVar(&opts.exitWithStdin, "exit-with-stdin", false, "stop when standard input ends, so that it ends with the process that started it")
+	flags.DurationVar(&opts.startTimeout, "start-timeout", time.Minute, "give up when it is not ready by then")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stdout, help)
+			flags.SetOutput(stdout)
+			flags.PrintDefaults()
+			return opts, err
+		}
+		return opts, fmt.Errorf("%s: see berth-controlplane up --help", gnu.Replace(err.Error()))
+	}
+	if flags.NArg() > 0 {
+		return opts, fmt.Errorf("unexpected argument %q: see berth-controlplane up --help", flags.Arg(0))
+	}
+	if opts.dir == "" {
+		return opts, errors.New("--dir is missing: name a directory for the control plane's data")
+	}
+	if opts.port < 0 || opts.port > 65535 {
+		return opts, fmt.Errorf("--port %d: must be from 0 to 65535", opts.port)
+	}
+	if opts.nodes < 0 || opts.nodes > 5000 {
+		return opts, fmt.Errorf("--nodes %d: must be from 0 to 5000", opts.nodes)
+	}
+	var err error
+	if opts.resources, err = capacity.Parse(opts.nodeCapacity); err != nil {
+		return opts, fmt.Errorf("--node-capacity: %w", err)
+	}
+	if opts.noNodes {
+		opts.nodes = 0
+	}
+	opts.dir, err = filepath.Abs(opts.dir)
+	return opts, err
+}
+
+// freePorts returns n different ports of 127.0.0.1 on which nothing listens.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range n {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
+		}
+		// All stay open until all are found: that makes them different.
+		defer func() { _ = listener.Close() }()
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// checkPort says in one line that a port is taken.
+func checkPort(port int) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("port %d on 127.0.0.1 is in use: choose another --port, or 0 for a free one", port)
+	}
+	if err != nil {
+		return fmt.Errorf("--port %d: %w", port, err)
+	}
+	return listener.Close()
+}
+
+// writeFile replaces a file at once: a reader sees the old content or the new, never a part.
+func writeFile(path string, data []byte) error {
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}

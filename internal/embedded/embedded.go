@@ -1,0 +1,193 @@
+// Package embedded starts and stops the embedded control plane: a child process, berth-controlplane, that runs a whole Kubernetes (or, bare,
+// only its API server) on 127.0.0.1. The control plane ends with the process that started it, even if that is killed.
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Config says what to start. The zero value of every field but Dir is good.
+type Config struct {
+	// Dir holds the data, certificates, logs and the kubeconfig; it is made if it does not exist. Data that is there is used again.
+	Dir string
+	// Port of the API server on 127.0.0.1; 0 takes a free one.
+	Port int
+	// Nodes is how many nodes to simulate; 0 means 4. See NoNodes.
+	Nodes int
+	// NodeCapacity is what each node has, as in "cpu=32,memory=128Gi,nvidia.com/gpu=8", which is the default.
+	NodeCapacity string
+	// NoNodes makes no nodes. Nodes that somebody creates are simulated all the same.
+	NoNodes bool
+	// Bare runs only etcd and the API server: no controllers, scheduler or nodes. Pods need no service account there.
+	Bare bool
+	// Stderr gets the progress, in plain lines; nil discards it.
+	Stderr io.Writer
+}
+
+// args is the command line of "berth-controlplane".
+func (c Config) args() []string {
+	args := []string{"up", "--exit-with-stdin", "--dir", c.Dir, "--port", strconv.Itoa(c.Port)}
+	if c.Nodes != 0 {
+		args = append(args, "--nodes", strconv.Itoa(c.Nodes))
+	}
+	if c.NodeCapacity != "" {
+		args = append(args, "--node-capacity", c.NodeCapacity)
+	}
+	if c.NoNodes {
+		args = append(args, "--no-nodes")
+	}
+	if c.Bare {
+		args = append(args, "--bare")
+	}
+	return args
+}
+
+// ControlPlane is a control plane that this process started.
+type ControlPlane struct {
+	ready struct {
+		Kubeconfig, Server string
+	}
+	process *os.Process
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+// Start starts a control plane and returns once it can be used. ctx bounds the start only; Stop ends the control plane.
+// The error is one line, or for a program that died the end of its log as well; nothing runs then.
+func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("no directory for the control plane: set Dir")
+	}
+	binary, err := find()
+	if err != nil {
+		return nil, err
+	}
+	command := exec.Command(binary, cfg.args()...)
+	// A process group of its own: Ctrl-C is for us, and we stop it when our own work is done.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// It stops when this pipe ends, and so when this process does. Nothing is ever written to it.
+	if _, err := command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	lastWords := &complaint{next: cfg.Stderr}
+	command.Stderr = lastWords
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+
+	plane := &ControlPlane{process: command.Process, done: make(chan struct{})}
+	started := make(chan struct{})
+	go func() {
+		reader := bufio.NewReader(stdout)
+		// Without a line it has failed, and its exit status and last words say why.
+		if line, err := reader.ReadBytes('\n'); err == nil && json.Unmarshal(line, &plane.ready) == nil {
+			close(started)
+		}
+		_, _ = io.Copy(io.Discard, reader)
+		plane.err = lastWords.explain(command.Wait())
+		close(plane.done)
+	}()
+
+	select {
+	case <-started:
+		return plane, nil
+	case <-plane.done:
+		if plane.err == nil {
+			return nil, errors.New("the control plane stopped before it was ready: somebody told it to")
+		}
+		return nil, plane.err
+	case <-ctx.Done():
+		_ = plane.Stop(context.WithoutCancel(ctx)) // the start failed for another reason
+		return nil, fmt.Errorf("start the control plane: %w", context.Cause(ctx))
+	}
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *ControlPlane) Kubeconfig() string { return c.ready.Kubeconfig }
+
+// Server is the address of the API server, such as https://127.0.0.1:6443.
+func (c *ControlPlane) Server() string { return c.ready.Server }
+
+// PID is the process that runs the control plane. SIGTERM stops it cleanly.
+func (c *ControlPlane) PID() int { return c.process.Pid }
+
+// Done is closed when the control plane has ended, whoever ended it.
+func (c *ControlPlane) Done() <-chan struct{} { return c.done }
+
+// Err says why the control plane ended: nil after a clean stop, otherwise which program died and the end of its log.
+// It is nil as long as the control plane runs.
+func (c *ControlPlane) Err() error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return nil
+	}
+}
+
+// Stop stops the control plane and waits until nothing of it runs any more. When ctx ends first, it is killed. Data stays in the directory.
+// The error is that of Err. Stopping twice does no harm.
+func (c *ControlPlane) Stop(ctx context.Context) error {
+	_ = c.process.Signal(syscall.SIGTERM) // fails only when it has ended
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		_ = c.process.Kill() // its children see that it is gone, and go too
+		<-c.done
+	}
+	return c.err
+}
+
+// maxComplaint is how much of standard error is kept: more than an error with the end of a log takes.
+const maxComplaint = 64 << 10
+
+// complaint keeps the end of what is written to it, and hands everything on.
+type complaint struct {
+	next io.Writer
+
+	mutex sync.Mutex
+	text  []byte
+}
+
+func (c *complaint) Write(data []byte) (int, error) {
+	c.mutex.Lock()
+	c.text = append(c.text, data...)
+	c.text = c.text[max(0, len(c.text)-maxComplaint):]
+	c.mutex.Unlock()
+	if c.next != nil {
+		_, _ = c.next.Write(data) // a reader that went away must not stop the control plane
+	}
+	return len(data), nil
+}
+
+// explain makes an exit status the error that the control plane printed last, which begins with "error: ".
+func (c *complaint) explain(exit error) error {
+	if exit == nil {
+		return nil
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	text := append([]byte("\n"), bytes.TrimSpace(c.text)...)
+	const mark = "\nerror: "
+	if at := bytes.LastIndex(text, []byte(mark)); at >= 0 {
+		return errors.New(string(text[at+len(mark):]))
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return fmt.Errorf("the control plane ended: %w (it said last: %q)", exit, lines[len(lines)-1])
+}

@@ -1,0 +1,128 @@
+// Package embeddedtest gives tests a real API server: a bare control plane, made for one test or shared by all tests of a package.
+// A missing binary fails the test; nothing is skipped.
+package embeddedtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/embedded"
+)
+
+const (
+	startLimit = 2 * time.Minute
+	stopLimit  = 30 * time.Second
+)
+
+// Option changes what Start starts.
+type Option func(*embedded.Config)
+
+// Full starts a whole cluster, with controllers, a scheduler and simulated nodes, instead of a bare API server.
+func Full(cfg *embedded.Config) { cfg.Bare = false }
+
+// Start starts a control plane for this test alone, bare unless an option says otherwise, and returns the path of its kubeconfig.
+// It is stopped when the test ends, and the test fails if it ended before.
+func Start(t testing.TB, options ...Option) (kubeconfig string) {
+	t.Helper()
+	plane, err := start(t.TempDir(), options...)
+	if err != nil {
+		t.Fatalf("control plane: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := stop(plane); err != nil {
+			t.Errorf("control plane: %v", err)
+		}
+	})
+	return plane.Kubeconfig()
+}
+
+// shared is the control plane of Config, started by the first test that asks; Main stops it.
+var shared struct {
+	sync.Mutex
+	dir   string // set while Main runs
+	plane *embedded.ControlPlane
+	err   error
+}
+
+// Main runs the tests of a package that share one control plane, and returns the exit code:
+//
+//	func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+func Main(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "berth-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	shared.dir = dir
+	code := m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.plane != nil {
+		if err := stop(shared.plane); err != nil {
+			fmt.Fprintf(os.Stderr, "control plane: %v\n", err)
+			return max(code, 1)
+		}
+	}
+	return code
+}
+
+// Config is how to reach a bare API server as its administrator, without a rate limit. With Main the server is the one that all tests of the
+// package share: use a namespace of your own, and note that nothing finishes the deletion of one. Without Main the test gets its own server.
+func Config(t testing.TB) *rest.Config {
+	t.Helper()
+	kubeconfig := sharedKubeconfig(t)
+	if kubeconfig == "" {
+		kubeconfig = Start(t)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatalf("control plane: %v", err)
+	}
+	config.QPS = -1
+	return config
+}
+
+// sharedKubeconfig starts the shared control plane unless it runs. It is empty without Main.
+func sharedKubeconfig(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.dir == "" {
+		return ""
+	}
+	if shared.plane == nil && shared.err == nil {
+		shared.plane, shared.err = start(filepath.Join(shared.dir, "controlplane"))
+	}
+	if shared.err == nil {
+		shared.err = shared.plane.Err()
+	}
+	if shared.err != nil {
+		t.Fatalf("control plane: %v", shared.err)
+	}
+	return shared.plane.Kubeconfig()
+}
+
+func start(dir string, options ...Option) (*embedded.ControlPlane, error) {
+	cfg := embedded.Config{Dir: dir, Bare: true}
+	for _, option := range options {
+		option(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	return embedded.Start(ctx, cfg)
+}
+
+func stop(plane *embedded.ControlPlane) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return plane.Stop(ctx)
+}
