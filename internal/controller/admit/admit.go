@@ -1,0 +1,209 @@
+// Package admit writes the engine's verdicts into the status of Workloads: the
+// admission of those it admits, and for those that wait, why. One write admits a
+// workload; one that fails gives the quota back. spec: 10 §4.9.
+package admit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+)
+
+const (
+	// workers are how many verdicts are written at once.
+	workers = 16
+	// conflicts are how often a verdict is written onto a newer object before it
+	// goes back to the engine.
+	conflicts = 3
+	// sameReason is how old a condition must be before only its wording is renewed:
+	// what is short changes with every admission, and is no news.
+	sameReason = 10 * time.Second
+)
+
+// Writer is an engine.Writer. Add it to the manager as a runnable as well.
+type Writer struct {
+	Client   client.Client
+	Reader   client.Reader // reads past the cache
+	Status   *reconcile.WorkloadStatus
+	Events   reconcile.Events
+	Engine   *engine.Engine
+	Machine  lifecycle.Machine
+	Requests convert.Requests
+	Now      func() time.Time
+
+	mu      sync.Mutex
+	pending map[types.UID]engine.Decision // the newest verdict about each
+	queue   workqueue.TypedInterface[types.UID]
+	pauses  workqueue.TypedRateLimiter[types.UID]
+}
+
+// Init makes the writer ready to take verdicts, which may come before Start.
+func (w *Writer) Init() {
+	w.pending = map[types.UID]engine.Decision{}
+	w.queue = workqueue.NewTyped[types.UID]()
+	w.pauses = workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](20*time.Millisecond, 30*time.Second)
+}
+
+// Write takes a verdict; an older one about the same workload that is not written
+// yet is forgotten.
+func (w *Writer) Write(d engine.Decision) {
+	w.mu.Lock()
+	w.pending[types.UID(d.UID)] = d
+	w.mu.Unlock()
+	w.queue.Add(types.UID(d.UID))
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+
+// Start writes until ctx ends.
+func (w *Writer) Start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for w.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	w.queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (w *Writer) next(ctx context.Context) bool {
+	uid, down := w.queue.Get()
+	if down {
+		return false
+	}
+	defer w.queue.Done(uid)
+	w.mu.Lock()
+	d, ok := w.pending[uid]
+	delete(w.pending, uid)
+	w.mu.Unlock()
+	if !ok {
+		return true
+	}
+	if err := w.write(ctx, d); err != nil && ctx.Err() == nil {
+		w.failed(ctx, d, err)
+		return true
+	}
+	w.pauses.Forget(uid)
+	return true
+}
+
+// failed gives an admission back to the engine after a pause that grows with every
+// failure. Why a workload waits is written at its next look.
+func (w *Writer) failed(ctx context.Context, d engine.Decision, err error) {
+	if !apierrors.IsNotFound(err) {
+		log.FromContext(ctx).Info("Writing a verdict failed, the workload is looked at again",
+			"workload", d.Namespace+"/"+d.Name, "verdict", d.Look.Verdict, "error", err.Error())
+	}
+	if d.Grant == nil {
+		return
+	}
+	time.AfterFunc(w.pauses.When(types.UID(d.UID)), func() {
+		w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
+	})
+}
+
+// errStale says that the object is no longer the one that the verdict is about.
+type errStale string
+
+func (e errStale) Error() string { return string(e) }
+
+func (w *Writer) write(ctx context.Context, d engine.Decision) error {
+	var wl kueue.Workload
+	key := types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
+	err := w.Client.Get(ctx, key, &wl)
+	for range conflicts {
+		if err != nil {
+			return err
+		}
+		if string(wl.UID) != d.UID {
+			return apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), d.Name)
+		}
+		if d.Grant != nil {
+			err = w.admit(ctx, &wl, d)
+		} else {
+			err = w.wait(ctx, &wl, d)
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		err = w.Reader.Get(ctx, key, &wl)
+	}
+	return err
+}
+
+// admit writes the admission, if the workload still is what the engine admitted.
+func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
+	if lifecycle.IsReserved(wl) || lifecycle.IsFinished(wl) || !lifecycle.IsActive(wl) || wl.DeletionTimestamp != nil {
+		return errStale("it changed its state meanwhile")
+	}
+	same := slices.EqualFunc(wl.Spec.PodSets, d.Grant.PodSets, func(a kueue.PodSet, b state.PodSetGrant) bool {
+		return string(a.Name) == b.Name && a.Count >= b.Count
+	})
+	if !same || string(wl.Spec.QueueName) != d.LocalQueue {
+		return errStale("its pod sets or queue changed meanwhile")
+	}
+	now := metav1.NewTime(w.Now())
+	admission := convert.Admission(*d.Grant)
+	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		return w.Machine.Reserve(next, admission, nil, now)
+	})
+	if err != nil || !wrote {
+		return err
+	}
+	def := convert.Workload(stored, w.Requests)
+	w.Engine.Post(func(s *state.State) { s.Written(def) })
+	waited := now.Sub(wl.CreationTimestamp.Time).Round(time.Second)
+	w.Events.Normal(stored, kueue.ReasonQuotaReserved, fmt.Sprintf("Quota reserved in ClusterQueue %s after waiting %s", d.Queue, waited))
+	if lifecycle.IsAdmitted(stored) {
+		w.Events.Normal(stored, kueue.ReasonAdmitted, fmt.Sprintf("Admitted by ClusterQueue %s", d.Queue))
+	}
+	return nil
+}
+
+// wait writes why a workload waits. The same reason in other words is written only
+// now and then.
+func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
+	if lifecycle.IsReserved(wl) || lifecycle.IsFinished(wl) || wl.DeletionTimestamp != nil {
+		return nil
+	}
+	now := metav1.NewTime(w.Now())
+	reason, message := string(d.Look.Reason), d.Look.Sentence()
+	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
+	news := old == nil || old.Reason != reason
+	if !news && now.Sub(old.LastTransitionTime.Time) < sameReason {
+		return nil
+	}
+	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		next.Status.ResourceRequests = convert.ResourceRequests(next, w.Requests)
+		return w.Machine.Pending(next, reason, message, now)
+	})
+	if err != nil || !wrote {
+		return err
+	}
+	if news {
+		w.Events.Warning(stored, reason, message)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// Package feed tells the engine what the API server has: every change of a workload,
+// a queue, a cohort, a flavor or a namespace becomes one event. It writes nothing.
+package feed
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Feed is a runnable that follows the API server on every replica, and opens the
+// engine once everything that exists has been delivered and this replica leads.
+type Feed struct {
+	Cache    ctrlcache.Cache
+	Engine   *engine.Engine
+	Requests convert.Requests
+	// Lead is closed when this replica may decide; nil leaves the engine closed.
+	Lead <-chan struct{}
+}
+
+// NeedLeaderElection is false: standbys follow as well, so that they are warm.
+func (f *Feed) NeedLeaderElection() bool { return false }
+
+// Start follows until ctx ends.
+func (f *Feed) Start(ctx context.Context) error {
+	watches := []watch{
+		on(f, func(o *kueue.ResourceFlavor) engine.Event {
+			def := convert.Flavor(o)
+			return func(s *state.State) { s.SetFlavor(def) }
+		}, func(o *kueue.ResourceFlavor) engine.Event {
+			return func(s *state.State) { s.DeleteFlavor(o.Name) }
+		}),
+		on(f, func(o *kueue.Cohort) engine.Event {
+			def := convert.Cohort(o)
+			return func(s *state.State) { s.SetCohort(def) }
+		}, func(o *kueue.Cohort) engine.Event {
+			return func(s *state.State) { s.DeleteCohort(o.Name) }
+		}),
+		on(f, f.clusterQueue(ctx), func(o *kueue.ClusterQueue) engine.Event {
+			return func(s *state.State) { s.DeleteQueue(o.Name) }
+		}),
+		on(f, func(o *kueue.LocalQueue) engine.Event {
+			def := convert.LocalQueue(o)
+			return func(s *state.State) { s.SetLocalQueue(def) }
+		}, func(o *kueue.LocalQueue) engine.Event {
+			return func(s *state.State) { s.DeleteLocalQueue(o.Namespace, o.Name) }
+		}),
+		on(f, func(o *corev1.Namespace) engine.Event {
+			return func(s *state.State) { s.SetNamespace(o.Name, o.Labels) }
+		}, func(o *corev1.Namespace) engine.Event {
+			return func(s *state.State) { s.DeleteNamespace(o.Name) }
+		}),
+		on(f, func(o *kueue.Workload) engine.Event {
+			def := convert.Workload(o, f.Requests)
+			return func(s *state.State) { s.SetWorkload(def) }
+		}, func(o *kueue.Workload) engine.Event {
+			return func(s *state.State) { s.DeleteWorkload(string(o.UID)) }
+		}),
+	}
+	synced := make([]cache.InformerSynced, 0, len(watches))
+	for _, w := range watches {
+		done, err := w(ctx)
+		if err != nil {
+			return err
+		}
+		synced = append(synced, done)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil // ctx ended
+	}
+	if f.Lead != nil {
+		select {
+		case <-f.Lead:
+			f.Engine.Open()
+		case <-ctx.Done():
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// clusterQueue converts with the problems that the object itself shows; whether its
+// flavors exist, the state knows.
+func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engine.Event {
+	anyFlavor := func(string) bool { return true }
+	return func(o *kueue.ClusterQueue) engine.Event {
+		problems := convert.Problems(o, anyFlavor)
+		def, err := convert.Queue(o, problems)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)
+			def.Closed = err.Error()
+		}
+		return func(s *state.State) { s.SetQueue(def) }
+	}
+}
+
+type watch func(context.Context) (cache.InformerSynced, error)
+
+// on posts an event for every object of a kind that is added, changed or deleted.
+func on[T any, P interface {
+	*T
+	client.Object
+}](f *Feed, set, deleted func(P) engine.Event) watch {
+	return func(ctx context.Context) (cache.InformerSynced, error) {
+		informer, err := f.Cache.GetInformer(ctx, P(new(T)))
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
+		}
+		reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { f.Engine.Post(set(o.(P))) },
+			UpdateFunc: func(_, o any) { f.Engine.Post(set(o.(P))) },
+			DeleteFunc: func(o any) {
+				if gone, missed := o.(cache.DeletedFinalStateUnknown); missed {
+					o = gone.Obj
+				}
+				f.Engine.Post(deleted(o.(P)))
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
+		}
+		return reg.HasSynced, nil
+	}
+}

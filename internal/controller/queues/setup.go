@@ -1,0 +1,138 @@
+package queues
+
+import (
+	"context"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Workers are how many objects of each kind are worked on at once.
+type Workers struct {
+	ClusterQueue, LocalQueue, ResourceFlavor int
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Setup adds the controllers to the manager. The engine tells them which figures
+// changed.
+func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
+	c := mgr.GetClient()
+	var clusterTouched, localTouched touched
+	e.OnTouched(func(names []state.Name) {
+		for _, n := range names {
+			if n.Namespace == "" {
+				clusterTouched.add(types.NamespacedName{Name: n.Name})
+			} else {
+				localTouched.add(types.NamespacedName(n))
+			}
+		}
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}).
+		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c))).
+		WatchesRawSource(clusterTouched.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
+		Complete(&clusterQueues{c, e})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c))).
+		WatchesRawSource(localTouched.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
+		Complete(&localQueues{c, e})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ResourceFlavor}).
+		Complete(&flavors{c})
+}
+
+// touched puts what the engine touched into a controller's queue, gathered for the
+// time of settle.
+type touched struct {
+	queue atomic.Pointer[queue]
+}
+
+func (t *touched) source() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		t.queue.Store(&q)
+		return nil
+	})
+}
+
+func (t *touched) add(name types.NamespacedName) {
+	if q := t.queue.Load(); q != nil {
+		(*q).AddAfter(reconcile.Request{NamespacedName: name}, settle)
+	}
+}
+
+// usersOf maps a flavor to the ClusterQueues that name it.
+func usersOf(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, rf client.Object) []reconcile.Request {
+		var list kueue.ClusterQueueList
+		if err := c.List(ctx, &list); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
+			return nil
+		}
+		var out []reconcile.Request
+		for i := range list.Items {
+			if names(&list.Items[i], rf.GetName()) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return out
+	}
+}
+
+// entrancesTo maps a ClusterQueue to the LocalQueues that point to it.
+func entrancesTo(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, cq client.Object) []reconcile.Request {
+		var list kueue.LocalQueueList
+		if err := c.List(ctx, &list); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
+			return nil
+		}
+		var out []reconcile.Request
+		for i := range list.Items {
+			if string(list.Items[i].Spec.ClusterQueue) == cq.GetName() {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return out
+	}
+}
+
+func flavorsOf(_ context.Context, o client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	for _, g := range o.(*kueue.ClusterQueue).Spec.ResourceGroups {
+		for _, f := range g.Flavors {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(f.Name)}})
+		}
+	}
+	return out
+}
+
+func names(cq *kueue.ClusterQueue, flavor string) bool {
+	for _, g := range cq.Spec.ResourceGroups {
+		for _, f := range g.Flavors {
+			if string(f.Name) == flavor {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,47 @@
+// Package convert turns API objects into the engine's values and its grants back into
+// API objects. A resource.Quantity goes no further than this package.
+package convert
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+)
+
+// Amount counts a quantity in the engine's unit: millicores for cpu, whole units
+// otherwise, rounded up. What int64 cannot hold is resource.Unlimited.
+// spec: 10 §4.2, §4.3.1.
+func Amount(name corev1.ResourceName, q apiresource.Quantity) resource.Amount {
+	if name == corev1.ResourceCPU {
+		if q.CmpInt64(math.MaxInt64/1000) >= 0 {
+			return resource.Unlimited
+		}
+		return resource.Amount(q.MilliValue())
+	}
+	if q.CmpInt64(math.MaxInt64) >= 0 {
+		return resource.Unlimited
+	}
+	return resource.Amount(q.Value())
+}
+
+// Quantity is the inverse of Amount, in the format people write the resource in.
+func Quantity(name corev1.ResourceName, a resource.Amount) apiresource.Quantity {
+	switch name {
+	case corev1.ResourceCPU:
+		return *apiresource.NewMilliQuantity(int64(a), apiresource.DecimalSI)
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return *apiresource.NewQuantity(int64(a), apiresource.BinarySI)
+	}
+	return *apiresource.NewQuantity(int64(a), apiresource.DecimalSI)
+}
+
+func limit(name corev1.ResourceName, q *apiresource.Quantity) resource.Amount {
+	if q == nil {
+		return quota.NoLimit
+	}
+	return Amount(name, *q)
+}

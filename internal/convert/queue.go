@@ -1,0 +1,194 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Flavor converts a ResourceFlavor.
+func Flavor(rf *kueue.ResourceFlavor) flavor.Flavor {
+	f := flavor.Flavor{Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations)}
+	for _, t := range rf.Spec.NodeTaints {
+		f.Taints = append(f.Taints, workload.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+	}
+	return f
+}
+
+// Cohort converts a Cohort.
+func Cohort(c *kueue.Cohort) state.Cohort {
+	return state.Cohort{Name: c.Name, Parent: string(c.Spec.ParentName), Groups: groups(c.Spec.ResourceGroups)}
+}
+
+// LocalQueue converts a LocalQueue.
+func LocalQueue(lq *kueue.LocalQueue) state.LocalQueue {
+	return state.LocalQueue{
+		Namespace: lq.Namespace, Name: lq.Name, Queue: string(lq.Spec.ClusterQueue),
+		Stopped: lq.DeletionTimestamp != nil || stopped(lq.Spec.StopPolicy),
+	}
+}
+
+func stopped(p kueue.StopPolicy) bool {
+	return p == kueue.StopPolicyHold || p == kueue.StopPolicyHoldAndDrain
+}
+
+// Queue converts a ClusterQueue. Problems that make it inactive close it.
+func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
+	def := state.Queue{
+		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
+		Strict: cq.Spec.QueueingStrategy == kueue.StrictFIFO, Closed: Sentence(problems),
+	}
+	var err error
+	if def.Namespaces, err = selector(cq.Spec.NamespaceSelector); err != nil {
+		return def, fmt.Errorf("spec.namespaceSelector: %w", err)
+	}
+	if f := cq.Spec.FlavorFungibility; f != nil {
+		def.Fungibility = flavor.Fungibility{
+			TryNextWhenBorrowing:    f.WhenCanBorrow == kueue.TryNextFlavor,
+			StopWhenPreempting:      f.WhenCanPreempt == kueue.MayStopSearch,
+			PreemptionOverBorrowing: f.Preference != nil && *f.Preference == kueue.PreemptionOverBorrowing,
+		}
+	}
+	if p := cq.Spec.Preemption; p != nil {
+		def.Preemption = preempt.Policy{Within: within(p.WithinClusterQueue), Reclaim: reclaim(p.ReclaimWithinCohort)}
+		if b := p.BorrowWithinCohort; b != nil && b.Policy == kueue.BorrowWithinCohortLowerPriority {
+			def.Preemption.BorrowWithin = true
+			if b.MaxPriorityThreshold != nil {
+				threshold := int64(*b.MaxPriorityThreshold)
+				def.Preemption.Threshold = &threshold
+			}
+		}
+	}
+	return def, nil
+}
+
+func within(p kueue.PreemptionPolicy) preempt.Rule {
+	switch p {
+	case kueue.PreemptionLowerPriority:
+		return preempt.LowerPriority
+	case kueue.PreemptionLowerOrNewerEqualPriority:
+		return preempt.LowerOrNewerEqualPriority
+	case kueue.PreemptionNever:
+	}
+	return preempt.Never
+}
+
+func reclaim(p kueue.ReclaimPolicy) preempt.Rule {
+	switch p {
+	case kueue.ReclaimAny:
+		return preempt.Any
+	case kueue.ReclaimLowerPriority:
+		return preempt.LowerPriority
+	case kueue.ReclaimNever:
+	}
+	return preempt.Never
+}
+
+func groups(in []kueue.ResourceGroup) []state.Group {
+	out := make([]state.Group, 0, len(in))
+	for _, g := range in {
+		var group state.Group
+		for _, name := range g.CoveredResources {
+			group.Resources = append(group.Resources, string(name))
+		}
+		for _, f := range g.Flavors {
+			fq := state.FlavorQuota{Flavor: string(f.Name)}
+			for _, r := range f.Resources {
+				fq.Resources = append(fq.Resources, state.Quota{
+					Resource: string(r.Name), Nominal: Amount(r.Name, r.NominalQuota),
+					Borrow: limit(r.Name, r.BorrowingLimit), Lend: limit(r.Name, r.LendingLimit),
+				})
+			}
+			group.Flavors = append(group.Flavors, fq)
+		}
+		out = append(out, group)
+	}
+	return out
+}
+
+// selector converts a label selector to ORed terms: none for nil, which selects
+// nothing, one empty term for the empty selector, which selects everything.
+func selector(in *metav1.LabelSelector) ([]workload.Term, error) {
+	if in == nil {
+		return nil, nil
+	}
+	if _, err := metav1.LabelSelectorAsSelector(in); err != nil {
+		return nil, err
+	}
+	term := workload.Term{}
+	for key, value := range in.MatchLabels {
+		term = append(term, workload.Expr{Key: key, Op: workload.In, Values: []string{value}})
+	}
+	slices.SortFunc(term, func(a, b workload.Expr) int { return strings.Compare(a.Key, b.Key) })
+	for _, e := range in.MatchExpressions {
+		term = append(term, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+	}
+	return []workload.Term{term}, nil
+}
+
+// Problem is a reason why a ClusterQueue is inactive.
+type Problem struct {
+	Reason  string // of the condition Active. spec: 10 §4.13
+	Message string
+}
+
+// Problems lists why a ClusterQueue is inactive, the first one giving the reason;
+// none means that it is active.
+func Problems(cq *kueue.ClusterQueue, flavorExists func(string) bool) []Problem {
+	var out []Problem
+	if cq.DeletionTimestamp != nil {
+		out = append(out, Problem{kueue.ReasonTerminating, "it is being deleted"})
+	}
+	if stopped(cq.Spec.StopPolicy) {
+		out = append(out, Problem{kueue.ReasonStopped, "it is stopped (stopPolicy " + string(cq.Spec.StopPolicy) + ")"})
+	}
+	var missing []string
+	for _, g := range cq.Spec.ResourceGroups {
+		for _, f := range g.Flavors {
+			if !flavorExists(string(f.Name)) {
+				missing = append(missing, string(f.Name))
+			}
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		out = append(out, Problem{kueue.ReasonFlavorNotFound, "ResourceFlavors not found: " + strings.Join(slices.Compact(missing), ", ")})
+	}
+	if s := cq.Spec.AdmissionChecksStrategy; s != nil && len(s.AdmissionChecks) > 0 {
+		names := make([]string, 0, len(s.AdmissionChecks))
+		for _, c := range s.AdmissionChecks {
+			names = append(names, string(c.Name))
+		}
+		out = append(out, Problem{
+			kueue.ReasonAdmissionCheckInactive,
+			"this version of Berth runs no admission checks, remove them to admit workloads: " + strings.Join(names, ", "),
+		})
+	}
+	return out
+}
+
+// Sentence joins problems, "" for none.
+func Sentence(problems []Problem) string {
+	parts := make([]string, 0, len(problems))
+	for _, p := range problems {
+		parts = append(parts, p.Message)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func tolerations(in []corev1.Toleration) []workload.Toleration {
+	var out []workload.Toleration
+	for _, t := range in {
+		out = append(out, workload.Toleration{Key: t.Key, Operator: string(t.Operator), Value: t.Value, Effect: string(t.Effect)})
+	}
+	return out
+}

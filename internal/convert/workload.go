@@ -1,0 +1,193 @@
+package convert
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/component-helpers/resource"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Requests are the settings that say which of a pod's requests count.
+type Requests struct {
+	ExcludePrefixes []string // resources whose names begin so need no quota
+}
+
+// Workload converts a Workload as of its resourceVersion.
+func Workload(w *kueue.Workload, r Requests) state.Workload {
+	def := state.Workload{
+		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
+		Version: version(w.ResourceVersion), Created: instant(w.CreationTimestamp.UnixNano()),
+		Since: since(w), Queueable: queueable(w),
+	}
+	if w.Spec.Priority != nil {
+		def.Priority = int64(*w.Spec.Priority)
+	}
+	for i := range w.Spec.PodSets {
+		def.PodSets = append(def.PodSets, podSet(&w.Spec.PodSets[i], reclaimable(w, w.Spec.PodSets[i].Name), r))
+	}
+	reserve(&def, w)
+	return def
+}
+
+func instant(nanos int64) workload.Instant { return workload.Instant(nanos) }
+
+// version reads a resourceVersion; API servers give numbers that grow.
+func version(rv string) uint64 {
+	v, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return 0 // an object that was never stored
+	}
+	return v
+}
+
+// since is the queue timestamp: preemption does not cost the place in line, failing
+// to become ready and failing a check do. spec: 10 §4.4.
+func since(w *kueue.Workload) workload.Instant {
+	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+	if evicted != nil && evicted.Status == "True" &&
+		(evicted.Reason == kueue.ReasonPodsReadyTimeout || evicted.Reason == kueue.ReasonAdmissionCheck) {
+		return instant(evicted.LastTransitionTime.UnixNano())
+	}
+	return instant(w.CreationTimestamp.UnixNano())
+}
+
+// queueable tells whether the workload may stand in line, or keep its reservation.
+// spec: 10 §4.4.
+func queueable(w *kueue.Workload) bool {
+	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition) }
+	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	onHold := reserved != nil && reserved.Reason == kueue.ReasonOnHold
+	return w.DeletionTimestamp == nil && !is(kueue.WorkloadFinished) && active(w) &&
+		w.Annotations[kueue.AdmissionGatedByAnnotation] == "" && !onHold &&
+		!is(kueue.WorkloadWaitingForReplacementPods) &&
+		!apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued)
+}
+
+func active(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
+
+// reserve adds what the workload holds. A reservation counts as it is written, whoever
+// wrote it, until the workload finishes or is deactivated. spec: 10 §4.9, §4.11.
+func reserve(def *state.Workload, w *kueue.Workload) {
+	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if reserved == nil || reserved.Status != "True" || w.Status.Admission == nil ||
+		!active(w) || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+		return
+	}
+	def.Reserved, def.Queue = true, string(w.Status.Admission.ClusterQueue)
+	def.ReservedAt = instant(reserved.LastTransitionTime.UnixNano())
+	def.Admitted = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
+	def.Evicting = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted)
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		def.Held = append(def.Held, held(w, &a)...)
+	}
+}
+
+// held is what one pod set still needs of what was recorded at admission: the parts
+// of pods that will not run again are given back. spec: 10 §4.2.
+func held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
+	count, want := int32(0), int32(0)
+	for _, ps := range w.Spec.PodSets {
+		if ps.Name == a.Name {
+			count, want = ps.Count, ps.Count-min(reclaimable(w, ps.Name), ps.Count)
+		}
+	}
+	if a.Count != nil {
+		count = *a.Count
+	}
+	var out []state.Held
+	for name, q := range a.ResourceUsage {
+		amount := Amount(name, q)
+		if want < count {
+			amount = amount.Scale(count, want)
+		}
+		out = append(out, state.Held{Flavor: string(a.Flavors[name]), Resource: string(name), Amount: amount})
+	}
+	slices.SortFunc(out, func(a, b state.Held) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+func reclaimable(w *kueue.Workload, name kueue.PodSetReference) int32 {
+	for _, r := range w.Status.ReclaimablePods {
+		if r.Name == name {
+			return r.Count
+		}
+	}
+	return 0
+}
+
+func podSet(ps *kueue.PodSet, done int32, r Requests) state.PodSet {
+	count := ps.Count - min(done, ps.Count)
+	out := state.PodSet{Name: string(ps.Name), Count: count, Constraints: constraints(&ps.Template.Spec)}
+	for name, q := range podRequests(&ps.Template.Spec) {
+		if slices.ContainsFunc(r.ExcludePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) }) {
+			continue
+		}
+		amount := max(0, Amount(name, q)).Mul(int64(count))
+		out.Requests = append(out.Requests, state.Request{Resource: string(name), Amount: amount})
+	}
+	slices.SortFunc(out.Requests, func(a, b state.Request) int { return strings.Compare(a.Resource, b.Resource) })
+	out.Shape = shape(out.Constraints)
+	return out
+}
+
+// podRequests applies Kubernetes' formula to a template, in which, unlike in a pod,
+// limits did not become requests yet. spec: 10 §4.2.
+func podRequests(spec *corev1.PodSpec) corev1.ResourceList {
+	spec = spec.DeepCopy()
+	for _, cs := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range cs {
+			fillRequests(&cs[i].Resources)
+		}
+	}
+	if spec.Resources != nil {
+		fillRequests(spec.Resources)
+	}
+	return resource.PodRequests(&corev1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
+}
+
+func fillRequests(r *corev1.ResourceRequirements) {
+	for name, q := range r.Limits {
+		if _, has := r.Requests[name]; !has {
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = q
+		}
+	}
+}
+
+func constraints(spec *corev1.PodSpec) *workload.Constraints {
+	c := &workload.Constraints{Selector: spec.NodeSelector, Tolerations: tolerations(spec.Tolerations)}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil ||
+		spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return c
+	}
+	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		t := workload.Term{}
+		for _, e := range term.MatchExpressions {
+			t = append(t, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+		}
+		c.Affinity = append(c.Affinity, t)
+	}
+	return c
+}
+
+// shape is a canonical text of the constraints: encoding/json sorts maps.
+func shape(c *workload.Constraints) string {
+	if len(c.Selector) == 0 && len(c.Affinity) == 0 && len(c.Tolerations) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic("constraints are plain strings and always marshal: " + err.Error())
+	}
+	return string(text)
+}

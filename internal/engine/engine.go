@@ -1,0 +1,171 @@
+// Package engine is the one goroutine that owns the scheduling state: it applies the
+// events that informers and writers post, lets the state make progress, and hands
+// the decisions to those who write them down. spec: 10 §4.1.
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// cyclesPerStep bounds how long events have to wait for a step to end.
+const cyclesPerStep = 64
+
+// Event changes the state. It runs in the engine's goroutine and must not block.
+type Event func(*state.State)
+
+// Workload names the object of a decision.
+type Workload struct {
+	UID, Namespace, Name string
+}
+
+// Victim is a workload to be told to go.
+type Victim struct {
+	Workload
+	Path   string // of its ClusterQueue: /root/…/cohort/queue
+	Reason string // of the condition Preempted
+}
+
+// Decision is one decision in names, for the writers.
+type Decision struct {
+	Workload
+	LocalQueue string
+	Queue      string
+	Path       string       // of the ClusterQueue: /root/…/cohort/queue
+	Grant      *state.Grant // not nil when it is admitted
+	Evict      []Victim
+	Look       *trace.Look // shared; not to be modified
+}
+
+// Writer writes decisions down. It must return at once and report what came of an
+// admission, or of an eviction that failed, with an event.
+type Writer interface {
+	Write(Decision)
+}
+
+// Engine runs the state. Make it with New, add writers and watchers, then Run it.
+type Engine struct {
+	state   *state.State
+	now     func() time.Time
+	writers []Writer
+	touched func([]state.Name)
+
+	mu     sync.Mutex
+	inbox  []Event
+	signal chan struct{}
+	open   bool // decisions may be made
+}
+
+// New returns an engine over an empty state. It makes no decision before Open.
+func New(s *state.State, now func() time.Time) *Engine {
+	return &Engine{state: s, now: now, signal: make(chan struct{}, 1), touched: func([]state.Name) {}}
+}
+
+// AddWriter has w write every decision from now on. Call it before Run.
+func (e *Engine) AddWriter(w Writer) { e.writers = append(e.writers, w) }
+
+// OnTouched has f told which queues may show something else now. It must return at
+// once. Call it before Run.
+func (e *Engine) OnTouched(f func([]state.Name)) { e.touched = f }
+
+// Post hands over an event; events are applied in the order of their posting.
+func (e *Engine) Post(ev Event) {
+	e.mu.Lock()
+	e.inbox = append(e.inbox, ev)
+	e.mu.Unlock()
+	select {
+	case e.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Ask runs f in the engine's goroutine and waits for it: a consistent look at the
+// state. It returns the context's error if that ends first.
+func (e *Engine) Ask(ctx context.Context, f func(*state.State)) error {
+	done := make(chan struct{})
+	e.Post(func(s *state.State) {
+		defer close(done)
+		f(s)
+	})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Open lets the engine decide. Before it is called, which is when every informer has
+// delivered what exists and this replica leads, the state only follows.
+func (e *Engine) Open() {
+	e.mu.Lock()
+	e.open = true
+	e.mu.Unlock()
+	e.Post(func(*state.State) {})
+}
+
+// Run applies events until ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.signal:
+		}
+		for e.turn() {
+			if ctx.Err() != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// turn applies what has come in and makes one step; it tells whether there is more
+// to do.
+func (e *Engine) turn() bool {
+	e.mu.Lock()
+	events := e.inbox
+	e.inbox = nil
+	open := e.open
+	e.mu.Unlock()
+	for _, ev := range events {
+		ev(e.state)
+	}
+	more := false
+	if open {
+		result := e.state.Step(workload.Instant(e.now().UnixNano()), cyclesPerStep)
+		more = result.More
+		for i := range result.Decisions {
+			e.dispatch(&result.Decisions[i])
+		}
+	}
+	if names := e.state.Touched(); len(names) > 0 {
+		e.touched(names)
+	}
+	return more
+}
+
+func (e *Engine) dispatch(d *cycle.Decision) {
+	out := Decision{Workload: name(d.Workload), LocalQueue: e.state.LocalQueueOf(d.Workload.UID), Queue: d.Queue, Path: e.state.Path(d.Queue), Look: d.Look}
+	if d.Look.Verdict == trace.Admitted {
+		grant := e.state.Grant(d)
+		out.Grant = &grant
+	}
+	for _, v := range d.Evict {
+		out.Evict = append(out.Evict, Victim{name(v.Workload), e.state.Path(e.state.QueueOf(v.Workload.UID)), v.Reason})
+	}
+	for _, w := range e.writers {
+		w.Write(out)
+	}
+}
+
+func name(w *workload.Workload) Workload {
+	ns, n := w.Split()
+	return Workload{UID: w.UID, Namespace: ns, Name: n}
+}

@@ -1,0 +1,168 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Evict asks the job to give its quota back. It keeps the reservation until Release, and resets what belonged to this
+// admission: admission checks, clusters, unhealthy nodes, preemption gates. The cause is empty unless one stands behind
+// the reason; with reason Deactivated it becomes part of the condition's reason. A Workload that is evicted or finished
+// already does not change (spec: 10 §4.11).
+func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now metav1.Time) bool {
+	if IsFinished(w) || IsEvicted(w) {
+		return false
+	}
+	full := FullReason(reason, cause)
+	set(w, kueue.WorkloadEvicted, metav1.ConditionTrue, full, message, now)
+	countEviction(w, reason, cause)
+	w.Status.ClusterName, w.Status.NominatedClusterNames, w.Status.UnhealthyNodes = "", nil, nil
+	resetChecks(w, now)
+	turnOff(w, kueue.WorkloadBlockedOnPreemptionGates, full, now)
+	for i := range w.Status.PreemptionGates {
+		if g := &w.Status.PreemptionGates[i]; g.Position != kueue.PreemptionGateClosed {
+			g.Position, g.LastTransitionTime = kueue.PreemptionGateClosed, now
+		}
+	}
+	return true
+}
+
+// Preempt evicts the Workload to make room for another one. The reason says which rule allowed it, such as
+// InClusterQueue.
+func (m Machine) Preempt(w *kueue.Workload, reason, message string, now metav1.Time) bool {
+	if !m.Evict(w, kueue.ReasonPreempted, "", message, now) {
+		return false
+	}
+	set(w, kueue.WorkloadPreempted, metav1.ConditionTrue, reason, message, now)
+	Condition(w, kueue.WorkloadPreempted).ObservedGeneration = 0 // the one condition without it (spec: 10 §4.9)
+	return true
+}
+
+// RequestDeactivation asks for spec.active=false, and keeps the cause until then. Time spent is forgotten if it is the
+// cause, so that a reactivated Workload starts anew.
+func (m Machine) RequestDeactivation(w *kueue.Workload, cause, message string, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	changed := set(w, kueue.WorkloadDeactivationTarget, metav1.ConditionTrue, cause, message, now)
+	if changed && cause == kueue.ReasonMaximumExecutionTimeExceeded {
+		w.Status.AccumulatedPastExecutionTimeSeconds = nil
+	}
+	return changed
+}
+
+// Deactivate follows spec.active=false: it evicts, for the cause that was asked for if there is one, and drops the
+// backoff. One that is evicted already keeps its reason. It holds for Workloads that never had quota, too.
+func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	changed := false
+	if !IsEvicted(w) {
+		cause, message := "", "The workload is deactivated: spec.active is false"
+		if target := Condition(w, kueue.WorkloadDeactivationTarget); target != nil && target.Status == metav1.ConditionTrue {
+			cause, message = target.Reason, "The workload is deactivated: "+target.Message
+		}
+		changed = m.Evict(w, kueue.ReasonDeactivated, cause, message, now)
+		remove(w, kueue.WorkloadDeactivationTarget)
+	}
+	if w.Status.RequeueState != nil {
+		w.Status.RequeueState = nil
+		changed = true
+	}
+	return changed
+}
+
+// Release gives the quota of an evicted Workload back, once no pod of it is left. After a preemption or the failure of
+// nodes it may go back into its queue at once; after all other evictions somebody has to Requeue it. noRequeue forces
+// the latter, for a Workload that is owned by a single pod. One that holds no quota does not change
+// (spec: 30 §4.3 step 14).
+func (m Machine) Release(w *kueue.Workload, noRequeue bool, now metav1.Time) bool {
+	evicted := Condition(w, kueue.WorkloadEvicted)
+	if IsFinished(w) || !IsReserved(w) || evicted == nil || evicted.Status != metav1.ConditionTrue {
+		return false
+	}
+	reason, message := evicted.Reason, evicted.Message
+	requeued := metav1.ConditionFalse
+	if !noRequeue && (reason == kueue.ReasonPreempted || reason == kueue.ReasonNodeFailures) {
+		requeued = metav1.ConditionTrue
+	}
+	set(w, kueue.WorkloadRequeued, requeued, reason, message, now)
+	m.Pending(w, kueue.ReasonPendingEvaluation, message, now)
+	return true
+}
+
+// Requeue lets an evicted Workload back into its queue: Requeued=True with the given reason, such as BackoffFinished.
+// One that was not held back does not change.
+func (m Machine) Requeue(w *kueue.Workload, reason, message string, now metav1.Time) bool {
+	if IsFinished(w) || !IsRequeueBlocked(w) {
+		return false
+	}
+	return set(w, kueue.WorkloadRequeued, metav1.ConditionTrue, reason, message, now)
+}
+
+// FullReason joins the reason and the cause of an eviction, as the Evicted condition shows them: only Deactivated takes
+// the cause along. An event says EvictedDueTo before it.
+func FullReason(reason, cause string) string {
+	if reason == kueue.ReasonDeactivated && cause != "" {
+		return reason + "DueTo" + cause
+	}
+	return reason
+}
+
+// DeactivatedByBerth says whether the Workload was evicted because Berth, not a user, deactivated it.
+func DeactivatedByBerth(w *kueue.Workload) bool {
+	return IsEvicted(w) && strings.HasPrefix(Condition(w, kueue.WorkloadEvicted).Reason, kueue.ReasonDeactivated+"DueTo")
+}
+
+func countEviction(w *kueue.Workload, reason, cause string) {
+	if w.Status.SchedulingStats == nil {
+		w.Status.SchedulingStats = &kueue.SchedulingStats{}
+	}
+	stats := w.Status.SchedulingStats
+	for i := range stats.Evictions {
+		if e := &stats.Evictions[i]; e.Reason == reason && e.UnderlyingCause == cause {
+			e.Count++
+			return
+		}
+	}
+	stats.Evictions = append(stats.Evictions, kueue.EvictionCount{Reason: reason, UnderlyingCause: cause, Count: 1})
+}
+
+// resetChecks sends every check that was made back to Pending and counts the retries.
+func resetChecks(w *kueue.Workload, now metav1.Time) {
+	for i := range w.Status.AdmissionChecks {
+		c := &w.Status.AdmissionChecks[i]
+		if c.State == kueue.CheckStatePending {
+			continue
+		}
+		if c.State == kueue.CheckStateRetry {
+			retries := int32(1)
+			if c.RetryCount != nil {
+				retries += *c.RetryCount
+			}
+			c.RetryCount = &retries
+		}
+		c.Message = Cut(fmt.Sprintf("Reset to Pending after eviction, previously %s: %s", c.State, c.Message), maxMessage)
+		c.State, c.LastTransitionTime, c.PodSetUpdates = kueue.CheckStatePending, now, nil
+	}
+}
+
+func list(names []string) string { return strings.Join(names, ", ") }
+
+// Cut shortens a text to at most limit bytes, whole characters, and marks the cut with " ...".
+func Cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + ellipsis
+}

@@ -1,0 +1,117 @@
+// Package lifecycle is the state machine of a Workload. Each transition is a
+// function that changes the Workload it is given, which must be the caller's
+// own copy, and says whether anything changed. Nothing else in Berth builds a
+// condition of a Workload.
+//
+//	           Reserve                SyncAdmitted            Finish
+//	pending ───────────► reserved ───────────────► admitted ─────────► finished
+//	 ▲   ▲                 │   │                       │               (final)
+//	 │   └──── Pending ────┘   └─────────┐   ┌─────────┘
+//	 │  (the queue stopped, on hold …)   │   │ Evict, Preempt, Deactivate
+//	 │                                   ▼   ▼
+//	 └────────────── Release ────────── evicting
+//	              (its pods are gone)
+//
+// The states are read off the conditions, first match:
+//
+//	finished   Finished=True, whatever else is there
+//	evicting   Evicted=True and QuotaReserved=True: the quota is still in use
+//	admitted   Admitted=True
+//	reserved   QuotaReserved=True
+//	pending    all others; Evicted=True stays until the next reservation
+//
+// An eviction therefore has two phases. Evict asks for the end and resets what
+// belonged to this admission; Release gives the quota back, once the job says
+// that no pod is left. Deactivation is an eviction with a wish before it
+// (RequestDeactivation), so that a crash between the two loses nothing.
+//
+// Beside the states stand single facts that have conditions of their own:
+// Requeue, PodsReady, BlockOnPreemptionGates.
+package lifecycle
+
+import (
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// maxMessage is how many bytes of a condition message the API keeps (spec: 10 §4.9).
+const maxMessage = 32 * 1024
+
+// ellipsis ends a text that was cut.
+const ellipsis = " ..."
+
+// Machine makes the transitions. The zero value behaves as upstream's defaults do.
+type Machine struct {
+	// LegacyReasons brings back the coarse reasons of QuotaReserved=False and Admitted=False: feature gate
+	// UnadmittedWorkloadsObservability is off.
+	LegacyReasons bool
+	// ExplicitStatus writes QuotaReserved=False and Admitted=False also on Workloads that never had the condition:
+	// feature gate UnadmittedWorkloadsExplicitStatus.
+	ExplicitStatus bool
+}
+
+// Condition returns the condition of the given type, or nil.
+func Condition(w *kueue.Workload, conditionType string) *metav1.Condition {
+	return apimeta.FindStatusCondition(w.Status.Conditions, conditionType)
+}
+
+func isTrue(w *kueue.Workload, conditionType string) bool {
+	return apimeta.IsStatusConditionTrue(w.Status.Conditions, conditionType)
+}
+
+// IsReserved says whether the Workload holds quota. An evicted Workload does until it is released.
+func IsReserved(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadQuotaReserved) }
+
+// IsAdmitted says whether the job of the Workload may run. Check IsEvicted as well before starting anything.
+func IsAdmitted(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadAdmitted) }
+
+// IsFinished says whether nothing happens to the Workload any more.
+func IsFinished(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadFinished) }
+
+// IsEvicted says whether the Workload was evicted and has not reserved quota again since.
+func IsEvicted(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadEvicted) }
+
+// IsActive says whether the Workload may be admitted at all: spec.active is not false.
+func IsActive(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
+
+// IsOnHold says whether the job itself asked not to run.
+func IsOnHold(w *kueue.Workload) bool {
+	c := Condition(w, kueue.WorkloadQuotaReserved)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonOnHold
+}
+
+// IsRequeueBlocked says whether an evicted Workload must not go back into its queue yet: Requeued=False
+// (spec: 10 §4.11).
+func IsRequeueBlocked(w *kueue.Workload) bool {
+	return apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued)
+}
+
+// set writes a condition with the generation of the Workload. Writing the same status, reason and message again is no
+// change, so that a new generation alone causes no write.
+func set(w *kueue.Workload, conditionType string, status metav1.ConditionStatus, reason, message string, now metav1.Time) bool {
+	message = Cut(message, maxMessage)
+	old := Condition(w, conditionType)
+	if old != nil && old.Status == status && old.Reason == reason && old.Message == message {
+		return false
+	}
+	apimeta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: w.Generation, LastTransitionTime: now,
+	})
+	return true
+}
+
+// turnOff sets a condition that is True to False and keeps its message behind a remark.
+func turnOff(w *kueue.Workload, conditionType, reason string, now metav1.Time) bool {
+	c := Condition(w, conditionType)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return false
+	}
+	return set(w, conditionType, metav1.ConditionFalse, reason, "Previously: "+c.Message, now)
+}
+
+func remove(w *kueue.Workload, conditionType string) bool {
+	return apimeta.RemoveStatusCondition(&w.Status.Conditions, conditionType)
+}

@@ -1,0 +1,175 @@
+package lifecycle
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Reserve gives the Workload quota: admission as decided, QuotaReserved=True, and the traces of an earlier eviction
+// turned off. If every required check is listed in the status already, as it is for a ClusterQueue without checks,
+// Admitted is synced in the same change. A finished Workload does not change (spec: 10 §4.9).
+func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required []kueue.AdmissionCheckReference, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	w.Status.Admission = admission
+	set(w, kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved,
+		"Quota reserved in ClusterQueue "+string(admission.ClusterQueue), now)
+	for _, t := range []string{kueue.WorkloadEvicted, kueue.WorkloadPreempted, kueue.WorkloadBlockedOnPreemptionGates} {
+		turnOff(w, t, kueue.ReasonQuotaReserved, now)
+	}
+	if HasChecks(w, required) {
+		m.SyncAdmitted(w, now)
+	}
+	return true
+}
+
+// HasChecks says whether every required admission check has an entry in the status.
+func HasChecks(w *kueue.Workload, required []kueue.AdmissionCheckReference) bool {
+	for _, r := range required {
+		if !slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == r }) {
+			return false
+		}
+	}
+	return true
+}
+
+// SyncAdmitted makes Admitted follow the reservation, the listed checks and delayed placements. Do not call it on an
+// evicted Workload that is not released yet: its checks are reset, but its pods still run (spec: 10 §4.9).
+func (m Machine) SyncAdmitted(w *kueue.Workload, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	was := IsAdmitted(w)
+	status, reason, message := m.admitted(w)
+	is := status == metav1.ConditionTrue
+	if m.LegacyReasons && !was && !is {
+		return false
+	}
+	known := Condition(w, kueue.WorkloadQuotaReserved) != nil || Condition(w, kueue.WorkloadAdmitted) != nil
+	if !known && !m.ExplicitStatus {
+		return false
+	}
+	if was && !is {
+		addExecutionTime(w, now)
+	}
+	changed := set(w, kueue.WorkloadAdmitted, status, reason, message, now)
+	if is && len(w.Status.ResourceRequests) > 0 {
+		w.Status.ResourceRequests = nil
+		changed = true
+	}
+	return changed
+}
+
+// admitted computes what the Admitted condition has to say.
+func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, reason, message string) {
+	var open []string // checks that are not Ready
+	for _, c := range w.Status.AdmissionChecks {
+		if c.State != kueue.CheckStateReady {
+			open = append(open, string(c.Name))
+		}
+	}
+	reserved := IsReserved(w)
+	switch {
+	case reserved && len(open) == 0 && !waitsForPlacement(w):
+		return metav1.ConditionTrue, kueue.ReasonAdmitted, "The workload is admitted"
+	case !reserved && len(open) > 0 && m.LegacyReasons:
+		return metav1.ConditionFalse, kueue.ReasonNoReservationUnsatisfiedChecks, "The workload has no quota, and not all admission checks are ready"
+	case !reserved:
+		return metav1.ConditionFalse, kueue.ReasonNoReservation, "The workload has no quota"
+	case len(open) > 0:
+		reason = kueue.ReasonUnsatisfiedAdmissionChecks
+		if m.LegacyReasons {
+			reason = kueue.ReasonUnsatisfiedChecks
+		}
+		return metav1.ConditionFalse, reason, "Waiting for admission checks: " + list(open)
+	default:
+		return metav1.ConditionFalse, kueue.ReasonPendingDelayedTopologyRequests, "Waiting for the placement of pods"
+	}
+}
+
+func waitsForPlacement(w *kueue.Workload) bool {
+	return w.Status.Admission != nil && slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
+		return a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestPending
+	})
+}
+
+// addExecutionTime counts the seconds of the admission that ends now.
+func addExecutionTime(w *kueue.Workload, now metav1.Time) {
+	spent := now.Sub(Condition(w, kueue.WorkloadAdmitted).LastTransitionTime.Time).Seconds()
+	if before := w.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
+		spent += float64(*before)
+	}
+	w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(max(spent, 0)))
+}
+
+// Pending says why the Workload has no quota: QuotaReserved=False with a reason of spec 10 §5.1, which turns into its
+// older name if the machine is told so. A reservation is dropped, which is not an eviction: for queues that stop, jobs
+// on hold and gates. Admitted is synced.
+func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	changed := set(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, m.pendingReason(reason), message, now)
+	if w.Status.Admission != nil {
+		w.Status.Admission = nil
+		changed = true
+	}
+	return m.SyncAdmitted(w, now) || changed
+}
+
+// pendingReason is the name of a reason of QuotaReserved=False.
+func (m Machine) pendingReason(reason string) string {
+	if !m.LegacyReasons {
+		return reason
+	}
+	switch reason {
+	case kueue.ReasonMisconfigured, kueue.ReasonSuspended:
+		return kueue.ReasonInadmissible
+	case kueue.ReasonWaitingForPodsReady:
+		return kueue.ReasonWaiting
+	case kueue.ReasonWaitingForQuota, kueue.ReasonNoMatchingFlavor, kueue.ReasonExceedsMaxQuota, kueue.ReasonTopologyPlacementFailed,
+		kueue.ReasonWaitingForPreemptedWorkloads, kueue.ReasonPendingEvaluation:
+		return kueue.ReasonPending
+	}
+	return reason
+}
+
+// BlockOnPreemptionGates says that only a closed gate keeps the Workload from preempting others.
+func (m Machine) BlockOnPreemptionGates(w *kueue.Workload, message string, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	return set(w, kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.ReasonPreemptionGated, message, now)
+}
+
+// PodsReady says whether the pods of the job are ready. The reason follows from what was known before
+// (spec: 30 §4.8).
+func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool {
+	before := Condition(w, kueue.WorkloadPodsReady)
+	status, reason, message := metav1.ConditionFalse, kueue.ReasonWaitForStart, "Not all pods are ready yet"
+	lost := before != nil && (before.Reason == kueue.ReasonWaitForRecovery || before.Status == metav1.ConditionTrue)
+	back := before != nil && (before.Reason == kueue.ReasonWaitForRecovery || before.Reason == kueue.ReasonRecovered)
+	switch {
+	case !IsAdmitted(w):
+	case ready && back:
+		status, reason, message = metav1.ConditionTrue, kueue.ReasonRecovered, "All pods are ready again"
+	case ready:
+		status, reason, message = metav1.ConditionTrue, kueue.ReasonStarted, "All pods are ready"
+	case lost:
+		reason, message = kueue.ReasonWaitForRecovery, "At least one pod is not ready any more"
+	}
+	return set(w, kueue.WorkloadPodsReady, status, reason, message, now)
+}
+
+// Finish ends the life of the Workload. The quota is free at once; nothing else of the status changes. A Workload
+// finishes once: later calls change nothing (spec: 30 §5.1).
+func (m Machine) Finish(w *kueue.Workload, reason, message string, now metav1.Time) bool {
+	if IsFinished(w) {
+		return false
+	}
+	return set(w, kueue.WorkloadFinished, metav1.ConditionTrue, reason, message, now)
+}

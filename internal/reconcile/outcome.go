@@ -1,0 +1,92 @@
+// Package reconcile is what every controller shares around its decision: gather
+// the world, decide in a pure function, execute one write, and say how it went.
+//
+//	gather ──► decide (internal/plan) ──► write ──► Outcome ──► requeue or not
+//	   ▲                                   │
+//	   └────────── conflict ◄──────────────┘
+//
+// A write that finds a newer object never overwrites it: the object is gathered
+// and decided upon again. The status of a Workload has many writers upstream and
+// in tools built for it, so all of Berth writes it through one door,
+// [WorkloadStatus], by server-side apply with the complete set of fields that
+// the door owns.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Delays before an object is looked at again.
+const (
+	// conflictDelay lets the cache catch up with the object that was newer.
+	conflictDelay = 20 * time.Millisecond
+	// lagDelay is for objects that exist already although the cache does not know them.
+	lagDelay = 100 * time.Millisecond
+)
+
+type kind int
+
+const (
+	done kind = iota
+	wait
+	stalled
+	retry
+)
+
+// Outcome says how a reconcile ended and when to look again. The zero value is Done.
+type Outcome struct {
+	kind  kind
+	after time.Duration
+	err   error
+}
+
+// Done means that the world is as wanted, or that a write was made that will bring its own event.
+func Done() Outcome { return Outcome{} }
+
+// Wait means that nothing is to be done until an event or until the given time has passed. Zero or less means at once,
+// which still goes through the queue.
+func Wait(after time.Duration) Outcome {
+	return Outcome{kind: wait, after: max(after, time.Nanosecond)}
+}
+
+// Stalled means that only a change of the objects can help: err says which. It is logged and counted, and not retried.
+func Stalled(err error) Outcome { return Outcome{kind: stalled, err: err} }
+
+// Retry means that the reconcile failed and is made again: soon and silently if the world was newer than the cache,
+// with backoff otherwise. A nil error is Done.
+func Retry(err error) Outcome {
+	if err == nil {
+		return Done()
+	}
+	return Outcome{kind: retry, err: err}
+}
+
+// Err is the error of Stalled and Retry.
+func (o Outcome) Err() error { return o.err }
+
+// Result translates the outcome for controller-runtime. Errors that only say that the cache lags behind are no errors
+// for the log: conflicts, objects that exist already, objects that are gone.
+func (o Outcome) Result(ctx context.Context) (ctrlreconcile.Result, error) {
+	switch {
+	case o.kind == wait:
+		return ctrlreconcile.Result{RequeueAfter: o.after}, nil
+	case o.kind == stalled:
+		return ctrlreconcile.Result{}, ctrlreconcile.TerminalError(o.err)
+	case o.kind == done || errors.Is(o.err, context.Canceled):
+		return ctrlreconcile.Result{}, nil
+	case apierrors.IsConflict(o.err):
+		log.FromContext(ctx).V(2).Info("The object is newer than the cache, looking again", "err", o.err.Error())
+		return ctrlreconcile.Result{RequeueAfter: conflictDelay}, nil
+	case apierrors.IsAlreadyExists(o.err), apierrors.IsNotFound(o.err):
+		log.FromContext(ctx).V(2).Info("The cache lags behind, looking again", "err", o.err.Error())
+		return ctrlreconcile.Result{RequeueAfter: lagDelay}, nil
+	default:
+		return ctrlreconcile.Result{}, o.err
+	}
+}

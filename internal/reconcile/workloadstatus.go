@@ -1,0 +1,191 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Field managers of a Workload's status. Tools built for the API apply with the same names and delete by omission, so
+// they are part of the contract (spec: 10 §4.9, 30 §5.3).
+const (
+	admissionManager   = "kueue-admission"
+	reclaimableManager = "kueue-reclaimable-pods"
+	podsReadyManager   = "kueue-job-controller-PodsReady"
+)
+
+// ownedConditions are the conditions that belong to the admission manager.
+var ownedConditions = []string{
+	kueue.WorkloadQuotaReserved, kueue.WorkloadBlockedOnPreemptionGates, kueue.WorkloadEvicted, kueue.WorkloadAdmitted,
+	kueue.WorkloadPreempted, kueue.WorkloadRequeued, kueue.WorkloadDeactivationTarget, kueue.WorkloadFinished, kueue.WorkloadPodsReady,
+}
+
+// WorkloadStatus writes the status of Workloads. Safe for concurrent use.
+type WorkloadStatus struct {
+	client client.Client
+}
+
+// NewWorkloadStatus writes through the given client.
+func NewWorkloadStatus(c client.Client) *WorkloadStatus { return &WorkloadStatus{client: c} }
+
+// Strict writes the status of w, whose metadata must be as read: another write since then makes it fail with a conflict,
+// and the caller gathers and decides again. It returns the Workload as stored.
+//
+// Apply removes only what nobody else wrote. A status that came by an Update or a patch, from a script or a restore,
+// would keep its fields, so Strict removes what is left of them by a second write.
+func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
+	wanted := owned(w)
+	stored, err := s.apply(ctx, admissionManager, w, w.ResourceVersion, wanted)
+	if err != nil {
+		return nil, err
+	}
+	same, err := sameJSON(owned(stored), wanted)
+	if err != nil || same {
+		return stored, err
+	}
+	overwrite(stored, w)
+	if err := s.client.Status().Update(ctx, stored, client.FieldOwner(admissionManager)); err != nil {
+		return nil, fmt.Errorf("removing what others wrote from the status of workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return stored, nil
+}
+
+// Loose writes the status of w whatever happened to the object since it was read, unless it is another object of the
+// same name: that is a conflict, and a Workload that is gone is not found. For the engine, whose own view is the newest.
+func (s *WorkloadStatus) Loose(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
+	return s.apply(ctx, admissionManager, w, "", owned(w))
+}
+
+// Transition applies change to a copy of w and writes the result strictly. If change returns false nothing is written;
+// the second result says whether something was.
+func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (*kueue.Workload, bool, error) {
+	next := w.DeepCopy()
+	if !change(next) {
+		return w, false, nil
+	}
+	stored, err := s.Strict(ctx, next)
+	return stored, err == nil, err
+}
+
+// ReclaimablePods writes status.reclaimablePods of w, and nothing else.
+func (s *WorkloadStatus) ReclaimablePods(ctx context.Context, w *kueue.Workload) error {
+	_, err := s.apply(ctx, reclaimableManager, w, w.ResourceVersion, kueue.WorkloadStatus{ReclaimablePods: w.Status.ReclaimablePods})
+	return err
+}
+
+// PodsReady writes the PodsReady condition of w, and nothing else.
+func (s *WorkloadStatus) PodsReady(ctx context.Context, w *kueue.Workload) error {
+	only := kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadPodsReady})}
+	_, err := s.apply(ctx, podsReadyManager, w, w.ResourceVersion, only)
+	return err
+}
+
+// sameJSON compares as the API server does: times in whole seconds, nil and empty alike.
+func sameJSON(a, b kueue.WorkloadStatus) (bool, error) {
+	x, err := json.Marshal(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := json.Marshal(b)
+	return bytes.Equal(x, y), err
+}
+
+// owned is the part of the status that belongs to the admission manager. Apply drops what is left out of it.
+func owned(w *kueue.Workload) kueue.WorkloadStatus {
+	status := w.Status
+	status.ReclaimablePods = nil
+	status.Conditions = conditionsIn(w, ownedConditions)
+	return status
+}
+
+// overwrite gives stored the owned part of w's status.
+func overwrite(stored, w *kueue.Workload) {
+	reclaimable := stored.Status.ReclaimablePods
+	conditions := conditionsIn(w, ownedConditions)
+	for _, c := range stored.Status.Conditions {
+		if !slices.Contains(ownedConditions, c.Type) {
+			conditions = append(conditions, c)
+		}
+	}
+	w.Status.DeepCopyInto(&stored.Status)
+	stored.Status.ReclaimablePods, stored.Status.Conditions = reclaimable, conditions
+}
+
+// conditionsIn are the conditions of w of the given types, in the order of the types.
+func conditionsIn(w *kueue.Workload, conditionTypes []string) []metav1.Condition {
+	var out []metav1.Condition
+	for _, t := range conditionTypes {
+		for _, c := range w.Status.Conditions {
+			if c.Type == t {
+				c.LastTransitionTime = *c.LastTransitionTime.DeepCopy()
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+func (s *WorkloadStatus) apply(ctx context.Context, manager string, w *kueue.Workload, resourceVersion string, status kueue.WorkloadStatus) (*kueue.Workload, error) {
+	request := &statusApply{key: client.ObjectKeyFromObject(w), uid: w.UID, resourceVersion: resourceVersion, status: status}
+	if err := s.client.Status().Apply(ctx, request, client.FieldOwner(manager), client.ForceOwnership); err != nil {
+		return nil, fmt.Errorf("writing the status of workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return &request.stored, nil
+}
+
+// statusApply is a server-side apply of a Workload's status, and afterwards the Workload that the server answered with.
+type statusApply struct {
+	key             client.ObjectKey
+	uid             types.UID
+	resourceVersion string
+	status          kueue.WorkloadStatus
+	stored          kueue.Workload
+}
+
+// IsApplyConfiguration marks the type for the client.
+func (*statusApply) IsApplyConfiguration() {}
+
+// GetName is the name of the Workload.
+func (a *statusApply) GetName() *string { return &a.key.Name }
+
+// GetNamespace is the namespace of the Workload.
+func (a *statusApply) GetNamespace() *string { return &a.key.Namespace }
+
+// GetKind is Workload.
+func (*statusApply) GetKind() *string { return new("Workload") }
+
+// GetAPIVersion is the version of the types used here.
+func (*statusApply) GetAPIVersion() *string { return new(kueue.GroupVersion.String()) }
+
+// MarshalJSON is the body of the request: nothing but what is to be owned, and the preconditions.
+func (a *statusApply) MarshalJSON() ([]byte, error) {
+	type metadata struct {
+		Name            string    `json:"name"`
+		Namespace       string    `json:"namespace"`
+		UID             types.UID `json:"uid,omitempty"`
+		ResourceVersion string    `json:"resourceVersion,omitempty"`
+	}
+	return json.Marshal(struct {
+		APIVersion string               `json:"apiVersion"`
+		Kind       string               `json:"kind"`
+		Metadata   metadata             `json:"metadata"`
+		Status     kueue.WorkloadStatus `json:"status"`
+	}{
+		*a.GetAPIVersion(), *a.GetKind(),
+		metadata{a.key.Name, a.key.Namespace, a.uid, a.resourceVersion}, a.status,
+	})
+}
+
+// UnmarshalJSON takes the Workload as stored from the response.
+func (a *statusApply) UnmarshalJSON(body []byte) error {
+	a.stored = kueue.Workload{}
+	return json.Unmarshal(body, &a.stored)
+}
