@@ -53,7 +53,7 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 		d.decode(node, into.Elem(), path)
 		return
 	}
-	if u, ok := into.Addr().Interface().(json.Unmarshaler); ok {
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](into.Addr()); ok {
 		d.unmarshal(node, u, path)
 		return
 	}
@@ -177,35 +177,61 @@ func (d *decoder) scalar(node *yaml.Node, into reflect.Value, path string) {
 		d.wrongType(node, into.Type(), path)
 		return
 	}
-	tag, ok := node.ShortTag(), false
+	ok := false
 	switch into.Kind() {
 	case reflect.Bool:
-		var v bool
-		// The library reads yes, no, on and off as the bools they were in
-		// older YAML when a bool is wanted.
-		if ok = (tag == "!!bool" || tag == "!!str" && node.Style == 0) && node.Decode(&v) == nil; ok {
-			into.SetBool(v)
-		}
+		ok = setBool(node, into)
 	case reflect.String:
-		if ok = tag == "!!str" || tag == "!!timestamp"; ok {
+		if tag := node.ShortTag(); tag == "!!str" || tag == "!!timestamp" {
 			into.SetString(node.Value)
+			ok = true
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		var v int64
-		if ok = tag == "!!int" && node.Decode(&v) == nil && !into.OverflowInt(v); ok {
-			into.SetInt(v)
-		}
+		ok = setInt(node, into)
 	case reflect.Float32, reflect.Float64:
-		var v float64
-		ok = (tag == "!!int" || tag == "!!float") && node.Decode(&v) == nil &&
-			!math.IsNaN(v) && !math.IsInf(v, 0) && !into.OverflowFloat(v)
-		if ok {
-			into.SetFloat(v)
-		}
+		ok = setFloat(node, into)
 	}
 	if !ok {
 		d.wrongType(node, into.Type(), path)
 	}
+}
+
+// setBool reads true and false, and the words yes, no, on and off without
+// quotes, which older YAML took for bools.
+func setBool(node *yaml.Node, into reflect.Value) bool {
+	tag := node.ShortTag()
+	if tag != "!!bool" && (tag != "!!str" || node.Style != 0) {
+		return false
+	}
+	var v bool
+	if node.Decode(&v) != nil {
+		return false
+	}
+	into.SetBool(v)
+	return true
+}
+
+// setInt reads a whole number that fits.
+func setInt(node *yaml.Node, into reflect.Value) bool {
+	var v int64
+	if node.ShortTag() != "!!int" || node.Decode(&v) != nil || into.OverflowInt(v) {
+		return false
+	}
+	into.SetInt(v)
+	return true
+}
+
+// setFloat reads a finite number that fits.
+func setFloat(node *yaml.Node, into reflect.Value) bool {
+	if tag := node.ShortTag(); tag != "!!int" && tag != "!!float" {
+		return false
+	}
+	var v float64
+	if node.Decode(&v) != nil || math.IsNaN(v) || math.IsInf(v, 0) || into.OverflowFloat(v) {
+		return false
+	}
+	into.SetFloat(v)
+	return true
 }
 
 func (d *decoder) wrongType(node *yaml.Node, want reflect.Type, path string) {

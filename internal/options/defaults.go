@@ -16,7 +16,7 @@ const (
 	defaultWebhookPort      = 9443
 	defaultCertDir          = "/tmp/k8s-webhook-server/serving-certs"
 	defaultWebhookService   = "kueue-webhook-service"
-	defaultWebhookSecret    = "kueue-webhook-server-cert" //nolint:gosec // the name of a Secret, not a secret
+	defaultWebhookSecret    = "kueue-webhook-server-cert"
 	defaultLeaseName        = "c1f6bfd2.kueue.x-k8s.io"
 	defaultLeaseDuration    = 15 * time.Second
 	defaultRenewDeadline    = 10 * time.Second

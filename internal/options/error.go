@@ -1,9 +1,9 @@
 package options
 
 import (
-	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Error is a mistake in what the user wrote: a configuration file or a flag.
@@ -48,14 +48,17 @@ func (p Problem) String() string {
 	if p.Field != "" {
 		fmt.Fprintf(&b, ": %s", p.Field)
 	}
-	b.WriteString(": ")
-	b.WriteString(oneLine(p.Detail))
-	return b.String()
+	fmt.Fprintf(&b, ": %s", p.Detail)
+	return strings.Map(printable, b.String())
 }
 
-// oneLine keeps texts that quote the file from breaking a line.
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+// printable keeps what is quoted from the file from breaking a line, or a
+// terminal.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
 }
 
 // fail makes the error of some problems, or nil when there are none.
@@ -68,12 +71,3 @@ func fail(problems []Problem) error {
 
 // failOne makes the error of a single problem.
 func failOne(p Problem) error { return fail([]Problem{p}) }
-
-// problemsOf gives the problems inside an error that Load returned.
-func problemsOf(err error) []Problem {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Problems
-	}
-	return nil
-}

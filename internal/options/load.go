@@ -46,8 +46,7 @@ func unreadable(err error) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "no such configuration file; give the path of one, or leave --config out for the defaults"
 	}
-	var pathErr *os.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
 	}
 	return fmt.Sprintf("cannot read the configuration file: %v; give the path of a readable file", err)

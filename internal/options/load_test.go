@@ -1,6 +1,7 @@
 package options
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -222,11 +223,19 @@ func TestLoadRefusesUnreadablePaths(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.path) {
 				t.Errorf("want %q and the path, got %v", tc.want, err)
 			}
-			if e, ok := err.(interface{ ExitCode() int }); !ok || e.ExitCode() != 2 { //nolint:errorlint // the very value matters
+			if e, ok := err.(interface{ ExitCode() int }); !ok || e.ExitCode() != 2 {
 				t.Errorf("want an error with exit code 2, got %T", err)
 			}
 		})
 	}
+}
+
+// problemsOf gives the problems inside an error that Load returned.
+func problemsOf(err error) []Problem {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Problems
+	}
+	return nil
 }
 
 func FuzzLoad(f *testing.F) {
@@ -241,6 +250,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(withHeader("webhook: {port: 0x10}\nclientConnection: {qps: .inf}"), "AllAlpha=true")
 	f.Add(withHeader("<<: {namespace: a}\n? [x]\n: y"), "AllBeta=false")
 	f.Add([]byte("---\n---\n{}"), "")
+	f.Add(withHeader("\"a\\nb\": 1"), "a\rb=x")
 	f.Fuzz(func(t *testing.T, data []byte, flag string) {
 		o, err := parse("c.yaml", data, flag)
 		if err != nil {

@@ -160,7 +160,7 @@ func resolveTLS(c *configv1beta2.TLS, path *field.Path) (TLS, field.ErrorList) {
 		out.CipherSuites = append(out.CipherSuites, id)
 	}
 	for i, number := range c.CurvePreferences {
-		id := tls.CurveID(number) //nolint:gosec // a number that does not fit is not in the list below
+		id := tls.CurveID(number)
 		if int32(id) != number || !slices.Contains(knownCurves, id) {
 			errs = append(errs, field.NotSupported(path.Child("curvePreferences").Index(i), number, curveNumbers()))
 		}

@@ -181,7 +181,7 @@ func validateCapacityName(name string, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	domain, id, prefixed := strings.Cut(name, "/")
 	if !prefixed {
-		domain, id = "", name
+		id = name
 	} else if msgs := validation.IsDNS1123Subdomain(strings.ToLower(domain)); len(msgs) > 0 || len(domain) > maxDomain {
 		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("the part before / must be a DNS subdomain of at most %d characters", maxDomain)))
 	}

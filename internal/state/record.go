@@ -56,6 +56,11 @@ func (s *State) SetWorkload(def Workload) {
 	if r.assumed && !def.Reserved && def.Queueable {
 		return
 	}
+	if r.assumed && s.confirms(r) {
+		r.assumed = false
+		r.wl.ReservedAt, r.wl.Evicting = def.ReservedAt, r.wl.Evicting || def.Evicting
+		return
+	}
 	if r.wl != nil && !r.assumed && samePlace(&before, &def) {
 		r.wl.Evicting = r.wl.Evicting || def.Evicting
 		return
@@ -74,6 +79,13 @@ func (s *State) Written(def Workload) {
 	if s.records[def.UID] != nil {
 		s.SetWorkload(def)
 	}
+}
+
+// confirms tells whether the definition of an assumed workload says what was assumed:
+// then nothing is released and nobody woken.
+func (s *State) confirms(r *record) bool {
+	return r.def.Reserved && r.in != nil && r.def.Queue == r.in.Name && r.def.Priority == r.wl.Priority &&
+		r.def.Since == r.wl.Since && slices.Equal(s.amounts(r.def.Held), r.wl.Usage)
 }
 
 // samePlace tells whether nothing changed that decisions depend on.

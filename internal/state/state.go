@@ -170,15 +170,18 @@ func (s *State) setFlavor(f flavor.Flavor) {
 		return
 	}
 	*have = f
-	users := s.using(f.Name)
 	var nodes []quota.Node
-	for _, q := range users {
-		q.q.Closed = s.closed(&q.def)
+	var turned []*queue // opened or closed by this
+	for _, q := range s.using(f.Name) {
+		was := q.q.Closed
+		if q.q.Closed = s.closed(&q.def); q.q.Closed != was {
+			turned = append(turned, q)
+		}
 		nodes = append(nodes, q.q.Node)
 	}
 	s.edited(nodes...)
-	for _, q := range users {
-		s.replace(func(r *record) bool { return r.heads(s, q.def.Name) && !r.def.Reserved })
+	for _, q := range turned {
+		s.replace(func(r *record) bool { return r.heads(s, q.def.Name) })
 	}
 }
 
@@ -278,16 +281,16 @@ func (s *State) parent(name string) quota.Node {
 // sweepCohorts removes the cohorts that nobody names any more.
 func (s *State) sweepCohorts() {
 	named := map[string]bool{}
-	for _, q := range s.queues {
+	for _, q := range s.queues { //berth:unordered fills a set
 		named[q.def.Cohort] = true
 	}
-	for _, c := range s.cohorts {
+	for _, c := range s.cohorts { //berth:unordered fills a set
 		if c.def != nil {
 			named[c.def.Parent] = true
 		}
 	}
-	for name, c := range s.cohorts {
-		if c.def == nil && !named[name] {
+	for _, name := range slices.Sorted(maps.Keys(s.cohorts)) {
+		if c := s.cohorts[name]; c.def == nil && !named[name] {
 			s.world.Quota.Remove(c.node)
 			delete(s.cohorts, name)
 		}
@@ -367,7 +370,7 @@ func (s *State) DeleteQueue(name string) {
 	s.world.Quota.Remove(have.q.Node)
 	s.world.Edited(have.q.Node)
 	s.sweepCohorts()
-	for _, r := range s.records {
+	for _, r := range s.records { //berth:unordered each record is changed on its own
 		if r.in == have.q {
 			r.in = nil
 		}
@@ -410,7 +413,7 @@ func (s *State) DeleteNamespace(name string) {
 // rouse has the workloads that wait in a namespace looked at again.
 func (s *State) rouse(namespace string) {
 	var nodes []quota.Node
-	for _, r := range s.records {
+	for _, r := range s.records { //berth:unordered the nodes are a set
 		if r.def.Namespace == namespace && r.in != nil && !r.wl.Reserved {
 			nodes = append(nodes, r.in.Node)
 		}
@@ -418,10 +421,13 @@ func (s *State) rouse(namespace string) {
 	s.edited(nodes...)
 }
 
-// amounts interns what a workload holds.
+// amounts interns what a workload holds, without zeros.
 func (s *State) amounts(held []Held) resource.Vector {
 	var v resource.Vector
 	for _, h := range held {
+		if h.Amount <= 0 {
+			continue
+		}
 		fr := s.world.Table.FR(h.Flavor, h.Resource)
 		s.world.Quota.Reach(fr)
 		v = v.Plus(fr, h.Amount)

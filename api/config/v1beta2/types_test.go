@@ -80,8 +80,7 @@ func TestFieldNames(t *testing.T) {
 			return
 		}
 		seen[typ] = true
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for f := range typ.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if !f.Anonymous && (name == "" || name[0] < 'a' || name[0] > 'z') {
 				t.Errorf("%s.%s has the JSON name %q", typ.Name(), f.Name, name)

@@ -4,7 +4,10 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -26,6 +29,16 @@ type Feed struct {
 	Requests convert.Requests
 	// Lead is closed when this replica may decide; nil leaves the engine closed.
 	Lead <-chan struct{}
+
+	delivered atomic.Bool
+}
+
+// Check is a health check: it fails until everything that exists was delivered.
+func (f *Feed) Check(*http.Request) error {
+	if !f.delivered.Load() {
+		return errors.New("the engine does not know everything yet")
+	}
+	return nil
 }
 
 // NeedLeaderElection is false: standbys follow as well, so that they are warm.
@@ -78,6 +91,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil // ctx ended
 	}
+	f.delivered.Store(true)
 	if f.Lead != nil {
 		select {
 		case <-f.Lead:

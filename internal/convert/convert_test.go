@@ -1,0 +1,315 @@
+package convert
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// spec: 10 §4.2, §4.3.1: cpu in milli, others in units, both rounded up, saturating.
+func TestAmount(t *testing.T) {
+	cases := map[string]struct {
+		name     corev1.ResourceName
+		quantity string
+		want     resource.Amount
+	}{
+		"cores":                   {corev1.ResourceCPU, "2", 2000},
+		"part of a millicore":     {corev1.ResourceCPU, "0.0001", 1},
+		"bytes":                   {corev1.ResourceMemory, "1Gi", 1 << 30},
+		"part of a unit":          {"nvidia.com/gpu", "500m", 1},
+		"none":                    {"nvidia.com/gpu", "0", 0},
+		"9E cores are unlimited":  {corev1.ResourceCPU, "9E", resource.Unlimited},
+		"more bytes than int64":   {corev1.ResourceMemory, "10E", resource.Unlimited},
+		"the most cores below it": {corev1.ResourceCPU, "9223372036854774", 9223372036854774000},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Amount(tc.name, apiresource.MustParse(tc.quantity)); got != tc.want {
+				t.Errorf("Amount(%s, %s) = %d, want %d", tc.name, tc.quantity, got, tc.want)
+			}
+		})
+	}
+}
+
+// An amount survives the way to a quantity and back, whatever the resource.
+func FuzzQuantityRoundTrip(f *testing.F) {
+	f.Add(int64(1500), uint8(0))
+	f.Add(int64(math.MaxInt64-1), uint8(1))
+	names := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "nvidia.com/gpu"}
+	f.Fuzz(func(t *testing.T, n int64, which uint8) {
+		name := names[int(which)%len(names)]
+		if n < 0 || (name == corev1.ResourceCPU && n/1000 >= math.MaxInt64/1000) {
+			t.Skip()
+		}
+		if got := Amount(name, Quantity(name, resource.Amount(n))); got != resource.Amount(n) {
+			t.Errorf("%s: %d came back as %d", name, n, got)
+		}
+	})
+}
+
+func requests(list string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse(list)}}
+}
+
+// spec: 10 §4.2: Kubernetes' formula, limits standing in for missing requests, times
+// the pods that still run, without the excluded resources.
+func TestRequests(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": apiresource.MustParse("2")}}
+	cases := map[string]struct {
+		spec    corev1.PodSpec
+		count   int32
+		done    int32
+		exclude []string
+		want    []state.Request
+	}{
+		"containers add up": {
+			spec:  corev1.PodSpec{Containers: []corev1.Container{{Resources: requests("1")}, {Resources: requests("500m")}}},
+			count: 3, want: []state.Request{{Resource: "cpu", Amount: 4500}},
+		},
+		"the largest init container counts if it is larger": {
+			spec: corev1.PodSpec{
+				InitContainers: []corev1.Container{{Resources: requests("4")}, {Resources: requests("2")}},
+				Containers:     []corev1.Container{{Resources: requests("1")}},
+			},
+			count: 1, want: []state.Request{{Resource: "cpu", Amount: 4000}},
+		},
+		"a sidecar runs on": {
+			spec: corev1.PodSpec{
+				InitContainers: []corev1.Container{{Resources: requests("1"), RestartPolicy: &always}},
+				Containers:     []corev1.Container{{Resources: requests("1")}},
+			},
+			count: 1, want: []state.Request{{Resource: "cpu", Amount: 2000}},
+		},
+		"overhead": {
+			spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Resources: requests("1")}},
+				Overhead:   corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("250m")},
+			},
+			count: 2, want: []state.Request{{Resource: "cpu", Amount: 2500}},
+		},
+		"limits become requests": {
+			spec:  corev1.PodSpec{Containers: []corev1.Container{{Resources: limits}}},
+			count: 2, want: []state.Request{{Resource: "nvidia.com/gpu", Amount: 4}},
+		},
+		"reclaimable pods need nothing": {
+			spec:  corev1.PodSpec{Containers: []corev1.Container{{Resources: requests("1")}}},
+			count: 8, done: 3, want: []state.Request{{Resource: "cpu", Amount: 5000}},
+		},
+		"excluded": {
+			spec:  corev1.PodSpec{Containers: []corev1.Container{{Resources: requests("1")}, {Resources: limits}}},
+			count: 1, exclude: []string{"nvidia.com/"}, want: []state.Request{{Resource: "cpu", Amount: 1000}},
+		},
+		"nothing asked": {spec: corev1.PodSpec{Containers: []corev1.Container{{}}}, count: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := tc.spec.DeepCopy()
+			ps := &kueue.PodSet{Name: "main", Count: tc.count, Template: corev1.PodTemplateSpec{Spec: tc.spec}}
+			got := podSet(ps, tc.done, Requests{ExcludePrefixes: tc.exclude})
+			if diff := cmp.Diff(tc.want, got.Requests); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, &ps.Template.Spec); diff != "" {
+				t.Errorf("the template was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+var created = metav1.NewTime(time.Unix(1000, 0))
+
+func workloadWith(conditions ...metav1.Condition) *kueue.Workload {
+	return &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w", UID: "u", ResourceVersion: "7", CreationTimestamp: created},
+		Spec: kueue.WorkloadSpec{QueueName: "lq", Priority: new(int32(5)), PodSets: []kueue.PodSet{{
+			Name: "main", Count: 8, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: requests("1")}}}},
+		}}},
+		Status: kueue.WorkloadStatus{Conditions: conditions},
+	}
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(time.Unix(2000, 0))}
+}
+
+// spec: 10 §4.4: who may be queued, and since when it is in line.
+func TestPlaceInLine(t *testing.T) {
+	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
+	inLine, late := workload.Instant(1000e9), workload.Instant(2000e9)
+	cases := map[string]struct {
+		w         *kueue.Workload
+		change    func(*kueue.Workload)
+		queueable bool
+		since     workload.Instant
+	}{
+		"new":                         {w: workloadWith(), queueable: true, since: inLine},
+		"finished":                    {w: workloadWith(condition(kueue.WorkloadFinished, yes, "Succeeded")), since: inLine},
+		"deactivated":                 {w: workloadWith(), change: func(w *kueue.Workload) { w.Spec.Active = new(false) }, since: inLine},
+		"being deleted":               {w: workloadWith(), change: func(w *kueue.Workload) { w.DeletionTimestamp = &created }, since: inLine},
+		"gated":                       {w: workloadWith(), change: func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "a/b"} }, since: inLine},
+		"gates removed":               {w: workloadWith(), change: func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: ""} }, queueable: true, since: inLine},
+		"on hold":                     {w: workloadWith(condition(kueue.WorkloadQuotaReserved, no, kueue.ReasonOnHold)), since: inLine},
+		"short of members":            {w: workloadWith(condition(kueue.WorkloadWaitingForReplacementPods, yes, "Preempted")), since: inLine},
+		"held back after eviction":    {w: workloadWith(condition(kueue.WorkloadRequeued, no, kueue.ReasonClusterQueueStopped)), since: inLine},
+		"preempted keeps its place":   {w: workloadWith(condition(kueue.WorkloadEvicted, yes, kueue.ReasonPreempted), condition(kueue.WorkloadRequeued, yes, kueue.ReasonPreempted)), queueable: true, since: inLine},
+		"never ready goes to the end": {w: workloadWith(condition(kueue.WorkloadEvicted, yes, kueue.ReasonPodsReadyTimeout)), queueable: true, since: late},
+		"refused by a check as well":  {w: workloadWith(condition(kueue.WorkloadEvicted, yes, kueue.ReasonAdmissionCheck)), queueable: true, since: late},
+		"but not once it ran again":   {w: workloadWith(condition(kueue.WorkloadEvicted, no, kueue.ReasonQuotaReserved)), queueable: true, since: inLine},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.change != nil {
+				tc.change(tc.w)
+			}
+			got := Workload(tc.w, Requests{})
+			if got.Queueable != tc.queueable || got.Since != tc.since {
+				t.Errorf("queueable %v since %d, want %v since %d", got.Queueable, got.Since, tc.queueable, tc.since)
+			}
+			if got.Version != 7 || got.Key() != "ns/w" || got.Priority != 5 || got.LocalQueue != "lq" {
+				t.Errorf("identity came out as %+v", got)
+			}
+		})
+	}
+}
+
+// spec: 10 §4.2, §4.9: a reservation is what is written, less what will not run again.
+func TestReservation(t *testing.T) {
+	reserved := condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved)
+	admission := func(count *int32, cpu string) *kueue.Admission {
+		return &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{
+			Name: "main", Count: count, Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "spot"},
+			ResourceUsage: corev1.ResourceList{"cpu": apiresource.MustParse(cpu)},
+		}}}
+	}
+	cases := map[string]struct {
+		change func(*kueue.Workload)
+		want   []state.Held
+	}{
+		"as recorded": {func(w *kueue.Workload) { w.Status.Admission = admission(new(int32(8)), "8") }, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 8000}}},
+		"a missing count is the spec's": {func(w *kueue.Workload) {
+			w.Status.Admission = admission(nil, "8")
+			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 3}}
+		}, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 5000}}},
+		"divided before multiplied": {func(w *kueue.Workload) {
+			w.Status.Admission = admission(new(int32(8)), "10m")
+			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 1}}
+		}, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 7}}},
+		"a partly admitted set shrinks only below its own count": {func(w *kueue.Workload) {
+			w.Status.Admission = admission(new(int32(4)), "4")
+			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 3}}
+		}, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 4000}}},
+		"finished holds nothing": {func(w *kueue.Workload) {
+			w.Status.Admission = admission(new(int32(8)), "8")
+			w.Status.Conditions = append(w.Status.Conditions, condition(kueue.WorkloadFinished, metav1.ConditionTrue, "Succeeded"))
+		}, nil},
+		"deactivated holds nothing": {func(w *kueue.Workload) {
+			w.Status.Admission, w.Spec.Active = admission(new(int32(8)), "8"), new(false)
+		}, nil},
+		"a condition without admission holds nothing": {func(*kueue.Workload) {}, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := workloadWith(reserved)
+			tc.change(w)
+			got := Workload(w, Requests{})
+			if diff := cmp.Diff(tc.want, got.Held); diff != "" {
+				t.Errorf("held (-want +got):\n%s", diff)
+			}
+			if got.Reserved != (tc.want != nil) {
+				t.Errorf("reserved = %v", got.Reserved)
+			}
+		})
+	}
+}
+
+// What was granted is what the next reader of the admission says is held.
+func TestAdmissionRoundTrip(t *testing.T) {
+	grant := state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{Name: "main", Count: 8, Held: []state.Held{
+		{Flavor: "spot", Resource: "cpu", Amount: 1500}, {Flavor: "a100", Resource: "nvidia.com/gpu", Amount: 8},
+	}}}}
+	w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
+	w.Status.Admission = Admission(grant)
+	got := Workload(w, Requests{})
+	if diff := cmp.Diff(grant.PodSets[0].Held, got.Held); diff != "" || got.Queue != "cq" {
+		t.Errorf("queue %q, held (-want +got):\n%s", got.Queue, diff)
+	}
+}
+
+// spec: 10 §2.2, §4.13.
+func TestQueue(t *testing.T) {
+	cq := &kueue.ClusterQueue{
+		ObjectMeta: metav1.ObjectMeta{Name: "cq"},
+		Spec: kueue.ClusterQueueSpec{
+			CohortName: "org", QueueingStrategy: kueue.StrictFIFO, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"b": "2", "a": "1"}},
+			ResourceGroups: []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
+				Name:      "spot",
+				Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: apiresource.MustParse("4"), LendingLimit: new(apiresource.MustParse("1"))}},
+			}}}},
+			Preemption: &kueue.ClusterQueuePreemption{
+				ReclaimWithinCohort: kueue.ReclaimAny, WithinClusterQueue: kueue.PreemptionLowerPriority,
+				BorrowWithinCohort: &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortLowerPriority, MaxPriorityThreshold: new(int32(9))},
+			},
+		},
+	}
+	got, err := Queue(cq, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := state.Group{Resources: []string{"cpu"}, Flavors: []state.FlavorQuota{{Flavor: "spot", Resources: []state.Quota{
+		{Resource: "cpu", Nominal: 4000, Borrow: quota.NoLimit, Lend: 1000},
+	}}}}
+	if diff := cmp.Diff([]state.Group{want}, got.Groups); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+	if !got.Strict || got.Cohort != "org" || !got.Preemption.BorrowWithin || *got.Preemption.Threshold != 9 {
+		t.Errorf("policies came out as %+v", got)
+	}
+	if got.Namespaces[0].Matches(map[string]string{"a": "1"}) || !got.Namespaces[0].Matches(map[string]string{"a": "1", "b": "2", "c": "3"}) {
+		t.Error("the namespace selector matches others than it should")
+	}
+	if none, _ := selector(nil); none != nil {
+		t.Error("no selector must select nothing")
+	}
+	if all, _ := selector(&metav1.LabelSelector{}); len(all) != 1 || !all[0].Matches(nil) {
+		t.Error("the empty selector must select everything")
+	}
+}
+
+func TestProblems(t *testing.T) {
+	flavors := []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot"}, {Name: "gone"}}}}
+	exists := func(name string) bool { return name != "gone" }
+	cases := map[string]struct {
+		cq   kueue.ClusterQueue
+		want []string
+	}{
+		"none":     {cq: kueue.ClusterQueue{}},
+		"a flavor": {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ResourceGroups: flavors}}, want: []string{kueue.ReasonFlavorNotFound}},
+		"deleted goes before stopped": {
+			cq:   kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &created}, Spec: kueue.ClusterQueueSpec{StopPolicy: kueue.StopPolicyHold, ResourceGroups: flavors}},
+			want: []string{kueue.ReasonTerminating, kueue.ReasonStopped, kueue.ReasonFlavorNotFound},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, p := range Problems(&tc.cq, exists) {
+				got = append(got, p.Reason)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
