@@ -1,0 +1,117 @@
+# Berth builds with Go and make alone. `make` says what there is.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+ARGS ?=
+
+# One set of flags for everything, so that builds, tests and the linter share what is compiled once.
+export GOFLAGS := -trimpath -buildvcs=false
+export CGO_ENABLED := 0
+export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
+
+# The version of Kubernetes in the control plane, which its programs report.
+KUBERNETES := $(shell sed -n 's,^.*k8s.io/kubernetes v\([0-9.]*\)$$,\1,p' controlplane/go.mod)
+KVERSION := k8s.io/component-base/version
+
+# go build, with progress.
+SLOWBUILD := GO='$(GO)' tools/slowbuild
+
+TOOLS := $(CURDIR)/bin/tools
+LINT := $(TOOLS)/golangci-lint
+GENERATORS := $(TOOLS)/controller-gen $(TOOLS)/crdslim
+
+.DEFAULT_GOAL := help
+.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane test-tools \
+	demo generate tidy bench clean need-go
+
+help: ## this list
+	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'The first build compiles a whole Kubernetes control plane: about 6 minutes on 2 cores, seconds afterwards.'
+	@echo 'Everything that is built goes to bin/; `make clean` removes it. Read CONTRIBUTING.md before the first change.'
+
+build: berth controlplane ## bin/berth and bin/berth-controlplane
+
+berth: need-go ## bin/berth alone (no control plane to try it on)
+	@$(SLOWBUILD) . ./cmd/berth '$(CURDIR)/bin/berth' '2 minutes' -ldflags '-s -w -X main.version=$(VERSION)'
+
+controlplane: need-go ## bin/berth-controlplane alone: etcd, Kubernetes and simulated nodes in one file
+	@$(SLOWBUILD) controlplane ./cmd/berth-controlplane '$(CURDIR)/bin/berth-controlplane' '6 minutes' \
+		-ldflags '-s -w -X $(KVERSION).gitVersion=v$(KUBERNETES) -X $(KVERSION).gitMajor=$(word 1,$(subst ., ,$(KUBERNETES))) -X $(KVERSION).gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))'
+
+demo: build ## two teams share 32 GPUs on a real control plane, in a minute (ARGS='--keep' leaves it up)
+	@bin/berth demo $(ARGS)
+
+check: fmt-check lint laws generated tidy-check ## all that needs no control plane: format, lint, laws, generated files, go.mod
+
+test: test-main test-controlplane test-tools ## every test, on a real control plane where it matters (ARGS='-short' to skip the long ones)
+
+test-main: build
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
+
+test-controlplane: controlplane
+	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
+
+test-tools: need-go
+	cd tools && $(GO) test ./...
+
+bench: need-go ## benchmarks of the engine
+	$(GO) test -run '^$$' -bench . -benchmem $(ARGS) ./internal/...
+
+generate: $(GENERATORS) ## deep copies, CRDs and RBAC rules, after a change in api/ or of a +kubebuilder marker
+	@GO='$(GO)' tools/generate . '$(TOOLS)'
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt ./...
+
+tidy: need-go ## go mod tidy in every module
+	$(GO) mod tidy
+	cd controlplane && $(GO) mod tidy
+	cd tools && $(GO) mod tidy
+	cd tools/lint && $(GO) mod tidy
+
+fmt-check: $(LINT)
+	@echo 'check: format'
+	@$(LINT) fmt --diff ./... || { echo 'error: not formatted: run `make fmt`' >&2; exit 1; }
+
+lint: $(LINT) ## the linter alone
+	@echo 'check: lint'
+	@$(LINT) config verify
+	@$(LINT) run ./...
+	@cd tools && $(LINT) run -c ../.golangci.yml ./...
+
+lint-controlplane: $(LINT) controlplane ## the linter over controlplane/, which needs it compiled
+	@cd controlplane && $(LINT) run -c ../.golangci.yml ./...
+
+laws: need-go ## the laws of the house alone (house_test.go)
+	@echo 'check: laws'
+	@$(GO) test -count=1 .
+
+generated: $(GENERATORS)
+	@echo 'check: generated files'
+	@GO='$(GO)' tools/verify-generated '$(TOOLS)'
+
+tidy-check: need-go
+	@echo 'check: go.mod'
+	@$(GO) mod tidy -diff >/dev/null || { echo 'error: go.mod or go.sum is not tidy: run `make tidy`' >&2; exit 1; }
+	@cd controlplane && $(GO) mod tidy -diff >/dev/null || { echo 'error: controlplane/go.mod or go.sum is not tidy: run `make tidy`' >&2; exit 1; }
+
+$(LINT): tools/lint/go.mod | need-go
+	@$(SLOWBUILD) tools/lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint '$@' '2 minutes' -ldflags '-s -w'
+	@touch '$@' # go build leaves a binary alone that has not changed
+
+$(TOOLS)/controller-gen: tools/go.mod | need-go
+	@$(SLOWBUILD) tools sigs.k8s.io/controller-tools/cmd/controller-gen '$@' 'a minute' -ldflags '-s -w'
+	@touch '$@'
+
+$(TOOLS)/crdslim: tools/go.mod $(wildcard tools/crdslim/*.go) | need-go
+	@cd tools && $(GO) build -ldflags '-s -w' -o '$@' ./crdslim
+	@touch '$@'
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo 'error: $(GO) is not on the PATH: install Go 1.26 or newer, https://go.dev/dl' >&2; exit 1; }
+
+clean: ## remove all that was built here (Go's own caches stay)
+	rm -rf bin .cache

@@ -1,0 +1,350 @@
+package house
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// repo builds a repository in memory.
+func repo(t *testing.T, files map[string]string) *tree {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	for name, src := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(src)}
+	}
+	tr, err := loadTree(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.goList = runGoList
+	return tr
+}
+
+func lawNamed(t *testing.T, name string) law {
+	t.Helper()
+	for _, l := range laws {
+		if l.name == name {
+			return l
+		}
+	}
+	t.Fatalf("no law is named %q", name)
+	return law{}
+}
+
+// fixture is a small repository and what a law says about it.
+type fixture struct {
+	law   string
+	files map[string]string
+	want  []string // each finding contains the text at its place; none if the law is kept
+}
+
+const coreDoc = "// Package a is.\npackage a\n"
+
+var fixtures = map[string]fixture{
+	"unknown room": {
+		"every folder has a room",
+		map[string]string{"internal/bits/a.go": coreDoc, "internal/core/a/a.go": coreDoc, "controlplane/x/a.go": coreDoc},
+		[]string{"internal/bits: has no room: give it a room"},
+	},
+	"code loose among the controllers": {
+		"every folder has a room",
+		map[string]string{"internal/controller/a.go": coreDoc, "internal/controller/admit/a.go": coreDoc},
+		[]string{"internal/controller: has no room"},
+	},
+	"import upwards": {
+		"imports point down",
+		map[string]string{"internal/core/a/a.go": coreDoc + `import _ "` + module + `/internal/state"`},
+		[]string{"internal/core/a/a.go:3: internal/core (layer 0) imports internal/state, which is above it (layer 1)"},
+	},
+	"controllers are strangers": {
+		"imports point down",
+		map[string]string{
+			"internal/controller/admit/a.go": coreDoc + `import _ "` + module + `/internal/controller/evict"`,
+			"internal/controller/evict/a.go": coreDoc + `import _ "` + module + `/internal/controller/evict/deep"`,
+		},
+		[]string{"internal/controller/admit and internal/controller/evict are both at layer 4"},
+	},
+	"kinds know the descriptor, not each other": {
+		"imports point down",
+		map[string]string{
+			"internal/integration/job/a.go": coreDoc + `import _ "` + module + `/internal/integration"`,
+			"internal/integration/ray/a.go": coreDoc + `import _ "` + module + `/internal/integration/job"`,
+			"internal/integration/all/a.go": coreDoc + `import _ "` + module + `/internal/integration/job"`,
+		},
+		[]string{"internal/integration/ray and internal/integration/job are both at layer 4"},
+	},
+	"import of a nested module": {
+		"imports point down",
+		map[string]string{"internal/embedded/a.go": coreDoc + `import _ "` + module + `/controlplane/up"`},
+		[]string{"imports the nested module controlplane/up"},
+	},
+	"tests may look up": {
+		"imports point down",
+		map[string]string{"api/a/a_test.go": coreDoc + `import _ "` + module + `/internal/embedded/embeddedtest"`},
+		nil,
+	},
+	"side door in use": {
+		"imports point down",
+		map[string]string{"internal/cli/a.go": coreDoc + `import _ "` + module + `/internal/wire"`},
+		nil,
+	},
+	"side door forgotten": {
+		"imports point down",
+		map[string]string{"internal/cli/a.go": coreDoc},
+		[]string{"nobody goes from internal/cli to internal/wire any more"},
+	},
+	"core imports os and context": {
+		"pure rooms import only what is pure",
+		map[string]string{
+			"internal/core/a/a.go":      coreDoc + `import ("fmt"; "os"; "context"; "` + module + `/internal/core/b")`,
+			"internal/core/a/a_test.go": coreDoc + `import "os"`,
+		},
+		[]string{`internal/core may not import "os"`, `internal/core may not import "context"`},
+	},
+	"math is not math/rand": {
+		"pure rooms import only what is pure",
+		map[string]string{"internal/core/a/a.go": coreDoc + `import ("math"; "math/rand")`},
+		[]string{`"math/rand"`},
+	},
+	"plan with a client and a clock": {
+		"pure rooms import only what is pure",
+		map[string]string{"internal/plan/job/a.go": coreDoc + `import ("k8s.io/api/batch/v1"; "k8s.io/client-go/rest"; "k8s.io/apimachinery/pkg/util/uuid")`},
+		[]string{`"k8s.io/client-go/rest"`, `"k8s.io/apimachinery/pkg/util/uuid"`},
+	},
+	"goroutine, channel, select, clock": {
+		"pure rooms have no clock and no concurrency",
+		map[string]string{"internal/core/a/a.go": coreDoc + `import tick "time"
+			var limit = 3 * tick.Second
+			func f() {
+				go f()
+				var c chan int
+				select { case <-c: }
+				_ = tick.Now()
+				tick := struct{ Now func() }{}
+				_ = tick
+			}`},
+		[]string{":6: a goroutine", ":7: a channel", ":8: a select", ":9: the clock (time.Now)"},
+	},
+	"metav1.Now is a clock too": {
+		"pure rooms have no clock and no concurrency",
+		map[string]string{"internal/plan/job/a.go": coreDoc + `import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+			var now = metav1.Now`},
+		[]string{"the clock (v1.Now)"},
+	},
+	"range over a map": {
+		"map order reaches no output",
+		map[string]string{
+			"internal/core/a/a.go": coreDoc + `import ("maps"; "slices"; "` + module + `/internal/core/b")
+			func f(s []int, m b.Named) (out []string) {
+				for range s {}
+				for k := range m { out = append(out, k) }
+				for k := range maps.Keys(m) { out = append(out, k) }
+				for range m {} //berth:unordered only counts
+				//berth:unordered the sum is the same in any order,
+				// whatever it is a sum of
+				for range m {}
+				//berth:unordered
+				for range m {}
+				for _, k := range slices.Sorted(maps.Keys(m)) { out = append(out, k) }
+				return append(out, slices.Collect(maps.Keys(m))...)
+			}`,
+			"internal/core/b/b.go": "// Package b is.\npackage b\ntype Named map[string]int\n",
+			"internal/wire/a.go":   coreDoc + `func f(m map[int]int) { for range m {} }`,
+		},
+		[]string{":6: ranges over the map m", ":7: takes maps.Keys unsorted", ":13: ranges over the map m", ":15: takes maps.Keys unsorted"},
+	},
+	"code that does not compile": {
+		"map order reaches no output",
+		map[string]string{"internal/state/a.go": coreDoc + `var x = nothing`},
+		[]string{"internal/state: does not type-check"},
+	},
+	"banned imports": {
+		"some imports are for some rooms only",
+		map[string]string{
+			"api/a/a.go":                           coreDoc + `import _ "k8s.io/client-go/rest"`,
+			"internal/state/a.go":                  coreDoc + `import _ "testing"`,
+			"internal/state/a_test.go":             coreDoc + `import _ "testing"`,
+			"internal/embedded/embeddedtest/a.go":  coreDoc + `import _ "testing"`,
+			"internal/webhook/a_test.go":           coreDoc + `import _ "github.com/stretchr/testify/require"`,
+			"internal/wire/a.go":                   coreDoc + `import _ "k8s.io/component-base/featuregate"`,
+			"internal/cli/a.go":                    coreDoc + `import _ "k8s.io/kubernetes/pkg/apis/core"`,
+			"controlplane/a.go":                    coreDoc + `import _ "k8s.io/kubernetes/pkg/apis/core"`,
+			"internal/cli/b.go":                    "package a\nimport _ \"" + module + `/internal/embedded/embeddedtest"`,
+			"internal/controller/admit/admit_x.go": coreDoc + `import _ "sigs.k8s.io/controller-runtime"`,
+		},
+		[]string{
+			"api/a/a.go:3", "internal/cli/a.go:3", "internal/cli/b.go:2", "internal/state/a.go:3",
+			"internal/webhook/a_test.go:3", "internal/wire/a.go:3",
+		},
+	},
+	"go.mod": {
+		"modules stay apart",
+		map[string]string{
+			"go.mod": "module m\nrequire (\n k8s.io/api v0.37.1\n k8s.io/kubernetes v1.37.1\n sigs.k8s.io/kueue v0.9.0\n)\n" +
+				"replace k8s.io/api => k8s.io/api v0.37.0\n",
+			"controlplane/go.mod": "module m\nrequire k8s.io/api v0.36.2\nreplace k8s.io/api => k8s.io/api v0.36.0\n",
+		},
+		[]string{"requires k8s.io/kubernetes", "requires sigs.k8s.io/kueue", "go.mod: replaces k8s.io/api", "disagree about the minor"},
+	},
+	"two writers of a condition": {
+		"one writer per condition",
+		map[string]string{
+			"internal/controller/checks/a.go": coreDoc + conditionImports + `var c = metav1.Condition{Type: string(kueue.AdmissionCheckActive), Status: "True"}`,
+			"internal/controller/queues/a.go": coreDoc + conditionImports + `var (
+				c = metav1.Condition{Type: kueue.ClusterQueueActive}
+				d = metav1.Condition{Type: kueue.ClusterQueueActive}
+			)
+			func f(ac apply) { ac.WithType(kueue.AdmissionCheckActive) }`,
+			"internal/controller/queues/a_test.go": coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
+			"internal/controller/cohorts/a.go":     coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
+		},
+		[]string{
+			"condition api/kueue/v1beta2.AdmissionCheckActive is written at internal/controller/checks/a.go:7 and internal/controller/queues/a.go:11",
+		},
+	},
+	"conditions of Workloads have a home": {
+		"one writer per condition",
+		map[string]string{
+			"internal/controller/evict/a.go":   coreDoc + conditionImports + `var c = metav1.Condition{Type: kueue.WorkloadEvicted}`,
+			"internal/plan/lifecycle/a.go":     coreDoc + conditionImports + `var c = metav1.Condition{Type: kueue.WorkloadAdmitted}`,
+			"internal/controller/evict/get.go": "package a\n" + conditionImports + `var c = apimeta.IsStatusConditionTrue(nil, kueue.WorkloadAdmitted)`,
+		},
+		[]string{"internal/controller/evict/a.go:7: builds the condition v1beta2.WorkloadEvicted"},
+	},
+	"sizes": {
+		"small files, functions and packages",
+		map[string]string{
+			"internal/core/a/a.go":      coreDoc + strings.Repeat("\n", 700),
+			"internal/core/a/b.go":      "package a\nfunc f() {" + strings.Repeat("\n", 90) + "}\n",
+			"internal/core/a/a_test.go": "package a\nfunc f() {" + strings.Repeat("\n", 90) + "}\n",
+			"internal/core/a/zz.go":     "// Code generated by x. DO NOT EDIT.\n\n" + coreDoc + strings.Repeat("\n", 700),
+			"internal/core/b/a.go":      coreDoc + strings.Repeat("\n", 590), "internal/core/b/b.go": coreDoc + strings.Repeat("\n", 590),
+			"internal/core/b/c.go": coreDoc + strings.Repeat("\n", 590), "internal/core/b/d.go": coreDoc + strings.Repeat("\n", 590),
+			"internal/core/b/e.go": coreDoc + strings.Repeat("\n", 590), "internal/core/b/f.go": coreDoc + strings.Repeat("\n", 590),
+			"cmd/berth/main.go": coreDoc + strings.Repeat("\n", 50),
+		},
+		[]string{
+			"cmd/berth/main.go: the file has 52 lines, the cap is 50",
+			"internal/core/a/a.go: the file has 702 lines, the cap is 600",
+			"internal/core/a/b.go:f: the function has 91 lines, the cap is 80",
+			"internal/core/b/: the package has 3552 lines, the cap is 3000",
+		},
+	},
+	"docs": {
+		"one doc per package",
+		map[string]string{
+			"internal/core/a/a.go": coreDoc, "internal/core/a/b.go": coreDoc, "internal/core/b/b.go": "package b\n",
+			"internal/core/c/c.go": "// All about c.\npackage c\n", "cmd/berth/main.go": "// Command berth is.\npackage main\n",
+		},
+		[]string{"internal/core/a: package a has 2 docs", "internal/core/b: package b has no doc", `begins "All about c`},
+	},
+	"drawers": {
+		"no drawers",
+		map[string]string{"internal/core/util/a.go": coreDoc, "pkg/a/a.go": coreDoc, "internal/core/packing/a.go": coreDoc},
+		[]string{"a folder named util", "a folder named pkg"},
+	},
+	"words": {
+		"nothing from outside leaks in",
+		map[string]string{
+			"README.md":  "Promptly works through the queue.\nThe user agent is sent; a prompt asks.\nSee /work" + "/main for more.\n",
+			"docs/a.md":  "written by Cl" + "aude\nfrom `/tmp" + "/brief/x`\nframework/main is fine\n",
+			"bin/a.md":   "built in /work" + "/main\n",
+			"docs/b.bin": "\xff\xfe/work" + "/main",
+		},
+		[]string{"README.md:3", "docs/a.md:1", "docs/a.md:2"},
+	},
+	"missing files": {
+		"the house is complete",
+		map[string]string{
+			"LICENSE": "All rights reserved", "README.md": "", "ARCHITECTURE.md": allRooms(), "SCOPE.md": "", "CHANGELOG.md": "", "Makefile": "",
+			".golangci.yml": "", ".ci/run": "", "go.mod": "", "controlplane/go.mod": "", "tools/go.mod": "", "tools/lint/go.mod": "",
+		},
+		[]string{"CONTRIBUTING.md: is missing", "LICENSE: is not the text", "ARCHITECTURE.md: does not mention the room internal/core"},
+	},
+}
+
+const conditionImports = `import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "` + module + `/api/kueue/v1beta2"
+)
+`
+
+// allRooms mentions every room but core.
+func allRooms() string {
+	var b strings.Builder
+	for _, r := range rooms {
+		if r.dir != "internal/core" {
+			fmt.Fprintln(&b, r.dir)
+		}
+	}
+	return b.String()
+}
+
+// TestLaws shows that every law can be broken, and that it says where.
+func TestLaws(t *testing.T) {
+	breaks := map[string]bool{}
+	for name, fx := range fixtures {
+		t.Run(name, func(t *testing.T) {
+			l := lawNamed(t, fx.law)
+			tr := repo(t, fx.files)
+			if fx.law == "modules stay apart" {
+				tr.goList = func(...string) (string, error) { return "", nil }
+			}
+			got := l.check(tr)
+			if len(got) != len(fx.want) {
+				t.Fatalf("got %d findings, want %d:\n%s", len(got), len(fx.want), strings.Join(got, "\n"))
+			}
+			for i, want := range fx.want {
+				if !strings.Contains(got[i], want) {
+					t.Errorf("finding %d is %q, want %q in it", i, got[i], want)
+				}
+			}
+		})
+		breaks[fx.law] = breaks[fx.law] || len(fx.want) > 0
+	}
+	for _, l := range laws {
+		if !breaks[l.name] {
+			t.Errorf("no fixture breaks the law %q", l.name)
+		}
+	}
+}
+
+// TestDeps shows what the law about linked packages finds.
+func TestDeps(t *testing.T) {
+	tr := repo(t, nil)
+	tr.goList = func(...string) (string, error) {
+		return "fmt\nk8s.io/api/core/v1\nk8s.io/kubernetes/pkg/apis/core\nsigs.k8s.io/jobset/api [x.test]\n" + module + "/controlplane/up\n", nil
+	}
+	if got := checkDeps(tr); len(got) != 3 {
+		t.Errorf("got %q, want three findings", got)
+	}
+	tr.goList = func(...string) (string, error) { return "", fmt.Errorf("broken") }
+	if got := checkDeps(tr); len(got) != 1 {
+		t.Errorf("got %q, want the error", got)
+	}
+}
+
+// TestExceptions shows that the list of exceptions can only shrink.
+func TestExceptions(t *testing.T) {
+	tr := repo(t, map[string]string{"internal/core/a/a.go": coreDoc + strings.Repeat("\n", 700)})
+	for name, tt := range map[string]struct {
+		key   string
+		lines int
+		want  string
+	}{
+		"fits":     {"internal/core/a/a.go", 702, `^$`},
+		"grown":    {"internal/core/a/a.go", 701, `^internal/core/a/a.go: the file has grown to 702 lines, its exception allows 701 \(why\)$`},
+		"shrunk":   {"internal/core/a/a.go", 800, `^internal/core/a/a.go: the file has shrunk to 702 lines: lower`},
+		"unneeded": {"internal/core/a/", 800, `internal/core/a/: is within its cap: remove`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := strings.Join(checkSizesWith(tr, map[string]exception{tt.key: {tt.lines, "why"}}), "\n")
+			if !regexp.MustCompile(tt.want).MatchString(got) {
+				t.Errorf("got %q, want %s", got, tt.want)
+			}
+		})
+	}
+}
