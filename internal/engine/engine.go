@@ -118,10 +118,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		case <-e.signal:
 		}
-		for e.turn() {
-			if ctx.Err() != nil {
-				return nil
-			}
+		for more := true; more && ctx.Err() == nil; {
+			more = e.turn()
 		}
 	}
 }

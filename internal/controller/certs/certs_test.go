@@ -53,22 +53,22 @@ func TestEnsure(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithObjects(stored(t, c)).Build()
+			s := stored(t, c)
+			replica := fake.NewClientBuilder().WithObjects(s).Build()
 			if tc.spoil != nil {
-				s := stored(t, c)
 				tc.spoil(s)
-				if err := c.Update(ctx, s); err != nil {
+				if err := replica.Update(ctx, s); err != nil {
 					t.Fatal(err)
 				}
 			}
-			got, err := Ensure(ctx, c, secret, tc.hosts, tc.at)
+			got, err := Ensure(ctx, replica, secret, tc.hosts, tc.at)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if same := equal(got.Serving, first.Serving); same != tc.same {
 				t.Errorf("the stored certificate was kept: %v, want %v", same, tc.same)
 			}
-			if again, _ := Ensure(ctx, c, secret, tc.hosts, now); !equal(again.Serving, got.Serving) {
+			if again, _ := Ensure(ctx, replica, secret, tc.hosts, now); !equal(again.Serving, got.Serving) {
 				t.Error("what was made is not what is stored")
 			}
 		})

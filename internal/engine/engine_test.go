@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// recorder is a Writer that keeps what it was told.
+type recorder struct {
+	mu  sync.Mutex
+	got []Decision
+}
+
+func (r *recorder) Write(d Decision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.got = append(r.got, d)
+}
+
+func (r *recorder) of(uid string) []Decision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Decision
+	for _, d := range r.got {
+		if d.UID == uid {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func setup(s *state.State) {
+	s.SetFlavor(flavor.Flavor{Name: "f"})
+	s.SetNamespace("ns", nil)
+	s.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
+		Resources: []string{"cpu"},
+		Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{
+			{Resource: "cpu", Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+		}}},
+	}}})
+	s.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"})
+}
+
+func pending(uid string) state.Workload {
+	return state.Workload{
+		UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: "lq", Queueable: true,
+		PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 1}}}},
+	}
+}
+
+func start(t *testing.T) (*Engine, *recorder) {
+	t.Helper()
+	e, r := New(state.New(state.Options{}), time.Now), &recorder{}
+	e.AddWriter(r)
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	return e, r
+}
+
+func settle(t *testing.T, e *Engine) {
+	t.Helper()
+	for range 2 { // what the first turn decided is written before the second one
+		if err := e.Ask(context.Background(), func(*state.State) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNothingIsDecidedBeforeOpen(t *testing.T) {
+	e, r := start(t)
+	e.Post(setup)
+	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	settle(t, e)
+	if got := r.of("a"); len(got) != 0 {
+		t.Fatalf("decided %+v while closed", got)
+	}
+	e.Open()
+	settle(t, e)
+	got := r.of("a")
+	if len(got) != 1 || got[0].Look.Verdict != trace.Admitted || got[0].Grant == nil || got[0].Grant.Queue != "cq" {
+		t.Fatalf("after Open: %+v", got)
+	}
+	if got[0].LocalQueue != "lq" || got[0].Namespace != "ns" || got[0].Name != "a" {
+		t.Errorf("the decision does not name its workload: %+v", got[0])
+	}
+}
+
+func TestFailedAdmissionIsDecidedAgain(t *testing.T) {
+	e, r := start(t)
+	e.Post(setup)
+	e.Open()
+	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	settle(t, e)
+	e.Post(func(s *state.State) { s.AdmissionFailed("a") })
+	settle(t, e)
+	if got := r.of("a"); len(got) != 2 || got[1].Grant == nil {
+		t.Fatalf("decisions %+v, want two admissions", got)
+	}
+}
+
+func TestAskEndsWithItsContext(t *testing.T) {
+	e := New(state.New(state.Options{}), time.Now) // nobody runs it
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := e.Ask(ctx, func(*state.State) {}); err == nil {
+		t.Error("Ask returned without an answer and without an error")
+	}
+}
+
+func TestTouchedQueuesAreTold(t *testing.T) {
+	e := New(state.New(state.Options{}), time.Now)
+	var mu sync.Mutex
+	told := map[state.Name]bool{}
+	e.OnTouched(func(names []state.Name) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range names {
+			told[n] = true
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { _ = e.Run(ctx) }() // it ends with ctx, without an error
+	e.Post(setup)
+	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	settle(t, e)
+	mu.Lock()
+	defer mu.Unlock()
+	if !told[state.Name{Name: "cq"}] || !told[state.Name{Namespace: "ns", Name: "lq"}] {
+		t.Errorf("told of %v", told)
+	}
+}
