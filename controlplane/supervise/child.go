@@ -84,11 +84,8 @@ func stop(limit time.Duration, children ...*child) {
 
 // obituary says that the child died, and the end of its log.
 func (c *child) obituary() error {
-	text := fmt.Sprintf("%s died (%s); everything was stopped. The end of %s:", c.name, c.state, c.log)
-	for _, line := range tail(c.log, logTail) {
-		text += "\n  " + line
-	}
-	return fmt.Errorf("%s", text)
+	lines := append([]string{""}, tail(c.log, logTail)...)
+	return fmt.Errorf("%s died (%s); everything was stopped. The end of %s:%s", c.name, c.state, c.log, strings.Join(lines, "\n  "))
 }
 
 // tail returns the last lines of a file, as far as they are in its last 32 KiB.

@@ -90,6 +90,8 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "error: %v\n", err)
 		return 2
 	}
+	// Whoever read our messages may be gone, and then it is time to stop in order, not to drop dead.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	// A second signal ends the supervisor at once; the children follow.
@@ -124,7 +126,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.BoolVar(&opts.noNodes, "no-nodes", false, "make no nodes (nodes that you make yourself are simulated all the same)")
 	flags.BoolVar(&opts.bare, "bare", false, "only etcd and the API server: no controllers, scheduler or nodes; for tests")
 	flags.BoolVar(&opts.exitWithStdin, "exit-with-stdin", false, "stop when standard input ends, so that it ends with the process that started it")
-	flags.DurationVar(&opts.startTimeout, "start-timeout", time.Minute, "give up when it is not ready by then")
+	flags.DurationVar(&opts.startTimeout, "start-timeout", 2*time.Minute, "give up when it is not ready by then")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprint(stdout, help)

@@ -95,7 +95,7 @@ func (s *supervisor) wait(t *testing.T, children map[string]int) int {
 	t.Helper()
 	_ = s.command.Wait()
 	for name, pid := range children {
-		eventually(t, fmt.Sprintf("%s (pid %d) ends", name, pid), func() bool { return syscall.Kill(pid, 0) != nil })
+		eventually(t, fmt.Sprintf("%s (pid %d) ends", name, pid), func() bool { return ended(pid) })
 	}
 	return s.command.ProcessState.ExitCode()
 }
@@ -139,6 +139,12 @@ func (s *supervisor) children(t *testing.T) map[string]int {
 		}
 	}
 	return found
+}
+
+// ended says whether a process no longer runs. An orphan may stay in the table of processes until init looks after it.
+func ended(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
 }
 
 func eventually(t *testing.T, what string, condition func() bool) {

@@ -1,0 +1,43 @@
+package embeddedtest_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+
+func TestConfigIsShared(t *testing.T) {
+	first, second := embeddedtest.Config(t), embeddedtest.Config(t)
+	if first.Host != second.Host {
+		t.Errorf("two servers: %s and %s", first.Host, second.Host)
+	}
+	if first.QPS >= 0 {
+		t.Errorf("the client is limited to %v queries a second", first.QPS)
+	}
+	namespaces, err := kubernetes.NewForConfigOrDie(first).CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{})
+	if err != nil || len(namespaces.Items) == 0 {
+		t.Errorf("%d namespaces (error %v)", len(namespaces.Items), err)
+	}
+}
+
+func TestStartIsNotShared(t *testing.T) {
+	config, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Host == embeddedtest.Config(t).Host {
+		t.Error("Start returned the shared server")
+	}
+	nodes, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 4 {
+		t.Errorf("%d nodes (error %v), want 4", len(nodes.Items), err)
+	}
+}
