@@ -27,7 +27,7 @@ const (
 	// conflictDelay lets the cache catch up with the object that was newer.
 	conflictDelay = 20 * time.Millisecond
 	// lagDelay is for objects that exist already although the cache does not know them.
-	lagDelay = 100 * time.Millisecond
+	lagDelay = 200 * time.Millisecond
 )
 
 type kind int

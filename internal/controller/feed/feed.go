@@ -44,6 +44,9 @@ func (f *Feed) Check(*http.Request) error {
 // NeedLeaderElection is false: standbys follow as well, so that they are warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts;clusterqueues;localqueues;resourceflavors;workloads,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+
 // Start follows until ctx ends.
 func (f *Feed) Start(ctx context.Context) error {
 	watches := []watch{

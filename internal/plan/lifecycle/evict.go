@@ -94,6 +94,9 @@ func (m Machine) Release(w *kueue.Workload, noRequeue bool, now metav1.Time) boo
 	}
 	set(w, kueue.WorkloadRequeued, requeued, reason, message, now)
 	m.Pending(w, kueue.ReasonPendingEvaluation, message, now)
+	if Condition(w, kueue.WorkloadPodsReady) != nil {
+		m.PodsReady(w, false, now)
+	}
 	return true
 }
 

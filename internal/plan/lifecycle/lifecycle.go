@@ -50,6 +50,8 @@ type Machine struct {
 	// ExplicitStatus writes QuotaReserved=False and Admitted=False also on Workloads that never had the condition:
 	// feature gate UnadmittedWorkloadsExplicitStatus.
 	ExplicitStatus bool
+	// WaitForPodsReady keeps PodsReady=False in step with reservation and release, in the same write.
+	WaitForPodsReady bool
 }
 
 // Condition returns the condition of the given type, or nil.

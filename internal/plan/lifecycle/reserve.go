@@ -21,6 +21,9 @@ func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required
 	for _, t := range []string{kueue.WorkloadEvicted, kueue.WorkloadPreempted, kueue.WorkloadBlockedOnPreemptionGates} {
 		turnOff(w, t, kueue.ReasonQuotaReserved, now)
 	}
+	if m.WaitForPodsReady && Condition(w, kueue.WorkloadPodsReady) == nil {
+		m.PodsReady(w, false, now)
+	}
 	if HasChecks(w, required) {
 		m.SyncAdmitted(w, now)
 	}
@@ -146,8 +149,8 @@ func (m Machine) BlockOnPreemptionGates(w *kueue.Workload, message string, now m
 	return set(w, kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.ReasonPreemptionGated, message, now)
 }
 
-// PodsReady says whether the pods of the job are ready. The reason follows from what was known before
-// (spec: 30 §4.8).
+// PodsReady says whether the pods of the job are ready. The reason follows from what was known before. The same status
+// and reason are no change, whatever the message says (spec: 30 §4.8).
 func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool {
 	before := Condition(w, kueue.WorkloadPodsReady)
 	status, reason, message := metav1.ConditionFalse, kueue.ReasonWaitForStart, "Not all pods are ready yet"
@@ -161,6 +164,9 @@ func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool 
 		status, reason, message = metav1.ConditionTrue, kueue.ReasonStarted, "All pods are ready"
 	case lost:
 		reason, message = kueue.ReasonWaitForRecovery, "At least one pod is not ready any more"
+	}
+	if before != nil && before.Status == status && before.Reason == reason {
+		return false
 	}
 	return set(w, kueue.WorkloadPodsReady, status, reason, message, now)
 }

@@ -1,0 +1,194 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// reconciler handles the jobs of one kind.
+type reconciler struct {
+	d      *job.Descriptor
+	cfg    *job.Config
+	gate   *integration.Gate
+	client client.Client
+	live   client.Reader
+	status *reconcile.WorkloadStatus
+	events reconcile.Events
+	now    func() time.Time
+
+	mu   sync.Mutex
+	told map[told]string // what was last told about a state
+}
+
+// told names a state of a job that has an event.
+type told struct {
+	key    types.NamespacedName
+	reason string
+}
+
+// Reconcile makes the next write for one job.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	o, err := r.gather(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	a := job.Decide(r.cfg, r.d, o)
+	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
+}
+
+// gather reads what decides about one job.
+func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
+	var err error
+	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
+		return nil, err
+	}
+	if o.Job, err = r.job(ctx, key, len(o.Workloads) > 0); err != nil || o.Job == nil {
+		return o, err
+	}
+	if o.Verdict, err = r.gate.Judge(ctx, key.Namespace, o.Job); err != nil {
+		return nil, err
+	}
+	switch o.Verdict.Reach {
+	case job.Follows:
+		uid := string(o.Verdict.Ancestor.Object.GetUID())
+		o.AncestorWorkloads, err = r.workloads(ctx, key.Namespace, byOwnerUID, uid)
+		return o, err
+	case job.Managed:
+		if err := r.prebuilt(ctx, o); err != nil {
+			return nil, err
+		}
+		if err := r.flavors(ctx, o); err != nil {
+			return nil, err
+		}
+		o.Classes, err = r.classes(ctx, o.Job)
+		return o, err
+	default:
+		return o, nil
+	}
+}
+
+// job reads the job, or nil if there is none. Before Workloads are taken for orphans the API server is asked: the cache
+// of jobs may be behind that of Workloads.
+func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkloads bool) (job.Object, error) {
+	object := r.d.New()
+	err := r.client.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) && hasWorkloads {
+		err = r.live.Get(ctx, key, object)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s: %w", r.d.GVK.Kind, key, err)
+	}
+	return object, nil
+}
+
+// workloads reads those of one index entry, the oldest first.
+func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
+	var list kueue.WorkloadList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
+	}
+	out := make([]*kueue.Workload, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	job.SortByAge(out)
+	return out, nil
+}
+
+func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {
+	name := r.cfg.PrebuiltName(o.Job)
+	if name == "" || !r.d.Prebuilt {
+		return nil
+	}
+	var w kueue.Workload
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: name}, &w)
+	if err == nil {
+		o.Prebuilt = &w
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// flavors reads those that the Workloads are admitted with.
+func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
+	read := func(w *kueue.Workload) error {
+		if w == nil || w.Status.Admission == nil || !lifecycle.IsReserved(w) {
+			return nil
+		}
+		for _, a := range w.Status.Admission.PodSetAssignments {
+			for _, name := range a.Flavors {
+				if o.Flavors[name] != nil {
+					continue
+				}
+				var flavor kueue.ResourceFlavor
+				err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor)
+				if client.IgnoreNotFound(err) != nil {
+					return fmt.Errorf("reading flavor %s: %w", name, err)
+				}
+				if err == nil {
+					o.Flavors[name] = &flavor
+				}
+			}
+		}
+		return nil
+	}
+	for _, w := range o.Workloads {
+		if err := read(w); err != nil {
+			return err
+		}
+	}
+	return read(o.Prebuilt)
+}
+
+// classes reads the priority classes that the job names, and the default one if it names none.
+func (r *reconciler) classes(ctx context.Context, object job.Object) (job.Classes, error) {
+	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
+	podSets, err := r.d.PodSets(object, r.cfg)
+	if err != nil {
+		return classes, nil // the plan says what is wrong with them
+	}
+	ofWorkload, ofPods := job.ClassNames(r.d, object, podSets)
+	switch {
+	case ofWorkload != "":
+		var class kueue.WorkloadPriorityClass
+		if err = r.client.Get(ctx, client.ObjectKey{Name: ofWorkload}, &class); err == nil {
+			classes.Workload[ofWorkload] = &class
+		}
+	case ofPods != "":
+		var class schedulingv1.PriorityClass
+		if err = r.client.Get(ctx, client.ObjectKey{Name: ofPods}, &class); err == nil {
+			classes.Pod[ofPods] = &class
+		}
+	default:
+		var list schedulingv1.PriorityClassList
+		err = r.client.List(ctx, &list)
+		for i := range list.Items {
+			class := &list.Items[i]
+			if class.GlobalDefault && (classes.Default == nil || class.Value < classes.Default.Value) {
+				classes.Default = class
+			}
+		}
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return classes, fmt.Errorf("reading priority classes: %w", err)
+	}
+	return classes, nil
+}

@@ -1,0 +1,200 @@
+// Package jobs is the one reconciler of all job kinds. For a job it reads the
+// world once, lets the plan decide, and makes the one write that the plan asks
+// for; the event of that write brings the job back for the next one.
+//
+//	job ─────────────┐
+//	its Workloads ───┤                               ┌─ Workload: create, update, delete
+//	owners, namespace├─► gather ─► job.Decide ─► do ─┼─ status: finish, release, ready
+//	flavors, classes ┘                               └─ job: start, stop, delete
+//
+// Writes carry the resource version that was read, so a decision on an old
+// world fails with a conflict and is made again. That is also why a crash
+// between any two writes loses nothing and starts nothing twice.
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// Delays of a job whose reconcile fails again and again.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Options say what to reconcile and how.
+type Options struct {
+	Config *job.Config
+	// Descriptors are the kinds. Those that Config.Kinds does not manage are left out.
+	Descriptors []*job.Descriptor
+	// Workers is how many jobs of a kind, given as Kind.group, are handled at once.
+	Workers func(groupKind string) int
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Indexes of the cache.
+const (
+	byOwnerUID = "berth.ownerUID" // of Workloads: the UID of the controller
+	byParent   = "berth.parent"   // of jobs: the UID of the controller
+	byPrebuilt = "berth.prebuilt" // of jobs: the Workload they name
+)
+
+// byOwner is the index of Workloads by the name of an owner of one kind.
+func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
+
+// Setup adds one controller for each enabled kind to the manager.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] })
+	gate := integration.NewGate(o.Config, enabled, mgr.GetClient(), mgr.GetAPIReader())
+	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
+	if err != nil {
+		return fmt.Errorf("indexing workloads: %w", err)
+	}
+	for _, d := range enabled {
+		r := &reconciler{
+			d: d, cfg: o.Config, gate: gate, now: o.Now,
+			client: mgr.GetClient(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
+			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework + "-kueue-controller")),
+			told:   map[told]string{},
+		}
+		if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
+		}
+	}
+	return nil
+}
+
+func controllerUID(o client.Object) []string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return []string{string(ref.UID)}
+	}
+	return nil
+}
+
+func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
+	indexer := mgr.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, r.d.New(), byParent, controllerUID); err != nil {
+		return err
+	}
+	err := indexer.IndexField(ctx, r.d.New(), byPrebuilt, func(o client.Object) []string {
+		if name := r.cfg.PrebuiltName(o); name != "" && r.d.Prebuilt {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(strings.ToLower(r.d.GVK.Kind)).
+		For(r.d.New()).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
+		}).
+		Complete(r)
+}
+
+// ownerNames are the names of the owners of our kind.
+func (r *reconciler) ownerNames(w client.Object) []string {
+	var names []string
+	for _, ref := range w.GetOwnerReferences() {
+		if r.isOurs(ref) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}
+
+// isOurs says whether a reference is to our kind, in any version.
+func (r *reconciler) isOurs(ref metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && gv.Group == r.d.GVK.Group && ref.Kind == r.d.GVK.Kind
+}
+
+// ofWorkload finds the jobs that a change of a Workload matters to: its owners, the children of its owner, and those that
+// name it.
+func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
+	for _, name := range r.ownerNames(w) {
+		out = append(out, request(w.GetNamespace(), name))
+	}
+	if ref := metav1.GetControllerOf(w); ref != nil {
+		out = append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byParent: string(ref.UID)})...)
+	}
+	return append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byPrebuilt: w.GetName()})...)
+}
+
+// ofNamespace finds all jobs of a namespace.
+func (r *reconciler) ofNamespace(ctx context.Context, ns client.Object) []ctrlreconcile.Request {
+	return r.find(ctx, ns.GetName())
+}
+
+// ofPriorityClass finds the jobs that name a class.
+func (r *reconciler) ofPriorityClass(ctx context.Context, class client.Object) []ctrlreconcile.Request {
+	return r.find(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
+}
+
+// find lists jobs in the cache. An empty namespace is all of them.
+func (r *reconciler) find(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
+	list := r.d.NewList().(client.ObjectList)
+	if err := r.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Jobs cannot be listed", "kind", r.d.GVK.Kind)
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+		found := o.(client.Object)
+		out = append(out, request(found.GetNamespace(), found.GetName()))
+		return nil
+	})
+	return out
+}
+
+func request(namespace, name string) ctrlreconcile.Request {
+	return ctrlreconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
+}
+
+// relabelled passes namespaces whose labels change.
+func relabelled() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !labels.Equals(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+		},
+	}
+}

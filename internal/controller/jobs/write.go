@@ -1,0 +1,150 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// do makes the write of an action, then tells about it.
+func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
+	switch a.Verb {
+	case job.Nothing, job.Fail, job.Stall:
+		r.tellState(key, o, a)
+		if a.Verb == job.Fail {
+			return reconcile.Retry(a.Err)
+		}
+		if a.Verb == job.Stall {
+			return reconcile.Stalled(a.Err)
+		}
+		if a.After > 0 {
+			return reconcile.Wait(a.After)
+		}
+		return reconcile.Done()
+	}
+	if err := r.write(ctx, o, a); err != nil {
+		if apierrors.IsNotFound(err) && a.Workload != nil {
+			return reconcile.Done() // the Workload is gone, and its deletion brings the job back
+		}
+		return reconcile.Retry(err)
+	}
+	r.tell(o, a)
+	if o.Job == nil {
+		r.forget(key)
+	}
+	return reconcile.Done()
+}
+
+func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {
+	manager := client.FieldOwner("kueue-" + strings.ToLower(r.d.GVK.Kind) + "-controller")
+	switch a.Verb {
+	case job.CreateWorkload:
+		return named(r.client.Create(ctx, a.Workload, manager), "creating workload", a.Workload)
+	case job.UpdateWorkload:
+		base := observedWorkload(o, a.Workload.UID)
+		return named(r.client.Patch(ctx, a.Workload, pinned(base), manager), "updating workload", a.Workload)
+	case job.DeleteWorkload:
+		uid := a.Workload.UID
+		err := r.client.Delete(ctx, a.Workload, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return named(err, "deleting workload", a.Workload)
+	case job.WriteStatus:
+		_, err := r.status.Strict(ctx, a.Workload)
+		return err
+	case job.WriteReclaimable:
+		return r.status.ReclaimablePods(ctx, a.Workload)
+	case job.WritePodsReady:
+		return r.status.PodsReady(ctx, a.Workload)
+	case job.PatchJob:
+		return named(r.client.Patch(ctx, a.Job, pinned(o.Job), manager), "updating "+r.d.GVK.Kind, a.Job)
+	case job.PatchJobStatus:
+		return named(r.client.Status().Patch(ctx, a.Job, pinned(o.Job), manager), "updating the status of "+r.d.GVK.Kind, a.Job)
+	case job.DeleteJob:
+		uid, version := a.Job.GetUID(), a.Job.GetResourceVersion()
+		err := r.client.Delete(ctx, a.Job, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return named(err, "deleting "+r.d.GVK.Kind, a.Job)
+	default:
+		return fmt.Errorf("unknown action %d on %s %s", a.Verb, r.d.GVK.Kind, client.ObjectKeyFromObject(o.Job))
+	}
+}
+
+// pinned is a merge patch that fails with a conflict if the object has changed since it was read.
+func pinned(base client.Object) client.Patch {
+	return client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+}
+
+func named(err error, what string, o client.Object) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", what, client.ObjectKeyFromObject(o), err)
+}
+
+// observedWorkload is the Workload that an action changes, as it was read.
+func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
+	for _, w := range o.Workloads {
+		if w.UID == uid {
+			return w
+		}
+	}
+	return o.Prebuilt
+}
+
+// tell records the events of a write. The job is the one that was written, if it was.
+func (r *reconciler) tell(o *job.Observed, a job.Action) {
+	object := client.Object(o.Job)
+	if a.Job != nil {
+		object = a.Job
+	}
+	for _, e := range a.Events {
+		target := object
+		if e.OnWorkload {
+			target = a.Workload
+		}
+		r.record(target, e)
+	}
+}
+
+func (r *reconciler) record(target client.Object, e job.Event) {
+	if e.Warning {
+		r.events.Warning(target, e.Reason, e.Note)
+	} else {
+		r.events.Normal(target, e.Reason, e.Note)
+	}
+}
+
+// tellState records the events of a state in which nothing is written: once for each text.
+func (r *reconciler) tellState(key types.NamespacedName, o *job.Observed, a job.Action) {
+	if o.Job == nil {
+		r.forget(key)
+		return
+	}
+	for _, e := range a.Events {
+		r.mu.Lock()
+		news := r.told[told{key, e.Reason}] != e.Note
+		r.told[told{key, e.Reason}] = e.Note
+		r.mu.Unlock()
+		if news {
+			r.record(o.Job, e)
+		}
+	}
+}
+
+// forget drops what was told about a job that is gone.
+func (r *reconciler) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for t := range r.told {
+		if t.key == key {
+			delete(r.told, t)
+		}
+	}
+}

@@ -1,0 +1,14 @@
+// Package all is the list of job kinds that Berth integrates.
+package all
+
+import (
+	"github.com/berth-project/berth/internal/integration/job"
+	plan "github.com/berth-project/berth/internal/plan/job"
+)
+
+// Descriptors are the kinds, sorted by framework name.
+func Descriptors() []*plan.Descriptor {
+	return []*plan.Descriptor{
+		job.Descriptor(),
+	}
+}

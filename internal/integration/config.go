@@ -1,0 +1,64 @@
+// Package integration is what the reconciler and the webhook of jobs share
+// around the descriptors of the kinds: the configuration as the plans take it,
+// and the lookups that the hard gate asks for.
+package integration
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// replicaSet stands between pods and what users made, so the walk up the owners goes through it.
+var replicaSet = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}
+
+// NewConfig is what the options say about jobs.
+func NewConfig(o *options.Options) *job.Config {
+	on := o.Gates.On
+	return &job.Config{
+		ManagedNamespaces:        o.ManagedNamespaces,
+		ManageAll:                o.ManageJobsWithoutQueueName,
+		Kinds:                    kinds(o),
+		LabelKeysToCopy:          o.LabelKeysToCopy,
+		WaitForPodsReady:         o.PodsReady.Enabled,
+		DeleteDeactivatedAfter:   o.Retention.Deactivated,
+		Lifecycle:                Machine(o),
+		AdmissionGatedBy:         on(options.AdmissionGatedBy),
+		AssignQueueLabels:        on(options.AssignQueueLabelsForPods),
+		AnnotationIdentifiers:    on(options.WorkloadIdentifierAnnotations),
+		DefaultPriorityClass:     on(options.WorkloadPriorityClassDefaulting),
+		FinishOrphans:            on(options.FinishOrphanedWorkloads),
+		MultiKueue:               on(options.MultiKueue),
+		PartialAdmission:         on(options.PartialAdmission),
+		ReclaimablePods:          on(options.ReclaimablePods),
+		ShortNames:               on(options.ShortWorkloadNames),
+		SkipOwnersWhenDeleting:   on(options.SkipAncestorCheckForDeletedWorkloads),
+		Topology:                 on(options.TopologyAwareScheduling),
+		TopologySliceConstraints: on(options.TASMultiLayerTopology),
+	}
+}
+
+// Machine is the state machine of Workloads, as the options want it.
+func Machine(o *options.Options) lifecycle.Machine {
+	return lifecycle.Machine{
+		LegacyReasons:    !o.Gates.On(options.UnadmittedWorkloadsObservability),
+		ExplicitStatus:   o.Gates.On(options.UnadmittedWorkloadsExplicitStatus),
+		WaitForPodsReady: o.PodsReady.Enabled,
+	}
+}
+
+// kinds are all kinds that may own jobs. Those that are not enabled are known, but not managed.
+func kinds(o *options.Options) job.Kinds {
+	out := job.Kinds{replicaSet: false}
+	for _, f := range options.Frameworks() {
+		out[f.GVK] = slices.Contains(o.Frameworks, f.Name)
+	}
+	for _, gvk := range o.ExternalFrameworks {
+		out[gvk] = true
+	}
+	return out
+}

@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/plan/job"
+)
+
+// Gate asks the hard gate about an object and looks up what it wants to know.
+type Gate struct {
+	cfg         *job.Config
+	descriptors map[schema.GroupVersionKind]*job.Descriptor // those whose objects are in the cache
+	cache, live client.Reader
+}
+
+// NewGate reads namespaces, and owners of the described kinds, from the cache, and everything else from the API server.
+func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.Reader) *Gate {
+	g := &Gate{cfg: cfg, descriptors: map[schema.GroupVersionKind]*job.Descriptor{}, cache: cache, live: live}
+	for _, d := range descriptors {
+		g.descriptors[d.GVK] = d
+	}
+	return g
+}
+
+// Judge answers for an object in the given namespace, which it need not carry itself yet. The error means that something
+// could not be read; that an owner is missing is part of the verdict.
+func (g *Gate) Judge(ctx context.Context, namespace string, object metav1.Object) (job.Verdict, error) {
+	labels, err := g.namespaceLabels(ctx, namespace)
+	if err != nil {
+		return job.Verdict{}, err
+	}
+	var chain []job.Owner
+	for {
+		v := job.Judge(g.cfg, labels, object, chain)
+		if v.Need == nil {
+			return v, nil
+		}
+		owner, err := g.owner(ctx, namespace, v.Need)
+		if err != nil {
+			return v, err
+		}
+		chain = append(chain, owner)
+	}
+}
+
+// namespaceLabels reads the cache, and the API server for a namespace that is newer than the cache.
+func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	var ns corev1.Namespace
+	err := g.cache.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	if apierrors.IsNotFound(err) {
+		err = g.live.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	return ns.Labels, nil
+}
+
+// owner looks one owner up. An owner that does not exist has no object. The answer of the cache counts only if it is the
+// very owner that is meant.
+func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) (job.Owner, error) {
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
+	if d := g.descriptors[gvk]; d != nil {
+		object := d.New()
+		if err := g.cache.Get(ctx, key, object); err == nil && object.GetUID() == ref.UID {
+			return job.Owner{GVK: gvk, Object: object}, nil
+		}
+	}
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(gvk)
+	switch err := g.live.Get(ctx, key, object); {
+	case apierrors.IsNotFound(err):
+		return job.Owner{GVK: gvk}, nil
+	case err != nil:
+		return job.Owner{}, fmt.Errorf("reading owner %s %s: %w", ref.Kind, key, err)
+	}
+	return job.Owner{GVK: gvk, Object: object}, nil
+}

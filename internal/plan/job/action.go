@@ -1,0 +1,117 @@
+package job
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Observed is the world around one job, read once.
+type Observed struct {
+	// Job is nil if it does not exist.
+	Job Object
+	// Verdict is the answer of Judge, final, for a job that exists.
+	Verdict Verdict
+	// Workloads are those that a job of this kind and name owns, oldest first.
+	Workloads []*kueue.Workload
+	// Prebuilt is the Workload that the job names, if there is one of that name.
+	Prebuilt *kueue.Workload
+	// AncestorWorkloads are those of the ancestor, with Follows.
+	AncestorWorkloads []*kueue.Workload
+	// Flavors are those of the admissions of the Workloads; Classes those that the job names.
+	Flavors Flavors
+	Classes Classes
+	Now     metav1.Time
+}
+
+// Verb is what an Action does.
+type Verb int
+
+const (
+	// Nothing writes nothing; the next event or After brings the job back.
+	Nothing Verb = iota
+	// Fail ends with Err, which is tried again with backoff.
+	Fail
+	// Stall ends with Err, which only a change of the objects can mend.
+	Stall
+	// CreateWorkload creates Workload.
+	CreateWorkload
+	// UpdateWorkload patches the Workload's metadata and spec to be as in Workload.
+	UpdateWorkload
+	// DeleteWorkload deletes Workload.
+	DeleteWorkload
+	// WriteStatus writes the status of Workload as its transitions left it.
+	WriteStatus
+	// WriteReclaimable writes only reclaimablePods of Workload.
+	WriteReclaimable
+	// WritePodsReady writes only the PodsReady condition of Workload.
+	WritePodsReady
+	// PatchJob patches the job to be as in Job; PatchJobStatus does so with its status.
+	PatchJob
+	// PatchJobStatus patches the status of the job.
+	PatchJobStatus
+	// DeleteJob deletes the job, its children in the background.
+	DeleteJob
+)
+
+// Action is what to do next: at most one write.
+type Action struct {
+	Verb Verb
+	// Workload is the Workload as it is to be. Its metadata.resourceVersion is the one that was observed.
+	Workload *kueue.Workload
+	// Job is the job as it is to be, likewise.
+	Job Object
+	// Events are to be recorded once the write is made. Without a write they tell of a state, and are recorded when
+	// their text changes.
+	Events []Event
+	// Err is the reason of Fail and Stall.
+	Err error
+	// After is when to look again, with Nothing. Zero: on the next event.
+	After time.Duration
+}
+
+// Event is something to tell, on the job unless OnWorkload.
+type Event struct {
+	OnWorkload   bool
+	Warning      bool
+	Reason, Note string
+}
+
+func normal(reason, note string) []Event { return []Event{{Reason: reason, Note: note}} }
+func warning(reason, note string) []Event {
+	return []Event{{Reason: reason, Note: note, Warning: true}}
+}
+
+// Reasons of events on jobs (spec: 30 §5.2).
+const (
+	eventStarted            = "Started"
+	eventSuspended          = "Suspended"
+	eventStopped            = "Stopped"
+	eventDeleted            = "Deleted"
+	eventCreatedWorkload    = "CreatedWorkload"
+	eventDeletedWorkload    = "DeletedWorkload"
+	eventUpdatedWorkload    = "UpdatedWorkload"
+	eventFinishedWorkload   = "FinishedWorkload"
+	eventUpdatedCheck       = "UpdatedAdmissionCheck"
+	eventCompose            = "ErrWorkloadCompose"
+	eventNestingTooDeep     = "JobNestingTooDeep"
+	eventClassNotFound      = "WorkloadPriorityClassNotFound"
+	eventNamespaceUnmanaged = "NamespaceUnmanaged"
+)
+
+// Reasons for stopping a job (spec: 30 §4.7).
+const (
+	stopWorkloadDeleted    = "WorkloadDeleted"
+	stopWorkloadEvicted    = "WorkloadEvicted"
+	stopNoMatchingWorkload = "NoMatchingWorkload"
+	stopNotAdmitted        = "NotAdmitted"
+)
+
+// stopNotes say in a sentence why a job is stopped. An eviction has its own message.
+var stopNotes = map[string]string{
+	stopWorkloadDeleted:    "Stopped because its workload is deleted",
+	stopNoMatchingWorkload: "Stopped because no workload describes it",
+	stopNotAdmitted:        "Stopped because its workload is not admitted",
+}

@@ -1,0 +1,455 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// Decide finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
+// something to do or passes on.
+func Decide(cfg *Config, d *Descriptor, o *Observed) Action {
+	s := &decider{cfg: cfg, d: d, o: o, job: o.Job}
+	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
+		return s.finalize()
+	}
+	if d.Skip != nil && d.Skip(o.Job) {
+		return Action{}
+	}
+	s.suspended = d.IsSuspended(o.Job)
+	s.message, s.success, s.finished = d.Finished(o.Job)
+	switch o.Verdict.Reach {
+	case Unmanaged:
+		return s.letGo()
+	case Ignored:
+		return s.leaveQueue()
+	case Follows:
+		return s.follow()
+	case Managed:
+		return s.manage()
+	default:
+		return s.undecided()
+	}
+}
+
+// decider is one decision being made.
+type decider struct {
+	cfg *Config
+	d   *Descriptor
+	o   *Observed
+	job Object
+
+	suspended, finished, success bool
+	message                      string
+}
+
+// finalize (step 2) lets the Workloads of a deleted job go: nobody will finish them any more.
+func (s *decider) finalize() Action {
+	for _, w := range s.o.Workloads {
+		if a, ok := s.orphan(w); ok {
+			return a
+		}
+	}
+	return Action{}
+}
+
+// orphan finishes a Workload without a job, then takes the finalizer off.
+func (s *decider) orphan(w *kueue.Workload) (Action, bool) {
+	if w.DeletionTimestamp == nil && s.cfg.FinishOrphans && metav1.GetControllerOf(w) != nil {
+		next := w.DeepCopy()
+		if s.cfg.Lifecycle.Finish(next, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", s.o.Now) {
+			return Action{Verb: WriteStatus, Workload: next}, true
+		}
+	}
+	if hasFinalizer(w) {
+		return Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}, true
+	}
+	return Action{}, false
+}
+
+// undecided (step 3) reports why the owners could not be followed.
+func (s *decider) undecided() Action {
+	a := Action{Verb: Fail, Err: s.o.Verdict.Err}
+	if s.o.Verdict.TooDeep {
+		a.Verb, a.Events = Stall, warning(eventNestingTooDeep, s.o.Verdict.Err.Error())
+	}
+	return a
+}
+
+// letGo ends what was begun before the namespace became unmanaged. The job stays exactly as it is
+// (spec: 30 §4.2.5 rule 2). A Workload without our finalizer is not one that we began.
+func (s *decider) letGo() Action {
+	const why = "The namespace is no longer managed"
+	for _, w := range s.o.Workloads {
+		if !hasFinalizer(w) {
+			continue
+		}
+		next := w.DeepCopy()
+		if s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, why, s.o.Now) {
+			return Action{Verb: WriteStatus, Workload: next, Events: normal(eventNamespaceUnmanaged, why+"; the job is left as it is")}
+		}
+		return Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+	}
+	return Action{}
+}
+
+// leaveQueue takes the Workload of a job that gave up its queue name out of the queue, so that it holds no quota for a
+// job that nobody starts.
+func (s *decider) leaveQueue() Action {
+	for _, w := range s.o.Workloads {
+		if s.suspended && w.DeletionTimestamp == nil && !lifecycle.IsFinished(w) && !lifecycle.IsReserved(w) && w.Spec.QueueName != "" {
+			next := w.DeepCopy()
+			next.Spec.QueueName = ""
+			return Action{Verb: UpdateWorkload, Workload: next}
+		}
+	}
+	return Action{}
+}
+
+// follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again
+// (spec: 30 §4.5).
+func (s *decider) follow() Action {
+	if s.finished || s.suspended {
+		return Action{}
+	}
+	newest := newestUnfinished(s.o.AncestorWorkloads)
+	switch {
+	case newest == nil:
+	case IsElastic(s.job) || IsElastic(newest):
+		if !lifecycle.IsEvicted(newest) {
+			return Action{}
+		}
+	case lifecycle.IsAdmitted(newest):
+		return Action{}
+	}
+	next := clone(s.job)
+	s.d.Suspend(next)
+	note := fmt.Sprintf("Suspended because the workload of %s %s is not admitted", s.o.Verdict.Ancestor.GVK.Kind, s.o.Verdict.Ancestor.Object.GetName())
+	return Action{Verb: PatchJob, Job: next, Events: normal(eventSuspended, note)}
+}
+
+func newestUnfinished(workloads []*kueue.Workload) *kueue.Workload {
+	var newest *kueue.Workload
+	for _, w := range workloads {
+		if !lifecycle.IsFinished(w) && (newest == nil || older(newest, w)) {
+			newest = w
+		}
+	}
+	return newest
+}
+
+// older orders Workloads by age, and by name within a second.
+func older(a, b *kueue.Workload) bool { return compareAge(a, b) < 0 }
+
+func compareAge(a, b *kueue.Workload) int {
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// SortByAge sorts Workloads, the oldest first.
+func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compareAge) }
+
+// manage is the life of a job with a Workload of its own (steps 5 to 16).
+func (s *decider) manage() Action {
+	w, a := s.ensure()
+	switch {
+	case a != nil:
+		return *a
+	case w != nil && lifecycle.IsFinished(w):
+		return s.workloadFinished(w)
+	case w != nil && w.DeletionTimestamp != nil:
+		return s.workloadDeleted(w)
+	case s.d.OnHold != nil && s.d.OnHold(s.job):
+		return s.hold(w)
+	case s.finished:
+		return s.jobFinished(w)
+	case w == nil:
+		return s.create()
+	}
+	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} {
+		if a := step(w); a != nil {
+			return *a
+		}
+	}
+	stopping := s.d.Stopping != nil && s.d.Stopping(s.job)
+	switch {
+	case lifecycle.IsEvicted(w):
+		return s.evicted(w)
+	case stopping:
+		a, _ := s.stop(stopNotAdmitted, w)
+		return orNothing(a)
+	case s.suspended:
+		return s.waiting(w)
+	case !lifecycle.IsAdmitted(w):
+		a, _ := s.stop(stopNotAdmitted, w)
+		return orNothing(a)
+	default:
+		return Action{}
+	}
+}
+
+func orNothing(a *Action) Action {
+	if a == nil {
+		return Action{}
+	}
+	return *a
+}
+
+// workloadFinished (step 7) lets a finished Workload go.
+func (s *decider) workloadFinished(w *kueue.Workload) Action {
+	if !hasFinalizer(w) {
+		return Action{}
+	}
+	a := Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+	if c := lifecycle.Condition(w, kueue.WorkloadFinished); c.Reason != kueue.ReasonSucceeded && c.Reason != kueue.ReasonFailed {
+		a.Events = s.finishedEvent(w, c.Message) // it was not finished by jobFinished, which has told already
+	}
+	return a
+}
+
+func (s *decider) finishedEvent(w *kueue.Workload, message string) []Event {
+	return normal(eventFinishedWorkload, fmt.Sprintf("Workload %s/%s is finished: %s", w.Namespace, w.Name, message))
+}
+
+// workloadDeleted (step 8) stops the job before its Workload goes, while there is something to restore from.
+func (s *decider) workloadDeleted(w *kueue.Workload) Action {
+	if !s.finished {
+		if a, over := s.stop(stopWorkloadDeleted, w); !over {
+			return orNothing(a)
+		}
+	}
+	if hasFinalizer(w) {
+		return Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+	}
+	return Action{}
+}
+
+// hold (step 9) frees the quota of a job that asks not to run.
+func (s *decider) hold(w *kueue.Workload) Action {
+	if w == nil || !lifecycle.IsReserved(w) {
+		return Action{}
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "The job asks not to run", s.o.Now)
+	return Action{Verb: WriteStatus, Workload: next}
+}
+
+// jobFinished (step 10) finishes the Workload with the job.
+func (s *decider) jobFinished(w *kueue.Workload) Action {
+	if w == nil {
+		return Action{}
+	}
+	reason := kueue.ReasonFailed
+	if s.success {
+		reason = kueue.ReasonSucceeded
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Finish(next, reason, s.message, s.o.Now)
+	return Action{Verb: WriteStatus, Workload: next, Events: s.finishedEvent(w, s.message)}
+}
+
+// create (step 11) makes the missing Workload, once no pod runs without one.
+func (s *decider) create() Action {
+	prebuilt := s.prebuiltName()
+	if prebuilt != "" {
+		if a, over := s.stop(stopNoMatchingWorkload, nil); !over {
+			return orNothing(a)
+		}
+	}
+	if s.d.IsActive(s.job) {
+		return Action{}
+	}
+	if prebuilt != "" {
+		return Action{Verb: Fail, Err: fmt.Errorf("workload %s/%s, which the job names, does not exist or belongs to another job: create it, or remove %s",
+			s.job.GetNamespace(), prebuilt, kueue.PrebuiltWorkloadLabel)}
+	}
+	podSets, err := s.cfg.PodSets(s.d, s.job)
+	if err != nil {
+		return Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
+	}
+	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
+	if err != nil {
+		return classMissing(err)
+	}
+	w := s.cfg.newWorkload(s.d, s.job, podSets, priority)
+	return Action{Verb: CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
+}
+
+// classMissing reports a priority class that does not exist, in an event only if the job's label named it.
+func classMissing(err error) Action {
+	a := Action{Verb: Fail, Err: err}
+	if missing, ok := errors.AsType[*MissingClassError](err); ok && missing.Kind == kueue.WorkloadPriorityClassKind {
+		a.Events = warning(eventClassNotFound, err.Error())
+	}
+	return a
+}
+
+// reclaim (step 12) tells which pods need no quota any more. Counts never shrink while quota is reserved.
+func (s *decider) reclaim(w *kueue.Workload) *Action {
+	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil {
+		return nil
+	}
+	wanted := s.d.Reclaimable(s.job)
+	for i := range wanted {
+		r := &wanted[i]
+		at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == r.Name })
+		if at < 0 {
+			return nil
+		}
+		r.Count = min(r.Count, w.Spec.PodSets[at].Count)
+	}
+	if lifecycle.IsReserved(w) {
+		for _, old := range w.Status.ReclaimablePods {
+			at := slices.IndexFunc(wanted, func(r kueue.ReclaimablePod) bool { return r.Name == old.Name })
+			if at < 0 {
+				wanted = append(wanted, old)
+			} else {
+				wanted[at].Count = max(wanted[at].Count, old.Count)
+			}
+		}
+	}
+	if same(wanted, w.Status.ReclaimablePods) {
+		return nil
+	}
+	next := w.DeepCopy()
+	next.Status.ReclaimablePods = wanted
+	return &Action{Verb: WriteReclaimable, Workload: next}
+}
+
+// podsReady (step 13) keeps the PodsReady condition. Before the first reservation there is none: the reservation brings
+// it along.
+func (s *decider) podsReady(w *kueue.Workload) *Action {
+	if !s.cfg.WaitForPodsReady || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
+		return nil
+	}
+	next := w.DeepCopy()
+	if !s.cfg.Lifecycle.PodsReady(next, s.d.PodsReady(s.job), s.o.Now) {
+		return nil
+	}
+	return &Action{Verb: WritePodsReady, Workload: next}
+}
+
+// evicted (step 14) stops the job, gives the quota back once nothing of it runs, and at last deletes a job that Berth
+// deactivated, if it is told to.
+func (s *decider) evicted(w *kueue.Workload) Action {
+	a, over := s.stop(stopWorkloadEvicted, w)
+	if !over {
+		return orNothing(a)
+	}
+	if lifecycle.IsReserved(w) {
+		if s.d.IsActive(s.job) {
+			return Action{}
+		}
+		next := w.DeepCopy()
+		s.cfg.Lifecycle.Release(next, false, s.o.Now)
+		return Action{Verb: WriteStatus, Workload: next}
+	}
+	if s.cfg.DeleteDeactivatedAfter != nil && !lifecycle.IsActive(w) && lifecycle.DeactivatedByBerth(w) {
+		since := lifecycle.Condition(w, kueue.WorkloadEvicted).LastTransitionTime
+		rest := *s.cfg.DeleteDeactivatedAfter - s.o.Now.Sub(since.Time)
+		if rest > 0 {
+			return Action{After: rest}
+		}
+		return Action{Verb: DeleteJob, Job: s.job, Events: normal(eventDeleted, "Deleted some time after its workload was deactivated")}
+	}
+	if s.suspended {
+		return orNothing(s.moveQueue(w))
+	}
+	return Action{}
+}
+
+// waiting (step 15) starts a job whose Workload is admitted. Otherwise it tells what the Workload waits for, and follows
+// a change of the queue name.
+func (s *decider) waiting(w *kueue.Workload) Action {
+	switch {
+	case lifecycle.IsAdmitted(w):
+		return s.start(w)
+	case lifecycle.IsReserved(w):
+		var messages []string
+		for _, c := range w.Status.AdmissionChecks {
+			if c.State == kueue.CheckStatePending && c.Message != "" {
+				messages = append(messages, string(c.Name)+": "+c.Message)
+			}
+		}
+		if len(messages) == 0 {
+			return Action{}
+		}
+		return Action{Events: normal(eventUpdatedCheck, strings.Join(messages, "; "))}
+	default:
+		return orNothing(s.moveQueue(w))
+	}
+}
+
+// moveQueue lets a Workload without quota follow the queue name of its job.
+func (s *decider) moveQueue(w *kueue.Workload) *Action {
+	queue := kueue.LocalQueueName(QueueName(s.job))
+	if w.Spec.QueueName == queue || lifecycle.IsReserved(w) {
+		return nil
+	}
+	next := w.DeepCopy()
+	next.Spec.QueueName = queue
+	return &Action{Verb: UpdateWorkload, Workload: next}
+}
+
+// start gives the pods what the admission says and lets the job run, in one write (spec: 30 §4.7).
+func (s *decider) start(w *kueue.Workload) Action {
+	infos, err := InfosFromAdmission(s.cfg, w, s.o.Flavors)
+	next := clone(s.job)
+	if err == nil {
+		err = s.d.Start(next, infos)
+		if err != nil && !errors.Is(err, ErrPermanent) {
+			err = Permanent("%s", err)
+		}
+	}
+	switch {
+	case errors.Is(err, ErrPermanent):
+		failed := w.DeepCopy()
+		s.cfg.Lifecycle.Finish(failed, kueue.ReasonFailedToStart, err.Error(), s.o.Now)
+		return Action{Verb: WriteStatus, Workload: failed}
+	case err != nil:
+		return Action{Verb: Fail, Err: err}
+	}
+	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
+	return Action{Verb: PatchJob, Job: next, Events: normal(eventStarted, note)}
+}
+
+// stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without
+// a write and not over, the job itself has to move first. w is the Workload to restore from, or nil (spec: 30 §4.7).
+func (s *decider) stop(reason string, w *kueue.Workload) (a *Action, over bool) {
+	note := stopNotes[reason]
+	var podSets []kueue.PodSet
+	if w != nil {
+		podSets = w.Spec.PodSets
+		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); reason == stopWorkloadEvicted && c != nil {
+			note = c.Message
+		}
+	}
+	var next Object
+	var status bool
+	if s.d.Stop != nil {
+		next, status, over = s.d.Stop(s.job, podSets)
+	} else if over = s.suspended; !over {
+		next = clone(s.job)
+		s.d.Suspend(next)
+		s.d.Restore(next, podSets)
+	}
+	if next == nil {
+		return nil, over
+	}
+	a = &Action{Verb: PatchJob, Job: next}
+	if status {
+		a.Verb = PatchJobStatus
+	}
+	if begun := s.d.Stopping != nil && s.d.Stopping(s.job); !s.suspended && !begun {
+		a.Events = normal(eventStopped, note)
+	}
+	return a, false
+}

@@ -1,0 +1,97 @@
+// Package job decides what happens to a job and its Workload.
+//
+//	namespace ─┐
+//	owners ────┼─► Judge ─► Verdict ─┐
+//	config ────┘                     ├─► Decide ─► Action: at most one write
+//	job, Workloads, flavors, classes ┘
+//
+// A kind of jobs is one value, [Descriptor]: how to read pod sets from such a
+// job, how to stop and start it, when it is finished. Everything else is the
+// same for every kind and lives here, as functions of what was observed: may
+// the object be touched at all ([Judge]), does a Workload still describe its
+// job (the rules of equivalence), what do the pods of an admitted job need
+// ([InfosFromAdmission]), and which write comes next ([Decide]).
+//
+// The one write is the whole secret of restarts: whatever was written before a
+// crash is observed afterwards, and the next write follows from it.
+package job
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Object is a job of any kind.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Descriptor tells how to handle one kind of jobs. Functions that take a job must not keep it. Those that say so change
+// the job they are given, which is then a copy (spec: 30 §2.3).
+type Descriptor struct {
+	// Framework is the name by which a configuration enables the kind, such as batch/job.
+	Framework string
+	// GVK is the kind, and Resource its plural in URLs.
+	GVK      schema.GroupVersionKind
+	Resource string
+	// New returns an empty job, and NewList an empty list of them.
+	New     func() Object
+	NewList func() runtime.Object
+
+	// PodSets are the groups of pods that the job wants, before admission. An error means that the job cannot be queued
+	// as it is.
+	PodSets func(job Object, cfg *Config) ([]kueue.PodSet, error)
+	// IsSuspended says whether the job is stopped, completely.
+	IsSuspended func(Object) bool
+	// Suspend changes the job so that it does not run. It is the whole stop of a job that has not run yet.
+	Suspend func(Object)
+	// Start changes the suspended job so that it runs with the given pods, one entry for each pod set. An error is
+	// permanent: the job cannot be started this way.
+	Start func(Object, []PodSetInfo) error
+	// Restore changes the pod templates of the job back to what the given pod sets say, and reports whether that changed
+	// anything. A different number of pod sets changes nothing.
+	Restore func(Object, []kueue.PodSet) bool
+	// Finished says whether the job is over, how it went, and its own message.
+	Finished func(Object) (message string, success, finished bool)
+	// IsActive says whether a pod of the job may still use resources.
+	IsActive func(Object) bool
+	// PodsReady says whether as many pods as the job wants are ready or through.
+	PodsReady func(Object) bool
+
+	// All that follows may be nil.
+
+	// Stop finds the next write of a stop that takes several: the changed copy, whether its status is what changed, and
+	// whether the stop is over. Nothing to write before it is over means waiting for the job. podSets are what to
+	// restore; nil if nothing is known. Nil: suspend and restore in one write.
+	Stop func(job Object, podSets []kueue.PodSet) (next Object, status, over bool)
+	// Stopping says whether a stop was begun and must go on, whatever happened since.
+	Stopping func(Object) bool
+	// Reclaimable counts the pods whose quota is no longer needed.
+	Reclaimable func(Object) []kueue.ReclaimablePod
+	// OnHold says whether the job itself asks not to run.
+	OnHold func(Object) bool
+	// Skip ends the reconcile at once.
+	Skip func(Object) bool
+	// PriorityClass names the PriorityClass of the job. Nil or empty: the first that a pod set names.
+	PriorityClass func(Object) string
+	// ManagedBy is the field that says which controller runs the job, and OwnManager its value for the kind's own one.
+	ManagedBy  func(Object) **string
+	OwnManager string
+	// Prebuilt lets jobs name a Workload that exists.
+	Prebuilt bool
+	// Elastic lets jobs carry the annotation elastic-job.
+	Elastic bool
+
+	// Validate checks what is special to the kind, for a new job (old is nil) and for a changed one.
+	Validate func(job, old Object, cfg *Config) field.ErrorList
+	// Default changes a new job in the ways that are special to the kind.
+	Default func(job Object, cfg *Config)
+}
+
+// clone copies a job of any kind.
+func clone(o Object) Object { return o.DeepCopyObject().(Object) }

@@ -1,0 +1,248 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+func (s *decider) prebuiltName() string {
+	if !s.d.Prebuilt {
+		return ""
+	}
+	return s.cfg.PrebuiltName(s.job)
+}
+
+// ensure (step 5) finds the one Workload of the job, or the write that leads to having one. Neither means that there is
+// none yet.
+func (s *decider) ensure() (*kueue.Workload, *Action) {
+	if s.prebuiltName() != "" {
+		return s.adopt()
+	}
+	podSets, err := s.cfg.PodSets(s.d, s.job)
+	if err != nil {
+		if s.finished {
+			return nil, nil
+		}
+		return nil, &Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
+	}
+	var match *kueue.Workload
+	var rest []*kueue.Workload
+	for _, w := range s.o.Workloads {
+		if !s.isController(w) {
+			continue
+		}
+		if s.isPredecessor(w) {
+			if a, ok := s.orphan(w); ok {
+				return nil, &a
+			}
+			continue
+		}
+		ended := s.finished && lifecycle.IsFinished(w) // nothing left to keep in step
+		if match == nil && (ended || s.cfg.equivalent(s.job, podSets, s.suspended, false, w, s.o.Flavors)) {
+			match = w
+			continue
+		}
+		rest = append(rest, w)
+	}
+	if match == nil {
+		if a := s.mismatch(podSets, rest); a != nil {
+			return nil, a
+		}
+	}
+	if len(rest) > 0 {
+		return nil, s.discard(rest[0])
+	}
+	return match, nil
+}
+
+// isController says whether a job of this kind and name controls the Workload. Other Workloads that name it as an owner
+// only want to be deleted with it.
+func (s *decider) isController(w *kueue.Workload) bool {
+	owner := metav1.GetControllerOf(w)
+	return owner != nil && owner.Kind == s.d.GVK.Kind && owner.Name == s.job.GetName()
+}
+
+// isPredecessor says whether the Workload belongs to an earlier job of the same name.
+func (s *decider) isPredecessor(w *kueue.Workload) bool {
+	owner := metav1.GetControllerOf(w)
+	return s.cfg.FinishOrphans && owner != nil && owner.UID != s.job.GetUID()
+}
+
+// mismatch handles a job that none of its Workloads describes: the Workload of a waiting job is brought up to date, a
+// running job is stopped. Nil means that the Workloads are to be replaced (spec: 30 §4.4.2 rules 3 and 4).
+func (s *decider) mismatch(podSets []kueue.PodSet, candidates []*kueue.Workload) *Action {
+	if len(candidates) > 0 && s.suspended && !s.finished {
+		w := candidates[0]
+		if w.DeletionTimestamp == nil && !lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) {
+			return s.bringUpToDate(w, podSets)
+		}
+	}
+	if s.suspended || s.finished {
+		return nil
+	}
+	var restore *kueue.Workload
+	if len(candidates) == 1 {
+		restore = candidates[0]
+	}
+	a, over := s.stop(stopNoMatchingWorkload, restore)
+	if a == nil && !over {
+		return &Action{} // stopping takes its time
+	}
+	return a
+}
+
+// bringUpToDate replaces the spec of a waiting Workload by what the job wants now. It keeps its place in the queue.
+func (s *decider) bringUpToDate(w *kueue.Workload, podSets []kueue.PodSet) *Action {
+	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
+	if err != nil {
+		a := classMissing(err)
+		return &a
+	}
+	next := w.DeepCopy()
+	next.Spec = s.cfg.workloadSpec(s.job, podSets, priority)
+	next.Spec.Active, next.Spec.PreemptionGates = w.Spec.Active, w.Spec.PreemptionGates
+	return &Action{Verb: UpdateWorkload, Workload: next, Events: s.updated(w, "it did not describe the job any more")}
+}
+
+func (s *decider) updated(w *kueue.Workload, why string) []Event {
+	return normal(eventUpdatedWorkload, fmt.Sprintf("Updated workload %s/%s: %s", w.Namespace, w.Name, why))
+}
+
+// discard takes the finalizer off a surplus Workload, then deletes it. The next one may have the same name, so it waits
+// until this one is gone.
+func (s *decider) discard(w *kueue.Workload) *Action {
+	switch {
+	case hasFinalizer(w):
+		return &Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+	case w.DeletionTimestamp == nil:
+		note := fmt.Sprintf("Deleted workload %s/%s, which does not describe the job", w.Namespace, w.Name)
+		return &Action{Verb: DeleteWorkload, Workload: w, Events: normal(eventDeletedWorkload, note)}
+	default:
+		return &Action{}
+	}
+}
+
+// adopt finds the Workload that the job names and makes the job its owner (spec: 30 §4.4.1).
+func (s *decider) adopt() (*kueue.Workload, *Action) {
+	w := s.o.Prebuilt
+	if w == nil {
+		return nil, nil
+	}
+	if owner := metav1.GetControllerOf(w); owner != nil && owner.UID != s.job.GetUID() {
+		return nil, nil
+	} else if owner == nil {
+		next := w.DeepCopy()
+		next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
+		if uid := string(s.job.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
+			if next.Labels == nil {
+				next.Labels = map[string]string{}
+			}
+			next.Labels[kueue.JobUIDLabel] = uid
+		}
+		return nil, &Action{Verb: UpdateWorkload, Workload: next}
+	}
+	podSets, err := s.cfg.PodSets(s.d, s.job)
+	if err != nil {
+		return nil, &Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
+	}
+	if lifecycle.IsFinished(w) {
+		if s.finished || s.suspended {
+			return w, nil
+		}
+		a, over := s.stop(stopNoMatchingWorkload, w)
+		if a == nil && !over {
+			a = &Action{}
+		}
+		return w, a
+	}
+	if s.finished || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
+		return w, nil
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, "The workload does not describe the job that names it", s.o.Now)
+	return nil, &Action{Verb: WriteStatus, Workload: next}
+}
+
+// sync (end of step 5) lets the Workload follow the gates and the priority class of its job. A Workload that was made by
+// somebody else keeps what it has.
+func (s *decider) sync(w *kueue.Workload) *Action {
+	if s.prebuiltName() != "" {
+		return nil
+	}
+	next := w.DeepCopy()
+	var changed []string
+	if s.syncGates(next) {
+		changed = append(changed, "admission gates")
+	}
+	ok, err := s.syncPriority(next)
+	if err != nil {
+		a := classMissing(err)
+		return &a
+	}
+	if ok {
+		changed = append(changed, "priority")
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	return &Action{Verb: UpdateWorkload, Workload: next, Events: s.updated(w, "the job changed its "+strings.Join(changed, " and "))}
+}
+
+// syncGates takes the gates that the job gave up off the Workload. Gates cannot be added later.
+func (s *decider) syncGates(w *kueue.Workload) bool {
+	const key = kueue.AdmissionGatedByAnnotation
+	wanted, old := s.job.GetAnnotations()[key], w.Annotations[key]
+	if !s.cfg.AdmissionGatedBy || wanted == old || old == "" {
+		return false
+	}
+	had := SplitGates(old)
+	if slices.ContainsFunc(SplitGates(wanted), func(gate string) bool { return !slices.Contains(had, gate) }) {
+		return false
+	}
+	if wanted == "" {
+		delete(w.Annotations, key)
+	} else {
+		w.Annotations[key] = wanted
+	}
+	return true
+}
+
+// SplitGates reads the list of gates of the annotation admission-gated-by. Blanks around entries do not count.
+func SplitGates(value string) []string {
+	if strings.TrimSpace(value) == "" {
+		return nil
+	}
+	gates := strings.Split(value, ",")
+	for i := range gates {
+		gates[i] = strings.TrimSpace(gates[i])
+	}
+	return gates
+}
+
+// syncPriority gives the Workload the class of the job's label, if it may still change (spec: 30 §4.6).
+func (s *decider) syncPriority(w *kueue.Workload) (bool, error) {
+	label := s.job.GetLabels()[kueue.PriorityClassLabel]
+	ref := w.Spec.PriorityClassRef
+	switch {
+	case label == "":
+		return false, nil
+	case ref == nil && lifecycle.IsReserved(w):
+		return false, nil // the API forbids it until quota is free
+	case ref != nil && (ref.Kind != kueue.WorkloadPriorityClassKind || ref.Name == label):
+		return false, nil
+	}
+	class := s.o.Classes.Workload[label]
+	if class == nil {
+		return false, &MissingClassError{kueue.WorkloadPriorityClassKind, label}
+	}
+	priority := workloadPriority(class)
+	w.Spec.PriorityClassRef, w.Spec.Priority = priority.Ref, new(priority.Value)
+	return true, nil
+}

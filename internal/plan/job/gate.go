@@ -1,0 +1,168 @@
+package job
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// Config is what the configuration says about jobs. The feature gates of spec 30 §5.6 are plain values, as resolved at
+// the start.
+type Config struct {
+	// ManagedNamespaces matches the labels of the namespaces that may be touched. Nil matches all.
+	ManagedNamespaces labels.Selector
+	// ManageAll takes jobs that name no queue as well.
+	ManageAll bool
+	// Kinds are the kinds of owners that the walk up the owners knows.
+	Kinds Kinds
+	// LabelKeysToCopy go from a new job to its Workload.
+	LabelKeysToCopy []string
+	// WaitForPodsReady keeps the PodsReady condition.
+	WaitForPodsReady bool
+	// DeleteDeactivatedAfter is how long a job stays that Berth itself deactivated. Nil: for ever.
+	DeleteDeactivatedAfter *time.Duration
+
+	// Lifecycle makes the transitions of Workloads.
+	Lifecycle lifecycle.Machine
+
+	AdmissionGatedBy         bool // copy the annotation of gates
+	AssignQueueLabels        bool // label pods with their queues
+	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
+	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
+	FinishOrphans            bool // gate FinishOrphanedWorkloads
+	MultiKueue               bool
+	PartialAdmission         bool
+	ReclaimablePods          bool
+	ShortNames               bool // gate ShortWorkloadNames
+	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads
+	Topology                 bool // gate TopologyAwareScheduling
+	TopologySliceConstraints bool // gate TASMultiLayerTopology
+}
+
+// Kinds says of each known kind of owners whether its jobs are managed: its integration is enabled or external. Kinds
+// that are not in it end the walk (spec: 30 §4.2.1).
+type Kinds map[schema.GroupVersionKind]bool
+
+// maxOwners is how many owners are followed. A longer chain is refused.
+const maxOwners = 10
+
+// Reach is how far Berth's hands go for one object.
+type Reach int
+
+const (
+	// Undecided means that an owner must be looked up first.
+	Undecided Reach = iota
+	// Unmanaged means that the namespace is off limits: the object, its owners and its descendants are left alone.
+	Unmanaged
+	// Ignored means that the object is not queued.
+	Ignored
+	// Managed means that the object has a Workload of its own.
+	Managed
+	// Follows means that the object runs when the Workload of an ancestor is admitted.
+	Follows
+)
+
+// Owner is one link of the chain of controller owners. A nil Object means that it does not exist.
+type Owner struct {
+	GVK    schema.GroupVersionKind
+	Object metav1.Object
+}
+
+// Verdict is the answer of Judge.
+type Verdict struct {
+	Reach Reach
+	// Ancestor is the top-most managed owner, with Follows.
+	Ancestor *Owner
+	// Need is the owner to look up and append to the chain, with Undecided. It is in the namespace of the object.
+	Need *metav1.OwnerReference
+	// Err, with Undecided and no Need, says why there is no answer: an owner is missing, or owns itself. TooDeep is the
+	// special case of a chain that is too long.
+	Err     error
+	TooDeep bool
+}
+
+// Judge is the hard gate: it alone says whether Berth may touch an object. It is asked in the webhook, in the reconciler
+// and before any write. The namespace comes first: where it is off limits, no owner is looked up. chain holds the owners
+// that were looked up so far, nearest first; the answer may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2).
+func Judge(cfg *Config, namespace map[string]string, object metav1.Object, chain []Owner) Verdict {
+	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
+		return Verdict{Reach: Unmanaged}
+	}
+	var ancestor *Owner
+	seen := map[string]bool{string(object.GetUID()): true}
+	for i, at := 0, object; ; i++ {
+		ref := metav1.GetControllerOf(at)
+		if ref == nil {
+			break
+		}
+		gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+		managed, known := cfg.Kinds[gvk]
+		if !known {
+			break
+		}
+		name := fmt.Sprintf("%s %s/%s", ref.Kind, object.GetNamespace(), ref.Name)
+		switch {
+		case i >= maxOwners:
+			return Verdict{TooDeep: true, Err: fmt.Errorf("more than %d owners above %s: queue the outermost one instead", maxOwners, object.GetName())}
+		case seen[string(ref.UID)]:
+			return Verdict{Err: fmt.Errorf("%s owns itself: break the cycle of owner references", name)}
+		case i >= len(chain):
+			return Verdict{Need: ref}
+		case chain[i].Object == nil:
+			return Verdict{Err: fmt.Errorf("owner %s of %s does not exist: delete the object or remove the owner reference", name, object.GetName())}
+		}
+		if chain[i].Object.GetUID() != ref.UID {
+			break // somebody else of that name: the reference is stale or forged
+		}
+		at = chain[i].Object
+		seen[string(ref.UID)] = true
+		if managed && (cfg.ManageAll || QueueName(at) != "") {
+			ancestor = &Owner{GVK: gvk, Object: at}
+		}
+	}
+	switch {
+	case ancestor != nil:
+		return Verdict{Reach: Follows, Ancestor: ancestor}
+	case cfg.ManageAll || QueueName(object) != "":
+		return Verdict{Reach: Managed}
+	default:
+		return Verdict{Reach: Ignored}
+	}
+}
+
+// HasManagedOwner says whether the controller owner is of a kind that is managed, whatever its labels say.
+func (c *Config) HasManagedOwner(object metav1.Object) bool {
+	ref := metav1.GetControllerOf(object)
+	return ref != nil && c.Kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
+}
+
+// QueueName is the LocalQueue that a job names, or empty.
+func QueueName(object metav1.Object) string { return object.GetLabels()[kueue.QueueNameLabel] }
+
+// maxLabel is the length of the longest label value. Longer names can only be annotations.
+const maxLabel = 63
+
+// PrebuiltName is the Workload that a job names to be used instead of a new one, or empty.
+func (c *Config) PrebuiltName(object metav1.Object) string {
+	return c.identifier(object, kueue.PrebuiltWorkloadLabel)
+}
+
+// identifier reads a name that may be a label or an annotation of the same key (spec: 30 §3.2).
+func (c *Config) identifier(object metav1.Object, key string) string {
+	label, annotation := object.GetLabels()[key], object.GetAnnotations()[key]
+	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > maxLabel) {
+		return annotation
+	}
+	return label
+}
+
+// IsElastic says whether an object asks to be resized while it runs.
+func IsElastic(object metav1.Object) bool {
+	return object.GetAnnotations()[kueue.ElasticJobAnnotation] == "true"
+}

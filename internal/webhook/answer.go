@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// refused is an error that is the client's to mend.
+type refused struct{ error }
+
+// refuse makes the refusal of an object, or nil if there is nothing wrong.
+func refuse(errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return refused{errs.ToAggregate()}
+}
+
+// failure is the answer to a request that was refused, or that could not be judged.
+func failure(err error) admission.Response {
+	if _, ok := errors.AsType[refused](err); ok {
+		return admission.Denied(err.Error())
+	}
+	return admission.Errored(http.StatusInternalServerError, err)
+}
+
+func (s *server) decode(raw runtime.RawExtension, gvk schema.GroupVersionKind) (client.Object, error) {
+	object, err := s.scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw.Raw, object); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", gvk.Kind, err)
+	}
+	return object.(client.Object), nil
+}
+
+// mutate answers with the changes as a patch. The patch is the difference between what was understood of the object
+// before and after, so fields that this version does not know survive.
+func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, change defaulter) admission.Response {
+	object, err := s.decode(req.Object, gvk)
+	if err != nil {
+		return badRequest(err)
+	}
+	before, err := json.Marshal(object)
+	if err != nil {
+		return badRequest(err)
+	}
+	if err := change(ctx, req, object); err != nil {
+		return failure(err)
+	}
+	after, err := json.Marshal(object)
+	if err != nil {
+		return badRequest(err)
+	}
+	operations, err := jsonpatch.CreatePatch(before, after)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.Patched("", operations...)
+}
+
+// validate answers whether the object may be stored.
+func (s *server) validate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, check validator) admission.Response {
+	object, err := s.decode(req.Object, gvk)
+	if err != nil {
+		return badRequest(err)
+	}
+	var old client.Object
+	if req.Operation == admissionv1.Update {
+		if old, err = s.decode(req.OldObject, gvk); err != nil {
+			return badRequest(err)
+		}
+	}
+	if err := check(ctx, req, object, old); err != nil {
+		return failure(err)
+	}
+	return admission.Allowed("")
+}

@@ -1,0 +1,164 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+)
+
+// defaultName is the name of the LocalQueue, and of the WorkloadPriorityClass, for jobs that name none.
+const defaultName = "default"
+
+// managed says whether Berth may touch anything in the namespace. No owner is looked up for that.
+func (s *server) managed(ctx context.Context, namespace string) (bool, error) {
+	v, err := s.gate.Judge(ctx, namespace, &metav1.ObjectMeta{})
+	return v.Reach != job.Unmanaged, err
+}
+
+// exists says whether the cache has the object.
+func (s *server) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
+	err := s.reader.Get(ctx, key, object)
+	return err == nil, client.IgnoreNotFound(err)
+}
+
+// defaultJob makes a new job wait in its queue (spec: 30 §3.1).
+func (s *server) defaultJob(d *job.Descriptor) defaulter {
+	return func(ctx context.Context, req *admission.Request, object client.Object) error {
+		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
+			return err
+		}
+		if err := s.defaultLabels(ctx, req.Namespace, object); err != nil {
+			return err
+		}
+		if err := s.suspend(ctx, d, req.Namespace, object); err != nil {
+			return err
+		}
+		if err := s.delegate(ctx, d, req.Namespace, object); err != nil {
+			return err
+		}
+		if d.Default != nil {
+			d.Default(object, s.o.Jobs)
+		}
+		return nil
+	}
+}
+
+// defaultLabels names the default queue and the default priority class, where there are such, for a job that nobody
+// above it is queued for.
+func (s *server) defaultLabels(ctx context.Context, namespace string, object client.Object) error {
+	if s.o.Jobs.HasManagedOwner(object) {
+		return nil
+	}
+	if job.QueueName(object) == "" {
+		found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: defaultName}, &kueue.LocalQueue{})
+		if err != nil {
+			return err
+		}
+		if found {
+			setLabel(object, kueue.QueueNameLabel)
+		}
+	}
+	if s.o.Jobs.DefaultPriorityClass && object.GetLabels()[kueue.PriorityClassLabel] == "" {
+		// A job is worth more than its default priority, so an error only means to go without.
+		if found, err := s.exists(ctx, client.ObjectKey{Name: defaultName}, &kueue.WorkloadPriorityClass{}); err == nil && found {
+			setLabel(object, kueue.PriorityClassLabel)
+		}
+	}
+	return nil
+}
+
+func setLabel(object client.Object, key string) {
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = defaultName
+	object.SetLabels(labels)
+}
+
+// suspend stops a job that is going to have a Workload (spec: 30 §4.2.3).
+func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+	if object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting {
+		return nil
+	}
+	v, err := s.gate.Judge(ctx, namespace, object)
+	switch {
+	case err != nil:
+		return err
+	case v.Err != nil:
+		return refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+	case v.Reach == job.Managed && !d.IsSuspended(object):
+		d.Suspend(object)
+	}
+	return nil
+}
+
+// delegate hands a job to worker clusters if its queue has a check for that.
+func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+	queue := job.QueueName(object)
+	if !s.o.Jobs.MultiKueue || d.ManagedBy == nil || queue == "" {
+		return nil
+	}
+	managedBy := d.ManagedBy(object)
+	if *managedBy != nil && **managedBy != d.OwnManager {
+		return nil
+	}
+	var lq kueue.LocalQueue
+	var cq kueue.ClusterQueue
+	if found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: queue}, &lq); err != nil || !found {
+		return err
+	}
+	if found, err := s.exists(ctx, client.ObjectKey{Name: string(lq.Spec.ClusterQueue)}, &cq); err != nil || !found || cq.Spec.AdmissionChecksStrategy == nil {
+		return err
+	}
+	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+		var check kueue.AdmissionCheck
+		found, err := s.exists(ctx, client.ObjectKey{Name: string(rule.Name)}, &check)
+		if err != nil {
+			return err
+		}
+		if found && check.Spec.ControllerName == kueue.MultiKueueControllerName {
+			*managedBy = new(kueue.MultiKueueControllerName)
+			return nil
+		}
+	}
+	return nil
+}
+
+// validateJob checks the labels and annotations of a job, and what is special to its kind (spec: 30 §3.2).
+func (s *server) validateJob(d *job.Descriptor) validator {
+	return func(ctx context.Context, req *admission.Request, object, old client.Object) error {
+		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
+			return err
+		}
+		rules := jobRules{cfg: s.o.Jobs, d: d, job: object}
+		if old == nil {
+			errs := rules.create()
+			if d.Validate != nil {
+				errs = append(errs, d.Validate(object, nil, s.o.Jobs)...)
+			}
+			return refuse(errs)
+		}
+		rules.old = old
+		if job.QueueName(old) != "" && job.QueueName(object) == "" {
+			found, err := s.exists(ctx, client.ObjectKey{Namespace: req.Namespace, Name: defaultName}, &kueue.LocalQueue{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return errors.Join(errors.New("looking for the default queue"), err)
+			}
+			rules.hasDefaultQueue = found
+		}
+		errs := rules.update()
+		if d.Validate != nil {
+			errs = append(errs, d.Validate(object, old, s.o.Jobs)...)
+		}
+		return refuse(errs)
+	}
+}

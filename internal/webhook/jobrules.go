@@ -1,0 +1,112 @@
+package webhook
+
+import (
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+)
+
+var (
+	labelsPath      = field.NewPath("metadata", "labels")
+	annotationsPath = field.NewPath("metadata", "annotations")
+	queuePath       = labelsPath.Key(kueue.QueueNameLabel)
+	classPath       = labelsPath.Key(kueue.PriorityClassLabel)
+	maxTimePath     = labelsPath.Key(kueue.MaxExecTimeSecondsLabel)
+	elasticPath     = annotationsPath.Key(kueue.ElasticJobAnnotation)
+	gatesPath       = annotationsPath.Key(kueue.AdmissionGatedByAnnotation)
+)
+
+// jobRules are the rules for the metadata of every kind of jobs.
+type jobRules struct {
+	cfg      *job.Config
+	d        *job.Descriptor
+	job, old client.Object // old is nil for a new job
+	// hasDefaultQueue says that the namespace has a queue which jobs without a name get.
+	hasDefaultQueue bool
+}
+
+// create are the rules for any job, new or changed.
+func (r *jobRules) create() field.ErrorList {
+	errs := subdomain(queuePath, job.QueueName(r.job))
+	errs = append(errs, r.prebuilt()...)
+	if text, ok := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel]; ok {
+		if n, err := strconv.ParseInt(text, 10, 32); err != nil || n <= 0 {
+			errs = append(errs, field.Invalid(maxTimePath, text, "must be a number of seconds greater than 0"))
+		}
+	}
+	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && !r.d.Elastic {
+		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
+	}
+	if r.cfg.AdmissionGatedBy {
+		errs = append(errs, validateGates(r.job)...)
+	}
+	return errs
+}
+
+// prebuilt checks the name of a Workload, label or annotation, whichever counts.
+func (r *jobRules) prebuilt() field.ErrorList {
+	name := r.cfg.PrebuiltName(r.job)
+	if name == "" {
+		return nil
+	}
+	if !r.d.Prebuilt {
+		return field.ErrorList{field.Forbidden(r.prebuiltPath(), "may not be set on a "+r.d.GVK.Kind)}
+	}
+	return subdomain(r.prebuiltPath(), name)
+}
+
+func (r *jobRules) prebuiltPath() *field.Path {
+	if r.job.GetLabels()[kueue.PrebuiltWorkloadLabel] == r.cfg.PrebuiltName(r.job) && r.cfg.PrebuiltName(r.job) != "" {
+		return labelsPath.Key(kueue.PrebuiltWorkloadLabel)
+	}
+	return annotationsPath.Key(kueue.PrebuiltWorkloadLabel)
+}
+
+func subdomain(path *field.Path, name string) field.ErrorList {
+	var errs field.ErrorList
+	if name == "" {
+		return nil
+	}
+	for _, why := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(path, name, why))
+	}
+	return errs
+}
+
+// update are the rules for a changed job: those for any job, and what may not change.
+func (r *jobRules) update() field.ErrorList {
+	errs := r.create()
+	suspended, wasSuspended := r.d.IsSuspended(r.job), r.d.IsSuspended(r.old)
+	queue, oldQueue := job.QueueName(r.job), job.QueueName(r.old)
+	switch {
+	case queue != oldQueue && !suspended:
+		errs = append(errs, field.Forbidden(queuePath, fmt.Sprintf("cannot change from %q to %q while the job is not suspended", oldQueue, queue)))
+	case queue == "" && oldQueue != "" && r.hasDefaultQueue:
+		errs = append(errs, field.Forbidden(queuePath, "cannot be removed in a namespace that has a LocalQueue named default"))
+	}
+	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !suspended && !job.IsElastic(r.old) {
+		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change while the job is not suspended"))
+	}
+	if value, old := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]; value != old && !(suspended && wasSuspended) {
+		errs = append(errs, field.Forbidden(maxTimePath, "cannot change while the job is not suspended"))
+	}
+	switch class, old := r.job.GetLabels()[kueue.PriorityClassLabel], r.old.GetLabels()[kueue.PriorityClassLabel]; {
+	case old != "" && class == "":
+		errs = append(errs, field.Forbidden(classPath, "cannot be removed; name another class"))
+	case old == "" && class != "" && !suspended:
+		errs = append(errs, field.Forbidden(classPath, "cannot be added while the job is not suspended"))
+	}
+	if job.IsElastic(r.job) != job.IsElastic(r.old) {
+		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
+	}
+	if r.cfg.AdmissionGatedBy {
+		errs = append(errs, validateGatesChange(r.job, r.old)...)
+	}
+	return errs
+}

@@ -1,0 +1,241 @@
+// Package webhook is admission: what the API server asks before it stores an
+// object. One list of webhooks (name, path, rules, handler) makes both the
+// server and the webhook configurations, so the two cannot disagree.
+//
+//	jobs       ─► the hard gate ─► defaults, or rules of all kinds + the kind's own
+//	Kueue kinds ─► defaults, or the rules that schema and CEL cannot say
+//
+// Refusals are 403 with every mistake of the object, each with the path of its
+// field. What a schema or CEL rule says is not said again here: those answer
+// first, with 422 (spec: 10 §3, 30 §3).
+package webhook
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/plan/job"
+)
+
+// Options say what the webhooks do.
+type Options struct {
+	// Jobs is the configuration of jobs, and Descriptors all kinds that this build has; the enabled ones get webhooks.
+	Jobs        *job.Config
+	Descriptors []*job.Descriptor
+	// Namespaces selects the managed ones, for webhook configurations. It must match as Jobs.ManagedNamespaces does.
+	Namespaces metav1.LabelSelector
+
+	// NonNegative refuses negative requests in Workloads: gate WorkloadValidateResourcesAreNonNegative.
+	NonNegative bool
+	// PodSetMetadata checks labels and annotations of pod sets: gate WorkloadValidationForPodSetMetadata.
+	PodSetMetadata bool
+	// PriorityBoost checks the annotation of that name.
+	PriorityBoost bool
+	// StrictOnFlavors refuses every unknown flavor in an admission check strategy: gate
+	// RejectUpdatesToCQWithInvalidOnFlavors.
+	StrictOnFlavors bool
+}
+
+// NewOptions is what the options of the manager mean for webhooks.
+func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
+	return Options{
+		Jobs: integration.NewConfig(o), Descriptors: descriptors, Namespaces: o.ManagedNamespaceSelector,
+		NonNegative:     o.Gates.On(options.WorkloadValidateResourcesAreNonNegative),
+		PodSetMetadata:  o.Gates.On(options.WorkloadValidationForPodSetMetadata),
+		PriorityBoost:   o.Gates.On(options.PriorityBoost),
+		StrictOnFlavors: o.Gates.On(options.RejectUpdatesToCQWithInvalidOnFlavors),
+	}
+}
+
+// hook is one webhook.
+type hook struct {
+	name, path string
+	mutating   bool
+	// jobs restricts it to managed namespaces.
+	jobs      bool
+	gvk       schema.GroupVersionKind
+	resources []string
+	// defaults is set if mutating, validate if not.
+	defaults func(s *server) defaulter
+	validate func(s *server) validator
+}
+
+// defaulter changes a new object. The error refuses the request.
+type defaulter func(ctx context.Context, req *admission.Request, object client.Object) error
+
+// validator refuses an object. old is nil for a new one.
+type validator func(ctx context.Context, req *admission.Request, object, old client.Object) error
+
+// hooks is the list of all webhooks, in a fixed order.
+func hooks(o *Options) []hook {
+	var out []hook
+	for _, d := range o.Descriptors {
+		if !o.Jobs.Kinds[d.GVK] {
+			continue
+		}
+		resources := []string{d.Resource}
+		out = append(out,
+			hook{mutating: true, jobs: true, gvk: d.GVK, resources: resources, defaults: func(s *server) defaulter { return s.defaultJob(d) }},
+			hook{jobs: true, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
+		)
+	}
+	of := kueue.GroupVersion.WithKind
+	out = append(out,
+		hook{mutating: true, gvk: of("ClusterQueue"), resources: []string{"clusterqueues"}, defaults: (*server).holdUntilUnused},
+		hook{gvk: of("ClusterQueue"), resources: []string{"clusterqueues"}, validate: (*server).validateClusterQueue},
+		hook{gvk: of("Cohort"), resources: []string{"cohorts"}, validate: (*server).validateCohort},
+		hook{mutating: true, gvk: of("ResourceFlavor"), resources: []string{"resourceflavors"}, defaults: (*server).holdUntilUnused},
+		hook{gvk: of("ResourceFlavor"), resources: []string{"resourceflavors"}, validate: (*server).validateResourceFlavor},
+		hook{mutating: true, gvk: of("Workload"), resources: []string{"workloads"}, defaults: (*server).defaultWorkload},
+		hook{gvk: of("Workload"), resources: []string{"workloads", "workloads/status"}, validate: (*server).validateWorkload},
+	)
+	for i := range out {
+		h := &out[i]
+		kind := strings.ToLower(h.gvk.Kind)
+		h.name, h.path = "v"+kind+".kb.io", Path(h.gvk, false)
+		if h.mutating {
+			h.name, h.path = "m"+kind+".kb.io", Path(h.gvk, true)
+		}
+	}
+	return out
+}
+
+// Path is where the webhook of a kind listens, such as /mutate-batch-v1-job.
+func Path(gvk schema.GroupVersionKind, mutating bool) string {
+	verb := "/validate-"
+	if mutating {
+		verb = "/mutate-"
+	}
+	return verb + strings.ReplaceAll(gvk.Group, ".", "-") + "-" + gvk.Version + "-" + strings.ToLower(gvk.Kind)
+}
+
+// server answers the webhooks.
+type server struct {
+	o      *Options
+	gate   *integration.Gate
+	reader client.Reader
+	scheme *runtime.Scheme
+}
+
+// Setup registers every webhook with the server of the manager. Job kinds that are not enabled, or that this build does
+// not know how to handle, get one that allows everything: a configuration that somebody else installed may call it.
+func Setup(mgr ctrl.Manager, o Options) error {
+	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
+	s := &server{
+		o: &o, reader: mgr.GetClient(), scheme: mgr.GetScheme(),
+		gate: integration.NewGate(o.Jobs, enabled, mgr.GetClient(), mgr.GetAPIReader()),
+	}
+	served := map[string]bool{}
+	for _, h := range hooks(&o) {
+		served[h.path] = true
+		mgr.GetWebhookServer().Register(h.path, &admission.Webhook{Handler: s.handler(h)})
+	}
+	for gvk := range o.Jobs.Kinds {
+		for _, path := range []string{Path(gvk, true), Path(gvk, false)} {
+			if !served[path] {
+				mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: admission.HandlerFunc(allow)})
+			}
+		}
+	}
+	return nil
+}
+
+func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
+
+// Target is where the API server finds the webhooks.
+type Target struct {
+	// URL is the base of every path, such as https://127.0.0.1:9443. Empty: the Service.
+	URL string
+	// Service and Namespace name the Service, which listens on port 443.
+	Service, Namespace string
+	// CABundle is the authority of the serving certificate, in PEM.
+	CABundle []byte
+}
+
+func (t Target) clientConfig(path string) admissionv1.WebhookClientConfig {
+	c := admissionv1.WebhookClientConfig{CABundle: t.CABundle}
+	if t.URL != "" {
+		c.URL = new(strings.TrimSuffix(t.URL, "/") + path)
+	} else {
+		c.Service = &admissionv1.ServiceReference{Namespace: t.Namespace, Name: t.Service, Path: &path}
+	}
+	return c
+}
+
+// Names of the webhook configurations.
+const (
+	MutatingName   = "kueue-mutating-webhook-configuration"
+	ValidatingName = "kueue-validating-webhook-configuration"
+)
+
+// Configurations are the objects that make the API server call the webhooks. Webhooks of jobs select the managed
+// namespaces, so that in any other Berth is not even called (spec: 30 §4.2.5).
+func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
+	version := admissionv1.SchemeGroupVersion.String()
+	mutating := &admissionv1.MutatingWebhookConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "MutatingWebhookConfiguration"}, ObjectMeta: metav1.ObjectMeta{Name: MutatingName},
+	}
+	validating := &admissionv1.ValidatingWebhookConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingWebhookConfiguration"}, ObjectMeta: metav1.ObjectMeta{Name: ValidatingName},
+	}
+	for _, h := range hooks(&o) {
+		rules := []admissionv1.RuleWithOperations{h.rule()}
+		var selector *metav1.LabelSelector
+		if h.jobs {
+			selector = o.Namespaces.DeepCopy()
+		}
+		if h.mutating {
+			mutating.Webhooks = append(mutating.Webhooks, admissionv1.MutatingWebhook{
+				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector,
+				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			})
+		} else {
+			validating.Webhooks = append(validating.Webhooks, admissionv1.ValidatingWebhook{
+				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector,
+				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			})
+		}
+	}
+	return mutating, validating
+}
+
+// rule says which requests a webhook gets: new objects, and changed ones for validation.
+func (h *hook) rule() admissionv1.RuleWithOperations {
+	operations := []admissionv1.OperationType{admissionv1.Create}
+	if !h.mutating {
+		operations = append(operations, admissionv1.Update)
+	}
+	return admissionv1.RuleWithOperations{
+		Operations: operations,
+		Rule:       admissionv1.Rule{APIGroups: []string{h.gvk.Group}, APIVersions: []string{h.gvk.Version}, Resources: h.resources},
+	}
+}
+
+// handler makes the answer to a request from what the webhook does with its object.
+func (s *server) handler(h hook) admission.Handler {
+	if h.mutating {
+		change := h.defaults(s)
+		return admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+			return s.mutate(ctx, &req, h.gvk, change)
+		})
+	}
+	check := h.validate(s)
+	return admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+		return s.validate(ctx, &req, h.gvk, check)
+	})
+}
+
+func badRequest(err error) admission.Response { return admission.Errored(http.StatusBadRequest, err) }

@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/berth-project/berth/internal/controller/admit"
+	"github.com/berth-project/berth/internal/controller/evict"
+	"github.com/berth-project/berth/internal/controller/feed"
+	"github.com/berth-project/berth/internal/controller/jobs"
+	"github.com/berth-project/berth/internal/controller/queues"
+	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/integration/all"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// addEverything is the list of what the manager runs.
+func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	e := engine.New(state.New(state.Options{IgnoreUndeclared: cfg.Options.Resources.IgnoreUndeclared}), time.Now)
+	if err := mgr.Add(everywhere(e.Run)); err != nil {
+		return err
+	}
+	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests(&cfg.Options)}
+	if cfg.Groups.Has(Scheduler) {
+		follow.Lead = mgr.Elected()
+		if err := addWriters(mgr, e, cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.Groups.Has(Queues) {
+		if err := addQueues(mgr, e, cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.Groups.Has(Integrations) {
+		if err := addJobs(ctx, mgr, cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.Groups.Has(Webhooks) {
+		if err := webhook.Setup(mgr, webhook.NewOptions(&cfg.Options, all.Descriptors())); err != nil {
+			return err
+		}
+	}
+	if err := mgr.Add(follow); err != nil {
+		return err
+	}
+	return addReadiness(mgr, follow, cfg)
+}
+
+func requests(o *options.Options) convert.Requests {
+	return convert.Requests{ExcludePrefixes: o.Resources.ExcludePrefixes}
+}
+
+// addJobs adds the integrations of job kinds.
+func addJobs(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	return jobs.Setup(ctx, mgr, jobs.Options{
+		Config: integration.NewConfig(&cfg.Options), Descriptors: all.Descriptors(),
+		Workers: cfg.Options.Concurrency, Now: time.Now,
+	})
+}
+
+// addWriters adds what carries out the engine's decisions.
+func addWriters(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
+	status := reconcile.NewWorkloadStatus(mgr.GetClient())
+	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"))
+	admission := &admit.Writer{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
+		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
+	}
+	admission.Init()
+	preemptor := &evict.Preemptor{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
+		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
+	}
+	preemptor.Init()
+	e.AddWriter(admission)
+	e.AddWriter(preemptor)
+	if err := mgr.Add(admission); err != nil {
+		return err
+	}
+	return mgr.Add(preemptor)
+}
+
+// addQueues adds the controllers of queues and of the workloads in them.
+func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
+	o := &cfg.Options
+	workers := queues.Workers{
+		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
+		LocalQueue:     o.Concurrency("LocalQueue.kueue.x-k8s.io"),
+		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
+	}
+	if err := queues.Setup(mgr, e, workers); err != nil {
+		return err
+	}
+	follower := &evict.Follower{
+		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
+		Events:  reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller")),
+		Machine: integration.Machine(o), Now: time.Now,
+	}
+	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
+}
+
+// everywhere makes a runnable that does not wait for leadership.
+type everywhere func(context.Context) error
+
+// Start runs it.
+func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection is false.
+func (everywhere) NeedLeaderElection() bool { return false }
+
+var _ manager.LeaderElectionRunnable = everywhere(nil)
+
+// addReadiness tells, by the probe and by OnReady, when the manager can be used: the
+// caches are filled, the webhooks answer and the leader decides.
+func addReadiness(mgr ctrl.Manager, follow *feed.Feed, cfg Config) error {
+	if err := mgr.AddReadyzCheck("caches", follow.Check); err != nil {
+		return err
+	}
+	check := follow.Check
+	if cfg.Groups.Has(Webhooks) {
+		answers := serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port)
+		if err := mgr.AddReadyzCheck("webhooks", answers); err != nil {
+			return err
+		}
+		caches := check
+		check = both(caches, answers)
+	}
+	return mgr.Add(everywhere(func(ctx context.Context) error {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for check(nil) != nil {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
+		if cfg.OnReady != nil {
+			cfg.OnReady()
+		}
+		return nil
+	}))
+}

@@ -1,0 +1,82 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// installer is the field manager of what Install applies.
+const installer = client.FieldOwner("berth-install")
+
+// Install applies the manifests by server-side apply and waits until the API server
+// serves the CRDs. Progress gets a line a group of objects.
+func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress io.Writer) error {
+	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	objects, err := Manifests(o)
+	if err != nil {
+		return err
+	}
+	var crds []string
+	counts := map[string]int{}
+	for _, u := range objects {
+		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership); err != nil {
+			return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+		counts[group(u)]++
+		if u.GetKind() == "CustomResourceDefinition" {
+			crds = append(crds, u.GetName())
+		}
+	}
+	if err := established(ctx, c, crds); err != nil {
+		return err
+	}
+	for _, g := range []string{"custom resource definitions", "namespace and access rules", "webhook configurations"} {
+		if counts[g] > 0 {
+			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
+		}
+	}
+	return nil
+}
+
+func group(u *unstructured.Unstructured) string {
+	switch u.GetKind() {
+	case "CustomResourceDefinition":
+		return "custom resource definitions"
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+		return "webhook configurations"
+	}
+	return "namespace and access rules"
+}
+
+// established waits until the API server serves every CRD.
+func established(ctx context.Context, c client.Client, names []string) error {
+	for _, name := range names {
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			var crd apiextensionsv1.CustomResourceDefinition
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
+				return false, err
+			}
+			for _, cond := range crd.Status.Conditions {
+				if cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for the API server to serve %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/berth-project/berth/config"
+	"github.com/berth-project/berth/internal/integration/all"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// InstallOptions say how the manager will be reached and what it will do.
+type InstallOptions struct {
+	// WebhookURL is the base URL under which the API server reaches the webhooks;
+	// "" is the Service of the manager's namespace.
+	WebhookURL string
+	// CABundle is the authority of the serving certificate, in PEM. Empty leaves what
+	// is there: the manager fills it in when it starts.
+	CABundle []byte
+	// Namespace of the manager; "" is the options' one.
+	Namespace string
+	Options   options.Options
+	Groups    Groups
+}
+
+func (o *InstallOptions) namespace() string {
+	if o.Namespace != "" {
+		return o.Namespace
+	}
+	return o.Options.Namespace
+}
+
+// Manifests are all objects to install, in the order of their application: the
+// namespace, CRDs, RBAC, webhook configurations.
+func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
+	namespace := &corev1.Namespace{}
+	namespace.APIVersion, namespace.Kind, namespace.Name = "v1", "Namespace", o.namespace()
+	out, err := toUnstructured(nil, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"crd", "rbac"} {
+		objects, err := load(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range objects {
+			rehome(u, o.namespace())
+		}
+		out = append(out, objects...)
+	}
+	if !o.Groups.Has(Webhooks) {
+		return out, nil
+	}
+	mutating, validating := webhook.Configurations(webhook.Target{
+		URL: o.WebhookURL, Service: o.Options.Certs.Service, Namespace: o.namespace(), CABundle: o.CABundle,
+	}, webhook.NewOptions(&o.Options, all.Descriptors()))
+	if out, err = toUnstructured(out, mutating); err != nil {
+		return nil, err
+	}
+	return toUnstructured(out, validating)
+}
+
+// load reads the generated manifests of one folder, in the order of their names.
+func load(dir string) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	err := fs.WalkDir(config.FS, dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".yaml") {
+			return err
+		}
+		data, err := fs.ReadFile(config.FS, path)
+		if err != nil {
+			return err
+		}
+		docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+		for {
+			u := &unstructured.Unstructured{}
+			if err := docs.Decode(u); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("manifest %s: %w", path, err)
+			}
+			if len(u.Object) > 0 {
+				out = append(out, u)
+			}
+		}
+	})
+	return out, err
+}
+
+// rehome moves what the manifests place in the default namespace to another one.
+func rehome(u *unstructured.Unstructured, namespace string) {
+	if u.GetNamespace() != "" {
+		u.SetNamespace(namespace)
+	}
+	subjects, found, err := unstructured.NestedSlice(u.Object, "subjects")
+	if !found || err != nil {
+		return
+	}
+	for _, s := range subjects {
+		if subject, ok := s.(map[string]any); ok && subject["namespace"] != nil {
+			subject["namespace"] = namespace
+		}
+	}
+	u.Object["subjects"] = subjects
+}
+
+func toUnstructured(to []*unstructured.Unstructured, o runtime.Object) ([]*unstructured.Unstructured, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	delete(m, "status")
+	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
+	return append(to, &unstructured.Unstructured{Object: m}), nil
+}

@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// Config is what Run needs to know beyond the options.
+type Config struct {
+	REST    *rest.Config
+	Options options.Options // with the flags applied
+	Groups  Groups
+	// ServingCertDir holds tls.crt and tls.key given by the user; "" has the manager
+	// make a certificate and share it in a Secret.
+	ServingCertDir string
+	// WebhookURL is the base URL under which the API server reaches the webhooks; ""
+	// is the Service of the manager's namespace.
+	WebhookURL string
+	// Install applies the manifests before anything starts; Progress gets a line for
+	// each group of them.
+	Install bool
+	// OnReady is called once, when caches are filled, the webhooks are served and,
+	// on the leader, decisions are made.
+	OnReady func()
+	Log     logr.Logger
+}
+
+// Run builds the manager and runs it until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	ctrl.SetLogger(cfg.Log)
+	announce(&cfg)
+	cfg.REST = rest.CopyConfig(cfg.REST)
+	cfg.REST.QPS, cfg.REST.Burst = cfg.Options.Client.QPS, cfg.Options.Client.Burst
+	pair, err := prepare(ctx, &cfg)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(cfg, pair)
+	if err != nil {
+		return fmt.Errorf("starting the manager: %w", err)
+	}
+	if err := addEverything(ctx, mgr, cfg); err != nil {
+		return fmt.Errorf("starting the manager: %w", err)
+	}
+	if err := mgr.Start(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("running the manager: %w", err)
+	}
+	return nil
+}
+
+// announce logs what was asked for and does nothing yet, so that nothing is ignored
+// silently.
+func announce(cfg *Config) {
+	log := cfg.Log.WithName("options")
+	for _, w := range cfg.Options.Warnings {
+		log.Info(w)
+	}
+	for _, path := range cfg.Options.NotYet() {
+		log.Info("This field is accepted and not acted upon by this version", "field", path)
+	}
+	for _, gate := range cfg.Options.InertGates() {
+		log.Info("This feature gate changes nothing in this version", "gate", gate)
+	}
+	for _, group := range cfg.Groups.Idle() {
+		log.V(1).Info("This controller group has nothing to run in this version", "group", group)
+	}
+}
+
+// prepare makes the webhook certificate, where that is ours to make, and installs.
+func prepare(ctx context.Context, cfg *Config) (*certs.Pair, error) {
+	c, err := client.New(cfg.REST, client.Options{Scheme: Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	var pair *certs.Pair
+	if cfg.Groups.Has(Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal {
+		hosts, err := webhookHosts(cfg)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Install {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Options.Namespace}}
+			if err := c.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
+				return nil, fmt.Errorf("creating namespace %s: %w", cfg.Options.Namespace, err)
+			}
+		}
+		secret := types.NamespacedName{Namespace: cfg.Options.Namespace, Name: cfg.Options.Certs.Secret}
+		made, err := certs.Ensure(ctx, c, secret, hosts, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		pair = &made
+	}
+	if !cfg.Install && pair != nil {
+		return pair, certs.Trust(ctx, c, webhook.MutatingName, webhook.ValidatingName, pair.CA)
+	}
+	if cfg.Install {
+		o := InstallOptions{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
+		if pair != nil {
+			o.CABundle = pair.CA
+		}
+		if err := Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")}); err != nil {
+			return nil, err
+		}
+	}
+	return pair, nil
+}
+
+// webhookHosts are the names under which the API server calls.
+func webhookHosts(cfg *Config) ([]string, error) {
+	if cfg.WebhookURL == "" {
+		service := cfg.Options.Certs.Service + "." + cfg.Options.Namespace + ".svc"
+		return []string{service, service + ".cluster.local"}, nil
+	}
+	u, err := url.Parse(cfg.WebhookURL)
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("webhook URL %q has no host; give one like https://host:9443", cfg.WebhookURL)
+	}
+	return []string{u.Hostname()}, nil
+}
+
+func newManager(cfg Config, pair *certs.Pair) (ctrl.Manager, error) {
+	o := cfg.Options
+	opts := ctrl.Options{
+		Scheme: Scheme(), Logger: cfg.Log,
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ReaderFailOnMissingInformer: false},
+		Client: client.Options{Cache: &client.CacheOptions{
+			DisableFor: []client.Object{&corev1.Secret{}},
+		}},
+		HealthProbeBindAddress: o.Health.Address,
+		ReadinessEndpointName:  o.Health.ReadinessPath,
+		LivenessEndpointName:   o.Health.LivenessPath,
+		PprofBindAddress:       o.PprofAddress,
+		Metrics: metricsserver.Options{
+			BindAddress: o.Metrics.Address, SecureServing: true,
+			FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		LeaderElection: o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
+		LeaderElectionNamespace: o.LeaderElection.Namespace, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: &o.LeaderElection.LeaseDuration, RenewDeadline: &o.LeaderElection.RenewDeadline,
+		RetryPeriod: &o.LeaderElection.RetryPeriod,
+		Controller: ctrlconfig.Controller{
+			CacheSyncTimeout: o.CacheSyncTimeout, SkipNameValidation: new(true), // several managers in one test process
+		},
+	}
+	if cfg.Groups.Has(Webhooks) {
+		serve := ctrlwebhook.Options{Host: o.Webhook.Host, Port: o.Webhook.Port, CertDir: o.Webhook.CertDir}
+		if cfg.ServingCertDir != "" {
+			serve.CertDir = cfg.ServingCertDir
+		}
+		if pair != nil {
+			serving := pair.Serving
+			serve.TLSOpts = append(serve.TLSOpts, func(c *tls.Config) {
+				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil }
+			})
+		}
+		opts.WebhookServer = ctrlwebhook.NewServer(serve)
+	}
+	mgr, err := ctrl.NewManager(cfg.REST, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	return mgr, nil
+}
+
+// serving tells whether the webhook server accepts connections.
+func serving(host string, port int) healthz.Checker {
+	return func(*http.Request) error {
+		if host == "" {
+			host = "127.0.0.1"
+		}
+		dialer := &net.Dialer{Timeout: time.Second}
+		conn, err := tls.DialWithDialer(dialer, "tcp", net.JoinHostPort(host, fmt.Sprint(port)), &tls.Config{
+			InsecureSkipVerify: true, // is it up, not is it ours
+		})
+		if err != nil {
+			return fmt.Errorf("the webhook server does not answer: %w", err)
+		}
+		return conn.Close()
+	}
+}
+
+// both checks one after the other.
+func both(a, b healthz.Checker) healthz.Checker {
+	return func(r *http.Request) error {
+		if err := a(r); err != nil {
+			return err
+		}
+		return b(r)
+	}
+}
+
+// logWriter turns lines into log entries.
+type logWriter struct{ log logr.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.log.Info(string(p[:max(0, len(p)-1)]))
+	return len(p), nil
+}

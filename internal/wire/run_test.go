@@ -1,0 +1,166 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+)
+
+// TestRun is the shortest way through every layer: a Job is suspended by the webhook,
+// gets a Workload, is admitted, starts, runs on a simulated node and is finished.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a whole control plane")
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	o := options.Default()
+	o.LeaderElection.Enabled = false
+	o.Metrics.Address, o.Health.Address = "0", "0"
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
+	groups, err := ParseGroups("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Config{
+			REST: rest, Options: o, Groups: groups, Install: true,
+			WebhookURL: "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port),
+			OnReady:    func() { close(ready) }, Log: testr.New(t),
+		})
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("not ready after 30 s")
+	}
+	c, err := client.New(rest, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "first", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/run-seconds": "0.5"}},
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+				Name: "main", Image: "any",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+			}}},
+		}},
+	}
+	for _, object := range []client.Object{
+		&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"type": "kwok"}}},
+		&kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}, Spec: kueue.ClusterQueueSpec{
+			NamespaceSelector: &metav1.LabelSelector{},
+			ResourceGroups: []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
+				Name: "f", Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: resource.MustParse("2")}},
+			}}}},
+		}},
+		&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lq"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "cq"}},
+		job,
+	} {
+		if err := c.Create(ctx, object); err != nil {
+			t.Fatalf("creating %T: %v", object, err)
+		}
+	}
+	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
+		t.Error("the webhook did not suspend the Job")
+	}
+	waitFor(t, "the Job completes on the flavor's nodes", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(job), job); err != nil {
+			return err
+		}
+		if job.Status.Succeeded != 1 || job.Spec.Template.Spec.NodeSelector["type"] != "kwok" {
+			return fmt.Errorf("selector %v, status %+v", job.Spec.Template.Spec.NodeSelector, job.Status)
+		}
+		return nil
+	})
+	waitFor(t, "the queue is empty again", func() error {
+		var cq kueue.ClusterQueue
+		if err := c.Get(ctx, client.ObjectKey{Name: "cq"}, &cq); err != nil {
+			return err
+		}
+		if len(cq.Status.FlavorsUsage) != 1 || !cq.Status.FlavorsUsage[0].Resources[0].Total.IsZero() || cq.Status.AdmittedWorkloads != 0 {
+			return fmt.Errorf("status %+v", cq.Status)
+		}
+		return nil
+	})
+}
+
+func waitFor(t *testing.T, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s: %v", what, err)
+		}
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Installing twice changes nothing, and leaves out the webhooks when they are off.
+func TestInstall(t *testing.T) {
+	rest := embeddedtest.Config(t)
+	groups, err := ParseGroups("-webhooks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Install(context.Background(), rest, InstallOptions{Options: options.Default(), Groups: groups, Namespace: "elsewhere"}, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects, err := Manifests(InstallOptions{Options: options.Default(), Groups: groups, Namespace: "elsewhere"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range objects {
+		if u.GetNamespace() != "" && u.GetNamespace() != "elsewhere" {
+			t.Errorf("%s %s is in namespace %s", u.GetKind(), u.GetName(), u.GetNamespace())
+		}
+		if u.GetKind() == "MutatingWebhookConfiguration" {
+			t.Error("there is a webhook configuration although the webhooks are off")
+		}
+	}
+}

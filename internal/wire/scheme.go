@@ -1,0 +1,23 @@
+package wire
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	jobset "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainer "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// Scheme returns a scheme with every type that Berth reads or writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(kueue.AddToScheme(s))
+	utilruntime.Must(jobset.AddToScheme(s))
+	utilruntime.Must(trainer.AddToScheme(s))
+	return s
+}

@@ -1,0 +1,300 @@
+// Package e2e runs the programs as a user would: a whole control plane, the manager as
+// a process of its own that can be killed, and Jobs that really run on simulated nodes.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// binary is a program that `make build` left in bin/.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%s is not built: run `make build`", path)
+	}
+	return path
+}
+
+// cluster is a control plane that `berth up --no-manager` started.
+type cluster struct {
+	client.Client
+	dir        string
+	kubeconfig string
+}
+
+// up starts a control plane that ends with the test.
+func up(t *testing.T) *cluster {
+	t.Helper()
+	berth := binary(t, "berth")
+	c := &cluster{dir: t.TempDir()}
+	run(t, berth, "up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "2")
+	t.Cleanup(func() { run(t, berth, "down", "--dir", c.dir) })
+	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	c.Client, err = client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", filepath.Base(name), args, err, out)
+	}
+	return string(out)
+}
+
+// manager is a running `berth manager`.
+type manager struct {
+	*exec.Cmd
+	health string
+	log    *logBuffer
+	dead   chan struct{}
+}
+
+// manager starts one and waits until it is ready.
+func (c *cluster) manager(t *testing.T) *manager {
+	t.Helper()
+	health := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	m := &manager{health: health, log: &logBuffer{}, dead: make(chan struct{})}
+	m.Cmd = exec.Command(binary(t, "berth"), "manager", "--kubeconfig", c.kubeconfig, "--install",
+		"--webhook-port", strconv.Itoa(freePort(t)), "--health-probe-bind-address", health,
+		"--metrics-bind-address", "0", "--leader-elect=false")
+	m.Stdout, m.Stderr = m.log, m.log
+	m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = m.Wait() // how it ended is the test's business
+		close(m.dead)
+	}()
+	t.Cleanup(func() {
+		m.kill()
+		if t.Failed() {
+			t.Logf("log of the manager:\n%s", m.log.tail())
+		}
+	})
+	eventually(t, 30*time.Second, "the manager is ready", func() error {
+		select {
+		case <-m.dead:
+			t.Fatalf("the manager ended:\n%s", m.log.tail())
+		default:
+		}
+		response, err := http.Get("http://" + health + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d", response.StatusCode)
+		}
+		return nil
+	})
+	return m
+}
+
+// kill ends the manager as a crash would.
+func (m *manager) kill() {
+	_ = m.Process.Kill() // fails when it is dead already
+	<-m.dead
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) tail() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.buf.String()
+	return text[max(0, len(text)-8000):]
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// eventually waits for check to succeed, and fails the test with its last error.
+func eventually(t *testing.T, within time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s still not: %s: %v", within, what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// always checks that something stays true for a while.
+func always(t *testing.T, during time.Duration, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(during); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err := check(); err != nil {
+			t.Fatalf("no longer: %s: %v", what, err)
+		}
+	}
+}
+
+func (c *cluster) create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if err := c.Create(context.Background(), o); err != nil {
+			t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+func (c *cluster) get(t *testing.T, o client.Object) error {
+	t.Helper()
+	return c.Get(context.Background(), client.ObjectKeyFromObject(o), o)
+}
+
+// queues makes a flavor, a namespace a team, and for each a ClusterQueue with so many
+// GPUs in one cohort and a LocalQueue named main.
+func (c *cluster) queues(t *testing.T, cohort string, gpus map[string]string) {
+	t.Helper()
+	c.create(t, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: cohort}})
+	for team, n := range gpus {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: team}, Spec: kueue.ClusterQueueSpec{
+			CohortName: kueue.CohortReference(cohort), NamespaceSelector: &metav1.LabelSelector{},
+			ResourceGroups: []kueue.ResourceGroup{{
+				CoveredResources: []corev1.ResourceName{"nvidia.com/gpu"},
+				Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(cohort), Resources: []kueue.ResourceQuota{
+					{Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(n)},
+				}}},
+			}},
+			Preemption: &kueue.ClusterQueuePreemption{
+				ReclaimWithinCohort: kueue.ReclaimAny, WithinClusterQueue: kueue.PreemptionLowerPriority,
+			},
+		}}
+		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}, cq,
+			&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "main"}, Spec: kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(team)}})
+	}
+}
+
+// job is a Job of one pod a GPU that runs for some seconds; queue "" names none.
+func job(namespace, name, queue string, gpus int32, seconds string) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: batchv1.JobSpec{
+		Parallelism: &gpus, Completions: &gpus,
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/run-seconds": seconds}},
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+				Name: "main", Image: "any",
+				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+			}}},
+		},
+	}}
+	if queue != "" {
+		j.Labels = map[string]string{kueue.QueueNameLabel: queue}
+	}
+	return j
+}
+
+// workloadOf finds the Workload of a Job.
+func (c *cluster) workloadOf(t *testing.T, j *batchv1.Job) (*kueue.Workload, error) {
+	t.Helper()
+	var list kueue.WorkloadList
+	if err := c.List(context.Background(), &list, client.InNamespace(j.Namespace)); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == j.UID {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, fmt.Errorf("job %s has no workload", j.Name)
+}
+
+// runs, completed and waits are checks for eventually.
+func (c *cluster) runs(t *testing.T, j *batchv1.Job) func() error {
+	return func() error {
+		if err := c.get(t, j); err != nil {
+			return err
+		}
+		if *j.Spec.Suspend || j.Status.Active == 0 {
+			return fmt.Errorf("suspended %v, %d pods active", *j.Spec.Suspend, j.Status.Active)
+		}
+		return nil
+	}
+}
+
+func (c *cluster) completed(t *testing.T, j *batchv1.Job) func() error {
+	return func() error {
+		if err := c.get(t, j); err != nil {
+			return err
+		}
+		for _, cond := range j.Status.Conditions {
+			if cond.Type == batchv1.JobComplete && cond.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", j.Status)
+	}
+}
+
+func (c *cluster) waits(t *testing.T, j *batchv1.Job, reason string) func() error {
+	return func() error {
+		w, err := c.workloadOf(t, j)
+		if err != nil {
+			return err
+		}
+		cond := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+		if cond == nil || cond.Status != metav1.ConditionFalse || cond.Reason != reason {
+			return fmt.Errorf("QuotaReserved is %+v, want False/%s", cond, reason)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// TestCrash kills the manager again and again, at random moments, while Jobs of two
+// teams come and go over quota. In the end each has run exactly once to completion
+// but for preemptions that are on record, and at no time more GPUs were in use than
+// there are.
+func TestCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a whole control plane")
+	}
+	const quota, jobs, kills = 8, 24, 8
+	c := up(t)
+	m := c.manager(t)
+	c.queues(t, "crash", map[string]string{"red": "4", "blue": "4"})
+	all := make([]*batchv1.Job, 0, jobs)
+	for i := range jobs {
+		team := []string{"red", "blue"}[i%2]
+		all = append(all, job(team, fmt.Sprintf("j%d", i), "main", int32(1+i%5), "1"))
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	watching, stop := context.WithCancel(context.Background())
+	defer stop()
+	peak := make(chan int64, 1)
+	go func() { peak <- c.peakUse(watching) }()
+
+	submit := all
+	for range kills {
+		// The webhook is down with its manager, so Jobs come only while it is up.
+		for range jobs / kills {
+			c.create(t, submit[0])
+			submit = submit[1:]
+		}
+		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+		m.kill()
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		m = c.manager(t)
+	}
+	for _, j := range all {
+		eventually(t, 90*time.Second, j.Name+" completes", c.completed(t, j))
+	}
+	stop()
+	if most := <-peak; most > quota {
+		t.Errorf("%d GPUs were in use at once, the quota is %d", most, quota)
+	}
+	for _, j := range all {
+		eventually(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error {
+			return c.finished(t, j, kueue.ReasonSucceeded)
+		})
+		if j.Status.Succeeded != *j.Spec.Completions {
+			t.Errorf("%s: %d of %d pods succeeded", j.Name, j.Status.Succeeded, *j.Spec.Completions)
+		}
+		var list kueue.WorkloadList
+		if err := c.List(context.Background(), &list, client.InNamespace(j.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for i := range list.Items {
+			if len(list.Items[i].OwnerReferences) > 0 && list.Items[i].OwnerReferences[0].UID == j.UID {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s has %d Workloads", j.Name, n)
+		}
+	}
+	c.status(t, "red", 0)
+	c.status(t, "blue", 0)
+}
+
+// peakUse samples, until ctx ends, how many GPUs the reservations hold together. One
+// list is one moment: several would count what moved between them twice.
+func (c *cluster) peakUse(ctx context.Context) (most int64) {
+	for ctx.Err() == nil {
+		var list kueue.WorkloadList
+		if err := c.List(ctx, &list); err != nil {
+			continue
+		}
+		now := int64(0)
+		for i := range list.Items {
+			now += held(&list.Items[i])
+		}
+		most = max(most, now)
+		time.Sleep(20 * time.Millisecond)
+	}
+	return most
+}
+
+func held(w *kueue.Workload) (gpus int64) {
+	reserved := apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if !reserved || w.Status.Admission == nil || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+		return 0
+	}
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		q := a.ResourceUsage["nvidia.com/gpu"]
+		gpus += q.Value()
+	}
+	return gpus
+}

@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// TestJobs is what a user sees of batch Jobs, on one control plane with one manager.
+func TestJobs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a whole control plane")
+	}
+	c := up(t)
+	c.manager(t)
+	t.Run("a Job without a queue is left alone", func(t *testing.T) {
+		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "free"}})
+		j := job("free", "plain", "", 2, "0.5")
+		c.create(t, j)
+		eventually(t, 20*time.Second, "it completes", c.completed(t, j))
+		if _, err := c.workloadOf(t, j); err == nil {
+			t.Error("it got a Workload")
+		}
+		if j.Spec.Suspend != nil && *j.Spec.Suspend {
+			t.Error("it was suspended")
+		}
+	})
+	t.Run("a Job with an unknown queue waits and says why", func(t *testing.T) {
+		j := job("free", "lost", "nowhere", 1, "0.5")
+		c.create(t, j)
+		eventually(t, 10*time.Second, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
+		w, err := c.workloadOf(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved).Message
+		if !strings.Contains(message, "nowhere") || !strings.Contains(message, "free") {
+			t.Errorf("the message names neither queue nor namespace: %s", message)
+		}
+		c.create(t, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "late"}})
+		c.queues(t, "latecomers", map[string]string{"late": "4"})
+		c.create(t, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "free", Name: "nowhere"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "late"}})
+		eventually(t, 20*time.Second, "it completes once the queue exists", c.completed(t, j))
+	})
+	t.Run("two Jobs over quota run one after the other", func(t *testing.T) {
+		c.queues(t, "turns", map[string]string{"turns": "4"})
+		first, second := job("turns", "first", "main", 3, "2"), job("turns", "second", "main", 3, "0.5")
+		c.create(t, first)
+		eventually(t, 10*time.Second, "the first runs", c.runs(t, first))
+		c.create(t, second)
+		eventually(t, 10*time.Second, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
+		eventually(t, 20*time.Second, "the first completes", c.completed(t, first))
+		eventually(t, 20*time.Second, "the second completes", c.completed(t, second))
+		if second.Status.StartTime.Before(first.Status.CompletionTime) {
+			t.Errorf("the second started at %s, before the first completed at %s", second.Status.StartTime, first.Status.CompletionTime)
+		}
+		c.status(t, "turns", 0)
+	})
+	t.Run("deleting a running Job frees its quota at once", func(t *testing.T) {
+		c.queues(t, "deletion", map[string]string{"deletion": "4"})
+		long, next := job("deletion", "long", "main", 4, "600"), job("deletion", "next", "main", 4, "0.5")
+		c.create(t, long)
+		eventually(t, 10*time.Second, "the long one runs", c.runs(t, long))
+		c.create(t, next)
+		eventually(t, 10*time.Second, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
+		if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 5*time.Second, "the next one runs", c.runs(t, next))
+	})
+	t.Run("a Job whose pods fail finishes as failed and frees its quota", func(t *testing.T) {
+		c.queues(t, "failure", map[string]string{"failure": "1"})
+		j := job("failure", "fails", "main", 1, "0.2")
+		j.Spec.Template.Annotations["berth.dev/exit-code"] = "3"
+		j.Spec.BackoffLimit = new(int32(0))
+		c.create(t, j)
+		eventually(t, 20*time.Second, "its Workload is finished as failed", func() error {
+			return c.finished(t, j, kueue.ReasonFailed)
+		})
+		c.status(t, "failure", 0)
+	})
+	t.Run("the owner of the quota gets it back", func(t *testing.T) { c.testReclaim(t) })
+	t.Run("deactivated and activated again", func(t *testing.T) { c.testDeactivation(t) })
+	t.Run("a ClusterQueue goes when its last workload is gone", func(t *testing.T) { c.testQueueDeletion(t) })
+}
+
+func (c *cluster) testReclaim(t *testing.T) {
+	c.queues(t, "shared", map[string]string{"owner": "4", "guest": "4"})
+	borrower := job("guest", "borrower", "main", 8, "600")
+	owner := job("owner", "returns", "main", 4, "0.5")
+	c.create(t, borrower)
+	eventually(t, 10*time.Second, "the guest borrows", c.runs(t, borrower))
+	c.create(t, owner)
+	eventually(t, 20*time.Second, "the owner's job completes", c.completed(t, owner))
+	w, err := c.workloadOf(t, borrower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := evictions(w); n != 1 {
+		t.Errorf("the guest was evicted %d times", n)
+	}
+	eventually(t, 10*time.Second, "the guest runs again", c.runs(t, borrower))
+	if err := c.get(t, borrower); err != nil {
+		t.Fatal(err)
+	}
+	want := job("guest", "borrower", "main", 8, "600").Spec.Template.Spec
+	got := borrower.Spec.Template.Spec
+	if len(got.NodeSelector) != len(want.NodeSelector) || len(got.Tolerations) != len(want.Tolerations) {
+		t.Errorf("after stop and start the template has selectors %v and tolerations %v", got.NodeSelector, got.Tolerations)
+	}
+}
+
+func evictions(w *kueue.Workload) (n int32) {
+	if w.Status.SchedulingStats == nil {
+		return 0
+	}
+	for _, e := range w.Status.SchedulingStats.Evictions {
+		n += e.Count
+	}
+	return n
+}
+
+func (c *cluster) testDeactivation(t *testing.T) {
+	c.queues(t, "switch", map[string]string{"switch": "2"})
+	j := job("switch", "toggled", "main", 2, "600")
+	c.create(t, j)
+	eventually(t, 10*time.Second, "it runs", c.runs(t, j))
+	toggle := func(active bool) {
+		w, err := c.workloadOf(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.DeepCopy()
+		w.Spec.Active = &active
+		if err := c.Patch(context.Background(), w, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	toggle(false)
+	eventually(t, 10*time.Second, "it stops", func() error {
+		if err := c.get(t, j); err != nil {
+			return err
+		}
+		if !*j.Spec.Suspend {
+			return errors.New("not suspended")
+		}
+		return nil
+	})
+	eventually(t, 10*time.Second, "it is released", func() error {
+		w, err := c.workloadOf(t, j)
+		if err != nil {
+			return err
+		}
+		requeued := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadRequeued)
+		if w.Status.Admission != nil || requeued == nil || requeued.Reason != kueue.ReasonDeactivated {
+			return fmt.Errorf("admission %v, Requeued %+v", w.Status.Admission, requeued)
+		}
+		return nil
+	})
+	toggle(true)
+	eventually(t, 10*time.Second, "it runs again", c.runs(t, j))
+}
+
+func (c *cluster) testQueueDeletion(t *testing.T) {
+	c.queues(t, "goes", map[string]string{"goes": "2"})
+	j := job("goes", "last", "main", 2, "3")
+	c.create(t, j)
+	eventually(t, 10*time.Second, "it runs", c.runs(t, j))
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
+	if err := c.Delete(context.Background(), cq); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the queue terminates", func() error {
+		if err := c.get(t, cq); err != nil {
+			return err
+		}
+		active := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
+		if active == nil || active.Reason != kueue.ReasonTerminating {
+			return fmt.Errorf("Active is %+v", active)
+		}
+		return nil
+	})
+	eventually(t, 20*time.Second, "the job completes", c.completed(t, j))
+	gone := func(o client.Object) func() error {
+		return func() error {
+			err := c.get(t, o)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("still there: %v", err)
+		}
+	}
+	eventually(t, 10*time.Second, "the queue is gone", gone(cq))
+	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
+	if err := c.Delete(context.Background(), rf); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the flavor is gone", gone(rf))
+}
+
+// finished tells whether the Workload of a Job is finished for a reason.
+func (c *cluster) finished(t *testing.T, j *batchv1.Job, reason string) error {
+	t.Helper()
+	w, err := c.workloadOf(t, j)
+	if err != nil {
+		return err
+	}
+	cond := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
+	if cond == nil || cond.Reason != reason {
+		return fmt.Errorf("Finished is %+v", cond)
+	}
+	return nil
+}
+
+// status waits until a queue shows that so many workloads hold quota and none waits.
+func (c *cluster) status(t *testing.T, queue string, reserving int32) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the status of the queue is up to date", func() error {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
+		if err := c.get(t, cq); err != nil {
+			return err
+		}
+		s := cq.Status
+		if s.ReservingWorkloads != reserving || s.PendingWorkloads != 0 {
+			return fmt.Errorf("%d reserving, %d pending", s.ReservingWorkloads, s.PendingWorkloads)
+		}
+		used := s.FlavorsReservation[0].Resources[0].Total
+		if reserving == 0 && !used.IsZero() {
+			return fmt.Errorf("%s still reserved", used.String())
+		}
+		return nil
+	})
+}
