@@ -24,7 +24,7 @@ type Requests struct {
 func Workload(w *kueue.Workload, r Requests) state.Workload {
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
-		Version: version(w.ResourceVersion), Created: instant(w.CreationTimestamp.UnixNano()),
+		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
 		Since: since(w), Queueable: queueable(w),
 	}
 	if w.Spec.Priority != nil {

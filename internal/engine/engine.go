@@ -35,7 +35,7 @@ type Victim struct {
 // Decision is one decision in names, for the writers.
 type Decision struct {
 	Workload
-	LocalQueue string
+	Generation int64 // of the spec that was looked at
 	Queue      string
 	Path       string       // of the ClusterQueue: /root/…/cohort/queue
 	Grant      *state.Grant // not nil when it is admitted
@@ -150,7 +150,7 @@ func (e *Engine) turn() bool {
 }
 
 func (e *Engine) dispatch(d *cycle.Decision) {
-	out := Decision{Workload: name(d.Workload), LocalQueue: e.state.LocalQueueOf(d.Workload.UID), Queue: d.Queue, Path: e.state.Path(d.Queue), Look: d.Look}
+	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Path: e.state.Path(d.Queue), Look: d.Look}
 	if d.Look.Verdict == trace.Admitted {
 		grant := e.state.Grant(d)
 		out.Grant = &grant

@@ -51,7 +51,7 @@ func setup(s *state.State) {
 
 func pending(uid string) state.Workload {
 	return state.Workload{
-		UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: "lq", Queueable: true,
+		UID: uid, Namespace: "ns", Name: uid, Version: 1, Generation: 3, LocalQueue: "lq", Queueable: true,
 		PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 1}}}},
 	}
 }
@@ -95,7 +95,7 @@ func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 	if len(got) != 1 || got[0].Look.Verdict != trace.Admitted || got[0].Grant == nil || got[0].Grant.Queue != "cq" {
 		t.Fatalf("after Open: %+v", got)
 	}
-	if got[0].LocalQueue != "lq" || got[0].Namespace != "ns" || got[0].Name != "a" {
+	if got[0].Generation != 3 || got[0].Namespace != "ns" || got[0].Name != "a" {
 		t.Errorf("the decision does not name its workload: %+v", got[0])
 	}
 }

@@ -83,6 +83,7 @@ type Held struct {
 type Workload struct {
 	UID, Namespace, Name string
 	Version              uint64 // of the API object; older ones are ignored
+	Generation           int64  // of its spec
 	LocalQueue           string
 	Priority             int64
 	Created, Since       workload.Instant

@@ -144,12 +144,12 @@ func (s *State) Path(queue string) string {
 	return path
 }
 
-// LocalQueueOf returns the name of the LocalQueue that a workload is submitted to.
-func (s *State) LocalQueueOf(uid string) string {
+// Generation returns the generation of the spec that a workload is known by.
+func (s *State) Generation(uid string) int64 {
 	if r := s.records[uid]; r != nil {
-		return r.def.LocalQueue
+		return r.def.Generation
 	}
-	return ""
+	return 0
 }
 
 // Line returns the keys of those who wait in a ClusterQueue, in their order.

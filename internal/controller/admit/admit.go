@@ -6,7 +6,6 @@ package admit
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -158,11 +157,8 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	if lifecycle.IsReserved(wl) || lifecycle.IsFinished(wl) || !lifecycle.IsActive(wl) || wl.DeletionTimestamp != nil {
 		return errStale("it changed its state meanwhile")
 	}
-	same := slices.EqualFunc(wl.Spec.PodSets, d.Grant.PodSets, func(a kueue.PodSet, b state.PodSetGrant) bool {
-		return string(a.Name) == b.Name && a.Count >= b.Count
-	})
-	if !same || string(wl.Spec.QueueName) != d.LocalQueue {
-		return errStale("its pod sets or queue changed meanwhile")
+	if wl.Generation != d.Generation {
+		return errStale("its spec changed meanwhile")
 	}
 	now := metav1.NewTime(w.Now())
 	admission := convert.Admission(*d.Grant)

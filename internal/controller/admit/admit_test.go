@@ -1,0 +1,262 @@
+package admit
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+)
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+
+// newWriter makes a writer that reads from cache and writes to the API server, and an
+// engine that holds the workload as admitted by decision.
+func newWriter(c client.WithWatch, cache client.Client) *Writer {
+	w := &Writer{
+		Client: cache, Reader: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(nil),
+		Engine: engine.New(state.New(state.Options{}), time.Now), Now: time.Now,
+	}
+	w.Init()
+	return w
+}
+
+func connect(t *testing.T) client.WithWatch {
+	t.Helper()
+	cfg := rest.CopyConfig(embeddedtest.Config(t))
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kueue.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// frozen reads every Workload as w, as a cache does that did not hear the news yet.
+func frozen(c client.WithWatch, w *kueue.Workload) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			w.DeepCopyInto(o.(*kueue.Workload))
+			return nil
+		},
+	})
+}
+
+func create(t *testing.T, c client.Client, name string) *kueue.Workload {
+	t.Helper()
+	w := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: kueue.WorkloadSpec{QueueName: "lq", PodSets: []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+				Name: "c", Image: "any", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+			}}},
+		}}}},
+	}
+	if err := c.Create(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(context.Background(), w) }) // the next test has another name
+	return w
+}
+
+func admission(w *kueue.Workload) engine.Decision {
+	return engine.Decision{
+		Workload:   engine.Workload{UID: string(w.UID), Namespace: w.Namespace, Name: w.Name},
+		Generation: w.Generation, Queue: "cq", Look: &trace.Look{Verdict: trace.Admitted, Queue: "cq"},
+		Grant: &state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{
+			Name: "main", Count: 2, Held: []state.Held{{Flavor: "f", Resource: "cpu", Amount: 2000}},
+		}}},
+	}
+}
+
+func waiting(w *kueue.Workload, reason trace.Reason, note string) engine.Decision {
+	d := admission(w)
+	d.Grant, d.Look = nil, &trace.Look{Verdict: trace.Waits, Queue: "cq", Reason: reason, Note: note}
+	return d
+}
+
+func live(t *testing.T, c client.Client, w *kueue.Workload) *kueue.Workload {
+	t.Helper()
+	out := &kueue.Workload{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// One write reserves and admits. spec: 10 §7 example 47.
+func TestAdmissionIsOneWrite(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "one-write")
+	if err := newWriter(c, c).write(t.Context(), admission(w)); err != nil {
+		t.Fatal(err)
+	}
+	got := live(t, c, w)
+	if !apimeta.IsStatusConditionTrue(got.Status.Conditions, kueue.WorkloadAdmitted) ||
+		!apimeta.IsStatusConditionTrue(got.Status.Conditions, kueue.WorkloadQuotaReserved) {
+		t.Errorf("conditions %+v", got.Status.Conditions)
+	}
+	if q := got.Status.Admission.PodSetAssignments[0].ResourceUsage["cpu"]; got.Status.Admission.ClusterQueue != "cq" || q.String() != "2" {
+		t.Errorf("admission %+v", got.Status.Admission)
+	}
+	for _, m := range got.ManagedFields {
+		if m.Subresource == "status" && (m.Manager != "kueue-admission" || m.Operation != metav1.ManagedFieldsOperationApply) {
+			t.Errorf("the status was written by %s with %s", m.Manager, m.Operation)
+		}
+	}
+}
+
+// A cache that is behind costs another attempt, not the admission.
+func TestAdmissionOnANewerObject(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "newer")
+	changed := w.DeepCopy()
+	changed.Labels = map[string]string{"new": "label"}
+	if err := c.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	if err := newWriter(c, frozen(c, w)).write(t.Context(), admission(w)); err != nil {
+		t.Fatal(err)
+	}
+	if got := live(t, c, w); got.Status.Admission == nil || got.Labels["new"] != "label" {
+		t.Errorf("admission %v, labels %v", got.Status.Admission, got.Labels)
+	}
+}
+
+// An admission that the object no longer is the one for is not written, even when
+// only the API server knows that yet.
+func TestAdmissionThatCameTooLate(t *testing.T) {
+	cases := map[string]func(t *testing.T, c client.Client, w *kueue.Workload){
+		"deactivated": func(t *testing.T, c client.Client, w *kueue.Workload) {
+			w.Spec.Active = new(false)
+			update(t, c, w)
+		},
+		"moved to another queue": func(t *testing.T, c client.Client, w *kueue.Workload) {
+			w.Spec.QueueName = "other"
+			update(t, c, w)
+		},
+		"grown": func(t *testing.T, c client.Client, w *kueue.Workload) {
+			w.Spec.PodSets[0].Count = 3
+			update(t, c, w)
+		},
+		"finished": func(t *testing.T, c client.Client, w *kueue.Workload) {
+			apimeta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+			if err := c.Status().Update(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"deleted and made again": func(t *testing.T, c client.Client, w *kueue.Workload) {
+			if err := c.Delete(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+			w.ResourceVersion, w.UID = "", ""
+			if err := c.Create(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	c := connect(t)
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := create(t, c, "late")
+			d, cache := admission(w), frozen(c, w.DeepCopy())
+			change(t, c, w)
+			if err := newWriter(c, cache).write(t.Context(), d); err == nil {
+				t.Error("the admission was written without an error")
+			}
+			if got := live(t, c, w); got.Status.Admission != nil {
+				t.Errorf("admission %+v", got.Status.Admission)
+			}
+			if err := c.Delete(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func update(t *testing.T, c client.Client, w *kueue.Workload) {
+	t.Helper()
+	if err := c.Update(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Why a workload waits is written when the reason changes; other words for the same
+// reason can wait.
+func TestWaiting(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "waiting")
+	writer := newWriter(c, c)
+	later := time.Now()
+	writer.Now = func() time.Time { return later }
+	steps := []struct {
+		d     engine.Decision
+		after time.Duration
+		want  string // message, "" for no write
+	}{
+		{d: waiting(w, trace.WaitingForQuota, "4 short"), want: "4 short"},
+		{d: waiting(w, trace.WaitingForQuota, "3 short"), after: time.Second},
+		{d: waiting(w, trace.ExceedsMaxQuota, "too large"), after: time.Second, want: "too large; it can start only if quota is raised or its requests are lowered"},
+		{d: waiting(w, trace.ExceedsMaxQuota, "far too large"), after: time.Minute, want: "far too large; it can start only if quota is raised or its requests are lowered"},
+	}
+	version := live(t, c, w).ResourceVersion
+	for _, s := range steps {
+		later = later.Add(s.after)
+		if err := writer.write(t.Context(), s.d); err != nil {
+			t.Fatal(err)
+		}
+		got := live(t, c, w)
+		if wrote := got.ResourceVersion != version; wrote != (s.want != "") {
+			t.Fatalf("%s: written is %v", s.d.Look.Note, wrote)
+		}
+		cond := apimeta.FindStatusCondition(got.Status.Conditions, kueue.WorkloadQuotaReserved)
+		if s.want != "" && (cond.Message != s.want || cond.Reason != string(s.d.Look.Reason)) {
+			t.Errorf("condition %+v, want %q", cond, s.want)
+		}
+		version = got.ResourceVersion
+	}
+	if requests := live(t, c, w).Status.ResourceRequests; len(requests) != 1 || requests[0].Name != "main" {
+		t.Errorf("resourceRequests %+v", requests)
+	}
+}
+
+// What was decided before a reservation says nothing about a reserved workload.
+func TestNoWaitingOnAReservation(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "reserved")
+	writer := newWriter(c, c)
+	if err := writer.write(t.Context(), admission(w)); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.write(t.Context(), waiting(w, trace.WaitingForQuota, "late news")); err != nil {
+		t.Fatal(err)
+	}
+	if got := live(t, c, w); got.Status.Admission == nil {
+		t.Error("the reservation is gone")
+	}
+}
