@@ -18,10 +18,10 @@ SLOWBUILD := GO='$(GO)' tools/slowbuild
 
 TOOLS := $(CURDIR)/bin/tools
 LINT := $(TOOLS)/golangci-lint
-GENERATORS := $(TOOLS)/controller-gen $(TOOLS)/crdslim
+GENERATOR := $(TOOLS)/controller-gen
 
 .DEFAULT_GOAL := help
-.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane test-tools \
+.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
 	demo generate tidy bench clean need-go
 
 help: ## this list
@@ -46,7 +46,7 @@ demo: build ## two teams share 32 GPUs on a real control plane, in a minute (ARG
 
 check: fmt-check lint laws generated tidy-check ## all that needs no control plane: format, lint, laws, generated files, go.mod
 
-test: test-main test-controlplane test-tools ## every test, on a real control plane where it matters (ARGS='-short' to skip the long ones)
+test: test-main test-controlplane ## every test, on a real control plane where it matters (ARGS='-short' to skip the long ones)
 
 test-main: build
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
@@ -54,13 +54,10 @@ test-main: build
 test-controlplane: controlplane
 	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
 
-test-tools: need-go
-	cd tools && $(GO) test ./...
-
 bench: need-go ## benchmarks of the engine
 	$(GO) test -run '^$$' -bench . -benchmem $(ARGS) ./internal/...
 
-generate: $(GENERATORS) ## deep copies, CRDs and RBAC rules, after a change in api/ or of a +kubebuilder marker
+generate: $(GENERATOR) ## deep copies, CRDs and RBAC rules, after a change in api/ or of a +kubebuilder marker
 	@GO='$(GO)' tools/generate . '$(TOOLS)'
 
 fmt: $(LINT) ## format the code
@@ -80,7 +77,6 @@ lint: $(LINT) ## the linter alone
 	@echo 'check: lint'
 	@$(LINT) config verify
 	@$(LINT) run ./...
-	@cd tools && $(LINT) run -c ../.golangci.yml ./...
 
 lint-controlplane: $(LINT) controlplane ## the linter over controlplane/, which needs it compiled
 	@cd controlplane && $(LINT) run -c ../.golangci.yml ./...
@@ -89,7 +85,7 @@ laws: need-go ## the laws of the house alone (house_test.go)
 	@echo 'check: laws'
 	@$(GO) test -count=1 .
 
-generated: $(GENERATORS)
+generated: $(GENERATOR)
 	@echo 'check: generated files'
 	@GO='$(GO)' tools/verify-generated '$(TOOLS)'
 
@@ -102,12 +98,8 @@ $(LINT): tools/lint/go.mod | need-go
 	@$(SLOWBUILD) tools/lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint '$@' '2 minutes' -ldflags '-s -w'
 	@touch '$@' # go build leaves a binary alone that has not changed
 
-$(TOOLS)/controller-gen: tools/go.mod | need-go
+$(GENERATOR): tools/go.mod | need-go
 	@$(SLOWBUILD) tools sigs.k8s.io/controller-tools/cmd/controller-gen '$@' 'a minute' -ldflags '-s -w'
-	@touch '$@'
-
-$(TOOLS)/crdslim: tools/go.mod $(wildcard tools/crdslim/*.go) | need-go
-	@cd tools && $(GO) build -ldflags '-s -w' -o '$@' ./crdslim
 	@touch '$@'
 
 need-go:

@@ -4,7 +4,7 @@ go 1.26.0
 
 tool sigs.k8s.io/controller-tools/cmd/controller-gen
 
-require sigs.k8s.io/yaml v1.6.0
+require sigs.k8s.io/yaml v1.6.0 // indirect
 
 require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect

@@ -16,6 +16,8 @@ import (
 
 type object = map[string]any
 
+const crdGlob = "../../../config/crd/" + GroupName + "_*.yaml"
+
 // TestJSONRoundTrip decodes an object with every field into its Go type and encodes it again.
 func TestJSONRoundTrip(t *testing.T) {
 	scheme := runtime.NewScheme()
@@ -105,6 +107,19 @@ func fullObjects(t *testing.T) []object {
 	var objects []object
 	readYAML(t, "testdata/full.yaml", &objects)
 	return objects
+}
+
+func readCRD(t *testing.T, file string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(raw, crd); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return crd
 }
 
 func readYAML(t *testing.T, file string, into any) {

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,26 +13,27 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
-
-	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
-	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// manifests are the CRDs that this command finishes.
-var manifests = []string{
-	"jobset.x-k8s.io_jobsets.yaml",
-	"trainer.kubeflow.org_trainjobs.yaml",
-	"trainer.kubeflow.org_trainingruntimes.yaml",
-	"trainer.kubeflow.org_clustertrainingruntimes.yaml",
+// manifests names every CRD in the tree.
+func manifests(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("../crd/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("config/crd has %d manifests (error %v)", len(files), err)
+	}
+	for _, file := range files {
+		names = append(names, filepath.Base(file))
+	}
+	return names
 }
 
 func read(t *testing.T, name string) ([]byte, *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	manifest, err := os.ReadFile(filepath.Join("../../../../config/crd", name))
+	manifest, err := os.ReadFile(filepath.Join("../crd", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +44,36 @@ func read(t *testing.T, name string) ([]byte, *apiextensionsv1.CustomResourceDef
 	return manifest, crd
 }
 
+// TestEveryKindHasCRD finds a kind whose type is registered but was never generated, and the other way round.
+func TestEveryKindHasCRD(t *testing.T) {
+	scheme, err := types()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for kind, goType := range scheme.AllKnownTypes() {
+		if strings.HasPrefix(goType.PkgPath(), ours) && !strings.HasSuffix(kind.Kind, "List") {
+			want = append(want, kind.String())
+		}
+	}
+	for _, name := range manifests(t) {
+		_, crd := read(t, name)
+		for _, version := range crd.Spec.Versions {
+			kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}
+			got = append(got, kind.String())
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("registered kinds and kinds with a CRD differ (-registered +CRD), run `make generate`:\n%s", d)
+	}
+}
+
 // TestServerAcceptsCRDs runs the API server's own validation: structural schemas, defaults that satisfy their schema, rules
 // that compile and whose estimated cost is within the limits.
 func TestServerAcceptsCRDs(t *testing.T) {
-	for _, name := range manifests {
+	for _, name := range manifests(t) {
 		t.Run(name, func(t *testing.T) {
 			_, crd := read(t, name)
 			for _, problem := range problems(t, crd) {
@@ -66,7 +93,7 @@ func problems(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) (foun
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range validation.ValidateCustomResourceDefinition(context.Background(), internal) {
+	for _, err := range validation.ValidateCustomResourceDefinition(t.Context(), internal) {
 		found = append(found, err.Error())
 	}
 	return found
@@ -74,18 +101,32 @@ func problems(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) (foun
 
 // TestServerRefusesBadCRDs shows that the test above can fail.
 func TestServerRefusesBadCRDs(t *testing.T) {
+	rule := func(text string) func(*apiextensionsv1.JSONSchemaProps) {
+		return func(spec *apiextensionsv1.JSONSchemaProps) {
+			spec.XValidations = append(spec.XValidations, apiextensionsv1.ValidationRule{Rule: text})
+		}
+	}
 	tests := map[string]struct {
-		rule string
-		want string
+		spoil func(spec *apiextensionsv1.JSONSchemaProps)
+		want  string
 	}{
-		"rule that does not compile": {"self.nope == 1", "undefined field 'nope'"},
-		"rule that costs too much":   {"self.replicatedJobs.all(a, self.replicatedJobs.all(b, self.replicatedJobs.all(c, a.name != b.name || b.name != c.name)))", "exceeds budget"},
+		"rule that does not compile": {rule("self.nope == 1"), "undefined field 'nope'"},
+		"rule that costs too much": {
+			rule("self.replicatedJobs.all(a, self.replicatedJobs.all(b, self.replicatedJobs.all(c, a.name != b.name || b.name != c.name)))"),
+			"exceeds budget",
+		},
+		"default that does not fit": {
+			func(spec *apiextensionsv1.JSONSchemaProps) {
+				spec.Default = &apiextensionsv1.JSON{Raw: []byte(`{"suspend":"later"}`)}
+			},
+			`must be of type boolean: "string"`,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, crd := read(t, "jobset.x-k8s.io_jobsets.yaml")
 			spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
-			spec.XValidations = append(spec.XValidations, apiextensionsv1.ValidationRule{Rule: test.rule})
+			test.spoil(&spec)
 			crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
 			if found := strings.Join(problems(t, crd), "\n"); !strings.Contains(found, test.want) {
 				t.Errorf("want a problem with %q, found %q", test.want, found)
@@ -96,7 +137,7 @@ func TestServerRefusesBadCRDs(t *testing.T) {
 
 // TestTrimmed shows that the CRDs in the tree are finished, and that finishing them again changes nothing.
 func TestTrimmed(t *testing.T) {
-	for _, name := range manifests {
+	for _, name := range manifests(t) {
 		t.Run(name, func(t *testing.T) {
 			manifest, crd := read(t, name)
 			again, err := trim(manifest)
@@ -106,8 +147,8 @@ func TestTrimmed(t *testing.T) {
 			if !bytes.Equal(manifest, again) {
 				t.Error("config/crd holds what controller-gen wrote, not what crdtrim makes of it: run `make generate`")
 			}
-			if d := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Description; d == "" {
-				t.Error("the description of spec, which is ours, is gone")
+			if crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Description == "" {
+				t.Error("the description of the kind, which is ours, is gone")
 			}
 		})
 	}
@@ -143,36 +184,67 @@ func TestRuntimeTemplateIsLoose(t *testing.T) {
 	}
 }
 
-// TestTrimLeavesOthersAlone holds trim to the groups that it knows.
-func TestTrimLeavesOthersAlone(t *testing.T) {
-	in := []byte("spec:\n  group: other.io\n  names: {kind: Thing, plural: things}\n  scope: Cluster\n  versions:\n  - {name: v1, served: true, storage: true}\n")
-	out, err := trim(in)
-	if err != nil || !bytes.Equal(in, out) {
-		t.Errorf("trim changed a CRD of another group to %s (error %v)", out, err)
+// TestTrimRemoves gives trim what controller-gen would write: texts and rules of ours stay, those of Kubernetes go.
+func TestTrimRemoves(t *testing.T) {
+	_, crd := read(t, "kueue.x-k8s.io_workloads.yaml")
+	root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	spoil := func(text string) func(*apiextensionsv1.JSONSchemaProps) {
+		return func(s *apiextensionsv1.JSONSchemaProps) {
+			s.Description = text
+			s.XValidations = append(s.XValidations, apiextensionsv1.ValidationRule{Rule: "self == oldSelf", Message: text})
+		}
 	}
-	missing := strings.Replace(string(in), "other.io", trainerv1alpha1.GroupVersion.Group, 1)
-	if _, err := trim([]byte(missing)); err == nil || !strings.Contains(err.Error(), "Thing") {
-		t.Errorf("a CRD without a Go type gives error %v, want one that names Thing", err)
+	for _, path := range []string{"spec", "spec podSets", "spec podSets template"} {
+		at(root, strings.Fields(path), spoil("ours"))
+	}
+	for _, path := range []string{"spec podSets template spec", "spec podSets template spec containers name", "status conditions type"} {
+		if !at(root, strings.Fields(path), spoil("theirs")) {
+			t.Fatalf("no field %s", path)
+		}
+	}
+	in, err := marshal(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := trim(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(in, []byte("theirs")); n != 6 {
+		t.Fatalf("the input has %d texts of Kubernetes, want 6", n)
+	}
+	if ours, theirs := bytes.Count(out, []byte(": ours\n")), bytes.Count(out, []byte(": theirs\n")); ours != 6 || theirs != 0 {
+		t.Errorf("left %d texts of ours and %d of Kubernetes, want 6 and 0", ours, theirs)
+	}
+}
+
+// TestTrimRefuses holds trim to kinds whose type it knows: it could not say which part of another is ours.
+func TestTrimRefuses(t *testing.T) {
+	const manifest = "spec:\n  group: GROUP\n  names: {kind: Thing, plural: things}\n  scope: Cluster\n  versions:\n  - {name: v1beta2, served: true, storage: true}\n"
+	for name, group := range map[string]string{"unknown group": "other.io", "unknown kind": "kueue.x-k8s.io"} {
+		t.Run(name, func(t *testing.T) {
+			_, err := trim([]byte(strings.Replace(manifest, "GROUP", group, 1)))
+			if err == nil || !strings.Contains(err.Error(), "Thing") {
+				t.Errorf("error %v, want one that names Thing", err)
+			}
+		})
 	}
 }
 
 // TestEveryPropertyRoundTrips sets every property that a CRD allows, reads the object into the Go type and writes it again:
 // nothing may be unknown, lost or renamed.
 func TestEveryPropertyRoundTrips(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+	scheme, err := types()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range manifests {
+	set := 0
+	for _, name := range manifests(t) {
 		t.Run(name, func(t *testing.T) {
 			_, crd := read(t, name)
 			want := sample(crd.Spec.Versions[0].Schema.OpenAPIV3Schema).(map[string]any)
 			want["metadata"] = map[string]any{"name": "lark"}
-			if n := leaves(want); n < 100 {
-				t.Fatalf("the sample sets %d fields: the test no longer sees the schema", n)
-			}
+			set += leaves(want)
 			in, err := json.Marshal(want)
 			if err != nil {
 				t.Fatal(err)
@@ -204,6 +276,9 @@ func TestEveryPropertyRoundTrips(t *testing.T) {
 				t.Errorf("read and written again (-want +got):\n%s", d)
 			}
 		})
+	}
+	if set < 4000 {
+		t.Errorf("the samples set %d fields: the test no longer sees the schemas", set)
 	}
 }
 

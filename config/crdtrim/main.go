@@ -1,11 +1,11 @@
-// Command crdtrim finishes the CRDs that controller-gen makes from this group and from jobset.x-k8s.io.
+// Command crdtrim finishes the CRDs that controller-gen makes from the types in api/.
 //
 // Below fields of Kubernetes' own types it removes descriptions, which are two thirds of these files and can be read with
 // `kubectl explain pod`, and rules that compare with the old value, which hold for a live object but not for a template of
 // one; ours stay. And it loosens the JobSet inside training runtimes, which is a template too and may be edited freely: no
 // rule there compares with the old value, and replicas has no lower bound, as the webhook checks it (spec: 50 §2.4, §3.3).
 //
-// Usage: crdtrim FILE... (files of other groups are left as they are)
+// Usage: crdtrim FILE... (rewritten in place; a second run changes nothing)
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
@@ -52,13 +53,18 @@ func rewrite(file string) error {
 	return os.WriteFile(file, out, 0o644) //nolint:gosec // a manifest in the source tree, readable like its neighbours
 }
 
+// types knows the Go type of every kind that has a CRD.
+func types() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	groups := runtime.NewSchemeBuilder(kueue.AddToScheme, jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme)
+	return scheme, groups.AddToScheme(scheme)
+}
+
 // trim returns the manifest of a CRD without what crdtrim removes.
 func trim(manifest []byte) ([]byte, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
+	scheme, err := types()
+	if err != nil {
+		return nil, err
 	}
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(manifest, &crd); err != nil {
@@ -66,12 +72,9 @@ func trim(manifest []byte) ([]byte, error) {
 	}
 	for _, version := range crd.Spec.Versions {
 		kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}
-		if !scheme.IsGroupRegistered(kind.Group) {
-			return manifest, nil
-		}
 		object, err := scheme.New(kind)
 		if err != nil {
-			return nil, fmt.Errorf("%w: write the type first, then generate", err)
+			return nil, fmt.Errorf("no Go type for %s: add its group to types in config/crdtrim, or remove the file if the kind is gone", kind)
 		}
 		root := version.Schema.OpenAPIV3Schema
 		trimType(root, reflect.TypeOf(object))
