@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+var measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
+
+// TestMeasure prints the figures of the README: run it with `make measure`. It fails
+// only if something does not work; what is fast enough is for the reader.
+func TestMeasure(t *testing.T) {
+	if !*measure {
+		t.Skip("not asked to measure")
+	}
+	start := time.Now()
+	c := up(t)
+	report("control_plane.ready_s", time.Since(start).Seconds())
+	start = time.Now()
+	m := c.manager(t)
+	report("manager.ready_s", time.Since(start).Seconds())
+	c.queues(t, "measure", map[string]string{"measure": "10"})
+	const idle = 30 * time.Second
+	time.Sleep(3 * time.Second)
+	before := m.cpu(t)
+	time.Sleep(idle)
+	report("manager.idle_cpu_percent", 100*(m.cpu(t)-before).Seconds()/idle.Seconds())
+	report("manager.idle_rss_mb", m.rss(t))
+
+	const jobs = 50
+	writes, events := c.writes(t)
+	all := make([]*batchv1.Job, jobs)
+	start = time.Now()
+	for i := range all {
+		all[i] = job("measure", fmt.Sprintf("j%02d", i), "main", 1, "0.2")
+		c.create(t, all[i])
+	}
+	for _, j := range all {
+		eventually(t, 2*time.Minute, j.Name+" is finished", func() error { return c.finished(t, j, "Succeeded") })
+	}
+	report("jobs.wall_s", time.Since(start).Seconds())
+	time.Sleep(3 * time.Second)
+	afterWrites, afterEvents := c.writes(t)
+	report("job.writes_by_berth", (afterWrites-writes)/jobs)
+	report("job.events_in_cluster", (afterEvents-events)/jobs)
+	report("manager.busy_rss_mb", m.rss(t))
+}
+
+func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }
+
+var series = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
+
+// writes counts, from the API server's own metrics, the writes that only Berth makes:
+// all of Workloads, patches of Jobs, and status updates of its queues. Events are
+// counted apart, whoever wrote them.
+func (c *cluster) writes(t *testing.T) (writes, events float64) {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := kubernetes.NewForConfigOrDie(cfg).RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(body)) {
+		found := series.FindStringSubmatch(strings.TrimSpace(line))
+		if found == nil {
+			continue
+		}
+		labels := map[string]string{}
+		for _, pair := range strings.Split(found[1], ",") {
+			name, value, _ := strings.Cut(pair, "=")
+			labels[name] = strings.Trim(value, `"`)
+		}
+		n, err := strconv.ParseFloat(found[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch resource, verb := labels["resource"], labels["verb"]; {
+		case verb == "GET" || verb == "LIST" || verb == "WATCH" || strings.HasPrefix(labels["code"], "4"):
+		case labels["group"] == "kueue.x-k8s.io", resource == "jobs" && (verb == "PATCH" || verb == "APPLY"):
+			writes += n
+		case resource == "events":
+			events += n
+		}
+	}
+	return writes, events
+}
+
+// cpu is the processor time that the manager has used.
+func (m *manager) cpu(t *testing.T) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
+	ticks := 0
+	for _, i := range []int{11, 12} { // user and system time, in hundredths of a second
+		n, err := strconv.Atoi(fields[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// rss is the resident memory of the manager in MB.
+func (m *manager) rss(t *testing.T) float64 {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", m.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if kb, ok := strings.CutPrefix(lines.Text(), "VmRSS:"); ok {
+			n, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n / 1024
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
+}
