@@ -133,9 +133,7 @@ func TestTouchedQueuesAreTold(t *testing.T) {
 			told[n] = true
 		}
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { _ = e.Run(ctx) }() // it ends with ctx, without an error
+	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
 	e.Post(setup)
 	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
 	settle(t, e)

@@ -75,11 +75,13 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
+		Log: cfg.Log.WithName("admission"),
 	}
 	admission.Init()
 	preemptor := &evict.Preemptor{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
+		Log: cfg.Log.WithName("preemption"),
 	}
 	preemptor.Init()
 	e.AddWriter(admission)

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +40,7 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 			crds = append(crds, u.GetName())
 		}
 	}
-	if err := established(ctx, c, crds); err != nil {
+	if err := served(ctx, c, crds); err != nil {
 		return err
 	}
 	for _, g := range []string{"custom resource definitions", "namespace and access rules", "webhook configurations"} {
@@ -59,20 +61,23 @@ func group(u *unstructured.Unstructured) string {
 	return "namespace and access rules"
 }
 
-// established waits until the API server serves every CRD.
-func established(ctx context.Context, c client.Client, names []string) error {
+// served waits until the API server answers for every CRD: that it calls one
+// established is not enough, and watches that come too early back off for seconds.
+func served(ctx context.Context, c client.Client, names []string) error {
 	for _, name := range names {
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			var crd apiextensionsv1.CustomResourceDefinition
 			if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
 				return false, err
 			}
-			for _, cond := range crd.Status.Conditions {
-				if cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue {
-					return true, nil
+			for _, v := range crd.Spec.Versions {
+				list := &metav1.PartialObjectMetadataList{}
+				list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.ListKind})
+				if v.Served && c.List(ctx, list, client.Limit(1)) != nil {
+					return false, nil //nolint:nilerr // not yet is what is waited for
 				}
 			}
-			return false, nil
+			return true, nil
 		})
 		if err != nil {
 			return fmt.Errorf("waiting for the API server to serve %s: %w", name, err)

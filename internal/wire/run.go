@@ -51,7 +51,7 @@ type Config struct {
 
 // Run builds the manager and runs it until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
-	ctrl.SetLogger(cfg.Log)
+	LeadLogs(cfg.Log)
 	announce(&cfg)
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = cfg.Options.Client.QPS, cfg.Options.Client.Burst
@@ -146,7 +146,7 @@ func webhookHosts(cfg *Config) ([]string, error) {
 func newManager(cfg Config, pair *certs.Pair) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{
-		Scheme: Scheme(), Logger: cfg.Log,
+		Scheme: Scheme(), Logger: chatter(cfg.Log),
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ReaderFailOnMissingInformer: false},
 		Client: client.Options{Cache: &client.CacheOptions{
 			DisableFor: []client.Object{&corev1.Secret{}},
@@ -198,7 +198,7 @@ func serving(host string, port int) healthz.Checker {
 		}
 		dialer := &net.Dialer{Timeout: time.Second}
 		conn, err := tls.DialWithDialer(dialer, "tcp", net.JoinHostPort(host, fmt.Sprint(port)), &tls.Config{
-			InsecureSkipVerify: true, // is it up, not is it ours
+			InsecureSkipVerify: true, //nolint:gosec // the question is whether it answers, not whose it is
 		})
 		if err != nil {
 			return fmt.Errorf("the webhook server does not answer: %w", err)

@@ -6,9 +6,9 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
-	jobset "github.com/berth-project/berth/api/jobset/v1alpha2"
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	trainer "github.com/berth-project/berth/api/trainer/v1alpha1"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
 // Scheme returns a scheme with every type that Berth reads or writes.
@@ -17,7 +17,7 @@ func Scheme() *runtime.Scheme {
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	utilruntime.Must(kueue.AddToScheme(s))
-	utilruntime.Must(jobset.AddToScheme(s))
-	utilruntime.Must(trainer.AddToScheme(s))
+	utilruntime.Must(jobsetv1alpha2.AddToScheme(s))
+	utilruntime.Must(trainerv1alpha1.AddToScheme(s))
 	return s
 }

@@ -178,16 +178,6 @@ func eventually(t *testing.T, within time.Duration, what string, check func() er
 	}
 }
 
-// always checks that something stays true for a while.
-func always(t *testing.T, during time.Duration, what string, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(during); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err := check(); err != nil {
-			t.Fatalf("no longer: %s: %v", what, err)
-		}
-	}
-}
-
 func (c *cluster) create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {

@@ -195,11 +195,14 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 	eventually(t, 20*time.Second, "the job completes", c.completed(t, j))
 	gone := func(o client.Object) func() error {
 		return func() error {
-			err := c.get(t, o)
-			if apierrors.IsNotFound(err) {
+			switch err := c.get(t, o); {
+			case err == nil:
+				return errors.New("still there")
+			case apierrors.IsNotFound(err):
 				return nil
+			default:
+				return err
 			}
-			return fmt.Errorf("still there: %v", err)
 		}
 	}
 	eventually(t, 10*time.Second, "the queue is gone", gone(cq))

@@ -5,8 +5,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,13 +36,13 @@ func TestMeasure(t *testing.T) {
 	c.queues(t, "measure", map[string]string{"measure": "10"})
 	const idle = 30 * time.Second
 	time.Sleep(3 * time.Second)
-	before := m.cpu(t)
+	used := m.cpu(t)
 	time.Sleep(idle)
-	report("manager.idle_cpu_percent", 100*(m.cpu(t)-before).Seconds()/idle.Seconds())
+	report("manager.idle_cpu_percent", 100*(m.cpu(t)-used).Seconds()/idle.Seconds())
 	report("manager.idle_rss_mb", m.rss(t))
 
 	const jobs = 50
-	writes, events := c.writes(t)
+	before := c.writes(t)
 	all := make([]*batchv1.Job, jobs)
 	start = time.Now()
 	for i := range all {
@@ -52,9 +54,16 @@ func TestMeasure(t *testing.T) {
 	}
 	report("jobs.wall_s", time.Since(start).Seconds())
 	time.Sleep(3 * time.Second)
-	afterWrites, afterEvents := c.writes(t)
-	report("job.writes_by_berth", (afterWrites-writes)/jobs)
-	report("job.events_in_cluster", (afterEvents-events)/jobs)
+	after := c.writes(t)
+	total := 0.0
+	for _, kind := range slices.Sorted(maps.Keys(after)) {
+		n := (after[kind] - before[kind]) / jobs
+		if kind != eventKind {
+			total += n
+		}
+		report("job.writes["+kind+"]", n)
+	}
+	report("job.writes_by_berth", total)
 	report("manager.busy_rss_mb", m.rss(t))
 }
 
@@ -62,10 +71,12 @@ func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) 
 
 var series = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
 
+// eventKind is what events are counted under, whoever wrote them.
+const eventKind = "events, by anyone"
+
 // writes counts, from the API server's own metrics, the writes that only Berth makes:
-// all of Workloads, patches of Jobs, and status updates of its queues. Events are
-// counted apart, whoever wrote them.
-func (c *cluster) writes(t *testing.T) (writes, events float64) {
+// all of Workloads, patches of Jobs, and status updates of its queues.
+func (c *cluster) writes(t *testing.T) map[string]float64 {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -75,13 +86,14 @@ func (c *cluster) writes(t *testing.T) (writes, events float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counts := map[string]float64{}
 	for line := range strings.Lines(string(body)) {
 		found := series.FindStringSubmatch(strings.TrimSpace(line))
 		if found == nil {
 			continue
 		}
 		labels := map[string]string{}
-		for _, pair := range strings.Split(found[1], ",") {
+		for pair := range strings.SplitSeq(found[1], ",") {
 			name, value, _ := strings.Cut(pair, "=")
 			labels[name] = strings.Trim(value, `"`)
 		}
@@ -92,12 +104,16 @@ func (c *cluster) writes(t *testing.T) (writes, events float64) {
 		switch resource, verb := labels["resource"], labels["verb"]; {
 		case verb == "GET" || verb == "LIST" || verb == "WATCH" || strings.HasPrefix(labels["code"], "4"):
 		case labels["group"] == "kueue.x-k8s.io", resource == "jobs" && (verb == "PATCH" || verb == "APPLY"):
-			writes += n
+			name := resource
+			if sub := labels["subresource"]; sub != "" {
+				name += "/" + sub
+			}
+			counts[name+" "+verb] += n
 		case resource == "events":
-			events += n
+			counts[eventKind] += n
 		}
 	}
-	return writes, events
+	return counts
 }
 
 // cpu is the processor time that the manager has used.

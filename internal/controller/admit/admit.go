@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
@@ -45,6 +45,7 @@ type Writer struct {
 	Machine  lifecycle.Machine
 	Requests convert.Requests
 	Now      func() time.Time
+	Log      logr.Logger
 
 	mu      sync.Mutex
 	pending map[types.UID]engine.Decision // the newest verdict about each
@@ -101,7 +102,7 @@ func (w *Writer) next(ctx context.Context) bool {
 		return true
 	}
 	if err := w.write(ctx, d); err != nil && ctx.Err() == nil {
-		w.failed(ctx, d, err)
+		w.failed(d, err)
 		return true
 	}
 	w.pauses.Forget(uid)
@@ -110,9 +111,9 @@ func (w *Writer) next(ctx context.Context) bool {
 
 // failed gives an admission back to the engine after a pause that grows with every
 // failure. Why a workload waits is written at its next look.
-func (w *Writer) failed(ctx context.Context, d engine.Decision, err error) {
+func (w *Writer) failed(d engine.Decision, err error) {
 	if !apierrors.IsNotFound(err) {
-		log.FromContext(ctx).Info("Writing a verdict failed, the workload is looked at again",
+		w.Log.Info("Writing a verdict failed, the workload is looked at again",
 			"workload", d.Namespace+"/"+d.Name, "verdict", d.Look.Verdict, "error", err.Error())
 	}
 	if d.Grant == nil {

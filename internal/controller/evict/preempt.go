@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
@@ -44,6 +44,7 @@ type Preemptor struct {
 	Machine  lifecycle.Machine
 	Requests convert.Requests
 	Now      func() time.Time
+	Log      logr.Logger
 
 	mu     sync.Mutex
 	orders map[types.UID]order
@@ -109,7 +110,7 @@ func (p *Preemptor) next(ctx context.Context) bool {
 		return true
 	}
 	if ctx.Err() == nil && !apierrors.IsNotFound(err) {
-		log.FromContext(ctx).Info("Preempting failed, the preemptor is looked at again",
+		p.Log.Info("Preempting failed, the preemptor is looked at again",
 			"victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
 		time.AfterFunc(p.pauses.When(uid), func() {
 			p.Engine.Post(func(s *state.State) { s.EvictionFailed(o.victim.UID) })

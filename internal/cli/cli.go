@@ -1,0 +1,176 @@
+// Package cli is the command line of berth. spec: 70 §5.5.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (usageError) ExitCode() int { return exitUsage }
+
+// usage makes a usageError.
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Main runs the command line args, of which the first is the name of the program, and returns the exit code: 0 when it is done,
+// 1 when it failed, 2 for bad usage or configuration. An error is written to stderr, on one line if it does not come with a log.
+func Main(version string, args []string, stdout, stderr io.Writer) int {
+	// Whoever read our messages may be gone, and then it is time to stop in order, not to drop dead.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// A second signal ends this process at once; an embedded control plane follows.
+	context.AfterFunc(ctx, stop)
+	return run(ctx, version, args, stdout, stderr)
+}
+
+func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(version, filepath.Base(args[0]))
+	root.SetArgs(args[1:])
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintf(stderr, "error: %v\n", err)
+	if coded, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err); ok {
+		return coded.ExitCode()
+	}
+	return exitFailed
+}
+
+const rootHelp = `Berth queues, admits, places and runs batch and AI jobs on Kubernetes.
+
+It speaks the APIs that you use already: Kueue's queues, Kubeflow Trainer's TrainJob, JobSet and batch Jobs.
+
+See it at work, on a control plane of its own with simulated nodes:
+  berth demo
+
+Try it by hand:
+  berth up --detach
+  export KUBECONFIG=~/.berth/kubeconfig
+  kubectl get nodes
+  berth down
+
+Run it on a cluster that you have:
+  berth manager --kubeconfig ~/.kube/config --install`
+
+// newRoot builds the tree of commands. Called as kubectl-berth, it presents itself as kubectl's plugin.
+func newRoot(version, program string) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "berth",
+		Short:         "queues, admits, places and runs batch and AI jobs on Kubernetes",
+		Long:          rootHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		Args: cobra.ArbitraryArgs, // RunE knows which command was meant
+	}
+	if program == "kubectl-berth" {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"}
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w: see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newVersion(version))
+	for _, command := range root.Commands() {
+		command.Args = noArguments
+		command.Flags().SortFlags = false
+		command.Flags().SetNormalizeFunc(spelling)
+	}
+	return root
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	if near := root.SuggestionsFor(name); len(near) > 0 {
+		return usage("unknown command %q: did you mean %s %s? See %s --help", name, root.CommandPath(), near[0], root.CommandPath())
+	}
+	return usage("unknown command %q: see %s --help", name, root.CommandPath())
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usage("unexpected argument %q: %s takes flags only, see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+}
+
+// spelling accepts the name under which the manager's users know a flag.
+func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "zap-log-level" {
+		name = "log-level"
+	}
+	return pflag.NormalizedName(name)
+}
+
+func newVersion(version string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "print the version",
+		Long:  "Prints the version of berth.\n\n  berth version",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintf(cmd.OutOrStdout(), "berth %s\n", version)
+			return nil
+		},
+	}
+}
+
+// defaultDir is the directory of `berth up` without --dir.
+const defaultDir = "~/.berth"
+
+// dirFlag adds --dir.
+func dirFlag(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "dir", defaultDir, "directory for the data, certificates, logs and the kubeconfig")
+}
+
+// expand makes the value of --dir an absolute path. The shell leaves ~ alone in --dir=~/x.
+func expand(dir string) (string, error) {
+	if dir == "" {
+		return "", usage("--dir is empty: name a directory, or leave it out for %s", defaultDir)
+	}
+	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == filepath.Separator) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", usage("--dir %s: there is no home directory (%w): name another directory", dir, err)
+		}
+		dir = filepath.Join(home, rest)
+	}
+	return filepath.Abs(dir)
+}
+
+// forDir is a flag that leads to the directory, empty for the default one.
+func forDir(dir string) string {
+	if standard, err := expand(defaultDir); err == nil && standard == dir {
+		return ""
+	}
+	return " --dir " + dir
+}

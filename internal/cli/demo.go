@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+
+	"github.com/berth-project/berth/internal/cli/demo"
+	"github.com/berth-project/berth/internal/cli/local"
+)
+
+const demoHelp = `Shows Berth at work in less than a minute: two teams with 16 GPUs each, in one cohort, submit Jobs of several sizes and
+priorities to a real Kubernetes control plane with simulated nodes. One sees who runs, who waits and why, who borrows the other's
+GPUs, and who has to give them back. Afterwards everything is stopped and removed, unless --keep is given.
+
+  berth demo
+  berth demo --keep      leaves the cluster up to look around`
+
+func newDemo(version string) *cobra.Command {
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "see it at work: two teams share 32 GPUs, in a minute",
+		Long:  demoHelp,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd.Context(), cmd.OutOrStdout(), version, keep)
+		},
+	}
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the cluster up, and print what to try next")
+	return cmd
+}
+
+func runDemo(ctx context.Context, out io.Writer, version string, keep bool) error {
+	dir, err := os.MkdirTemp("", "berth-demo-")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "berth %s: starting a Kubernetes control plane in %s\n", version, dir)
+	began := time.Now()
+	err = demo.Run(ctx, demo.Config{
+		Dir: dir, Version: version, Out: out,
+		Log: func(to io.Writer) (logr.Logger, error) { return newLog(to, "info") },
+	})
+	switch {
+	case interrupted(ctx):
+		return errors.Join(errInterrupted, os.RemoveAll(dir))
+	case err != nil:
+		return fmt.Errorf("%w (the logs are in %s/logs)", err, dir)
+	case !keep:
+		fmt.Fprintf(out, "Done in %.0f s; everything is stopped and removed.\n", time.Since(began).Seconds())
+		return os.RemoveAll(dir)
+	}
+	fmt.Fprintln(out, "Starting the same cluster in the background")
+	record, err := background(ctx, dir, "--dir="+dir)
+	if err != nil {
+		return err
+	}
+	whatNext(out, dir, record)
+	return nil
+}
+
+// whatNext is for somebody who has just seen the demo.
+func whatNext(out io.Writer, dir string, r local.Record) {
+	fmt.Fprintf(out, `It is up at %s. Try next:
+
+  export KUBECONFIG=%s
+  kubectl get jobs,workloads -A
+  kubectl get clusterqueue team-a -o yaml
+  kubectl create job hello -n team-a --image any --dry-run=client -o yaml | kubectl label -f- --local -o yaml kueue.x-k8s.io/queue-name=main | kubectl create -f-
+  kubectl get workloads -n team-a -w
+
+It stops, and is removed, with
+
+  berth down --purge --dir %s
+
+`, r.Server, r.Kubeconfig, dir)
+}

@@ -1,0 +1,229 @@
+package demo
+
+import (
+	"regexp"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// phase is what a job does at a moment.
+type phase int
+
+const (
+	submitted phase = iota // Berth has not seen it yet
+	waiting                // for quota
+	starting               // has quota; its pods come
+	running
+	stopping // lost its quota to somebody; its pods go
+	finished
+	failed
+)
+
+var phaseNames = [...]string{"submitted", "waiting", "starting", "running", "stopping", "finished", "failed"}
+
+func (p phase) String() string { return phaseNames[p] }
+
+// holds says whether quota is charged for it.
+func (p phase) holds() bool { return p == starting || p == running || p == stopping }
+
+func (p phase) over() bool { return p == finished || p == failed }
+
+// span is a time, since the beginning, in one phase. The last of a job goes on.
+type span struct {
+	phase
+	from time.Duration
+}
+
+// life is all that is known of a job.
+type life struct {
+	order
+	spans       []span // at least one
+	why         string // the sentence of the condition, while it waits or stops
+	preemptions int
+
+	workload *kueue.Workload // as seen last
+	ready    int32           // pods
+}
+
+func (l *life) now() span { return l.spans[len(l.spans)-1] }
+
+// at is the phase at a time; false before it was submitted.
+func (l *life) at(t time.Duration) (phase, bool) {
+	for i := len(l.spans) - 1; i >= 0; i-- {
+		if l.spans[i].from <= t {
+			return l.spans[i].phase, true
+		}
+	}
+	return 0, false
+}
+
+// news is a change of a job.
+type news struct {
+	at   time.Duration
+	job  *life
+	from phase
+}
+
+// story is what has happened to all jobs, in the order of their submission. Times are since the beginning.
+type story struct {
+	jobs  []*life
+	total int // jobs that there will be
+}
+
+func (s *story) submit(o order, at time.Duration) {
+	s.jobs = append(s.jobs, &life{order: o, spans: []span{{submitted, at}}})
+}
+
+// done says whether all jobs have come and gone.
+func (s *story) done() bool {
+	for _, l := range s.jobs {
+		if !l.now().over() {
+			return false
+		}
+	}
+	return len(s.jobs) == s.total
+}
+
+func (s *story) find(team, name string) *life {
+	for _, l := range s.jobs {
+		if l.team == team && l.name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// sawJob takes in a Job. The second result says whether something is new.
+func (s *story) sawJob(j *batchv1.Job, at time.Duration) (news, bool) {
+	l := s.find(j.Namespace, j.Name)
+	if l == nil {
+		return news{}, false
+	}
+	l.ready = 0
+	if j.Status.Ready != nil {
+		l.ready = *j.Status.Ready
+	}
+	return l.advance(at)
+}
+
+// sawWorkload takes in a Workload of the job with the given name.
+func (s *story) sawWorkload(w *kueue.Workload, job string, at time.Duration) (news, bool) {
+	l := s.find(w.Namespace, job)
+	if l == nil {
+		return news{}, false
+	}
+	l.workload = w
+	return l.advance(at)
+}
+
+// advance brings the phase and the reason up to date.
+func (l *life) advance(at time.Duration) (news, bool) {
+	was, why := l.now(), l.why
+	is := l.phase()
+	if is == starting && was.phase == running {
+		is = running // its pods have ended, and Berth is about to see that
+	}
+	l.why = l.reason(is)
+	if is == was.phase {
+		return news{at, l, was.phase}, l.why != why
+	}
+	if was.phase.holds() && (is == stopping || is == waiting) && was.phase != stopping {
+		l.preemptions++
+	}
+	l.spans = append(l.spans, span{is, at})
+	return news{at, l, was.phase}, true
+}
+
+// phase reads the Workload and, for whether the pods are there, the Job.
+func (l *life) phase() phase {
+	if l.workload == nil {
+		return submitted
+	}
+	conditions := l.workload.Status.Conditions
+	switch {
+	case apimeta.IsStatusConditionTrue(conditions, kueue.WorkloadFinished):
+		if apimeta.FindStatusCondition(conditions, kueue.WorkloadFinished).Reason == kueue.ReasonSucceeded {
+			return finished
+		}
+		return failed
+	case !apimeta.IsStatusConditionTrue(conditions, kueue.WorkloadQuotaReserved):
+		return waiting
+	case apimeta.IsStatusConditionTrue(conditions, kueue.WorkloadEvicted):
+		return stopping
+	case l.ready > 0:
+		return running
+	}
+	return starting
+}
+
+// reason is the message of the condition that explains a phase.
+func (l *life) reason(p phase) string {
+	condition := ""
+	switch p {
+	case waiting:
+		condition = kueue.WorkloadQuotaReserved
+	case stopping:
+		condition = kueue.WorkloadEvicted
+	case failed:
+		condition = kueue.WorkloadFinished
+	case submitted, starting, running, finished:
+		return ""
+	}
+	if c := apimeta.FindStatusCondition(l.workload.Status.Conditions, condition); c != nil {
+		return uids.ReplaceAllString(c.Message, "")
+	}
+	return ""
+}
+
+// uids are for programs that read the sentence of a preemption, and only make it long for a human.
+var uids = regexp.MustCompile(` \(UID: [^)]*\)`)
+
+// inUse is how many GPUs of quota are charged to a team at a time.
+func (s *story) inUse(team string, t time.Duration) int32 {
+	var sum int32
+	for _, l := range s.jobs {
+		if p, there := l.at(t); there && l.team == team && p.holds() {
+			sum += l.gpus
+		}
+	}
+	return sum
+}
+
+// peak is the most that was ever charged to the given teams together.
+func (s *story) peak(of ...string) int32 {
+	var most int32
+	for _, l := range s.jobs {
+		for _, moment := range l.spans {
+			var sum int32
+			for _, team := range of {
+				sum += s.inUse(team, moment.from)
+			}
+			most = max(most, sum)
+		}
+	}
+	return most
+}
+
+// end is when the last thing happened.
+func (s *story) end() time.Duration {
+	var last time.Duration
+	for _, l := range s.jobs {
+		last = max(last, l.now().from)
+	}
+	return last
+}
+
+// spent is how long the job was in phases that are picked.
+func (l *life) spent(pick func(phase) bool) time.Duration {
+	var sum time.Duration
+	for i, s := range l.spans[:len(l.spans)-1] {
+		if pick(s.phase) {
+			sum += l.spans[i+1].from - s.from
+		}
+	}
+	return sum
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berth-project/berth/internal/cli/local"
+)
+
+// background runs `berth up` with the given flags in a session of its own, with its output in the directory's logs/berth.log,
+// and returns its record once it is ready. If it ends before, the error is what it complained about; if ctx does, it is stopped.
+func background(ctx context.Context, dir string, flags ...string) (local.Record, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return local.Record{}, fmt.Errorf("find this program: %w", err)
+	}
+	path := filepath.Join(dir, "logs", "berth.log")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return local.Record{}, fmt.Errorf("--dir: %w", err)
+	}
+	log, err := os.Create(path)
+	if err != nil {
+		return local.Record{}, fmt.Errorf("--dir: %w", err)
+	}
+	defer log.Close()
+	command := exec.Command(self, append([]string{"up"}, flags...)...)
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := command.Start(); err != nil {
+		return local.Record{}, fmt.Errorf("start %s: %w", self, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return local.Record{}, lastWords(err, path)
+		case <-ctx.Done():
+			_ = command.Process.Signal(syscall.SIGTERM) // fails only when it has ended
+			<-ended
+			return local.Record{}, errInterrupted
+		case <-tick.C:
+		}
+		record, found, err := local.Find(dir)
+		if err != nil {
+			return local.Record{}, err
+		}
+		if found && record.Ready && record.PID == command.Process.Pid {
+			return record, nil
+		}
+	}
+}
+
+// detach is `berth up --detach`.
+func detach(ctx context.Context, cmd *cobra.Command, dir string, ready func(local.Record)) error {
+	flags := []string{"--dir=" + dir}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "detach" && f.Name != "dir" {
+			flags = append(flags, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	fmt.Fprintf(cmd.ErrOrStderr(), "starting in the background; log in %s\n", filepath.Join(dir, "logs", "berth.log"))
+	record, err := background(ctx, dir, flags...)
+	if err != nil {
+		return err
+	}
+	ready(record)
+	return nil
+}
+
+// exitError is the failure of the program in the background, with its own exit code.
+type exitError struct {
+	text string
+	code int
+}
+
+func (e exitError) Error() string { return e.text }
+func (e exitError) ExitCode() int { return e.code }
+
+// lastWords makes the end of a program the error that it logged last, or else the end of its log.
+func lastWords(exit error, log string) error {
+	code := exitFailed
+	if status, ok := errors.AsType[*exec.ExitError](exit); ok && status.ExitCode() == exitUsage {
+		code = exitUsage
+	}
+	text, err := tail(log, 16<<10)
+	if err != nil {
+		return err
+	}
+	const mark = "\nerror: "
+	if at := strings.LastIndex("\n"+text, mark); at >= 0 {
+		return exitError{strings.TrimSpace(("\n" + text)[at+len(mark):]), code}
+	}
+	how := "without an error"
+	if exit != nil {
+		how = exit.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	lines = lines[max(0, len(lines)-15):]
+	return exitError{fmt.Sprintf("berth up ended in the background (%s). The end of %s:\n  %s", how, log, strings.Join(lines, "\n  ")), code}
+}
+
+// tail reads at most the last bytes of a file.
+func tail(path string, bytes int64) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > bytes {
+		if _, err := file.Seek(-bytes, io.SeekEnd); err != nil {
+			return "", err
+		}
+	}
+	data, err := io.ReadAll(file)
+	return string(data), err
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-project/berth/internal/wire"
+)
+
+const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, and webhook configurations.
+Applying twice does no harm. What you changed in fields that Berth does not set stays.
+
+  berth install --kubeconfig ~/.kube/config
+  berth install --print > berth.yaml
+
+From then on new Jobs wait for the webhooks, so run the manager next. An API server on another machine that cannot reach a
+Service needs --webhook-url, such as https://10.0.0.5:9443.`
+
+func newInstall(version string) *cobra.Command {
+	var kubeconfig, webhookURL string
+	var onlyPrint bool
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "apply or print the CRDs, access rules and webhook configurations",
+		Long:  installHelp,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkWebhookURL(webhookURL); err != nil {
+				return err
+			}
+			o, groups, err := s.load()
+			if err != nil {
+				return err
+			}
+			install := wire.InstallOptions{WebhookURL: webhookURL, Options: o, Groups: groups}
+			if onlyPrint {
+				return printManifests(cmd.OutOrStdout(), install)
+			}
+			if _, err := newLog(cmd.ErrOrStderr(), "error"); err != nil {
+				return err
+			}
+			cfg, err := connect(cmd.Context(), kubeconfig, version)
+			if err != nil {
+				return err
+			}
+			return wire.Install(cmd.Context(), cfg, install, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	kubeconfigFlag(flags, &kubeconfig)
+	flags.StringVar(&webhookURL, "webhook-url", "", "URL under which the API server reaches the webhooks (default: the Service in the manager's namespace)")
+	flags.BoolVar(&onlyPrint, "print", false, "print the objects as YAML instead of applying them")
+	s.add(flags)
+	return cmd
+}
+
+func printManifests(to io.Writer, install wire.InstallOptions) error {
+	objects, err := wire.Manifests(install)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+		if _, err := to.Write(slices.Concat([]byte("---\n"), text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWebhookURL accepts what an API server accepts: https, without query or fragment. Empty is fine.
+func checkWebhookURL(given string) error {
+	if given == "" {
+		return nil
+	}
+	u, err := url.Parse(given)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return usage("--webhook-url %q: must be like https://host:9443", given)
+	}
+	return nil
+}

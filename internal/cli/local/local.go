@@ -1,0 +1,161 @@
+// Package local runs a control plane and a manager together in this process, for one directory, and knows, stops and removes
+// what others run like that.
+//
+//	DIR/berth.json   who runs there: a Record, locked (flock) as long as that process lives
+//	DIR/kubeconfig   the administrator's; this and all else in DIR is the control plane's
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+
+	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// stopLimit is how long a control plane may take to stop before it is killed.
+const stopLimit = 30 * time.Second
+
+// Config says what to run.
+type Config struct {
+	// Plane is the control plane; Plane.Dir is the directory of everything.
+	Plane embedded.Config
+	// Version of this program, for the record.
+	Version string
+	// NoManager runs the control plane alone and installs nothing in it.
+	NoManager bool
+	// Options and Groups of the manager. Its webhooks listen on a free port. Metrics and probes listen on free ports where
+	// the options say nothing but the default. Leader election is off.
+	Options options.Options
+	Groups  wire.Groups
+	// Intercept, if set, sees all requests of the manager to the API server.
+	Intercept transport.WrapperFunc
+	// OnReady is called once, when everything can be used.
+	OnReady func(Record)
+	Log     logr.Logger
+}
+
+// Run takes the directory, starts everything, and runs until ctx ends or something dies. Nothing of it runs any more when it
+// returns. The error is nil when ctx ended it. Of a program that died the error has the end of the log.
+func Run(ctx context.Context, cfg Config) error {
+	held, err := acquire(cfg.Plane.Dir, Record{PID: os.Getpid(), Version: cfg.Version})
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	plane, err := embedded.Start(ctx, cfg.Plane)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	err = serve(ctx, cfg, plane, held)
+	select {
+	case <-plane.Done():
+		if died := plane.Err(); died != nil {
+			return died
+		}
+		if ctx.Err() == nil && err == nil {
+			err = errors.New("the control plane was stopped by somebody else: start it again")
+		}
+	default:
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	defer cancel()
+	if stop := plane.Stop(limited); stop != nil && err == nil {
+		err = fmt.Errorf("stopping the control plane: %w", stop)
+	}
+	return err
+}
+
+// serve runs the manager until ctx, the control plane or the manager itself ends.
+func serve(ctx context.Context, cfg Config, plane *embedded.ControlPlane, held *holding) error {
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-plane.Done():
+			cancel()
+		case <-running.Done():
+		}
+	}()
+	record := held.record
+	record.Server, record.Kubeconfig = plane.Server(), plane.Kubeconfig()
+	if cfg.NoManager {
+		if err := held.ready(record, cfg.OnReady); err != nil {
+			return err
+		}
+		<-running.Done()
+		return nil
+	}
+	manager, err := managerConfig(&cfg, &record)
+	if err != nil {
+		return err
+	}
+	if err := held.write(record); err != nil {
+		return err
+	}
+	unwritten := make(chan error, 1)
+	manager.OnReady = func() {
+		if err := held.ready(record, cfg.OnReady); err != nil {
+			unwritten <- err
+			cancel()
+		}
+	}
+	err = wire.Run(running, manager)
+	select {
+	case err = <-unwritten:
+	default:
+		if running.Err() != nil { // an error then is only how the end looks from inside
+			err = nil
+		}
+	}
+	return err
+}
+
+// managerConfig is how the manager runs beside the control plane; the record gets its addresses.
+func managerConfig(cfg *Config, record *Record) (wire.Config, error) {
+	rest, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
+	if err != nil {
+		return wire.Config{}, err
+	}
+	if cfg.Intercept != nil {
+		rest.Wrap(cfg.Intercept)
+	}
+	o, plain := cfg.Options, options.Default()
+	o.LeaderElection.Enabled = false
+	o.Webhook.Host = "127.0.0.1"
+	if o.Webhook.Port, err = FreePort(); err != nil {
+		return wire.Config{}, err
+	}
+	for _, a := range []struct{ address, standard *string }{
+		{&o.Health.Address, &plain.Health.Address},
+		{&o.Metrics.Address, &plain.Metrics.Address},
+		{&o.VisibilityAddress, &plain.VisibilityAddress},
+	} {
+		if *a.address != *a.standard {
+			continue
+		}
+		port, err := FreePort()
+		if err != nil {
+			return wire.Config{}, err
+		}
+		*a.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
+	record.WebhookPort, record.Health, record.Metrics = o.Webhook.Port, o.Health.Address, o.Metrics.Address
+	return wire.Config{
+		REST: rest, Options: o, Groups: cfg.Groups, Install: true, Log: cfg.Log,
+		WebhookURL: "https://" + net.JoinHostPort(o.Webhook.Host, strconv.Itoa(o.Webhook.Port)),
+	}, nil
+}

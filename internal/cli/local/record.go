@@ -1,0 +1,143 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/berth-project/berth/internal/embedded"
+)
+
+// recordName is the file in the directory that says who runs there.
+const recordName = "berth.json"
+
+// Record is the content of DIR/berth.json. Addresses are empty until they are known.
+type Record struct {
+	PID         int    `json:"pid"` // SIGTERM stops it
+	Version     string `json:"version"`
+	Server      string `json:"server,omitempty"` // of the API server, such as https://127.0.0.1:6443
+	Kubeconfig  string `json:"kubeconfig,omitempty"`
+	Health      string `json:"healthAddress,omitempty"`
+	Metrics     string `json:"metricsAddress,omitempty"`
+	WebhookPort int    `json:"webhookPort,omitempty"`
+	Ready       bool   `json:"ready"`
+}
+
+// Find says who runs in a directory, if somebody does. The record is empty for the moment in which the other one writes it.
+func Find(dir string) (Record, bool, error) {
+	file, err := os.Open(filepath.Join(dir, recordName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, err
+	}
+	defer file.Close()
+	// A shared lock is refused only while the other one holds its own; closing the file gives ours back.
+	switch err := syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); {
+	case err == nil:
+		return Record{}, false, nil
+	case !errors.Is(err, syscall.EWOULDBLOCK):
+		return Record{}, false, fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	var found Record
+	if err := json.NewDecoder(file).Decode(&found); err != nil {
+		return Record{}, true, nil //nolint:nilerr // it is being written; the lock says all that is certain
+	}
+	return found, true, nil
+}
+
+// Occupied is the error for a directory in which somebody runs already: who it is and what to do. Nil if nobody does.
+func Occupied(dir string) error {
+	other, found, err := Find(dir)
+	if err != nil || !found {
+		return err
+	}
+	if other.Server == "" {
+		return fmt.Errorf("berth is starting in %s (pid %d): wait for it, or choose another --dir", dir, other.PID)
+	}
+	return fmt.Errorf("berth already runs in %s (pid %d, %s): use it (export KUBECONFIG=%s), stop it (berth down --dir %s), or choose another --dir",
+		dir, other.PID, other.Server, other.Kubeconfig, dir)
+}
+
+// holding is a directory that this process has taken.
+type holding struct {
+	file   *os.File
+	record Record
+}
+
+// acquire takes the directory, which is made if need be, for this process.
+func acquire(dir string, record Record) (*holding, error) {
+	if dir == "" {
+		return nil, errors.New("no directory to run in")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, recordName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	held := &holding{file: file}
+	// Somebody who only looks who runs here holds the lock for a moment.
+	for range 10 {
+		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return held, held.write(record)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	_ = file.Close()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	if err := Occupied(dir); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("berth was just stopping in %s: try again", dir)
+}
+
+// write replaces the record.
+func (h *holding) write(record Record) error {
+	data, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	h.record = record
+	if err := h.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = h.file.WriteAt(append(data, '\n'), 0)
+	return err
+}
+
+// ready writes the record as that of something that can be used, and tells.
+func (h *holding) ready(record Record, tell func(Record)) error {
+	record.Ready = true
+	if err := h.write(record); err != nil {
+		return err
+	}
+	if tell != nil {
+		tell(record)
+	}
+	return nil
+}
+
+// release gives the directory back. The empty file stays: removing it would let two others lock two files.
+func (h *holding) release() {
+	_ = h.file.Truncate(0) // a record without a lock means nothing anyway
+	_ = h.file.Close()
+}
+
+// alive says what runs in the directory: an `up`, or a control plane without one.
+func alive(dir string) (pid int, found bool, err error) {
+	if record, found, err := Find(dir); err != nil || found {
+		return record.PID, found, err
+	}
+	plane, found, err := embedded.Find(dir)
+	return plane.PID, found, err
+}

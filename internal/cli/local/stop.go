@@ -1,0 +1,133 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// killLimit is how long what was killed may take to be gone, with all that it had started.
+const killLimit = 20 * time.Second
+
+// Stop ends what runs in the directory and returns when nothing of it runs any more. It says whether anything ran. What does
+// not end by itself within the limit is killed, and messages gets a line about that.
+func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writer) (bool, error) {
+	pid, found, err := alive(dir)
+	if err != nil || !found {
+		return false, err
+	}
+	// An `up` takes its control plane with it. When it dies before, the loop finds the control plane alone.
+	for stopping := 0; found; pid, found, err = alive(dir) {
+		if err != nil {
+			return true, err
+		}
+		if pid == 0 || pid == stopping { // it has not written its name yet, or is at it
+			gone, err := wait(ctx, dir, pid, limit)
+			if err != nil {
+				return true, err
+			}
+			if !gone {
+				if pid == 0 {
+					return true, fmt.Errorf("what runs in %s does not say its process id: look for it with fuser %s", dir, filepath.Join(dir, recordName))
+				}
+				fmt.Fprintf(messages, "process %d did not stop within %s: killing it\n", pid, limit)
+				if err := signal(pid, syscall.SIGKILL); err != nil {
+					return true, err
+				}
+				if gone, err := wait(ctx, dir, pid, killLimit); err != nil || !gone {
+					return true, errors.Join(err, fmt.Errorf("process %d in %s does not go away: stop it by hand", pid, dir))
+				}
+			}
+			continue
+		}
+		if err := signal(pid, syscall.SIGTERM); err != nil {
+			return true, err
+		}
+		stopping = pid
+	}
+	return true, err
+}
+
+// wait waits until something else than pid, or nothing, runs in the directory.
+func wait(ctx context.Context, dir string, pid int, limit time.Duration) (bool, error) {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, found, err := alive(dir)
+		if err != nil || !found || now != pid {
+			return true, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-timeout.C:
+			return false, nil
+		case <-tick.C:
+		}
+	}
+}
+
+func signal(pid int, s syscall.Signal) error {
+	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// names are all files and folders that an `up` and its control plane make in their directory.
+var names = []string{recordName, "lock", "version", "pki", "etcd", "logs", "kubeconfig", "kubeconfig.new", "version.new"}
+
+// Purge removes what an `up` left in a directory, and the directory if nothing else is in it. It refuses a directory that does
+// not look like one of an `up`. It says whether there was anything. Nothing may run there.
+func Purge(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("--dir: %w", err)
+	}
+	if !ours(dir, entries) {
+		return false, fmt.Errorf("--purge: %s does not look like a directory of berth up (it has no version file of one): nothing was removed", dir)
+	}
+	var foreign []string
+	for _, entry := range entries {
+		if !slices.Contains(names, entry.Name()) {
+			foreign = append(foreign, entry.Name())
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return true, fmt.Errorf("--purge: %w", err)
+		}
+	}
+	if len(foreign) > 0 {
+		return true, fmt.Errorf("--purge: the data is removed, but %s stays: berth did not make %s in it", dir, strings.Join(foreign, ", "))
+	}
+	return true, os.Remove(dir)
+}
+
+// ours says whether an `up` made the directory: the control plane has signed it, or the start failed before that and there is
+// nothing in it but our files.
+func ours(dir string, entries []os.DirEntry) bool {
+	if data, err := os.ReadFile(filepath.Join(dir, "version")); err == nil {
+		return strings.HasPrefix(string(data), "berth-controlplane/")
+	}
+	signed := false
+	for _, entry := range entries {
+		if !slices.Contains(names, entry.Name()) {
+			return false
+		}
+		signed = signed || entry.Name() == recordName || entry.Name() == "lock"
+	}
+	return signed
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-project/berth/internal/wire"
+)
+
+const managerHelp = `Runs the manager: webhooks, queues, scheduler and the integrations of job kinds. It runs in a cluster or outside of one.
+
+  berth manager --kubeconfig ~/.kube/config --install
+
+An API server on this machine (127.0.0.1, as of "berth up --no-manager") reaches the webhooks at https://127.0.0.1:PORT, another
+one through the Service in the manager's namespace. --webhook-url names another way.
+
+Leave out what another controller does already, or pause all admission while everything else keeps working:
+
+  berth manager --controllers=-jobset
+  berth manager --controllers=-scheduler`
+
+// manager is the command line of `berth manager`.
+type manager struct {
+	kubeconfig  string
+	install     bool
+	webhookURL  string
+	webhookPort int
+	certDir     string
+	leaderElect bool
+	logLevel    string
+	settings    settings
+	addresses   addresses
+}
+
+func newManager(version string) *cobra.Command {
+	m := &manager{}
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "run the manager on a cluster",
+		Long:  managerHelp,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return m.run(cmd, version) },
+	}
+	flags := cmd.Flags()
+	kubeconfigFlag(flags, &m.kubeconfig)
+	m.settings.add(flags)
+	m.addresses.add(flags, ":8443", ":8081")
+	flags.IntVar(&m.webhookPort, "webhook-port", 0, "port of the webhooks (default 9443)")
+	flags.StringVar(&m.certDir, "webhook-cert-dir", "",
+		"folder with tls.crt and tls.key to serve the webhooks with; their configuration is then somebody else's (default: one is made and shared in a Secret)")
+	flags.StringVar(&m.webhookURL, "webhook-url", "", "URL under which the API server reaches the webhooks (default as said above)")
+	flags.BoolVar(&m.leaderElect, "leader-elect", true, "let one of several managers decide")
+	flags.BoolVar(&m.install, "install", false, "first install the CRDs, access rules and webhook configurations")
+	logFlag(flags, &m.logLevel)
+	return cmd
+}
+
+func (m *manager) run(cmd *cobra.Command, version string) error {
+	cfg, err := m.config(cmd)
+	if err != nil {
+		return err
+	}
+	if cfg.REST, err = connect(cmd.Context(), m.kubeconfig, version); err != nil {
+		return err
+	}
+	if cfg.WebhookURL == "" && onLoopback(cfg.REST) {
+		cfg.Options.Webhook.Host = "127.0.0.1"
+		cfg.WebhookURL = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Options.Webhook.Port))
+	}
+	cfg.Log.Info("Starting Berth", "version", version, "server", cfg.REST.Host)
+	cfg.OnReady = func() { cfg.Log.Info("Ready") }
+	if err := wire.Run(cmd.Context(), cfg); err != nil && !interrupted(cmd.Context()) {
+		return err
+	}
+	return nil
+}
+
+// config checks the command line.
+func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
+	o, groups, err := m.settings.load()
+	if err != nil {
+		return wire.Config{}, err
+	}
+	if err := m.addresses.apply(&o); err != nil {
+		return wire.Config{}, err
+	}
+	flags := cmd.Flags()
+	if flags.Changed("webhook-port") {
+		if m.webhookPort < 1 || m.webhookPort > maxPort {
+			return wire.Config{}, usage("--webhook-port %d: must be from 1 to %d", m.webhookPort, maxPort)
+		}
+		o.Webhook.Port = m.webhookPort
+	}
+	if flags.Changed("leader-elect") {
+		o.LeaderElection.Enabled = m.leaderElect
+	}
+	if err := checkWebhookURL(m.webhookURL); err != nil {
+		return wire.Config{}, err
+	}
+	if m.certDir != "" {
+		for _, name := range []string{"tls.crt", "tls.key"} {
+			if _, err := os.Stat(filepath.Join(m.certDir, name)); err != nil {
+				return wire.Config{}, usage("--webhook-cert-dir: %w: put tls.crt and tls.key there", err)
+			}
+		}
+	}
+	log, err := newLog(cmd.ErrOrStderr(), m.logLevel)
+	if err != nil {
+		return wire.Config{}, err
+	}
+	return wire.Config{
+		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, Log: log,
+	}, nil
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"net"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// settings are the flags that say what the manager does.
+type settings struct {
+	config, gates, controllers string
+}
+
+func (s *settings) add(flags *pflag.FlagSet) {
+	flags.StringVar(&s.config, "config", "", "configuration file of the manager (config.kueue.x-k8s.io)")
+	flags.StringVar(&s.gates, "feature-gates", "", "feature gates of the manager, such as A=true,B=false")
+	flags.StringVar(&s.controllers, "controllers", "",
+		"groups of controllers to run, separated by commas: webhooks,queues,scheduler,checks,integrations,jobset,training,multikueue; -jobset leaves one out (default all)")
+}
+
+// load reads and checks them. The error is one of usage.
+func (s *settings) load() (options.Options, wire.Groups, error) {
+	groups, err := wire.ParseGroups(s.controllers)
+	if err != nil {
+		return options.Options{}, nil, usageError{err}
+	}
+	o, err := options.LoadWithGates(s.config, s.gates)
+	return o, groups, err
+}
+
+// addresses are the flags that say where the manager listens; empty is what the configuration says.
+type addresses struct {
+	metrics, health string
+}
+
+func (a *addresses) add(flags *pflag.FlagSet, metrics, health string) {
+	flags.StringVar(&a.metrics, "metrics-bind-address", "", "address of the metrics, host:port, or 0 for none (default "+metrics+")")
+	flags.StringVar(&a.health, "health-probe-bind-address", "", "address of the probes, host:port, or 0 for none (default "+health+")")
+}
+
+// apply checks them and puts them over the configuration.
+func (a *addresses) apply(o *options.Options) error {
+	for _, f := range []struct {
+		flag, value string
+		field       *string
+	}{
+		{"metrics-bind-address", a.metrics, &o.Metrics.Address},
+		{"health-probe-bind-address", a.health, &o.Health.Address},
+	} {
+		if f.value == "" {
+			continue
+		}
+		if err := checkAddress(f.value); err != nil {
+			return usage("--%s %q: %w", f.flag, f.value, err)
+		}
+		*f.field = f.value
+	}
+	return nil
+}
+
+func checkAddress(address string) error {
+	if address == "0" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return usage("must be host:port, :port, or 0 for none")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > maxPort {
+		return usage("the port must be a number from 0 to %d", maxPort)
+	}
+	return nil
+}
+
+const maxPort = 65535

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-project/berth/internal/cli/local"
+	"github.com/berth-project/berth/internal/embedded"
+)
+
+const upHelp = `Starts a Kubernetes control plane of its own with simulated nodes, installs Berth in it and runs the manager, all on 127.0.0.1.
+It runs until Ctrl-C, or in the background with --detach until "berth down". The data stays in the directory and is used again.
+
+Nothing is pulled and no container runs: a pod on a simulated node runs for the seconds in its annotation berth.dev/run-seconds
+(default 2), and ends with the code in berth.dev/exit-code (default 0).
+
+  berth up --detach
+  export KUBECONFIG=~/.berth/kubeconfig
+  kubectl get nodes
+
+  berth up --dir /tmp/big --nodes 100 --node-capacity cpu=64,memory=256Gi,nvidia.com/gpu=8`
+
+// up is the command line of `berth up`.
+type up struct {
+	version      string
+	dir          string
+	port         int
+	nodes        int
+	nodeCapacity string
+	noManager    bool
+	noNodes      bool
+	detach       bool
+	logLevel     string
+	settings     settings
+	addresses    addresses
+}
+
+func newUp(version string) *cobra.Command {
+	u := &up{version: version}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "run a control plane with simulated nodes, and Berth in it",
+		Long:  upHelp,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return u.run(cmd) },
+	}
+	flags := cmd.Flags()
+	dirFlag(flags, &u.dir)
+	flags.IntVar(&u.port, "port", 0, "port of the API server on 127.0.0.1; 0 takes a free one")
+	flags.IntVar(&u.nodes, "nodes", 4, "how many nodes to simulate")
+	flags.StringVar(&u.nodeCapacity, "node-capacity", "cpu=32,memory=128Gi,nvidia.com/gpu=8", "what each node has")
+	flags.BoolVar(&u.noNodes, "no-nodes", false, "make no nodes (nodes that you make yourself are simulated all the same)")
+	flags.BoolVar(&u.noManager, "no-manager", false, "run the control plane alone and install nothing in it")
+	flags.BoolVar(&u.detach, "detach", false, "return once everything is ready, and leave it running until berth down")
+	u.settings.add(flags)
+	u.addresses.add(flags, "a free port", "a free port")
+	logFlag(flags, &u.logLevel)
+	return cmd
+}
+
+func (u *up) run(cmd *cobra.Command) error {
+	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	cfg, err := u.config(stderr)
+	if err != nil {
+		return err
+	}
+	if err := local.Occupied(cfg.Plane.Dir); err != nil {
+		return err
+	}
+	if u.detach {
+		return detach(ctx, cmd, cfg.Plane.Dir, func(r local.Record) { u.ready(stdout, r) })
+	}
+	fmt.Fprintf(stderr, "berth %s: starting a Kubernetes control plane in %s\n", u.version, cfg.Plane.Dir)
+	cfg.OnReady = func(r local.Record) {
+		u.ready(stdout, r)
+		fmt.Fprintln(stderr, "It stops on Ctrl-C.")
+	}
+	if err := local.Run(ctx, cfg); err != nil {
+		return misuse(err)
+	}
+	fmt.Fprintln(stderr, "stopped")
+	return nil
+}
+
+// config checks the command line, before anything is started.
+func (u *up) config(stderr io.Writer) (local.Config, error) {
+	dir, err := expand(u.dir)
+	if err != nil {
+		return local.Config{}, err
+	}
+	if u.port < 0 || u.port > maxPort {
+		return local.Config{}, usage("--port %d: must be from 0 to %d", u.port, maxPort)
+	}
+	if u.nodes < 0 {
+		return local.Config{}, usage("--nodes %d: must not be negative", u.nodes)
+	}
+	o, groups, err := u.settings.load()
+	if err != nil {
+		return local.Config{}, err
+	}
+	if err := u.addresses.apply(&o); err != nil {
+		return local.Config{}, err
+	}
+	log, err := newLog(stderr, u.logLevel)
+	if err != nil {
+		return local.Config{}, err
+	}
+	return local.Config{
+		Plane: embedded.Config{
+			Dir: dir, Port: u.port, Nodes: u.nodes, NodeCapacity: u.nodeCapacity, NoNodes: u.noNodes || u.nodes == 0, Stderr: stderr,
+		},
+		Version: u.version, NoManager: u.noManager, Options: o, Groups: groups, Log: log,
+	}, nil
+}
+
+// misuse finds the control plane's complaints about flags that only it can check.
+func misuse(err error) error {
+	for _, flag := range []string{"--node-capacity", "--nodes"} {
+		if strings.HasPrefix(err.Error(), flag) {
+			return usageError{err}
+		}
+	}
+	return err
+}
+
+// ready says what runs where, and what to try.
+func (u *up) ready(stdout io.Writer, r local.Record) {
+	nodes := fmt.Sprintf("%d simulated nodes", u.nodes)
+	if u.noNodes || u.nodes == 0 {
+		nodes = "no nodes"
+	}
+	dir, _ := expand(u.dir) // it was good before
+	fmt.Fprintf(stdout, "Ready: Kubernetes at %s with %s\n\n", r.Server, nodes)
+	try := []string{"export KUBECONFIG=" + r.Kubeconfig, "kubectl get nodes"}
+	if u.noManager {
+		try = append(try, "berth manager --install --leader-elect=false")
+	} else {
+		try = append(try, "kubectl get clusterqueues,localqueues,workloads -A")
+	}
+	for _, line := range append(try, "berth down"+forDir(dir)) {
+		fmt.Fprintf(stdout, "  %s\n", line)
+	}
+	fmt.Fprintln(stdout)
+}
+
+// errInterrupted is the end of a command that was to finish something.
+var errInterrupted = errors.New("interrupted")
+
+// interrupted says whether somebody ended the command.
+func interrupted(ctx context.Context) bool { return ctx.Err() != nil }
