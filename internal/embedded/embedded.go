@@ -157,23 +157,37 @@ func (c *ControlPlane) Stop(ctx context.Context) error {
 // maxComplaint is how much of standard error is kept: more than an error with the end of a log takes.
 const maxComplaint = 64 << 10
 
-// complaint keeps the end of what is written to it, and hands everything on.
+// mark begins the error that is the last thing the control plane says.
+const mark = "error: "
+
+// complaint keeps the end of what is written to it, and hands on what comes before the error: that is for the caller to
+// tell.
 type complaint struct {
 	next io.Writer
 
 	mutex sync.Mutex
 	text  []byte
+	line  []byte // what has come of the next line
+	over  bool   // the error has begun
 }
 
 func (c *complaint) Write(data []byte) (int, error) {
 	c.mutex.Lock()
+	defer c.mutex.Unlock()
 	c.text = append(c.text, data...)
 	c.text = c.text[max(0, len(c.text)-maxComplaint):]
-	c.mutex.Unlock()
-	if c.next != nil {
-		_, _ = c.next.Write(data) // a reader that went away must not stop the control plane
+	c.line = append(c.line, data...)
+	for {
+		line, rest, whole := bytes.Cut(c.line, []byte("\n"))
+		if !whole {
+			return len(data), nil
+		}
+		c.over = c.over || bytes.HasPrefix(line, []byte(mark))
+		if c.next != nil && !c.over {
+			_, _ = c.next.Write(c.line[:len(line)+1]) // a reader that went away must not stop the control plane
+		}
+		c.line = rest
 	}
-	return len(data), nil
 }
 
 // explain makes an exit status the error that the control plane printed last, which begins with "error: ".
@@ -184,9 +198,8 @@ func (c *complaint) explain(exit error) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	text := append([]byte("\n"), bytes.TrimSpace(c.text)...)
-	const mark = "\nerror: "
-	if at := bytes.LastIndex(text, []byte(mark)); at >= 0 {
-		return errors.New(string(text[at+len(mark):]))
+	if at := bytes.LastIndex(text, []byte("\n"+mark)); at >= 0 {
+		return errors.New(string(text[at+1+len(mark):]))
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return fmt.Errorf("the control plane ended: %w (it said last: %q)", exit, lines[len(lines)-1])

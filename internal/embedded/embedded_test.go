@@ -282,3 +282,26 @@ func TestExplain(t *testing.T) {
 		})
 	}
 }
+
+// The error is the caller's to tell; what came before it is progress, however the
+// output is cut into writes.
+func TestProgressEndsWithTheError(t *testing.T) {
+	const said = "starting etcd\nan error: not at the start of a line\nerror: port 1 is in use\nmore of it\n"
+	for size := 1; size <= len(said); size++ {
+		var progress strings.Builder
+		c := &complaint{next: &progress}
+		for rest := said; rest != ""; {
+			n := min(size, len(rest))
+			if _, err := c.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if got := progress.String(); got != "starting etcd\nan error: not at the start of a line\n" {
+			t.Errorf("writes of %d bytes: progress %q", size, got)
+		}
+		if got := c.explain(errors.New("exit status 1")).Error(); got != "port 1 is in use\nmore of it" {
+			t.Errorf("writes of %d bytes: error %q", size, got)
+		}
+	}
+}
