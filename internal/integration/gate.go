@@ -65,6 +65,17 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 
 // owner looks one owner up. An owner that does not exist has no object. The answer of the cache counts only if it is the
 // very owner that is meant.
+//
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+// +kubebuilder:rbac:groups=apps,resources=deployments;replicasets;statefulsets,verbs=get
+// +kubebuilder:rbac:groups=leaderworkerset.x-k8s.io,resources=leaderworkersets,verbs=get
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get
+// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs;tfjobs;xgboostjobs;paddlejobs;jaxjobs;mpijobs,verbs=get
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get
+// +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters;rayservices,verbs=get
+// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get
+// +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get
 func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) (job.Owner, error) {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}

@@ -82,7 +82,7 @@ func subdomain(path *field.Path, name string) field.ErrorList {
 // update are the rules for a changed job: those for any job, and what may not change.
 func (r *jobRules) update() field.ErrorList {
 	errs := r.create()
-	suspended, wasSuspended := r.d.IsSuspended(r.job), r.d.IsSuspended(r.old)
+	suspended := r.d.IsSuspended(r.job)
 	queue, oldQueue := job.QueueName(r.job), job.QueueName(r.old)
 	switch {
 	case queue != oldQueue && !suspended:
@@ -93,15 +93,11 @@ func (r *jobRules) update() field.ErrorList {
 	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !suspended && !job.IsElastic(r.old) {
 		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change while the job is not suspended"))
 	}
-	if value, old := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]; value != old && !(suspended && wasSuspended) {
+	maxTime, oldMaxTime := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]
+	if maxTime != oldMaxTime && (!suspended || !r.d.IsSuspended(r.old)) {
 		errs = append(errs, field.Forbidden(maxTimePath, "cannot change while the job is not suspended"))
 	}
-	switch class, old := r.job.GetLabels()[kueue.PriorityClassLabel], r.old.GetLabels()[kueue.PriorityClassLabel]; {
-	case old != "" && class == "":
-		errs = append(errs, field.Forbidden(classPath, "cannot be removed; name another class"))
-	case old == "" && class != "" && !suspended:
-		errs = append(errs, field.Forbidden(classPath, "cannot be added while the job is not suspended"))
-	}
+	errs = append(errs, r.priorityClass(suspended)...)
 	if job.IsElastic(r.job) != job.IsElastic(r.old) {
 		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
 	}
@@ -109,4 +105,16 @@ func (r *jobRules) update() field.ErrorList {
 		errs = append(errs, validateGatesChange(r.job, r.old)...)
 	}
 	return errs
+}
+
+// priorityClass lets the class of a job change at any time, appear while it waits, and never disappear.
+func (r *jobRules) priorityClass(suspended bool) field.ErrorList {
+	class, old := r.job.GetLabels()[kueue.PriorityClassLabel], r.old.GetLabels()[kueue.PriorityClassLabel]
+	switch {
+	case old != "" && class == "":
+		return field.ErrorList{field.Forbidden(classPath, "cannot be removed; name another class")}
+	case old == "" && class != "" && !suspended:
+		return field.ErrorList{field.Forbidden(classPath, "cannot be added while the job is not suspended")}
+	}
+	return nil
 }

@@ -88,12 +88,12 @@ func validateQuotas(groups []kueue.ResourceGroup, l limits) field.ErrorList {
 			resources[name] = true
 		}
 		for j := range g.Flavors {
-			f, at := &g.Flavors[j], at.Child("flavors").Index(j)
+			f, flavorAt := &g.Flavors[j], at.Child("flavors").Index(j)
 			if flavors[f.Name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), f.Name))
+				errs = append(errs, field.Duplicate(flavorAt.Child("name"), f.Name))
 			}
 			flavors[f.Name] = true
-			errs = append(errs, validateFlavorQuotas(f, g.CoveredResources, at, l)...)
+			errs = append(errs, validateFlavorQuotas(f, g.CoveredResources, flavorAt, l)...)
 		}
 		if cells := len(g.CoveredResources) * len(g.Flavors); l.bounded && cells > maxCells {
 			errs = append(errs, field.Invalid(at, cells, fmt.Sprintf("has too many pairs of flavor and resource: at most %d in one group", maxCells)))

@@ -42,6 +42,13 @@ type told struct {
 }
 
 // Reconcile makes the next write for one job.
+//
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/finalizers,verbs=update
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;workloadpriorityclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	o, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {
@@ -163,7 +170,7 @@ func (r *reconciler) classes(ctx context.Context, object job.Object) (job.Classe
 	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
 	podSets, err := r.d.PodSets(object, r.cfg)
 	if err != nil {
-		return classes, nil // the plan says what is wrong with them
+		return classes, nil //nolint:nilerr // the plan says what is wrong with them
 	}
 	ofWorkload, ofPods := job.ClassNames(r.d, object, podSets)
 	switch {

@@ -30,6 +30,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 			return reconcile.Wait(a.After)
 		}
 		return reconcile.Done()
+	default:
 	}
 	if err := r.write(ctx, o, a); err != nil {
 		if apierrors.IsNotFound(err) && a.Workload != nil {

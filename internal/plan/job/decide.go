@@ -160,18 +160,13 @@ func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compare
 // manage is the life of a job with a Workload of its own (steps 5 to 16).
 func (s *decider) manage() Action {
 	w, a := s.ensure()
-	switch {
-	case a != nil:
+	if a != nil {
 		return *a
-	case w != nil && lifecycle.IsFinished(w):
-		return s.workloadFinished(w)
-	case w != nil && w.DeletionTimestamp != nil:
-		return s.workloadDeleted(w)
-	case s.d.OnHold != nil && s.d.OnHold(s.job):
-		return s.hold(w)
-	case s.finished:
-		return s.jobFinished(w)
-	case w == nil:
+	}
+	if a = s.ending(w); a != nil {
+		return *a
+	}
+	if w == nil {
 		return s.create()
 	}
 	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} {
@@ -179,21 +174,38 @@ func (s *decider) manage() Action {
 			return *a
 		}
 	}
-	stopping := s.d.Stopping != nil && s.d.Stopping(s.job)
 	switch {
 	case lifecycle.IsEvicted(w):
 		return s.evicted(w)
-	case stopping:
-		a, _ := s.stop(stopNotAdmitted, w)
-		return orNothing(a)
 	case s.suspended:
 		return s.waiting(w)
-	case !lifecycle.IsAdmitted(w):
+	case s.stopping() || !lifecycle.IsAdmitted(w): // step 16
 		a, _ := s.stop(stopNotAdmitted, w)
 		return orNothing(a)
 	default:
 		return Action{}
 	}
+}
+
+// stopping says whether a stop was begun that has to come to its end.
+func (s *decider) stopping() bool { return s.d.Stopping != nil && s.d.Stopping(s.job) }
+
+// ending is what happens when the Workload or the job is at its end, or does not want to run (steps 7 to 10).
+func (s *decider) ending(w *kueue.Workload) *Action {
+	var a Action
+	switch {
+	case w != nil && lifecycle.IsFinished(w):
+		a = s.workloadFinished(w)
+	case w != nil && w.DeletionTimestamp != nil:
+		a = s.workloadDeleted(w)
+	case s.d.OnHold != nil && s.d.OnHold(s.job):
+		a = s.hold(w)
+	case s.finished:
+		a = s.jobFinished(w)
+	default:
+		return nil
+	}
+	return &a
 }
 
 func orNothing(a *Action) Action {
@@ -448,7 +460,7 @@ func (s *decider) stop(reason string, w *kueue.Workload) (a *Action, over bool) 
 	if status {
 		a.Verb = PatchJobStatus
 	}
-	if begun := s.d.Stopping != nil && s.d.Stopping(s.job); !s.suspended && !begun {
+	if !s.suspended && !s.stopping() {
 		a.Events = normal(eventStopped, note)
 	}
 	return a, false

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -94,45 +95,52 @@ func Judge(cfg *Config, namespace map[string]string, object metav1.Object, chain
 	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
 		return Verdict{Reach: Unmanaged}
 	}
-	var ancestor *Owner
-	seen := map[string]bool{string(object.GetUID()): true}
+	v := climb(cfg, object, chain)
+	switch {
+	case v.Need != nil || v.Err != nil:
+	case v.Ancestor != nil:
+		v.Reach = Follows
+	case cfg.ManageAll || QueueName(object) != "":
+		v.Reach = Managed
+	default:
+		v.Reach = Ignored
+	}
+	return v
+}
+
+// climb walks up the controller owners as far as their kinds are known, and finds the top-most that is managed.
+func climb(cfg *Config, object metav1.Object, chain []Owner) Verdict {
+	var v Verdict
+	seen := map[types.UID]bool{object.GetUID(): true}
 	for i, at := 0, object; ; i++ {
 		ref := metav1.GetControllerOf(at)
 		if ref == nil {
-			break
+			return v
 		}
 		gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 		managed, known := cfg.Kinds[gvk]
 		if !known {
-			break
+			return v
 		}
 		name := fmt.Sprintf("%s %s/%s", ref.Kind, object.GetNamespace(), ref.Name)
 		switch {
 		case i >= maxOwners:
 			return Verdict{TooDeep: true, Err: fmt.Errorf("more than %d owners above %s: queue the outermost one instead", maxOwners, object.GetName())}
-		case seen[string(ref.UID)]:
+		case seen[ref.UID]:
 			return Verdict{Err: fmt.Errorf("%s owns itself: break the cycle of owner references", name)}
 		case i >= len(chain):
 			return Verdict{Need: ref}
 		case chain[i].Object == nil:
 			return Verdict{Err: fmt.Errorf("owner %s of %s does not exist: delete the object or remove the owner reference", name, object.GetName())}
 		}
-		if chain[i].Object.GetUID() != ref.UID {
-			break // somebody else of that name: the reference is stale or forged
-		}
 		at = chain[i].Object
-		seen[string(ref.UID)] = true
-		if managed && (cfg.ManageAll || QueueName(at) != "") {
-			ancestor = &Owner{GVK: gvk, Object: at}
+		if at.GetUID() != ref.UID {
+			return v // somebody else of that name: the reference is stale or forged
 		}
-	}
-	switch {
-	case ancestor != nil:
-		return Verdict{Reach: Follows, Ancestor: ancestor}
-	case cfg.ManageAll || QueueName(object) != "":
-		return Verdict{Reach: Managed}
-	default:
-		return Verdict{Reach: Ignored}
+		seen[ref.UID] = true
+		if managed && (cfg.ManageAll || QueueName(at) != "") {
+			v.Ancestor = &Owner{GVK: gvk, Object: at}
+		}
 	}
 }
 

@@ -228,9 +228,7 @@ func RestoreTemplate(template, from *corev1.PodTemplateSpec, keep ...string) boo
 // cloneMap copies a map; the copy is never nil.
 func cloneMap(m map[string]string) map[string]string {
 	out := make(map[string]string, len(m))
-	for k, v := range m { //berth:unordered copies a map
-		out[k] = v
-	}
+	maps.Copy(out, m)
 	return out
 }
 

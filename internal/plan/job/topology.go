@@ -168,6 +168,11 @@ func (c *Config) validateLayers(a map[string]string, path *field.Path, count int
 	if err != nil || len(layers) == 0 || len(layers) > maxSliceLayers {
 		return append(errs, field.Invalid(path, text, fmt.Sprintf(`must be a JSON list of 1 to %d entries like {"topology":"cloud/rack","size":4}`, maxSliceLayers)))
 	}
+	return append(errs, validateLayerList(layers, path, count)...)
+}
+
+func validateLayerList(layers []kueue.PodSetSliceTopologyConstraint, path *field.Path, count int32) field.ErrorList {
+	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, l := range layers {
 		at := path.Index(i)

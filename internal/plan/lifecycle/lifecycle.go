@@ -106,12 +106,10 @@ func set(w *kueue.Workload, conditionType string, status metav1.ConditionStatus,
 }
 
 // turnOff sets a condition that is True to False and keeps its message behind a remark.
-func turnOff(w *kueue.Workload, conditionType, reason string, now metav1.Time) bool {
-	c := Condition(w, conditionType)
-	if c == nil || c.Status != metav1.ConditionTrue {
-		return false
+func turnOff(w *kueue.Workload, conditionType, reason string, now metav1.Time) {
+	if c := Condition(w, conditionType); c != nil && c.Status == metav1.ConditionTrue {
+		set(w, conditionType, metav1.ConditionFalse, reason, "Previously: "+c.Message, now)
 	}
-	return set(w, conditionType, metav1.ConditionFalse, reason, "Previously: "+c.Message, now)
 }
 
 func remove(w *kueue.Workload, conditionType string) bool {

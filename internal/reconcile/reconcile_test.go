@@ -1,0 +1,238 @@
+package reconcile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/config"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+
+func TestOutcomes(t *testing.T) {
+	resource := schema.GroupResource{Resource: "x"}
+	plain := errors.New("plain")
+	tests := map[string]struct {
+		outcome reconcile.Outcome
+		again   bool // soon, without an error
+		err     error
+	}{
+		"done":                  {reconcile.Done(), false, nil},
+		"wait":                  {reconcile.Wait(time.Hour), true, nil},
+		"wait for the past":     {reconcile.Wait(-time.Hour), true, nil},
+		"retry nothing":         {reconcile.Retry(nil), false, nil},
+		"retry":                 {reconcile.Retry(plain), false, plain},
+		"conflict":              {reconcile.Retry(fmt.Errorf("w: %w", apierrors.NewConflict(resource, "n", plain))), true, nil},
+		"exists already":        {reconcile.Retry(apierrors.NewAlreadyExists(resource, "n")), true, nil},
+		"is gone":               {reconcile.Retry(apierrors.NewNotFound(resource, "n")), true, nil},
+		"the manager is ending": {reconcile.Retry(fmt.Errorf("w: %w", context.Canceled)), false, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			result, err := tc.outcome.Result(t.Context())
+			if !errors.Is(err, tc.err) || (result.RequeueAfter > 0) != tc.again {
+				t.Errorf("got %v, %v", result, err)
+			}
+		})
+	}
+	if _, err := reconcile.Stalled(plain).Result(t.Context()); !errors.Is(err, ctrlreconcile.TerminalError(nil)) || !errors.Is(err, plain) {
+		t.Errorf("stalled is %v", err)
+	}
+}
+
+func newClient(t *testing.T) client.Client {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kueue.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := config.FS.ReadFile(path.Join("crd", "kueue.x-k8s.io_workloads.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(raw, &crd); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), &crd); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); c.List(t.Context(), &kueue.WorkloadList{}) != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the CRD is not served")
+		}
+	}
+	return c
+}
+
+func newWorkload(t *testing.T, c client.Client, name string) *kueue.Workload {
+	t.Helper()
+	w := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
+		}}}},
+	}
+	if err := c.Create(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func reserve(w *kueue.Workload) bool {
+	admission := &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}}}
+	return lifecycle.Machine{}.Reserve(w, admission, nil, metav1.Now())
+}
+
+func managers(w *kueue.Workload) []string {
+	var out []string
+	for _, f := range w.ManagedFields {
+		if f.Subresource == "status" {
+			out = append(out, f.Manager+" "+string(f.Operation))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestWorkloadStatus(t *testing.T) {
+	c := newClient(t)
+	ctx := t.Context()
+	status := reconcile.NewWorkloadStatus(c)
+	// bump changes the object behind the back of whoever read it.
+	bump := func(w *kueue.Workload) {
+		t.Helper()
+		other := w.DeepCopy()
+		other.Labels = map[string]string{"bumped": "yes"}
+		if err := c.Update(ctx, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("written by apply, as one manager, with all it owns", func(t *testing.T) {
+		w := newWorkload(t, c, "plain")
+		stored, wrote, err := status.Transition(ctx, w, reserve)
+		if err != nil || !wrote || !lifecycle.IsAdmitted(stored) {
+			t.Fatalf("wrote %v, %v, %v", wrote, err, stored.Status.Conditions)
+		}
+		if diff := cmp.Diff([]string{"kueue-admission Apply"}, managers(stored)); diff != "" {
+			t.Errorf("managers -want +got:\n%s", diff)
+		}
+		dropped, _, err := status.Transition(ctx, stored, func(w *kueue.Workload) bool {
+			return lifecycle.Machine{}.Pending(w, kueue.ReasonSuspended, "", metav1.Now())
+		})
+		if err != nil || dropped.Status.Admission != nil {
+			t.Errorf("the admission stays: %v, %v", dropped.Status.Admission, err)
+		}
+		if diff := cmp.Diff([]string{"kueue-admission Apply"}, managers(dropped)); diff != "" {
+			t.Errorf("managers -want +got:\n%s", diff)
+		}
+		if again, wrote, err := status.Transition(ctx, dropped, func(*kueue.Workload) bool { return false }); err != nil || wrote || again != dropped {
+			t.Errorf("no change wrote %v, %v", wrote, err)
+		}
+	})
+
+	t.Run("other parts have managers of their own", func(t *testing.T) {
+		w := newWorkload(t, c, "parts")
+		stored, _, err := status.Transition(ctx, w, reserve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 1}}
+		if err := status.ReclaimablePods(ctx, stored); err != nil {
+			t.Fatal(err)
+		}
+		var read kueue.Workload
+		if err := c.Get(ctx, client.ObjectKeyFromObject(w), &read); err != nil {
+			t.Fatal(err)
+		}
+		lifecycle.Machine{}.PodsReady(&read, true, metav1.Now())
+		if err := status.PodsReady(ctx, &read); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(w), &read); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"kueue-admission Apply", "kueue-job-controller-PodsReady Apply", "kueue-reclaimable-pods Apply"}
+		if diff := cmp.Diff(want, managers(&read)); diff != "" {
+			t.Errorf("managers -want +got:\n%s", diff)
+		}
+		if !lifecycle.IsAdmitted(&read) || len(read.Status.ReclaimablePods) != 1 {
+			t.Errorf("a partial write took something away: %+v", read.Status)
+		}
+		finished, _, err := status.Transition(ctx, &read, func(w *kueue.Workload) bool {
+			return lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", metav1.Now())
+		})
+		if err != nil || len(finished.Status.ReclaimablePods) != 1 {
+			t.Errorf("reclaimable pods are gone: %v, %v", finished.Status.ReclaimablePods, err)
+		}
+	})
+
+	t.Run("strict and loose", func(t *testing.T) {
+		w := newWorkload(t, c, "stale")
+		bump(w)
+		next := w.DeepCopy()
+		reserve(next)
+		if _, err := status.Strict(ctx, next); !apierrors.IsConflict(err) {
+			t.Errorf("strict on an old version: %v", err)
+		}
+		stored, err := status.Loose(ctx, next)
+		if err != nil || !lifecycle.IsReserved(stored) || stored.Labels["bumped"] != "yes" {
+			t.Errorf("loose on an old version: %v", err)
+		}
+	})
+
+	t.Run("another object of the same name", func(t *testing.T) {
+		w := newWorkload(t, c, "twice")
+		if err := c.Delete(ctx, w); err != nil {
+			t.Fatal(err)
+		}
+		next := w.DeepCopy()
+		reserve(next)
+		if _, err := status.Loose(ctx, next); !apierrors.IsNotFound(err) {
+			t.Errorf("gone: %v", err)
+		}
+		newWorkload(t, c, "twice")
+		if _, err := status.Loose(ctx, next); !apierrors.IsConflict(err) {
+			t.Errorf("replaced: %v", err)
+		}
+	})
+
+	t.Run("errors name the object", func(t *testing.T) {
+		next := newWorkload(t, c, "named").DeepCopy()
+		bump(next)
+		next.UID = "other"
+		if _, err := status.Loose(ctx, next); err == nil || !strings.Contains(err.Error(), "default/named") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
