@@ -63,9 +63,6 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 	return ns.Labels, nil
 }
 
-// owner looks one owner up. An owner that does not exist has no object. The answer of the cache counts only if it is the
-// very owner that is meant.
-//
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=deployments;replicasets;statefulsets,verbs=get
@@ -76,6 +73,9 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 // +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters;rayservices,verbs=get
 // +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get
 // +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get
+
+// owner looks one owner up. An owner that does not exist has no object. The answer of the cache counts only if it is the
+// very owner that is meant.
 func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) (job.Owner, error) {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}

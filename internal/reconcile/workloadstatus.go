@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,9 +21,6 @@ const (
 	reclaimableManager = "kueue-reclaimable-pods"
 	podsReadyManager   = "kueue-job-controller-PodsReady"
 )
-
-// looseAttempts bounds how often a loose write follows an object that keeps changing.
-const looseAttempts = 10
 
 // ownedConditions are the conditions that belong to the admission manager.
 var ownedConditions = []string{
@@ -47,7 +43,7 @@ func NewWorkloadStatus(c client.Client) *WorkloadStatus { return &WorkloadStatus
 // would keep its fields, so Strict removes what is left of them by a second write.
 func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
 	wanted := owned(w)
-	stored, err := s.apply(ctx, admissionManager, w, w.ResourceVersion, wanted)
+	stored, err := s.apply(ctx, admissionManager, w, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -60,30 +56,6 @@ func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.
 		return nil, fmt.Errorf("removing what others wrote from the status of workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return stored, nil
-}
-
-// Loose writes the status of w whatever happened to the object since it was read, unless it is another object of the
-// same name: that is a conflict, and a Workload that is gone is not found. For the engine, whose own view is the newest.
-//
-// A status write to a custom resource ignores the UID it is given, so the object is pinned by its resource version. Only
-// if that is old, a dry run tells the new one, and whose it is.
-func (s *WorkloadStatus) Loose(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
-	status := owned(w)
-	stored, err := s.apply(ctx, admissionManager, w, w.ResourceVersion, status)
-	for range looseAttempts {
-		if !apierrors.IsConflict(err) {
-			break
-		}
-		current, dryErr := s.apply(ctx, admissionManager, w, "", status, client.DryRunAll)
-		if dryErr != nil {
-			return nil, dryErr
-		}
-		if current.UID != w.UID {
-			return nil, fmt.Errorf("writing the status of workload %s/%s: it was replaced by another one: %w", w.Namespace, w.Name, err)
-		}
-		stored, err = s.apply(ctx, admissionManager, w, current.ResourceVersion, status)
-	}
-	return stored, err
 }
 
 // Transition applies change to a copy of w and writes the result strictly. If change returns false nothing is written;
@@ -99,14 +71,14 @@ func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, chan
 
 // ReclaimablePods writes status.reclaimablePods of w, and nothing else.
 func (s *WorkloadStatus) ReclaimablePods(ctx context.Context, w *kueue.Workload) error {
-	_, err := s.apply(ctx, reclaimableManager, w, w.ResourceVersion, kueue.WorkloadStatus{ReclaimablePods: w.Status.ReclaimablePods})
+	_, err := s.apply(ctx, reclaimableManager, w, kueue.WorkloadStatus{ReclaimablePods: w.Status.ReclaimablePods})
 	return err
 }
 
 // PodsReady writes the PodsReady condition of w, and nothing else.
 func (s *WorkloadStatus) PodsReady(ctx context.Context, w *kueue.Workload) error {
 	only := kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadPodsReady})}
-	_, err := s.apply(ctx, podsReadyManager, w, w.ResourceVersion, only)
+	_, err := s.apply(ctx, podsReadyManager, w, only)
 	return err
 }
 
@@ -155,11 +127,9 @@ func conditionsIn(w *kueue.Workload, conditionTypes []string) []metav1.Condition
 	return out
 }
 
-func (s *WorkloadStatus) apply(
-	ctx context.Context, manager string, w *kueue.Workload, resourceVersion string, status kueue.WorkloadStatus, options ...client.SubResourceApplyOption,
-) (*kueue.Workload, error) {
-	request := &statusApply{key: client.ObjectKeyFromObject(w), uid: w.UID, resourceVersion: resourceVersion, status: status}
-	if err := s.client.Status().Apply(ctx, request, append(options, client.FieldOwner(manager), client.ForceOwnership)...); err != nil {
+func (s *WorkloadStatus) apply(ctx context.Context, manager string, w *kueue.Workload, status kueue.WorkloadStatus) (*kueue.Workload, error) {
+	request := &statusApply{key: client.ObjectKeyFromObject(w), uid: w.UID, resourceVersion: w.ResourceVersion, status: status}
+	if err := s.client.Status().Apply(ctx, request, client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("writing the status of workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return &request.stored, nil

@@ -23,9 +23,9 @@ func (s *server) managed(ctx context.Context, namespace string) (bool, error) {
 	return v.Reach != job.Unmanaged, err
 }
 
-// exists says whether the cache has the object.
-//
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues;admissionchecks;workloadpriorityclasses,verbs=get;list;watch
+
+// exists says whether the cache has the object.
 func (s *server) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
 	err := s.reader.Get(ctx, key, object)
 	return err == nil, client.IgnoreNotFound(err)

@@ -143,6 +143,11 @@ func webhookHosts(cfg *Config) ([]string, error) {
 	return []string{u.Hostname()}, nil
 }
 
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// newManager makes the manager with its listeners: metrics for those whom the API
+// server lets read them, probes, and the webhooks.
 func newManager(cfg Config, pair *certs.Pair) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{

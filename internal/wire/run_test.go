@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,12 +24,13 @@ import (
 )
 
 // TestRun is the shortest way through every layer: a Job is suspended by the webhook,
-// gets a Workload, is admitted, starts, runs on a simulated node and is finished.
+// gets a Workload, is admitted, starts, runs on a simulated node and is finished. The
+// manager runs with no more than the access rules that are installed.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
+	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,12 +43,20 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
+	if err := Install(ctx, admin, InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	account := rest.CopyConfig(admin)
+	account.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + o.Namespace + ":kueue-controller-manager",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, Config{
-			REST: rest, Options: o, Groups: groups, Install: true,
-			WebhookURL: "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port),
-			OnReady:    func() { close(ready) }, Log: testr.New(t),
+			REST: account, Options: o, Groups: groups, WebhookURL: url,
+			OnReady: func() { close(ready) }, Log: testr.New(t),
 		})
 	}()
 	defer func() {
@@ -63,7 +73,7 @@ func TestRun(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("not ready after 30 s")
 	}
-	c, err := client.New(rest, client.Options{Scheme: Scheme()})
+	c, err := client.New(admin, client.Options{Scheme: Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,13 +151,13 @@ func freePort(t *testing.T) int {
 
 // Installing twice changes nothing, and leaves out the webhooks when they are off.
 func TestInstall(t *testing.T) {
-	rest := embeddedtest.Config(t)
+	cluster := embeddedtest.Config(t)
 	groups, err := ParseGroups("-webhooks")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Install(context.Background(), rest, InstallOptions{Options: options.Default(), Groups: groups, Namespace: "elsewhere"}, io.Discard); err != nil {
+		if err := Install(context.Background(), cluster, InstallOptions{Options: options.Default(), Groups: groups, Namespace: "elsewhere"}, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,10 +36,10 @@ var ownLabels = []string{"job-name", "controller-uid", batchv1.ControllerUidLabe
 // keptLabels are those that a restore leaves alone.
 var keptLabels = append([]string{batchv1.JobNameLabel}, ownLabels...)
 
-// Descriptor describes batch/v1 Job.
-//
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;update;patch;delete
 // +kubebuilder:rbac:groups=batch,resources=jobs/status,verbs=get;update;patch
+
+// Descriptor describes batch/v1 Job.
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework:   "batch/job",
