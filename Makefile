@@ -22,7 +22,7 @@ GENERATOR := $(TOOLS)/controller-gen
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate tidy bench clean need-go
+	demo generate tidy measure bench clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -53,6 +53,9 @@ test-main: build
 
 test-controlplane: controlplane
 	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
+
+measure: build ## memory, processor time and API writes of a running manager, as name: value lines
+	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'
 
 bench: need-go ## benchmarks of the engine
 	$(GO) test -run '^$$' -bench . -benchmem $(ARGS) ./internal/...
