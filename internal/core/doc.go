@@ -27,6 +27,7 @@
 //   - Mode: how well a request fits: fit, reclaim, preempt, no candidates, no fit.
 //   - Victim: a workload with a reservation that has to go for another to fit.
 //   - Claim: quota held for a workload whose victims are still leaving.
+//   - Stand: the head of a strict queue that waits and keeps quota from others.
 //   - Parked: pending, looked at, and not looked at again until an event that can help.
 //   - Class: workloads that no decision can tell apart, except by their age.
 //

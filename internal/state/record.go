@@ -24,6 +24,7 @@ type record struct {
 	wl      *workload.Workload
 	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
 	assumed bool         // Step admitted it, and that is not written yet
+	class   string       // the key of its class, see classKey
 }
 
 // heads tells whether the record belongs, now or by its definition, to a queue.
@@ -53,22 +54,18 @@ func (s *State) SetWorkload(def Workload) {
 	before := r.def
 	r.def = def
 	defer s.touch(r)
-	if r.assumed && !def.Reserved && def.Queueable {
-		return
-	}
-	if r.assumed && s.confirms(r) {
-		r.assumed = false
-		r.wl.ReservedAt, r.wl.Evicting = def.ReservedAt, r.wl.Evicting || def.Evicting
+	if r.assumed && s.asAssumed(r) {
 		return
 	}
 	if r.wl != nil && !r.assumed && samePlace(&before, &def) {
 		r.wl.Evicting = r.wl.Evicting || def.Evicting
 		return
 	}
-	if r.wl != nil && r.wl.Evicting {
+	if r.wl != nil {
 		// Being told to go outlives an update that does not know of it yet, but not
 		// one that takes it back, nor a new reservation.
-		r.wl.Evicting = !before.Evicting && (r.assumed || before.ReservedAt == def.ReservedAt)
+		sameOne := r.assumed || before.ReservedAt == def.ReservedAt
+		r.wl.Evicting = r.wl.Evicting && sameOne && !before.Evicting
 	}
 	s.place(r)
 }
@@ -81,11 +78,20 @@ func (s *State) Written(def Workload) {
 	}
 }
 
-// confirms tells whether the definition of an assumed workload says what was assumed:
-// then nothing is released and nobody woken.
-func (s *State) confirms(r *record) bool {
-	return r.def.Reserved && r.in != nil && r.def.Queue == r.in.Name && r.def.Priority == r.wl.Priority &&
-		r.def.Since == r.wl.Since && slices.Equal(s.amounts(r.def.Held), r.wl.Usage)
+// asAssumed tells whether an assumed workload can stay where it is: its definition knows
+// nothing of the admission yet, or confirms it. Then nothing is released and nobody woken.
+func (s *State) asAssumed(r *record) bool {
+	def := &r.def
+	if !def.Reserved {
+		return def.Queueable
+	}
+	if r.in == nil || def.Queue != r.in.Name || def.Priority != r.wl.Priority || def.Since != r.wl.Since ||
+		!slices.Equal(s.amounts(def.Held), r.wl.Usage) {
+		return false
+	}
+	r.assumed = false
+	r.wl.ReservedAt, r.wl.Evicting = def.ReservedAt, r.wl.Evicting || def.Evicting
+	return true
 }
 
 // samePlace tells whether nothing changed that decisions depend on.
@@ -108,6 +114,7 @@ func (s *State) DeleteWorkload(uid string) {
 	}
 	s.touch(r)
 	s.unplace(r)
+	s.leaveClass(r)
 	delete(s.records, uid)
 	delete(s.looks, uid)
 }
@@ -122,7 +129,12 @@ func (s *State) AdmissionFailed(uid string) {
 
 // EvictionFailed takes back that a workload was told to go.
 func (s *State) EvictionFailed(uid string) {
-	if r := s.records[uid]; r != nil && r.wl.Reserved && !r.def.Evicting {
+	r := s.records[uid]
+	if r == nil || r.def.Evicting {
+		return
+	}
+	r.wl.Evicting = false
+	if r.wl.Reserved {
 		s.world.EvictionFailed(r.wl)
 	}
 }
@@ -154,12 +166,13 @@ func (s *State) unplace(r *record) {
 func (s *State) place(r *record) {
 	s.unplace(r)
 	evicting := r.def.Evicting || (r.wl != nil && r.wl.Evicting && r.def.Reserved)
-	r.wl = s.intern(&r.def)
+	r.wl = s.intern(r)
 	if r.def.Reserved {
+		r.wl.Evicting = evicting
 		if q := s.queues[r.def.Queue]; q != nil {
 			r.in = q.q
 			r.wl.Queue, r.wl.Usage = q.q.Index, s.amounts(r.def.Held)
-			r.wl.ReservedAt, r.wl.Evicting = r.def.ReservedAt, evicting
+			r.wl.ReservedAt = r.def.ReservedAt
 			s.world.Reserve(r.wl)
 		}
 		return
@@ -212,11 +225,12 @@ func (s *State) notice(r *record, q *queue, reason trace.Reason, note string) {
 	}})
 }
 
-// intern makes the core's value of a definition.
-func (s *State) intern(def *Workload) *workload.Workload {
+// intern makes the core's value of a record's definition.
+func (s *State) intern(r *record) *workload.Workload {
+	def := &r.def
 	wl := &workload.Workload{
 		UID: def.UID, Key: def.Key(), Queue: -1, Priority: def.Priority, Created: def.Created, Since: def.Since,
-		PodSets: make([]workload.PodSet, len(def.PodSets)), Class: s.class(def),
+		PodSets: make([]workload.PodSet, len(def.PodSets)), Class: s.joinClass(r),
 	}
 	for i, ps := range def.PodSets {
 		requests := make([]workload.Request, len(ps.Requests))
@@ -228,9 +242,37 @@ func (s *State) intern(def *Workload) *workload.Workload {
 	return wl
 }
 
-// class numbers what no decision can tell apart but by age. The namespace is part of
-// it, since a queue may not take workloads of every namespace. spec: 10 §4.4.
-func (s *State) class(def *Workload) int32 {
+// class is those that no decision can tell apart but by age. spec: 10 §4.4.
+type class struct {
+	id      int32
+	members int
+}
+
+func (s *State) joinClass(r *record) int32 {
+	s.leaveClass(r)
+	r.class = classKey(&r.def)
+	c := s.classes[r.class]
+	if c == nil {
+		s.lastClass++
+		c = &class{id: s.lastClass}
+		s.classes[r.class] = c
+	}
+	c.members++
+	return c.id
+}
+
+func (s *State) leaveClass(r *record) {
+	if c := s.classes[r.class]; c != nil {
+		if c.members--; c.members == 0 {
+			delete(s.classes, r.class)
+		}
+	}
+	r.class = ""
+}
+
+// classKey is the same for all members of a class. The namespace is part of it, since a
+// queue may not take workloads of every namespace.
+func classKey(def *Workload) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %d", def.Namespace, def.Priority)
 	for _, ps := range def.PodSets {
@@ -239,11 +281,5 @@ func (s *State) class(def *Workload) int32 {
 			fmt.Fprintf(&b, " %s=%d", r.Resource, r.Amount)
 		}
 	}
-	key := b.String()
-	id, ok := s.classes[key]
-	if !ok {
-		id = int32(len(s.classes))
-		s.classes[key] = id
-	}
-	return id
+	return b.String()
 }

@@ -27,7 +27,8 @@ type State struct {
 	localQueues map[string]LocalQueue
 	namespaces  map[string]map[string]string
 	records     map[string]*record // by UID
-	classes     map[string]int32
+	classes     map[string]*class  // by key
+	lastClass   int32
 	looks       map[string]*trace.Look // the last look at each workload, by UID
 	notices     []cycle.Decision       // what is known without a look
 	touched     map[Name]bool          // queues whose view may be another one now
@@ -59,7 +60,7 @@ func New(o Options) *State {
 	s := &State{
 		world: cycle.NewWorld(), flavors: map[string]*flavor.Flavor{}, cohorts: map[string]*cohort{},
 		queues: map[string]*queue{}, localQueues: map[string]LocalQueue{}, namespaces: map[string]map[string]string{},
-		records: map[string]*record{}, classes: map[string]int32{}, looks: map[string]*trace.Look{},
+		records: map[string]*record{}, classes: map[string]*class{}, looks: map[string]*trace.Look{},
 		touched: map[Name]bool{},
 	}
 	s.world.IgnoreUndeclared = o.IgnoreUndeclared
@@ -241,9 +242,16 @@ func (s *State) SetCohort(def Cohort) {
 		return
 	}
 	c.def = &def
-	s.world.Quota.SetQuota(c.node, s.cells(def.Groups))
-	s.world.Quota.SetParent(c.node, s.parent(def.Parent))
-	s.world.Edited(c.node)
+	s.editCohort(c, def.Parent, def.Groups)
+}
+
+// editCohort gives a cohort its place and quota, and has the tree that it leaves looked
+// at again as well as the one that it joins.
+func (s *State) editCohort(c *cohort, parent string, groups []Group) {
+	left := s.world.Quota.Root(c.node)
+	s.world.Quota.SetQuota(c.node, s.cells(groups))
+	s.world.Quota.SetParent(c.node, s.parent(parent))
+	s.world.Edited(c.node, left)
 	s.sweepCohorts()
 }
 
@@ -255,10 +263,7 @@ func (s *State) DeleteCohort(name string) {
 		return
 	}
 	c.def = nil
-	s.world.Quota.SetQuota(c.node, nil)
-	s.world.Quota.SetParent(c.node, quota.None)
-	s.world.Edited(c.node)
-	s.sweepCohorts()
+	s.editCohort(c, "", nil)
 }
 
 func (s *State) cohort(name string) *cohort {

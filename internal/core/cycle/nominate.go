@@ -31,7 +31,9 @@ func (w *World) nominate(q *Queue, wl *workload.Workload) *entry {
 		return e
 	}
 	if e.got.Mode != flavor.Fit {
-		e.targets = w.preemption(q, wl, e.got.Usage, e.got.Needs()).Targets()
+		if e.targets = w.leaving(q, wl, e.got.Usage); e.targets == nil {
+			e.targets = w.preemption(q, wl, e.got.Usage, e.got.Needs()).Targets()
+		}
 	}
 	w.record(e)
 	return e

@@ -66,14 +66,6 @@ type Queue struct {
 	lookedVersion uint64
 }
 
-// claim is quota held for a workload whose victims are still leaving, so that what
-// they give back goes to nobody else. spec: 10 §6 #4.
-type claim struct {
-	heir    *workload.Workload
-	usage   resource.Vector
-	victims []preempt.Victim
-}
-
 // NewWorld returns a world without queues.
 func NewWorld() *World {
 	return &World{
@@ -128,7 +120,9 @@ func (w *World) Edited(nodes ...quota.Node) {
 	}
 	named := map[quota.Node]bool{}
 	for _, n := range nodes {
-		named[n], named[w.Quota.Root(n)] = true, true
+		if n != quota.None {
+			named[n], named[w.Quota.Root(n)] = true, true
+		}
 	}
 	for root, t := range w.trees { //berth:unordered each tree is treated on its own, and ready sorts
 		if before := old[root]; before != nil && len(nodes) > 0 && !named[root] && slices.Equal(before.queues, t.queues) {
@@ -215,7 +209,17 @@ func (w *World) Release(wl *workload.Workload) {
 	q.reserved[wl.Slot].Slot = wl.Slot
 	q.reserved[last] = nil
 	q.reserved = q.reserved[:last]
-	w.Quota.Release(q.Node, wl.Usage)
+	if w.Quota.Saturated(q.Node, wl.Usage) {
+		var all resource.Vector
+		for _, o := range q.reserved {
+			for _, e := range o.Usage {
+				all = all.Plus(e.FR, e.Amount)
+			}
+		}
+		w.Quota.Recount(q.Node, all)
+	} else {
+		w.Quota.Release(q.Node, wl.Usage)
+	}
 	wl.Reserved = false
 	w.changed(q)
 	w.wake(q, wl.Usage)
@@ -248,6 +252,14 @@ func (q *Queue) Heir() *workload.Workload {
 		return nil
 	}
 	return q.claim.heir
+}
+
+// Claim returns what is held for the heir, and the victims that are to leave for it.
+func (q *Queue) Claim() (resource.Vector, []preempt.Victim) {
+	if q.claim == nil {
+		return nil, nil
+	}
+	return q.claim.usage, q.claim.victims
 }
 
 // open tells whether workloads of q can be admitted at all.

@@ -32,8 +32,8 @@ type Search struct {
 // Assignment is the outcome for a whole workload.
 type Assignment struct {
 	PodSets  []PodSet
-	Mode     Mode // the worst of its pod sets
-	Level    int  // the farthest any of its requests borrows
+	Mode     Mode            // the worst of its pod sets
+	Level    int             // the farthest any of its requests borrows
 	Usage    resource.Vector // by FR, without zeros
 	Refusals []trace.Refusal // what was tried in vain
 	Reason   trace.Reason    // why nothing fits, when Mode is NoFit

@@ -248,6 +248,30 @@ func (f *Forest) Release(n Node, v resource.Vector) {
 	}
 }
 
+// Saturated tells whether the usage of one of v's FRs is past counting, at n or above.
+// What is released from there is lost: Recount then.
+func (f *Forest) Saturated(n Node, v resource.Vector) bool {
+	for _, e := range v {
+		for at := n; at != None; at = f.up(at) {
+			if f.usage[f.at(at, e.FR)] == resource.Unlimited {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Recount replaces the usage of a ClusterQueue, and works out anew that of the cohorts.
+func (f *Forest) Recount(n Node, v resource.Vector) {
+	row := int(n) * f.stride
+	clear(f.usage[row : row+f.stride])
+	for _, e := range v {
+		f.usage[row+int(e.FR)] = e.Amount
+	}
+	f.stale = true
+	f.Settle()
+}
+
 func (f *Forest) up(n Node) Node {
 	if f.nodes[n].root == None {
 		return None

@@ -170,7 +170,11 @@ func plural(n int, noun string) string {
 // String is the stable text of the record, a line a fact.
 func (l *Look) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s (priority %d): %s", l.Workload, l.Queue, l.Priority, l.Verdict)
+	b.WriteString(l.Workload)
+	if l.Queue != "" {
+		b.WriteString(" in " + l.Queue)
+	}
+	fmt.Fprintf(&b, " (priority %d): %s", l.Priority, l.Verdict)
 	if l.Reason != "" {
 		fmt.Fprintf(&b, ", %s", l.Reason)
 	}

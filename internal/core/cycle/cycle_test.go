@@ -1,0 +1,135 @@
+package cycle
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Scenarios of whole cycles are scripts of package state; here is what they cannot see.
+
+// addQueue makes an open queue of n gpus, alone or below a cohort.
+func addQueue(w *World, name string, parent quota.Node, n resource.Amount) *Queue {
+	gpu, fr := w.Table.ID("gpu"), w.Table.FR("f", "gpu")
+	q := &Queue{
+		Name: name, Node: w.Quota.Add(false), Namespaces: []workload.Term{{}},
+		Groups: []flavor.Group{{
+			Resources: []resource.ID{gpu},
+			Offers:    []flavor.Offer{{Flavor: &flavor.Flavor{Name: "f"}, FRs: []resource.FR{fr}}},
+		}},
+	}
+	w.Quota.SetParent(q.Node, parent)
+	w.Quota.SetQuota(q.Node, []quota.Cell{{FR: fr, Nominal: n, Borrow: quota.NoLimit, Lend: quota.NoLimit}})
+	w.AddQueue(q)
+	w.Edited(q.Node)
+	return q
+}
+
+func enqueue(w *World, q *Queue, name string, class int32, gpus resource.Amount) *workload.Workload {
+	wl := &workload.Workload{UID: name, Key: "default/" + name, Queue: q.Index, Class: class, PodSets: []workload.PodSet{{
+		Name: "main", Count: 1, Requests: []workload.Request{{Resource: w.Table.ID("gpu"), Amount: gpus}},
+	}}}
+	w.Enqueue(wl)
+	return wl
+}
+
+func verdicts(r Result) (out []string) {
+	for _, d := range r.Decisions {
+		out = append(out, d.Workload.UID+" "+string(d.Look.Verdict))
+	}
+	return out
+}
+
+// TestCompare is the order of heads, spec 10 §4.5 step 4.
+func TestCompare(t *testing.T) {
+	head := func(level int, priority int64, since workload.Instant, queue, uid string) *entry {
+		return &entry{
+			q: &Queue{Name: queue}, wl: &workload.Workload{UID: uid, Priority: priority, Since: since},
+			got: flavor.Assignment{Level: level},
+		}
+	}
+	inOrder := []*entry{
+		head(0, 1, 9, "z", "1"),
+		head(0, 0, 1, "z", "1"),
+		head(1, 9, 1, "z", "1"),
+		head(1, 9, 2, "a", "2"),
+		head(1, 9, 2, "b", "1"),
+		head(2, 9, 0, "a", "0"),
+	}
+	shuffled := []*entry{inOrder[3], inOrder[0], inOrder[5], inOrder[2], inOrder[4], inOrder[1]}
+	slices.SortFunc(shuffled, compare)
+	for i := range inOrder {
+		if shuffled[i] != inOrder[i] {
+			t.Errorf("place %d is taken by %+v of %s", i, shuffled[i].wl, shuffled[i].q.Name)
+		}
+	}
+}
+
+// TestEditOfAnotherTree: whoever waits is looked at again after an edit of its own tree,
+// and not for one elsewhere.
+func TestEditOfAnotherTree(t *testing.T) {
+	w := NewWorld()
+	a := addQueue(w, "a", quota.None, 1)
+	b := addQueue(w, "b", quota.None, 1)
+	a.Strict = true
+	enqueue(w, a, "large", 1, 2)
+	enqueue(w, b, "larger", 2, 3)
+	want := []string{"large waits", "larger waits"}
+	if diff := cmp.Diff(want, verdicts(w.Step(1, 10))); diff != "" {
+		t.Fatalf("first looks (-want +got):\n%s", diff)
+	}
+	w.Edited(b.Node)
+	if diff := cmp.Diff([]string{"larger waits"}, verdicts(w.Step(2, 10))); diff != "" {
+		t.Errorf("after an edit of b (-want +got):\n%s", diff)
+	}
+	w.Edited()
+	if diff := cmp.Diff(want, verdicts(w.Step(3, 10))); diff != "" {
+		t.Errorf("after an edit of everything (-want +got):\n%s", diff)
+	}
+}
+
+// TestNothingToDo: without an event a step costs no cycle, and a budget of none is kept.
+func TestNothingToDo(t *testing.T) {
+	w := NewWorld()
+	q := addQueue(w, "q", quota.None, 4)
+	enqueue(w, q, "a", 1, 3)
+	enqueue(w, q, "b", 2, 3)
+	if r := w.Step(1, 0); !r.More || r.Cycles != 0 || len(r.Decisions) != 0 {
+		t.Errorf("without a budget: %+v", r)
+	}
+	if diff := cmp.Diff([]string{"a admitted", "b waits"}, verdicts(w.Step(1, 10))); diff != "" {
+		t.Errorf("with a budget (-want +got):\n%s", diff)
+	}
+	if r := w.Step(2, 10); r.More || r.Cycles != 0 {
+		t.Errorf("again: %+v", r)
+	}
+}
+
+// TestRemovedQueue: what was reserved in it is free for the rest of the cohort.
+func TestRemovedQueue(t *testing.T) {
+	w := NewWorld()
+	c := w.Quota.Add(true)
+	w.Quota.SetQuota(c, []quota.Cell{{FR: w.Table.FR("f", "gpu"), Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit}})
+	a, b := addQueue(w, "a", c, 0), addQueue(w, "b", c, 0)
+	first := enqueue(w, a, "first", 1, 4)
+	w.Step(1, 10)
+	waiting := enqueue(w, a, "waiting", 2, 1)
+	enqueue(w, b, "second", 3, 4)
+	w.Step(2, 10)
+	if line := w.RemoveQueue(a); len(line) != 1 || line[0] != waiting || first.Reserved {
+		t.Errorf("removing the queue left %v in line, and %s reserved: %v", line, first.UID, first.Reserved)
+	}
+	w.Quota.Remove(a.Node)
+	w.Edited(a.Node)
+	r := w.Step(3, 10)
+	if len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted || r.Decisions[0].Workload.UID != "second" {
+		t.Errorf("after that: %v", verdicts(r))
+	}
+}

@@ -1,0 +1,776 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// TestMachine feeds random events to a state and asks after every step whether the
+// world is still sound: see check and checkSettled.
+func TestMachine(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMachine(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":                 m.check,
+			"submit":           m.submit,
+			"submit more":      m.submit,
+			"submit yet more":  m.submit,
+			"step":             m.step,
+			"step again":       m.step,
+			"step once more":   m.step,
+			"written":          m.written,
+			"more is written":  m.written,
+			"all is written":   m.allWritten,
+			"write fails":      m.writeFails,
+			"evict written":    m.evictWritten,
+			"evict fails":      m.evictFails,
+			"evicted":          m.evicted,
+			"may stay":         m.mayStay,
+			"finish":           m.finish,
+			"delete":           m.delete,
+			"reserved outside": m.reservedOutside,
+			"evicted outside":  m.evictedOutside,
+			"edit workload":    m.editWorkload,
+			"stale":            m.stale,
+			"edit queue":       m.editQueue,
+			"delete queue":     m.deleteQueue,
+			"edit cohort":      m.editCohort,
+			"delete cohort":    m.deleteCohort,
+			"edit flavor":      m.editFlavor,
+			"edit localqueue":  m.editLocalQueue,
+			"edit namespace":   m.editNamespace,
+		})
+		m.step(rt)
+	})
+}
+
+// machine is a state and what it was told: the truth as the API server has it, and
+// the writes that are still on their way there.
+type machine struct {
+	s          *State
+	now        int64
+	preempting bool // whether queues may have a preemption policy
+	cpu        bool // whether workloads ask for two resources
+
+	flavors    map[string]flavor.Flavor
+	cohorts    map[string]Cohort
+	queues     map[string]Queue
+	lqs        map[string]LocalQueue
+	namespaces map[string]map[string]string
+	objects    map[string]*object
+	serial     int
+}
+
+// object is a Workload of the API server.
+type object struct {
+	def       Workload
+	old       []Workload      // earlier versions
+	admission *cycle.Decision // being written
+	grant     Grant
+	evicting  bool // told to go, being written
+}
+
+func newMachine(t *rapid.T) *machine {
+	m := &machine{
+		s: New(Options{}), preempting: rapid.IntRange(0, 3).Draw(t, "preempting") > 0, cpu: rapid.Bool().Draw(t, "two resources"),
+		flavors: map[string]flavor.Flavor{}, cohorts: map[string]Cohort{}, queues: map[string]Queue{}, lqs: map[string]LocalQueue{},
+		namespaces: map[string]map[string]string{}, objects: map[string]*object{},
+	}
+	for _, name := range []string{"n0", "n1"} {
+		m.namespaces[name] = map[string]string{"team": name}
+		m.s.SetNamespace(name, m.namespaces[name])
+	}
+	for _, name := range []string{"f0", "f1"} {
+		m.flavors[name] = flavor.Flavor{Name: name}
+		m.s.SetFlavor(m.flavors[name])
+	}
+	for range rapid.IntRange(1, 6).Draw(t, "queues") {
+		m.editQueue(t)
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "cohorts") {
+		m.editCohort(t)
+	}
+	for range rapid.IntRange(4, 20).Draw(t, "workloads") {
+		m.submit(t)
+	}
+	return m
+}
+
+func (m *machine) tick() workload.Instant { m.now++; return workload.Instant(m.now) }
+
+func pick[V any](t *rapid.T, what string, from map[string]V, ok func(V) bool) (string, V) {
+	var keys []string
+	for _, k := range slices.Sorted(maps.Keys(from)) {
+		if ok(from[k]) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		t.Skip("no " + what)
+	}
+	k := rapid.SampledFrom(keys).Draw(t, what)
+	return k, from[k]
+}
+
+func any1[V any](V) bool { return true }
+
+// set writes a new version of an object and tells the state.
+func (m *machine) set(o *object) {
+	o.old = append(o.old, o.def)
+	o.def.Version++
+	m.s.SetWorkload(o.def)
+}
+
+func (m *machine) submit(t *rapid.T) {
+	m.serial++
+	o := &object{def: Workload{
+		UID: fmt.Sprintf("u%02d", m.serial), Name: fmt.Sprintf("w%02d", m.serial),
+		Namespace:  rapid.SampledFrom([]string{"n0", "n0", "n0", "n1"}).Draw(t, "namespace"),
+		LocalQueue: rapid.SampledFrom(slices.Sorted(maps.Keys(m.lqNames()))).Draw(t, "localqueue"),
+		Queueable:  true,
+	}}
+	o.def.Created = m.tick()
+	if rapid.IntRange(0, 4).Draw(t, "older") == 0 {
+		o.def.Created = workload.Instant(rapid.Int64Range(0, m.now).Draw(t, "created"))
+	}
+	o.def.Since = o.def.Created
+	m.shape(t, &o.def)
+	m.objects[o.def.UID] = o
+	m.set(o)
+}
+
+// lqNames are the names of LocalQueues.
+func (m *machine) lqNames() map[string]bool {
+	names := map[string]bool{}
+	for _, lq := range m.lqs {
+		names[lq.Name] = true
+	}
+	return names
+}
+
+// shape draws what a workload asks for.
+func (m *machine) shape(t *rapid.T, def *Workload) {
+	def.Priority = rapid.SampledFrom([]int64{1, 0, 2, 3}).Draw(t, "priority")
+	def.PodSets = nil
+	for i := range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "podsets") {
+		ps := PodSet{Name: fmt.Sprintf("p%d", i), Count: 1}
+		for _, name := range []string{"cpu", "gpu"} {
+			n := rapid.SampledFrom([]int64{1, 2, 3, 4, 0}).Draw(t, name)
+			if name == "cpu" && !m.cpu {
+				n = 0
+			}
+			if n > 0 || name == "gpu" {
+				ps.Requests = append(ps.Requests, Request{name, resource.Amount(n)})
+			}
+		}
+		def.PodSets = append(def.PodSets, ps)
+	}
+}
+
+func (m *machine) quotas(t *rapid.T, limits bool) []Group {
+	amount := func(name string) resource.Amount {
+		return resource.Amount(rapid.SampledFrom([]int64{3, 2, 4, 6, 0}).Draw(t, name))
+	}
+	limit := func(name string) resource.Amount {
+		if !limits || rapid.IntRange(0, 3).Draw(t, name) > 0 {
+			return quota.NoLimit
+		}
+		return amount(name)
+	}
+	var groups []Group
+	flavors := rapid.SampledFrom([][]string{{"f0"}, {"f0"}, {"f0", "f1"}, {"f1", "f0"}}).Draw(t, "flavors")
+	for _, resources := range rapid.SampledFrom([][][]string{{{"gpu", "cpu"}}, {{"gpu"}, {"cpu"}}, {{"gpu"}}}).Draw(t, "groups") {
+		g := Group{Resources: resources}
+		for _, f := range flavors {
+			fq := FlavorQuota{Flavor: f}
+			for _, r := range resources {
+				q := Quota{Resource: r, Nominal: amount("nominal"), Borrow: limit("borrow"), Lend: limit("lend")}
+				if r == "cpu" {
+					q.Nominal += 5
+				}
+				q.Lend = min(q.Lend, q.Nominal)
+				fq.Resources = append(fq.Resources, q)
+			}
+			g.Flavors = append(g.Flavors, fq)
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+func (m *machine) editQueue(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"q0", "q1", "q2", "q3"}).Draw(t, "queue")
+	def := Queue{
+		Name: name, Cohort: rapid.SampledFrom([]string{"c0", "c0", "c1", ""}).Draw(t, "cohort"),
+		Strict:     rapid.IntRange(0, 3).Draw(t, "strict") == 0,
+		Namespaces: []workload.Term{{}},
+		Fungibility: flavor.Fungibility{
+			TryNextWhenBorrowing: rapid.Bool().Draw(t, "try"), StopWhenPreempting: rapid.Bool().Draw(t, "stop"),
+			PreemptionOverBorrowing: rapid.Bool().Draw(t, "over"),
+		},
+	}
+	def.Groups = m.quotas(t, def.Cohort != "")
+	if rapid.IntRange(0, 11).Draw(t, "selective") == 7 {
+		def.Namespaces = []workload.Term{{{Key: "team", Op: workload.In, Values: []string{"n0"}}}}
+	}
+	if m.queues[name].Closed == "" && rapid.IntRange(0, 11).Draw(t, "closed") == 7 {
+		def.Closed = "stopped"
+	}
+	if m.preempting {
+		rules := []preempt.Rule{preempt.LowerPriority, preempt.LowerOrNewerEqualPriority, preempt.Never}
+		def.Preemption.Within = rapid.SampledFrom(rules).Draw(t, "within")
+		def.Preemption.Reclaim = rapid.SampledFrom(append(rules, preempt.Any)).Draw(t, "reclaim")
+		def.Preemption.BorrowWithin = def.Preemption.Reclaim != preempt.Never && rapid.Bool().Draw(t, "borrow within")
+	}
+	if _, known := m.queues[name]; !known {
+		for _, ns := range []string{"n0", "n1"} {
+			lq := LocalQueue{Namespace: ns, Name: name, Queue: name}
+			m.lqs[lq.key()] = lq
+			m.s.SetLocalQueue(lq)
+		}
+	}
+	m.queues[name] = def
+	m.s.SetQueue(def)
+}
+
+func (m *machine) deleteQueue(t *rapid.T) {
+	m.rarely(t)
+	name, _ := pick(t, "queue", m.queues, any1)
+	delete(m.queues, name)
+	m.s.DeleteQueue(name)
+	for _, o := range m.objects {
+		if o.admission != nil && o.grant.Queue == name { // the write bounces
+			o.admission, o.evicting = nil, false
+			m.s.AdmissionFailed(o.def.UID)
+		}
+	}
+}
+
+// rarely skips most of the time what would leave little to look at.
+func (m *machine) rarely(t *rapid.T) {
+	if rapid.IntRange(0, 7).Draw(t, "really") != 5 {
+		t.Skip("rarely")
+	}
+}
+
+func (m *machine) editCohort(t *rapid.T) {
+	def := Cohort{
+		Name:   rapid.SampledFrom([]string{"c0", "c1", "c2"}).Draw(t, "cohort"),
+		Parent: rapid.SampledFrom([]string{"", "", "c1", "c2", "c0"}).Draw(t, "parent"),
+	}
+	if def.Parent == def.Name {
+		def.Parent = ""
+	}
+	if rapid.Bool().Draw(t, "own") {
+		def.Groups = m.quotas(t, def.Parent != "")
+	}
+	m.cohorts[def.Name] = def
+	m.s.SetCohort(def)
+}
+
+func (m *machine) deleteCohort(t *rapid.T) {
+	name, _ := pick(t, "cohort", m.cohorts, any1)
+	delete(m.cohorts, name)
+	m.s.DeleteCohort(name)
+}
+
+func (m *machine) editFlavor(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"f0", "f1"}).Draw(t, "flavor")
+	if len(m.flavors) < 2 {
+		name = "f0"
+		if _, ok := m.flavors[name]; ok {
+			name = "f1"
+		}
+	}
+	f := flavor.Flavor{Name: name}
+	switch rapid.IntRange(0, 5).Draw(t, "how") {
+	case 2:
+		f.Taints = []workload.Taint{{Key: "k", Effect: "NoSchedule"}}
+	case 1:
+		m.rarely(t)
+		delete(m.flavors, name)
+		m.s.DeleteFlavor(name)
+		return
+	}
+	m.flavors[name] = f
+	m.s.SetFlavor(f)
+}
+
+func (m *machine) editLocalQueue(t *rapid.T) {
+	key, lq := pick(t, "localqueue", m.lqs, any1)
+	if !lq.Stopped {
+		m.rarely(t)
+	}
+	lq.Stopped = !lq.Stopped && rapid.Bool().Draw(t, "stopped")
+	lq.Queue = rapid.SampledFrom([]string{lq.Name, lq.Name, "q0"}).Draw(t, "queue")
+	if len(m.lqs) > 1 && rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
+		delete(m.lqs, key)
+		m.s.DeleteLocalQueue(lq.Namespace, lq.Name)
+		return
+	}
+	m.lqs[key] = lq
+	m.s.SetLocalQueue(lq)
+}
+
+func (m *machine) editNamespace(t *rapid.T) {
+	labels := map[string]string{"team": rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "team")}
+	m.namespaces["n0"] = labels
+	m.s.SetNamespace("n0", labels)
+}
+
+func (m *machine) written(t *rapid.T) {
+	_, o := pick(t, "admission", m.objects, func(o *object) bool { return o.admission != nil })
+	m.write(o)
+}
+
+func (m *machine) allWritten(*rapid.T) {
+	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
+		if m.objects[uid].admission != nil {
+			m.write(m.objects[uid])
+		}
+	}
+}
+
+func (m *machine) write(o *object) {
+	o.def = m.asAdmitted(o)
+	o.admission = nil
+	m.set(o)
+}
+
+// asAdmitted is the object as it will be once its admission is written.
+func (m *machine) asAdmitted(o *object) Workload {
+	def := o.def
+	def.Reserved, def.Admitted, def.Queue, def.Held = true, true, o.grant.Queue, nil
+	def.ReservedAt = o.admission.Workload.ReservedAt
+	for _, ps := range o.grant.PodSets {
+		def.Held = append(def.Held, ps.Held...)
+	}
+	return def
+}
+
+func (m *machine) writeFails(t *rapid.T) {
+	uid, o := pick(t, "admission", m.objects, func(o *object) bool { return o.admission != nil })
+	o.admission, o.evicting = nil, false
+	m.s.AdmissionFailed(uid)
+}
+
+func (m *machine) evictWritten(t *rapid.T) {
+	_, o := pick(t, "eviction", m.objects, func(o *object) bool { return o.evicting && o.admission == nil })
+	o.evicting = false
+	o.def.Evicting = true
+	m.set(o)
+}
+
+func (m *machine) evictFails(t *rapid.T) {
+	uid, o := pick(t, "eviction", m.objects, func(o *object) bool { return o.evicting && o.admission == nil })
+	o.evicting = false
+	m.s.EvictionFailed(uid)
+}
+
+func (m *machine) evicted(t *rapid.T) {
+	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
+	o.def.Reserved, o.def.Admitted, o.def.Evicting, o.def.Held, o.def.Queue = false, false, false, nil, ""
+	m.set(o)
+}
+
+func (m *machine) evictedOutside(t *rapid.T) {
+	_, o := pick(t, "running", m.objects, func(o *object) bool { return o.def.Reserved && !o.def.Evicting })
+	o.def.Evicting, o.evicting = true, false
+	m.set(o)
+}
+
+func (m *machine) mayStay(t *rapid.T) {
+	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
+	o.def.Evicting = false
+	m.set(o)
+}
+
+func (m *machine) finish(t *rapid.T) {
+	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
+	o.def.Queueable, o.def.Reserved, o.def.Admitted, o.def.Evicting = false, false, false, false
+	o.def.Held, o.def.Queue, o.admission, o.evicting = nil, "", nil, false
+	m.set(o)
+}
+
+func (m *machine) delete(t *rapid.T) {
+	m.rarely(t)
+	uid, _ := pick(t, "workload", m.objects, any1)
+	delete(m.objects, uid)
+	m.s.DeleteWorkload(uid)
+}
+
+func (m *machine) reservedOutside(t *rapid.T) {
+	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
+	o.def.Reserved, o.def.Queue, o.def.ReservedAt = true, rapid.SampledFrom([]string{"q0", "q1", "ghost"}).Draw(t, "in"), m.tick()
+	o.def.Held = []Held{{"f0", "gpu", resource.Amount(rapid.Int64Range(0, 3).Draw(t, "held"))}}
+	m.set(o)
+}
+
+func (m *machine) editWorkload(t *rapid.T) {
+	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
+	switch {
+	case o.def.Reserved || o.admission != nil:
+		o.def.Priority = rapid.Int64Range(0, 3).Draw(t, "priority")
+	case rapid.Bool().Draw(t, "move"):
+		o.def.LocalQueue = rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "to")
+	default:
+		m.shape(t, &o.def)
+	}
+	m.set(o)
+}
+
+func (m *machine) stale(t *rapid.T) {
+	_, o := pick(t, "old version", m.objects, func(o *object) bool { return len(o.old) > 1 })
+	m.s.SetWorkload(rapid.SampledFrom(o.old[1:]).Draw(t, "version"))
+}
+
+// step runs the engine, checks every decision, and then that nothing is left to do.
+func (m *machine) step(t *rapid.T) {
+	bound := 20 + 6*(len(m.objects)+len(m.queues))
+	told := map[string]bool{}
+	for uid, r := range m.s.records {
+		told[uid] = r.wl.Evicting
+	}
+	r := m.s.Step(m.tick(), bound)
+	if r.More {
+		t.Fatalf("no end after %d cycles", r.Cycles)
+	}
+	for i := range r.Decisions {
+		m.decided(t, &r.Decisions[i], told)
+	}
+	for _, d := range r.Decisions { // all are charged by now, and still each fits
+		rec := m.s.records[d.Workload.UID]
+		if d.Look.Verdict == trace.Admitted && !m.fitsBeside(rec) {
+			t.Fatalf("%s was admitted past quota", d.Workload.Key)
+		}
+	}
+	m.checkSettled(t)
+}
+
+func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
+	o := m.objects[d.Workload.UID]
+	switch {
+	case o == nil || !o.def.Queueable || o.def.Reserved:
+		t.Fatalf("a decision about %s, which does not wait", d.Workload.Key)
+	case d.Look.Verdict == trace.Waits && d.Look.Reason == "", d.Look.Sentence() == "":
+		t.Fatalf("no reason given: %s", d.Look)
+	case d.Look.Verdict == trace.Preempts && len(d.Look.Victims) == 0:
+		t.Fatalf("preempts nobody: %s", d.Look)
+	case d.Look.Verdict == trace.Admitted:
+		o.admission, o.grant = d, m.s.Grant(d)
+	}
+	for _, v := range d.Evict {
+		victim := m.objects[v.Workload.UID]
+		if victim == nil || told[v.Workload.UID] || !v.Workload.Reserved {
+			t.Fatalf("%s is told to go again, or does not hold anything: %s", v.Workload.Key, d.Look)
+		}
+		told[v.Workload.UID] = true
+		victim.evicting = true
+	}
+}
+
+// fitsBeside tells whether a reserved workload would fit if it were not there.
+func (m *machine) fitsBeside(r *record) bool {
+	f := m.s.world.Quota
+	mark := f.Mark()
+	defer f.Rollback(mark)
+	f.Release(r.in.Node, r.wl.Usage)
+	return f.Fits(r.in.Node, r.wl.Usage)
+}
+
+// check holds after every event: every workload is in one place, the right one, and
+// the forest is charged with what the holders hold.
+func (m *machine) check(t *rapid.T) {
+	seen := map[string]string{}
+	put := func(w *workload.Workload, place string) {
+		if seen[w.UID] != "" {
+			t.Fatalf("%s is %s and %s", w.Key, seen[w.UID], place)
+		}
+		seen[w.UID] = place
+	}
+	for name, q := range m.s.queues {
+		sum := map[resource.FR]resource.Amount{}
+		for i, w := range q.q.Reserved() {
+			put(w, "held in "+name)
+			if w.Slot != i || !w.Reserved {
+				t.Fatalf("%s is in slot %d, and says %d", w.Key, i, w.Slot)
+			}
+			for _, e := range w.Usage {
+				sum[e.FR] += e.Amount
+			}
+		}
+		for fr := range resource.FR(m.s.world.Table.Len()) {
+			if have := m.s.world.Quota.Usage(q.q.Node, fr); have != sum[fr] {
+				t.Fatalf("%s is charged %d of %v, its holders hold %d", name, have, m.s.world.Table.Pair(fr), sum[fr])
+			}
+		}
+		line := q.q.Pending.All()
+		for _, w := range line {
+			put(w, "waits in "+name)
+		}
+		if n := q.q.Pending.Active() + q.q.Pending.Parked(); n != len(line) {
+			t.Fatalf("%s has %d active and parked, and %d in line", name, n, len(line))
+		}
+	}
+	members := 0
+	for _, c := range m.s.classes {
+		members += c.members
+	}
+	if members != len(m.s.records) || len(m.s.records) != len(m.objects) {
+		t.Fatalf("%d objects, %d records, %d members of classes", len(m.objects), len(m.s.records), members)
+	}
+	for uid, o := range m.objects {
+		if want := m.place(o); seen[uid] != want {
+			t.Fatalf("%s should be %q, is %q", o.def.Key(), want, seen[uid])
+		}
+		delete(seen, uid)
+	}
+	if len(seen) > 0 {
+		t.Fatalf("in place, but gone: %v", seen)
+	}
+}
+
+// place says where an object belongs.
+func (m *machine) place(o *object) string {
+	def := o.def
+	if o.admission != nil {
+		def = m.asAdmitted(o)
+	}
+	if def.Reserved {
+		if _, ok := m.queues[def.Queue]; ok {
+			return "held in " + def.Queue
+		}
+		return ""
+	}
+	lq, ok := m.lqs[def.Namespace+"/"+def.LocalQueue]
+	if _, exists := m.queues[lq.Queue]; !ok || !exists || lq.Stopped || !def.Queueable {
+		return ""
+	}
+	return "waits in " + lq.Queue
+}
+
+// checkSettled holds when a step has ended.
+func (m *machine) checkSettled(t *rapid.T) {
+	if again := m.s.Step(m.tick(), 1000); again.Cycles > 0 || len(again.Decisions) > 0 {
+		t.Fatalf("a settled world had something left to decide: %v", again)
+	}
+	m.checkHeads(t)
+	m.checkClaims(t)
+	fresh := m.rebuilt(nil)
+	if diff := gocmp.Diff(plainDump(fresh), plainDump(m.s)); diff != "" {
+		t.Fatalf("rebuilt and incremental differ (-rebuilt +incremental):\n%s", diff)
+	}
+	m.checkNothingMissed(t, fresh)
+}
+
+// checkHeads: where others may pass, whoever is still active is kept waiting by
+// somebody else, not by want of a look.
+func (m *machine) checkHeads(t *rapid.T) {
+	for name, q := range m.s.queues {
+		head := q.q.Pending.Head()
+		if head == nil || q.q.Strict || q.q.Closed != "" || m.s.world.Quota.Root(q.q.Node) == quota.None {
+			continue
+		}
+		look := m.s.Look(head.UID)
+		if look == nil || (look.Verdict != trace.Preempts && look.Note == "") {
+			t.Fatalf("%s is head of %s, active, and nobody is in its way: %v", head.Key, name, look)
+		}
+	}
+}
+
+// checkClaims: once the victims are gone all heirs fit, side by side.
+func (m *machine) checkClaims(t *rapid.T) {
+	f := m.s.world.Quota
+	mark := f.Mark()
+	defer f.Rollback(mark)
+	gone := map[string]bool{}
+	var heirs []*queue
+	for _, q := range m.s.queues {
+		if q.q.Heir() == nil || q.q.Closed != "" || f.Root(q.q.Node) == quota.None {
+			continue
+		}
+		heirs = append(heirs, q)
+		_, victims := q.q.Claim()
+		for _, v := range victims {
+			if v.Workload.Reserved && !gone[v.Workload.UID] {
+				gone[v.Workload.UID] = true
+				f.Release(v.Node, v.Workload.Usage)
+			}
+		}
+	}
+	for _, q := range heirs {
+		usage, _ := q.q.Claim()
+		if !f.Fits(q.q.Node, usage) {
+			t.Fatalf("what is claimed for %s is not there any more", q.q.Heir().Key)
+		}
+		f.Charge(q.q.Node, usage)
+	}
+}
+
+// rebuilt is a state made from nothing but the truth and the writes on their way.
+// shuffle may reorder the calls that make it.
+func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
+	var calls []func(*State)
+	add := func(f func(*State)) { calls = append(calls, f) }
+	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
+		add(func(s *State) { s.SetNamespace(name, m.namespaces[name]) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.flavors)) {
+		add(func(s *State) { s.SetFlavor(m.flavors[name]) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.cohorts)) {
+		add(func(s *State) { s.SetCohort(m.cohorts[name]) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.queues)) {
+		add(func(s *State) { s.SetQueue(m.queues[name]) })
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.lqs)) {
+		add(func(s *State) { s.SetLocalQueue(m.lqs[key]) })
+	}
+	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
+		o := m.objects[uid]
+		def := o.def
+		if o.admission != nil {
+			def = m.asAdmitted(o)
+		}
+		def.Evicting = def.Evicting || o.evicting
+		add(func(s *State) { s.SetWorkload(def) })
+	}
+	if shuffle != nil {
+		shuffle(calls)
+	}
+	s := New(Options{})
+	for _, f := range calls {
+		f(s)
+	}
+	return s
+}
+
+// plainDump is a dump without the order in line: who is parked or sticky is known
+// only to those who have looked.
+func plainDump(s *State) []string {
+	var out []string
+	from := 0
+	sortLine := func() { slices.Sort(out[from:]) }
+	for line := range strings.Lines(s.Dump()) {
+		if strings.HasPrefix(line, "queue") {
+			sortLine()
+			from = len(out)
+		}
+		if place, key, ok := strings.Cut(strings.TrimSpace(line), ". "); ok && len(place) < 4 {
+			line = "  waits " + key + "\n"
+		}
+		out = append(out, line)
+	}
+	sortLine()
+	return out
+}
+
+// checkNothingMissed: with nobody waiting for victims, who could be admitted has been:
+// a state that looks at everybody afresh admits nobody.
+func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
+	for _, q := range m.s.queues {
+		if q.q.Heir() != nil || q.q.Pending.Sticky() != nil {
+			return
+		}
+	}
+	for _, d := range fresh.Step(workload.Instant(m.now), 1000).Decisions {
+		look := m.s.Look(d.Look.UID)
+		switch {
+		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "":
+			return // somebody was in its way, who got there at another time
+		case d.Look.Verdict == trace.Admitted:
+			t.Fatalf("missed by the state that knows only events: %s\nits last look was %v\n%s", d.Look, look, m.s.Dump())
+		case d.Look.Verdict == trace.Preempts:
+			return // from here on the two worlds differ
+		}
+	}
+}
+
+// TestOrderOfSetup: however the same objects arrive, the same is decided.
+func TestOrderOfSetup(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMachine(rt)
+		for range rapid.IntRange(0, 12).Draw(rt, "workloads") {
+			m.submit(rt)
+			if rapid.IntRange(0, 2).Draw(rt, "running") == 0 {
+				m.reservedOutside(rt)
+			}
+		}
+		a := m.rebuilt(nil)
+		b := m.rebuilt(func(calls []func(*State)) {
+			copy(calls, rapid.Permutation(calls).Draw(rt, "order"))
+		})
+		if diff := gocmp.Diff(a.Dump(), b.Dump()); diff != "" {
+			rt.Fatalf("the worlds differ:\n%s", diff)
+		}
+		for range 3 {
+			if diff := gocmp.Diff(decisions(a), decisions(b)); diff != "" {
+				rt.Fatalf("the decisions differ:\n%s", diff)
+			}
+			if diff := gocmp.Diff(a.Dump(), b.Dump()); diff != "" {
+				rt.Fatalf("the worlds differ after a step:\n%s", diff)
+			}
+			for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
+				if o := m.objects[uid]; a.records[uid].wl.Evicting {
+					def := o.def
+					def.Version, def.Reserved, def.Held = def.Version+5, false, nil
+					a.SetWorkload(def)
+					b.SetWorkload(def)
+				}
+			}
+		}
+	})
+}
+
+// TestBudget: a step that is interrupted and taken up again decides what an
+// uninterrupted one does.
+func TestBudget(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMachine(rt)
+		for range rapid.IntRange(0, 8).Draw(rt, "running") {
+			m.reservedOutside(rt)
+		}
+		a, b := m.rebuilt(nil), m.rebuilt(nil)
+		var inParts []string
+		for more := true; more; {
+			r := b.Step(100, rapid.IntRange(0, 2).Draw(rt, "budget"))
+			inParts = append(inParts, texts(r.Decisions)...)
+			more = r.More
+		}
+		if diff := gocmp.Diff(decisions(a), inParts); diff != "" {
+			rt.Fatalf("the decisions differ (-at once +in parts):\n%s", diff)
+		}
+	})
+}
+
+func decisions(s *State) []string { return texts(s.Step(100, 1000).Decisions) }
+
+func texts(decisions []cycle.Decision) []string {
+	var out []string
+	for _, d := range decisions {
+		text := d.Look.String()
+		evict := slices.Clone(d.Evict)
+		slices.SortFunc(evict, func(a, b preempt.Victim) int { return cmp.Compare(a.Workload.UID, b.Workload.UID) })
+		for _, v := range evict {
+			text += "told: " + v.Workload.UID + "\n"
+		}
+		out = append(out, text)
+	}
+	return out
+}
