@@ -223,6 +223,7 @@ func TestStartFails(t *testing.T) {
 }
 
 func TestBinaryIsMissing(t *testing.T) {
+	t.Setenv(BinaryEnv, "")
 	t.Setenv("PATH", "")
 	t.Chdir(t.TempDir())
 	if _, err := find(); err == nil || !strings.Contains(err.Error(), "make build") || strings.Contains(err.Error(), "\n") {
@@ -237,6 +238,7 @@ func TestFindsBinaryOnPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
+	t.Setenv(BinaryEnv, "")
 	t.Setenv("PATH", dir)
 	if got, err := find(); err != nil || got != want {
 		t.Errorf("found %q (error %v), want %q", got, err, want)
