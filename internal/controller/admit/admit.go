@@ -6,14 +6,12 @@ package admit
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -27,9 +25,6 @@ import (
 const (
 	// workers are how many verdicts are written at once.
 	workers = 16
-	// conflicts are how often a verdict is written onto a newer object before it
-	// goes back to the engine.
-	conflicts = 3
 	// sameReason is how old a condition must be before only its wording is renewed:
 	// what is short changes with every admission, and is no news.
 	sameReason = 10 * time.Second
@@ -47,81 +42,35 @@ type Writer struct {
 	Now      func() time.Time
 	Log      logr.Logger
 
-	mu      sync.Mutex
-	pending map[types.UID]engine.Decision // the newest verdict about each
-	queue   workqueue.TypedInterface[types.UID]
-	pauses  workqueue.TypedRateLimiter[types.UID]
+	verdicts *reconcile.Latest[engine.Decision]
 }
 
 // Init makes the writer ready to take verdicts, which may come before Start.
-func (w *Writer) Init() {
-	w.pending = map[types.UID]engine.Decision{}
-	w.queue = workqueue.NewTyped[types.UID]()
-	w.pauses = workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](20*time.Millisecond, 30*time.Second)
-}
+func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.failed) }
 
 // Write takes a verdict; an older one about the same workload that is not written
 // yet is forgotten.
-func (w *Writer) Write(d engine.Decision) {
-	w.mu.Lock()
-	w.pending[types.UID(d.UID)] = d
-	w.mu.Unlock()
-	w.queue.Add(types.UID(d.UID))
-}
+func (w *Writer) Write(d engine.Decision) { w.verdicts.Put(types.UID(d.UID), d) }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
 
 // Start writes until ctx ends.
-func (w *Writer) Start(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for w.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	w.queue.ShutDown()
-	wg.Wait()
-	return nil
-}
+func (w *Writer) Start(ctx context.Context) error { return w.verdicts.Start(ctx) }
 
-func (w *Writer) next(ctx context.Context) bool {
-	uid, down := w.queue.Get()
-	if down {
-		return false
-	}
-	defer w.queue.Done(uid)
-	w.mu.Lock()
-	d, ok := w.pending[uid]
-	delete(w.pending, uid)
-	w.mu.Unlock()
-	if !ok {
-		return true
-	}
-	if err := w.write(ctx, d); err != nil && ctx.Err() == nil {
-		w.failed(d, err)
-		return true
-	}
-	w.pauses.Forget(uid)
-	return true
-}
-
-// failed gives an admission back to the engine after a pause that grows with every
-// failure. Why a workload waits is written at its next look.
-func (w *Writer) failed(d engine.Decision, err error) {
+// failed gives an admission back to the engine after the pause. Why a workload waits
+// is written at its next look.
+func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) {
 	if !apierrors.IsNotFound(err) {
 		w.Log.Info("Writing a verdict failed, the workload is looked at again",
 			"workload", d.Namespace+"/"+d.Name, "verdict", d.Look.Verdict, "error", err.Error())
 	}
-	if d.Grant == nil {
-		return
+	if d.Grant != nil {
+		time.AfterFunc(pause, func() {
+			w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
+		})
 	}
-	time.AfterFunc(w.pauses.When(types.UID(d.UID)), func() {
-		w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
-	})
 }
 
 // errStale says that the object is no longer the one that the verdict is about.
@@ -130,27 +79,13 @@ type errStale string
 func (e errStale) Error() string { return string(e) }
 
 func (w *Writer) write(ctx context.Context, d engine.Decision) error {
-	var wl kueue.Workload
 	key := types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
-	err := w.Client.Get(ctx, key, &wl)
-	for range conflicts {
-		if err != nil {
-			return err
-		}
-		if string(wl.UID) != d.UID {
-			return apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), d.Name)
-		}
+	return reconcile.OnNewest(ctx, w.Client, w.Reader, key, types.UID(d.UID), func(wl *kueue.Workload) error {
 		if d.Grant != nil {
-			err = w.admit(ctx, &wl, d)
-		} else {
-			err = w.wait(ctx, &wl, d)
+			return w.admit(ctx, wl, d)
 		}
-		if !apierrors.IsConflict(err) {
-			return err
-		}
-		err = w.Reader.Get(ctx, key, &wl)
-	}
-	return err
+		return w.wait(ctx, wl, d)
+	})
 }
 
 // admit writes the admission, if the workload still is what the engine admitted.

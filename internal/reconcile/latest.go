@@ -1,0 +1,106 @@
+package reconcile
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Latest has orders about objects carried out by a few workers: one at a time for each object, and of several orders only
+// the newest. It is a runnable of a manager; orders may come before it starts.
+type Latest[T any] struct {
+	workers int
+	do      func(context.Context, T) error
+	failed  func(order T, err error, pause time.Duration)
+
+	mu     sync.Mutex
+	orders map[types.UID]T
+	queue  workqueue.TypedInterface[types.UID]
+	pauses workqueue.TypedRateLimiter[types.UID]
+}
+
+// NewLatest carries orders out with do. One that fails is not tried again here: failed gets it, with a pause that grows
+// from one failure of the same object to the next.
+func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration)) *Latest[T] {
+	return &Latest[T]{
+		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, queue: workqueue.NewTyped[types.UID](),
+		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](conflictDelay, 30*time.Second),
+	}
+}
+
+// Put gives an order about an object. It returns at once.
+func (l *Latest[T]) Put(uid types.UID, order T) {
+	l.mu.Lock()
+	l.orders[uid] = order
+	l.mu.Unlock()
+	l.queue.Add(uid)
+}
+
+// Start carries orders out until ctx ends.
+func (l *Latest[T]) Start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range l.workers {
+		wg.Go(func() {
+			for l.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	l.queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+// next carries one order out, and says whether there can be more.
+func (l *Latest[T]) next(ctx context.Context) bool {
+	uid, down := l.queue.Get()
+	if down {
+		return false
+	}
+	defer l.queue.Done(uid)
+	l.mu.Lock()
+	order, ok := l.orders[uid]
+	delete(l.orders, uid)
+	l.mu.Unlock()
+	if !ok {
+		return true
+	}
+	switch err := l.do(ctx, order); {
+	case err == nil:
+		l.pauses.Forget(uid)
+	case ctx.Err() == nil:
+		l.failed(order, err, l.pauses.When(uid))
+	}
+	return true
+}
+
+// newestAttempts are how often an object that turns out newer is read again.
+const newestAttempts = 4
+
+// OnNewest runs write on a Workload as the cache has it and, as long as that ends in a conflict, on the Workload as the
+// API server has it. Another Workload of the same name counts as not found.
+func OnNewest(ctx context.Context, cache, live client.Reader, key types.NamespacedName, uid types.UID, write func(*kueue.Workload) error) error {
+	var w kueue.Workload
+	err := cache.Get(ctx, key, &w)
+	for range newestAttempts {
+		if err != nil {
+			return err
+		}
+		if w.UID != uid {
+			return apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), key.Name)
+		}
+		if err = write(&w); !apierrors.IsConflict(err) {
+			return err
+		}
+		w = kueue.Workload{}
+		err = live.Get(ctx, key, &w)
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Of the orders that come while one is carried out only the newest is left, and never
+// are two about the same object carried out at once.
+func TestLatestOrderWins(t *testing.T) {
+	const objects, orders = 5, 200
+	var mu sync.Mutex
+	busy, last := map[types.UID]bool{}, map[types.UID]int{}
+	done := make(chan types.UID, objects)
+	type order struct {
+		uid types.UID
+		n   int
+	}
+	l := NewLatest(8, func(_ context.Context, o order) error {
+		mu.Lock()
+		if busy[o.uid] {
+			t.Errorf("two orders about %s at once", o.uid)
+		}
+		if o.n < last[o.uid] {
+			t.Errorf("order %d about %s after %d", o.n, o.uid, last[o.uid])
+		}
+		busy[o.uid], last[o.uid] = true, o.n
+		mu.Unlock()
+		time.Sleep(100 * time.Microsecond)
+		mu.Lock()
+		busy[o.uid] = false
+		mu.Unlock()
+		if o.n == orders {
+			done <- o.uid
+		}
+		return nil
+	}, func(order, error, time.Duration) { t.Error("nothing failed") })
+	l.Put("o0", order{"o0", 1}) // before it starts
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- l.Start(ctx) }()
+	for n := 1; n <= orders; n++ {
+		for i := range objects {
+			uid := types.UID(fmt.Sprintf("o%d", i))
+			l.Put(uid, order{uid, n})
+		}
+	}
+	for range objects {
+		<-done
+	}
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLatestPausesGrow(t *testing.T) {
+	pauses := make(chan time.Duration, 1)
+	l := NewLatest(1, func(context.Context, int) error { return errors.New("no") }, func(_ int, _ error, pause time.Duration) { pauses <- pause })
+	go func() { _ = l.Start(t.Context()) }() // it ends with the test
+	last := time.Duration(0)
+	for i := range 5 {
+		l.Put("u", i)
+		pause := <-pauses
+		if pause <= last {
+			t.Errorf("pause %s after %s", pause, last)
+		}
+		last = pause
+	}
+	l.Put("other", 0)
+	if pause := <-pauses; pause >= last {
+		t.Errorf("another object pauses for %s", pause)
+	}
+}
