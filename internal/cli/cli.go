@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,12 +37,26 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 func Main(version string, args []string, stdout, stderr io.Writer) int {
 	// Whoever read our messages may be gone, and then it is time to stop in order, not to drop dead.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	// A second signal ends this process at once; an embedded control plane follows.
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-signals
+		began := time.Now()
+		cancel()
+		for range signals {
+			if time.Since(began) > patience {
+				fmt.Fprintln(stderr, "error: told twice to stop: stopping at once")
+				os.Exit(exitFailed) // an embedded control plane follows
+			}
+		}
+	}()
 	return run(ctx, version, args, stdout, stderr)
 }
+
+// patience is how soon a second signal to stop is taken for the same: make and timeout, say, pass one on that arrives anyway.
+const patience = time.Second
 
 func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(version, filepath.Base(args[0]))
@@ -98,6 +113,7 @@ func newRoot(version, program string) *cobra.Command {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"}
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -51,7 +52,7 @@ func runDemo(ctx context.Context, out io.Writer, version string, keep bool) erro
 	case interrupted(ctx):
 		return errors.Join(errInterrupted, os.RemoveAll(dir))
 	case err != nil:
-		return fmt.Errorf("%w (the logs are in %s/logs)", err, dir)
+		return fmt.Errorf("the demo failed, its logs are in %s/logs: %w", dir, err)
 	case !keep:
 		fmt.Fprintf(out, "Done in %.0f s; everything is stopped and removed.\n", time.Since(began).Seconds())
 		return os.RemoveAll(dir)
@@ -61,23 +62,32 @@ func runDemo(ctx context.Context, out io.Writer, version string, keep bool) erro
 	if err != nil {
 		return err
 	}
-	whatNext(out, dir, record)
-	return nil
+	return whatNext(out, dir, record)
 }
 
 // whatNext is for somebody who has just seen the demo.
-func whatNext(out io.Writer, dir string, r local.Record) {
+func whatNext(out io.Writer, dir string, r local.Record) error {
+	manifest, err := demo.Sample()
+	if err != nil {
+		return err
+	}
+	sample := filepath.Join(dir, local.SampleName)
+	if err := os.WriteFile(sample, manifest, 0o600); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, `It is up at %s. Try next:
 
   export KUBECONFIG=%s
   kubectl get jobs,workloads -A
   kubectl get clusterqueue team-a -o yaml
-  kubectl create job hello -n team-a --image any --dry-run=client -o yaml | kubectl label -f- --local -o yaml kueue.x-k8s.io/queue-name=main | kubectl create -f-
+  kubectl create -f %s      (16 GPUs for a minute; the third has to wait)
   kubectl get workloads -n team-a -w
+  kubectl describe workloads -n team-a
 
 It stops, and is removed, with
 
   berth down --purge --dir %s
 
-`, r.Server, r.Kubeconfig, dir)
+`, r.Server, r.Kubeconfig, sample, dir)
+	return nil
 }

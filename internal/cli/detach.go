@@ -40,15 +40,19 @@ func background(ctx context.Context, dir string, flags ...string) (local.Record,
 	if err := command.Start(); err != nil {
 		return local.Record{}, fmt.Errorf("start %s: %w", self, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
+	ended := make(chan struct{})
+	var exit error // set before ended is closed
+	go func() {
+		exit = command.Wait()
+		close(ended)
+	}()
 
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
-		case err := <-ended:
-			return local.Record{}, lastWords(err, path)
+		case <-ended:
+			return local.Record{}, lastWords(exit, path)
 		case <-ctx.Done():
 			_ = command.Process.Signal(syscall.SIGTERM) // fails only when it has ended
 			<-ended

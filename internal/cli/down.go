@@ -14,32 +14,32 @@ const downHelp = `Stops what "berth up" started in the directory. The data stays
   berth down
   berth down --dir /tmp/big --purge`
 
-// patience is how long an `up` may take to stop before it is killed.
-const patience = 45 * time.Second
+// stopLimit is how long an `up` may take to stop before it is killed.
+const stopLimit = 45 * time.Second
 
 func newDown() *cobra.Command {
-	var dir string
+	var given string
 	var purge bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "stop what berth up started",
 		Long:  downHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := expand(dir)
+			dir, err := expand(given)
 			if err != nil {
 				return err
 			}
 			return down(cmd, dir, purge)
 		},
 	}
-	dirFlag(cmd.Flags(), &dir)
+	dirFlag(cmd.Flags(), &given)
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the data, certificates and logs")
 	return cmd
 }
 
 func down(cmd *cobra.Command, dir string, purge bool) error {
 	out := cmd.OutOrStdout()
-	ran, err := local.Stop(cmd.Context(), dir, patience, cmd.ErrOrStderr())
+	ran, err := local.Stop(cmd.Context(), dir, stopLimit, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -44,7 +45,11 @@ func newManager(version string) *cobra.Command {
 		Long:  managerHelp,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return m.run(cmd, version) },
 	}
-	flags := cmd.Flags()
+	m.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (m *manager) addFlags(flags *pflag.FlagSet) {
 	kubeconfigFlag(flags, &m.kubeconfig)
 	m.settings.add(flags)
 	m.addresses.add(flags, ":8443", ":8081")
@@ -55,7 +60,6 @@ func newManager(version string) *cobra.Command {
 	flags.BoolVar(&m.leaderElect, "leader-elect", true, "let one of several managers decide")
 	flags.BoolVar(&m.install, "install", false, "first install the CRDs, access rules and webhook configurations")
 	logFlag(flags, &m.logLevel)
-	return cmd
 }
 
 func (m *manager) run(cmd *cobra.Command, version string) error {

@@ -3,12 +3,14 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +50,9 @@ type Config struct {
 
 // Run runs the demo from the start of the control plane to its end. Nothing runs any more when it returns. An error says that a
 // job did not finish, that more quota was used than there is, or that something broke.
-func Run(ctx context.Context, cfg Config) error {
+func Run(ctx context.Context, cfg Config) error { return run(ctx, cfg, scenario) }
+
+func run(ctx context.Context, cfg Config, steps []step) error {
 	groups, err := wire.ParseGroups("")
 	if err != nil {
 		return err
@@ -84,7 +88,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return errors.Join(err, ctx.Err())
 	case record := <-ready:
 		progress.over.Store(true)
-		shown = show(running, cfg.Out, record, meter, ended)
+		shown = show(running, cfg.Out, record, meter, ended, steps)
 	}
 	stop()
 	if errors.Is(shown, errEnded) {
@@ -113,7 +117,7 @@ func (p *preface) Write(data []byte) (int, error) {
 var errEnded = errors.New("the demo's cluster ended")
 
 // show plays the scenario and prints what became of it.
-func show(ctx context.Context, out io.Writer, record local.Record, meter *meter, ended chan error) error {
+func show(ctx context.Context, out io.Writer, record local.Record, meter *meter, ended chan error, steps []step) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
 	if err != nil {
 		return err
@@ -140,7 +144,7 @@ func show(ctx context.Context, out io.Writer, record local.Record, meter *meter,
 	}
 	before := meter.read()
 	p := &play{client: c, seen: seen, ended: ended, view: newView(out), story: &story{}}
-	if err := p.run(ctx, scenario); err != nil {
+	if err := p.run(ctx, steps); err != nil {
 		return err
 	}
 	select {
@@ -215,12 +219,16 @@ func (p *play) run(ctx context.Context, steps []step) error {
 		p.story.total += len(s.orders)
 	}
 	defer p.view.close()
-	began := time.Now()
+	began, taken := time.Now(), time.Duration(0) // when Berth had taken in all that was submitted
 	refresh := time.NewTicker(100 * time.Millisecond)
 	defer refresh.Stop()
 	for {
 		at := time.Since(began)
-		for len(steps) > 0 && steps[0].at <= at {
+		if p.story.ahead() {
+			taken = at
+		}
+		if len(steps) > 0 && at-taken >= steps[0].after {
+			taken = at
 			if err := p.submit(ctx, steps[0], at); err != nil {
 				return err
 			}
@@ -238,7 +246,7 @@ func (p *play) run(ctx context.Context, steps []step) error {
 			p.saw(object, time.Since(began))
 		case <-refresh.C:
 		case err := <-p.ended:
-			return errors.Join(errEnded, err)
+			return fmt.Errorf("%w: %w", errEnded, cmp.Or(err, context.Canceled))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -283,11 +291,11 @@ func (p *play) verdict() error {
 }
 
 func (p *play) unfinished() string {
-	text := ""
+	var left []string
 	for _, l := range p.story.jobs {
 		if !l.now().over() {
-			text += fmt.Sprintf(" %s/%s (%s)", l.team, l.name, l.now().phase)
+			left = append(left, fmt.Sprintf("%s/%s (%s)", l.team, l.name, l.now().phase))
 		}
 	}
-	return text[min(1, len(text)):]
+	return strings.Join(left, ", ")
 }

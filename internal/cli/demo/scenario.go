@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -37,9 +39,9 @@ type order struct {
 	runs                 time.Duration
 }
 
-// step is something that happens at a time after the beginning.
+// step is something that happens some time after Berth has taken in the jobs of the step before: a slow machine sees the same story.
 type step struct {
-	at     time.Duration
+	after  time.Duration
 	says   string // one sentence about what is to be seen now
 	orders []order
 }
@@ -53,16 +55,16 @@ var scenario = []step{
 		{"team-a", "sweep-1", "low", 8, 9 * time.Second},
 		{"team-a", "sweep-2", "low", 8, 9 * time.Second},
 	}},
-	{3500 * time.Millisecond, "team-a wants more than there is: the job waits and says why", []order{
+	{2 * time.Second, "team-a wants more than there is: the job waits and says why", []order{
 		{"team-a", "eval", "low", 4, 4 * time.Second},
 	}},
-	{6 * time.Second, "team-b is back and needs half of its quota: one borrower has to go, and queues again", []order{
+	{2500 * time.Millisecond, "team-b is back and needs half of its quota: one borrower has to go, and queues again", []order{
 		{"team-b", "finetune", "normal", 8, 12 * time.Second},
 	}},
-	{8500 * time.Millisecond, "team-b needs the other half as well", []order{
+	{2500 * time.Millisecond, "team-b needs the other half as well", []order{
 		{"team-b", "batch", "normal", 8, 8 * time.Second},
 	}},
-	{11 * time.Second, "a hotfix of high priority preempts a job of its own team; what that leaves over goes to who fits", []order{
+	{2500 * time.Millisecond, "a hotfix of high priority preempts a job of its own team; what that leaves over goes to who fits", []order{
 		{"team-b", "hotfix", "high", 4, 5 * time.Second},
 		{"team-b", "report", "low", 4, 4 * time.Second},
 	}},
@@ -129,4 +131,16 @@ func (o order) job() *batchv1.Job {
 			},
 		},
 	}
+}
+
+// Sample is the manifest of a Job for `kubectl create`, as often as one likes: three of them do not fit at once.
+func Sample() ([]byte, error) {
+	j := order{teams[0], "", "normal", quota, time.Minute}.job()
+	j.APIVersion, j.Kind, j.GenerateName = batchv1.SchemeGroupVersion.String(), "Job", "hello-"
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(j)
+	if err != nil {
+		return nil, err
+	}
+	delete(object, "status")
+	return yaml.Marshal(object)
 }

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -53,9 +54,9 @@ func (l *life) now() span { return l.spans[len(l.spans)-1] }
 
 // at is the phase at a time; false before it was submitted.
 func (l *life) at(t time.Duration) (phase, bool) {
-	for i := len(l.spans) - 1; i >= 0; i-- {
-		if l.spans[i].from <= t {
-			return l.spans[i].phase, true
+	for _, s := range slices.Backward(l.spans) {
+		if s.from <= t {
+			return s.phase, true
 		}
 	}
 	return 0, false
@@ -76,6 +77,11 @@ type story struct {
 
 func (s *story) submit(o order, at time.Duration) {
 	s.jobs = append(s.jobs, &life{order: o, spans: []span{{submitted, at}}})
+}
+
+// ahead says whether there are jobs that Berth has not seen yet.
+func (s *story) ahead() bool {
+	return slices.ContainsFunc(s.jobs, func(l *life) bool { return l.now().phase == submitted })
 }
 
 // done says whether all jobs have come and gone.
@@ -206,6 +212,27 @@ func (s *story) peak(of ...string) int32 {
 		}
 	}
 	return most
+}
+
+func (s *story) preemptions() int {
+	n := 0
+	for _, l := range s.jobs {
+		n += l.preemptions
+	}
+	return n
+}
+
+// admissions is how often quota was given to a job.
+func (s *story) admissions() int {
+	n := 0
+	for _, l := range s.jobs {
+		for i, moment := range l.spans {
+			if moment.holds() && (i == 0 || !l.spans[i-1].holds()) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // end is when the last thing happened.

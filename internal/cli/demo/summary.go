@@ -142,9 +142,5 @@ func peaks(s *story) string {
 		}
 		parts = append(parts, text)
 	}
-	preemptions := 0
-	for _, l := range s.jobs {
-		preemptions += l.preemptions
-	}
-	return strings.Join(parts, "; ") + fmt.Sprintf(". Preemptions: %d.", preemptions)
+	return strings.Join(parts, "; ") + fmt.Sprintf(". Preemptions: %d.", s.preemptions())
 }

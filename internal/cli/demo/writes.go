@@ -139,7 +139,10 @@ func report(manager, server counts, s *story) []string {
 			parts = append(parts, fmt.Sprintf("%s %d", t, manager[t]))
 		}
 	}
-	lines := []string{fmt.Sprintf("API writes by Berth: %d for %d jobs, %.1f a job: %s.", sum, jobs, float64(sum)/float64(max(jobs, 1)), strings.Join(parts, ", "))}
+	lines := []string{
+		fmt.Sprintf("API writes by Berth: %d for %d jobs with %d admissions and %d preemptions, %.1f a job: %s.",
+			sum, jobs, s.admissions(), s.preemptions(), float64(sum)/float64(max(jobs, 1)), strings.Join(parts, ", ")),
+	}
 	if rest := others(manager); rest != "" {
 		lines = append(lines, "  Besides, with budgets of their own: "+rest+".")
 	}

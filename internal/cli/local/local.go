@@ -53,6 +53,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer held.release()
+	if cfg.Plane.Stderr != nil {
+		cfg.Plane.Stderr = &progress{next: cfg.Plane.Stderr}
+	}
 	plane, err := embedded.Start(ctx, cfg.Plane)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -47,7 +47,7 @@ func Find(dir string) (Record, bool, error) {
 	}
 	var found Record
 	if err := json.NewDecoder(file).Decode(&found); err != nil {
-		return Record{}, true, nil //nolint:nilerr // it is being written; the lock says all that is certain
+		return Record{}, true, nil // it is being written; the lock says all that is certain
 	}
 	return found, true, nil
 }
@@ -135,7 +135,8 @@ func (h *holding) release() {
 
 // alive says what runs in the directory: an `up`, or a control plane without one.
 func alive(dir string) (pid int, found bool, err error) {
-	if record, found, err := Find(dir); err != nil || found {
+	record, found, err := Find(dir)
+	if err != nil || found {
 		return record.PID, found, err
 	}
 	plane, found, err := embedded.Find(dir)

@@ -39,7 +39,7 @@ func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writ
 					return true, fmt.Errorf("what runs in %s does not say its process id: look for it with fuser %s", dir, filepath.Join(dir, recordName))
 				}
 				fmt.Fprintf(messages, "process %d did not stop within %s: killing it\n", pid, limit)
-				if err := signal(pid, syscall.SIGKILL); err != nil {
+				if err := send(pid, syscall.SIGKILL); err != nil {
 					return true, err
 				}
 				if gone, err := wait(ctx, dir, pid, killLimit); err != nil || !gone {
@@ -48,7 +48,7 @@ func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writ
 			}
 			continue
 		}
-		if err := signal(pid, syscall.SIGTERM); err != nil {
+		if err := send(pid, syscall.SIGTERM); err != nil {
 			return true, err
 		}
 		stopping = pid
@@ -77,15 +77,18 @@ func wait(ctx context.Context, dir string, pid int, limit time.Duration) (bool, 
 	}
 }
 
-func signal(pid int, s syscall.Signal) error {
+func send(pid int, s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	return nil
 }
 
+// SampleName is a file for the user to try, which goes when the rest does.
+const SampleName = "job.yaml"
+
 // names are all files and folders that an `up` and its control plane make in their directory.
-var names = []string{recordName, "lock", "version", "pki", "etcd", "logs", "kubeconfig", "kubeconfig.new", "version.new"}
+var names = []string{recordName, "lock", "version", "pki", "etcd", "logs", "kubeconfig", "kubeconfig.new", "version.new", SampleName}
 
 // Purge removes what an `up` left in a directory, and the directory if nothing else is in it. It refuses a directory that does
 // not look like one of an `up`. It says whether there was anything. Nothing may run there.

@@ -1,0 +1,403 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/berth-project/berth/internal/cli/local"
+	"github.com/berth-project/berth/internal/embedded"
+)
+
+// programEnv makes this test binary be berth.
+const programEnv = "BERTH_CLI_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		os.Exit(Main("test", os.Args, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// berth runs a command line in this process.
+func berth(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), "test", append([]string{"berth"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// A bad command line or configuration ends with 2, one line, and nothing started or made.
+func TestBadUsage(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	content := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueuename: true\n"
+	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := t.TempDir()
+	for name, tc := range map[string]struct {
+		args string
+		want string
+	}{
+		"unknown command":       {"launch", `error: unknown command "launch": see berth --help`},
+		"misspelt command":      {"dwn", `error: unknown command "dwn": did you mean berth down? See berth --help`},
+		"unknown flag":          {"up --prot 1", "error: unknown flag: --prot: see berth up --help"},
+		"unknown root flag":     {"--version", "error: unknown flag: --version: see berth --help"},
+		"no value":              {"up --dir", "error: flag needs an argument: --dir: see berth up --help"},
+		"no number":             {"up --port x", `error: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax: see berth up --help`},
+		"argument":              {"down all", `error: unexpected argument "all": berth down takes flags only, see berth down --help`},
+		"port":                  {"up --port 65536", "error: --port 65536: must be from 0 to 65535"},
+		"nodes":                 {"up --nodes -1", "error: --nodes -1: must not be negative"},
+		"empty dir":             {"down --dir=", "error: --dir is empty: name a directory, or leave it out for ~/.berth"},
+		"log level":             {"up --log-level loud", `error: --log-level "loud": must be error, info, debug, or a number from 0 to 127`},
+		"group":                 {"up --controllers jobs", `error: --controllers: "jobs" is no group; the groups are webhooks, queues,`},
+		"unknown field":         {"up --config " + config, "error: " + config + ":3: manageJobsWithoutQueuename: unknown field"},
+		"unknown field detach":  {"up --detach --config " + config, "error: " + config + ":3: manageJobsWithoutQueuename: unknown field"},
+		"unknown field manager": {"manager --config " + config, "error: " + config + ":3: manageJobsWithoutQueuename: unknown field"},
+		"unknown field install": {"install --print --config " + config, "error: " + config + ":3: manageJobsWithoutQueuename: unknown field"},
+		"no config":             {"up --config /nonexistent", "error: /nonexistent: no such configuration file"},
+		"gate":                  {"manager --feature-gates Foo=true", `error: --feature-gates: Foo`},
+		"address":               {"manager --metrics-bind-address here", `error: --metrics-bind-address "here": must be host:port, :port, or 0 for none`},
+		"address's port":        {"manager --health-probe-bind-address :x", `error: --health-probe-bind-address ":x": the port must be a number from 0 to 65535`},
+		"webhook port":          {"manager --webhook-port 0", "error: --webhook-port 0: must be from 1 to 65535"},
+		"webhook URL":           {"manager --webhook-url http://x", `error: --webhook-url "http://x": must be like https://host:9443`},
+		"webhook URL install":   {"install --webhook-url x:9443", `error: --webhook-url "x:9443": must be like https://host:9443`},
+		"certificates":          {"manager --webhook-cert-dir " + empty, "error: --webhook-cert-dir: stat " + empty + "/tls.crt: no such file or directory: put tls.crt and tls.key there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			t.Setenv("HOME", home)
+			code, stdout, stderr := berth(t, strings.Fields(tc.args)...)
+			if code != 2 || stdout != "" {
+				t.Errorf("exit code %d, output %q", code, stdout)
+			}
+			if !strings.HasPrefix(stderr, tc.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("error %q, want one line that begins with %q", stderr, tc.want)
+			}
+			if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
+				t.Errorf("it made %v (%v)", entries, err)
+			}
+		})
+	}
+}
+
+func TestFails(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+
+	old := t.TempDir()
+	if err := os.WriteFile(filepath.Join(old, "version"), []byte("berth-controlplane/0 x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
+	content := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(unreachable, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	taken := t.TempDir()
+	occupy(t, taken, local.Record{PID: 42, Server: "https://127.0.0.1:1", Kubeconfig: "K"})
+	for name, tc := range map[string]struct {
+		args string
+		env  map[string]string
+		want string
+	}{
+		"taken port":         {args: "up --dir DIR --port " + port, want: "port " + port + " on 127.0.0.1 is in use: choose another --port, or 0 for a free one"},
+		"other version":      {args: "up --dir " + old, want: "the data in " + old + " is of berth-controlplane/0 x"},
+		"no control plane":   {args: "up --dir DIR", env: map[string]string{"BERTH_CONTROLPLANE": "/nonexistent"}, want: "BERTH_CONTROLPLANE=/nonexistent is not a program"},
+		"runs already":       {args: "up --dir " + taken, want: "berth already runs in " + taken + " (pid 42, https://127.0.0.1:1): use it (export KUBECONFIG=K), stop it"},
+		"runs already, bg":   {args: "up --detach --dir " + taken, want: "berth already runs in " + taken + " (pid 42,"},
+		"no kubeconfig":      {args: "manager --kubeconfig /nonexistent", want: "--kubeconfig: stat /nonexistent: no such file or directory: give the path of a kubeconfig file"},
+		"nothing configured": {args: "manager", want: "no API server is named in "},
+		"no server":          {args: "manager --kubeconfig " + unreachable, want: "the API server https://127.0.0.1:1 (from " + unreachable + ") does not answer: dial tcp 127.0.0.1:1: connect: connection refused"},
+		"no server, env":     {args: "install", env: map[string]string{"KUBECONFIG": unreachable}, want: "the API server https://127.0.0.1:1 (from KUBECONFIG=" + unreachable + ") does not answer"},
+		"not ours":           {args: "down --purge --dir " + t.TempDir(), want: "--purge: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("HOME", t.TempDir())
+			t.Setenv("KUBECONFIG", "")
+			for k, v := range tc.env {
+				t.Setenv(k, v)
+			}
+			code, _, stderr := berth(t, strings.Fields(strings.ReplaceAll(tc.args, "DIR", t.TempDir()))...)
+			_, complaint, found := strings.Cut("\n"+stderr, "\nerror: ")
+			if code != 1 || !found || !strings.HasPrefix(complaint, tc.want) || strings.Count(complaint, "\n") != 1 {
+				t.Errorf("exit code %d, stderr %q, want one line with %q", code, stderr, tc.want)
+			}
+		})
+	}
+}
+
+// A flag that only the control plane can check is bad usage all the same, and in the background, too.
+func TestBadCapacity(t *testing.T) {
+	t.Setenv(programEnv, "1")
+	for _, more := range []string{"--detach=false", "--detach"} {
+		t.Run(more, func(t *testing.T) {
+			code, _, stderr := berth(t, "up", "--dir", t.TempDir(), "--node-capacity", "cpu", more)
+			if code != 2 || strings.Count(stderr, `error: --node-capacity: "cpu" is not of the form`) != 1 {
+				t.Errorf("exit code %d, stderr %q", code, stderr)
+			}
+		})
+	}
+}
+
+// occupy takes a directory as an `up` would.
+func occupy(t *testing.T, dir string, record local.Record) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(dir, "berth.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	if err := json.NewEncoder(file).Encode(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Help teaches: every command has an example of itself, and every flag an explanation.
+func TestHelp(t *testing.T) {
+	for _, command := range newRoot("test", "berth").Commands() {
+		t.Run(command.Name(), func(t *testing.T) {
+			code, stdout, stderr := berth(t, command.Name(), "--help")
+			if code != 0 || stderr != "" || !strings.Contains(stdout, "\n  berth "+command.Name()) {
+				t.Errorf("exit code %d, stderr %q, no example of berth %s in\n%s", code, stderr, command.Name(), stdout)
+			}
+		})
+	}
+	if code, stdout, _ := berth(t); code != 0 || !strings.Contains(stdout, "berth demo") {
+		t.Errorf("without a command: exit code %d\n%s", code, stdout)
+	}
+}
+
+// TestFlags is the contract that scripts rely on.
+func TestFlags(t *testing.T) {
+	contract := map[string]string{
+		"up":      "dir port config nodes node-capacity controllers no-manager no-nodes detach feature-gates log-level",
+		"down":    "dir purge",
+		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level",
+		"install": "kubeconfig webhook-url print",
+		"demo":    "keep",
+		"version": "",
+	}
+	root := newRoot("test", "berth")
+	for name, flags := range contract {
+		command, _, err := root.Find([]string{name})
+		if err != nil || command.Name() != name {
+			t.Errorf("no command %s: %v", name, err)
+			continue
+		}
+		for flag := range strings.FieldsSeq(flags) {
+			if command.Flags().Lookup(flag) == nil {
+				t.Errorf("berth %s has no --%s", name, flag)
+			}
+		}
+	}
+}
+
+func TestPluginName(t *testing.T) {
+	root := newRoot("test", "kubectl-berth")
+	if got := root.CommandPath(); got != "kubectl berth" {
+		t.Errorf("it calls itself %q", got)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if code, stdout, stderr := berth(t, "version"); code != 0 || stdout != "berth test\n" || stderr != "" {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+}
+
+func TestDownWithNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "missing")
+	for args, want := range map[string]string{
+		"":        "nothing runs in " + dir + "\n",
+		"--purge": "nothing runs in " + dir + "\nthere is no " + dir + " to remove\n",
+	} {
+		if code, stdout, stderr := berth(t, append([]string{"down", "--dir", dir}, strings.Fields(args)...)...); code != 0 || stdout != want || stderr != "" {
+			t.Errorf("down %s: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	code, stdout, stderr := berth(t, "install", "--print", "--webhook-url", "https://10.0.0.5:9443")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	for _, want := range []string{
+		"\nkind: CustomResourceDefinition\n", "\nkind: ClusterRole\n", "\nkind: MutatingWebhookConfiguration\n", "name: clusterqueues.kueue.x-k8s.io\n",
+		"https://10.0.0.5:9443/", "name: berth-system\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	if _, without, _ := berth(t, "install", "--print", "--controllers=-webhooks"); strings.Contains(without, "WebhookConfiguration\n") {
+		t.Error("webhook configurations are printed although the webhooks are off")
+	}
+}
+
+func TestExpand(t *testing.T) {
+	t.Setenv("HOME", "/home/u")
+	t.Chdir("/")
+	for dir, want := range map[string]string{"~": "/home/u", "~/.berth": "/home/u/.berth", "/x/../y": "/y", "x": "/x", "~u": "/~u"} {
+		if got, err := expand(dir); err != nil || got != want {
+			t.Errorf("expand(%q) = %q, %v, want %q", dir, got, err, want)
+		}
+	}
+	for dir, want := range map[string]string{"/home/u/.berth": "", "/x": " --dir /x"} {
+		if got := forDir(dir); got != want {
+			t.Errorf("forDir(%q) = %q, want %q", dir, got, want)
+		}
+	}
+}
+
+// The manager's flags go over its configuration, and only those that are given.
+func TestManagerFlags(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want []any
+	}{
+		"none":  {nil, []any{":8443", ":8081", 9443, true}},
+		"given": {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=:1", "--webhook-port=2", "--leader-elect=false"}, []any{"0", ":1", 2, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, cmd := &manager{}, &cobra.Command{}
+			m.addFlags(cmd.Flags())
+			if err := cmd.ParseFlags(tc.args); err != nil {
+				t.Fatal(err)
+			}
+			cmd.SetErr(&bytes.Buffer{})
+			cfg, err := m.config(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := cfg.Options
+			got := []any{o.Metrics.Address, o.Health.Address, o.Webhook.Port, o.LeaderElection.Enabled}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "berth.log")
+	for name, tc := range map[string]struct {
+		text, want string
+	}{
+		"an error":         {"starting\nerror: no\n", "no"},
+		"with a log":       {"error: etcd died:\n  line\n", "etcd died:\n  line"},
+		"no error":         {"starting\npanic: ouch\n", "berth up ended in the background (without an error). The end of LOG:\n  starting\n  panic: ouch"},
+		"a very long log":  {strings.Repeat("progress\n", 10_000) + "error: late\n", "late"},
+		"nothing was said": {"", "berth up ended in the background (without an error). The end of LOG:\n  "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(log, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(lastWords(nil, log).Error(), log, "LOG"); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestUpAndDown is the life of a cluster in the background.
+func TestUpAndDown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a whole control plane")
+	}
+	t.Setenv(programEnv, "1")
+	dir := t.TempDir()
+	code, stdout, stderr := berth(t, "up", "--dir", dir, "--detach", "--nodes", "1")
+	defer berth(t, "down", "--dir", dir)
+	if code != 0 || !strings.Contains(stdout, "export KUBECONFIG="+dir+"/kubeconfig\n") || !strings.Contains(stdout, "with 1 simulated nodes") {
+		t.Fatalf("up: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	record, found, err := local.Find(dir)
+	if err != nil || !found || !record.Ready || record.WebhookPort == 0 {
+		t.Errorf("record %+v, %v, %v", record, found, err)
+	}
+	if code, _, stderr := berth(t, "up", "--dir", dir); code != 1 || !strings.Contains(stderr, "already runs in "+dir+" (pid "+strconv.Itoa(record.PID)) {
+		t.Errorf("second up: exit code %d, %s", code, stderr)
+	}
+	if code, stdout, stderr := berth(t, "install", "--kubeconfig", record.Kubeconfig, "--webhook-url", "https://127.0.0.1:"+strconv.Itoa(record.WebhookPort)); code != 0 || !strings.Contains(stdout, "custom resource definitions") {
+		t.Errorf("install: exit code %d, %s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := berth(t, "down", "--dir", dir, "--purge"); code != 0 || stdout != "stopped what ran in "+dir+"\nremoved "+dir+"\n" || stderr != "" {
+		t.Errorf("down: exit code %d, %s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there (%v)", dir, err)
+	}
+}
+
+// A start that is interrupted leaves nothing behind that runs.
+func TestUpIsInterrupted(t *testing.T) {
+	t.Setenv(programEnv, "1")
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errs bytes.Buffer
+	if code := run(ctx, "test", []string{"berth", "up", "--dir", dir, "--detach"}, &out, &errs); code != 1 || !strings.HasSuffix(errs.String(), "error: interrupted\n") {
+		t.Errorf("exit code %d, %s", code, errs.String())
+	}
+	if _, found, err := local.Find(dir); found || err != nil {
+		t.Errorf("it runs: %v", err)
+	}
+}
+
+// A signal that arrives twice, as from make or timeout, is one: it stops in order.
+func TestSignals(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var errs bytes.Buffer
+	up := exec.Command(self, "up", "--dir", dir, "--no-manager", "--no-nodes")
+	up.Env = append(os.Environ(), programEnv+"=1")
+	up.Stderr = &errs
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if record, found, err := local.Find(dir); err == nil && found && record.Ready {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not ready after a minute")
+		}
+	}
+	for range 3 {
+		if err := up.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := up.Wait(); err != nil || !strings.HasSuffix(errs.String(), "\nstopped\n") {
+		t.Errorf("up: %v\n%s", err, errs.String())
+	}
+	if plane, found, err := embedded.Find(dir); found || err != nil {
+		t.Errorf("a control plane still runs: %+v, %v", plane, err)
+	}
+}
