@@ -92,6 +92,7 @@ func TestJobs(t *testing.T) {
 		c.status(t, "failure", 0)
 	})
 	t.Run("the owner of the quota gets it back", func(t *testing.T) { c.testReclaim(t) })
+	t.Run("preempted in the moment of its admission", func(t *testing.T) { c.testPreemptionRace(t) })
 	t.Run("deactivated and activated again", func(t *testing.T) { c.testDeactivation(t) })
 	t.Run("a ClusterQueue goes when its last workload is gone", func(t *testing.T) { c.testQueueDeletion(t) })
 }
@@ -119,6 +120,25 @@ func (c *cluster) testReclaim(t *testing.T) {
 	got := borrower.Spec.Template.Spec
 	if len(got.NodeSelector) != len(want.NodeSelector) || len(got.Tolerations) != len(want.Tolerations) {
 		t.Errorf("after stop and start the template has selectors %v and tolerations %v", got.NodeSelector, got.Tolerations)
+	}
+}
+
+// testPreemptionRace has a job of high priority arrive while the admission of a low one
+// is being written: the low one is told to go all the same.
+func (c *cluster) testPreemptionRace(t *testing.T) {
+	c.queues(t, "race", map[string]string{"race": "1"})
+	c.create(t, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000})
+	for i := range 12 {
+		low := job("race", fmt.Sprintf("low%d", i), "main", 1, "600")
+		high := job("race", fmt.Sprintf("high%d", i), "main", 1, "0.1")
+		high.Labels[kueue.PriorityClassLabel] = "high"
+		c.create(t, low)
+		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
+		c.create(t, high)
+		eventually(t, 20*time.Second, high.Name+" completes", c.completed(t, high))
+		if err := c.Delete(context.Background(), low, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

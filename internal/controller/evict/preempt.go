@@ -6,6 +6,7 @@ package evict
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -62,6 +63,9 @@ func (p *Preemptor) Write(d engine.Decision) {
 // Start tells victims until ctx ends.
 func (p *Preemptor) Start(ctx context.Context) error { return p.orders.Start(ctx) }
 
+// errNotWritten says that a victim was admitted, but that this is not written yet.
+var errNotWritten = errors.New("its admission is still being written")
+
 func (p *Preemptor) failed(o order, err error, pause time.Duration) {
 	if apierrors.IsNotFound(err) {
 		return // gone, and its quota with it
@@ -76,9 +80,12 @@ func (p *Preemptor) failed(o order, err error, pause time.Duration) {
 func (p *Preemptor) preempt(ctx context.Context, o order) error {
 	key := types.NamespacedName{Namespace: o.victim.Namespace, Name: o.victim.Name}
 	return reconcile.OnNewest(ctx, p.Client, p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
-		if !lifecycle.IsReserved(wl) || lifecycle.IsEvicted(wl) {
+		if lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl) {
 			p.post(wl) // on its way out already
 			return nil
+		}
+		if !lifecycle.IsReserved(wl) {
+			return errNotWritten // its own admission is; the victim is named again if it still has to go
 		}
 		message, now := p.message(ctx, o), metav1.NewTime(p.Now())
 		stored, _, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
