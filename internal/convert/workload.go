@@ -26,6 +26,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
 		Since: since(w), Queueable: queueable(w),
+		Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if w.Spec.Priority != nil {
 		def.Priority = int64(*w.Spec.Priority)

@@ -92,6 +92,8 @@ type Workload struct {
 	// Queueable: it may wait in line. A workload that is finished, deactivated,
 	// gated or being deleted may not.
 	Queueable bool
+	// Told: it says already that it waits, and so has to say why.
+	Told bool
 
 	// Reserved: it has a reservation in Queue and holds Held, whatever the queue
 	// says about it. Admitted and Evicting say more about that.

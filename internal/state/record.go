@@ -186,8 +186,23 @@ func (s *State) place(r *record) {
 		r.wl.Queue = q.q.Index
 		s.world.Enqueue(r.wl)
 	}
-	if reason != "" {
-		s.notice(r, q, reason, note)
+	switch {
+	case reason != "":
+		s.notice(r, q, trace.Look{Reason: reason, Note: note})
+	case r.def.Told:
+		s.bypass(r, q)
+	}
+}
+
+// bypass tells a workload that joins a parked class, and has said before that it
+// waits, what the class waits for. spec: 10 §4.4.
+func (s *State) bypass(r *record, q *queue) {
+	by := r.in.Pending.ParkedBy(r.wl)
+	if by == nil {
+		return
+	}
+	if look := s.looks[by.UID]; look != nil && look.Verdict == trace.Waits {
+		s.notice(r, q, *look)
 	}
 }
 
@@ -214,15 +229,14 @@ func (s *State) route(def *Workload) (q *queue, reason trace.Reason, note string
 	return q, "", ""
 }
 
-func (s *State) notice(r *record, q *queue, reason trace.Reason, note string) {
-	name := ""
+// notice makes what is known of a workload without a look a record of one.
+func (s *State) notice(r *record, q *queue, look trace.Look) {
+	look.Workload, look.UID, look.Queue = r.def.Key(), r.def.UID, ""
+	look.Priority, look.Verdict = r.def.Priority, trace.Waits
 	if q != nil {
-		name = q.def.Name
+		look.Queue = q.def.Name
 	}
-	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: name, Look: &trace.Look{
-		Workload: r.def.Key(), UID: r.def.UID, Queue: name, Priority: r.def.Priority,
-		Verdict: trace.Waits, Reason: reason, Note: note,
-	}})
+	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: &look})
 }
 
 // intern makes the core's value of a record's definition.

@@ -37,7 +37,8 @@ type Pending struct {
 type class struct {
 	line   heap[*workload.Workload] // never empty
 	parked bool
-	wants  []resource.FR // while parked: a release of one of these may help
+	wants  []resource.FR      // while parked: a release of one of these may help
+	by     *workload.Workload // while parked: who was looked at
 }
 
 func (c *class) head() *workload.Workload { return c.line.items[0] }
@@ -125,9 +126,18 @@ func (p *Pending) Park(w *workload.Workload, wants []resource.FR) {
 		return
 	}
 	p.awake.remove(c)
-	c.parked, c.wants = true, wants
+	c.parked, c.wants, c.by = true, wants, w
 	p.parked[w.Class] = c
 	p.actives -= len(c.line.items)
+}
+
+// ParkedBy returns the workload for whose sake w is parked without a look of its own,
+// or nil.
+func (p *Pending) ParkedBy(w *workload.Workload) *workload.Workload {
+	if c := p.parked[w.Class]; c != nil && c.by != w && c.line.has(w) {
+		return c.by
+	}
+	return nil
 }
 
 // SetAside parks w alone: the reason lies in itself, not in quota.
@@ -167,7 +177,7 @@ func (p *Pending) WakeAll() int {
 
 func (p *Pending) rouse(id int32, c *class) {
 	delete(p.parked, id)
-	c.parked, c.wants = false, nil
+	c.parked, c.wants, c.by = false, nil, nil
 	p.awake.push(c)
 	p.actives += len(c.line.items)
 }
