@@ -135,6 +135,21 @@ func (w *World) Edited(nodes ...quota.Node) {
 		w.touch(root)
 		for _, q := range t.queues {
 			q.Pending.WakeAll()
+			w.checkClaim(q)
+		}
+	}
+}
+
+// checkClaim gives up a claim that rests on a victim in a tree that the queue no
+// longer belongs to: its going frees nothing here, and others there count on it.
+func (w *World) checkClaim(q *Queue) {
+	if q.claim == nil {
+		return
+	}
+	for _, v := range q.claim.victims {
+		if from := w.byNode[v.Node]; from == nil || w.rootOf(from) != w.rootOf(q) {
+			q.claim = nil
+			return
 		}
 	}
 }
