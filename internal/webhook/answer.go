@@ -68,7 +68,20 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
+	if !hasSpec(req.Object.Raw) {
+		empty := jsonpatch.NewOperation("add", "/spec", map[string]any{})
+		operations = append([]jsonpatch.Operation{empty}, operations...)
+	}
 	return admission.Patched("", operations...)
+}
+
+// hasSpec says whether an object was sent with a spec. The schema's defaults for what is in it apply only then, so one
+// that is left out is sent back empty: every kind that is changed here has a spec (spec: 10 §2.2).
+func hasSpec(raw []byte) bool {
+	var sent struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	return json.Unmarshal(raw, &sent) == nil && sent.Spec != nil
 }
 
 // validate answers whether the object may be stored.

@@ -19,12 +19,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -297,6 +299,23 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 				Name: "cpu", NominalQuota: resource.MustParse("1"), BorrowingLimit: new(resource.MustParse("2")),
 			}}}},
 		}}}}), "borrowingLimit", "parentName")
+	})
+
+	t.Run("a bare queue reads back with every default", func(t *testing.T) {
+		bare := &unstructured.Unstructured{}
+		bare.SetGroupVersionKind(kueue.GroupVersion.WithKind("ClusterQueue"))
+		bare.SetName("bare") // and no spec at all
+		must(c.Create(ctx, bare))
+		want := map[string]any{
+			"queueingStrategy": "BestEffortFIFO", "stopPolicy": "None",
+			"flavorFungibility": map[string]any{"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+			"preemption": map[string]any{
+				"reclaimWithinCohort": "Never", "withinClusterQueue": "Never", "borrowWithinCohort": map[string]any{"policy": "Never"},
+			},
+		}
+		if diff := cmp.Diff(want, bare.Object["spec"]); diff != "" {
+			t.Errorf("spec (-want +got):\n%s", diff)
+		}
 	})
 
 	t.Run("workloads and their status", func(t *testing.T) {
