@@ -25,18 +25,33 @@ func (w *World) nominate(q *Queue, wl *workload.Workload) *entry {
 		e.barred, e.look.Note = trace.Misconfigured, "ClusterQueue "+q.Name+" does not take workloads of this namespace (namespaceSelector)"
 		return e
 	}
-	e.got = w.search(q, wl).Assign(wl.PodSets)
+	w.assign(e)
 	e.look.Refusals = e.got.Refusals
-	if e.got.Mode == flavor.NoFit {
-		return e
+	if e.got.Mode != flavor.NoFit {
+		w.record(e)
 	}
-	if e.got.Mode != flavor.Fit {
-		if e.targets = w.leaving(q, wl, e.got.Usage); e.targets == nil {
-			e.targets = w.preemption(q, wl, e.got.Usage, e.got.Needs()).Targets()
-		}
-	}
-	w.record(e)
 	return e
+}
+
+// assign finds the flavors, and the victims that they need. The search asks what
+// preemption can do for each FR alone; if there are then no victims for all of them
+// together, flavors that fit without any are taken. spec: 10 §6 #30.
+func (w *World) assign(e *entry) {
+	s := w.search(e.q, e.wl)
+	e.got = s.Assign(e.wl.PodSets)
+	if e.got.Mode == flavor.NoFit || e.got.Mode == flavor.Fit {
+		return
+	}
+	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil {
+		e.targets = w.preemption(e.q, e.wl, e.got.Usage, e.got.Needs()).Targets()
+	}
+	if len(e.targets) > 0 || e.got.Mode == flavor.NoCandidates {
+		return
+	}
+	s.Oracle = func(resource.FR, resource.Amount) (flavor.Mode, int) { return flavor.NoCandidates, 0 }
+	if got := s.Assign(e.wl.PodSets); got.Mode == flavor.Fit {
+		e.got = got
+	}
 }
 
 // selects tells whether a namespace selector, ORed terms, takes these labels; none
