@@ -160,7 +160,7 @@ func TestLock(t *testing.T) {
 		t.Fatalf("lock after the first was given back: %v", err)
 	}
 	defer func() { _ = again.Close() }()
-	if _, err := d.lock(); err == nil || strings.Contains(err.Error(), "42") {
+	if _, err := d.lock(); err == nil || strings.Contains(err.Error(), "pid 42") {
 		t.Errorf("the lock names an earlier holder: %v", err)
 	}
 }
