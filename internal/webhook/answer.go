@@ -99,5 +99,8 @@ func (s *server) validate(ctx context.Context, req *admission.Request, gvk schem
 	if err := check(ctx, req, object, old); err != nil {
 		return failure(err)
 	}
-	return admission.Allowed("")
+	if old != nil {
+		return admission.Allowed("")
+	}
+	return admission.Allowed("").WithWarnings(notYet(object)...)
 }
