@@ -78,6 +78,21 @@ func (s *State) Written(def Workload) {
 	}
 }
 
+// AdmissionWritten is the outcome of writing an admission. When what came after the
+// write is known already, which happens when a watch starts over and leaves versions
+// out, that is what counts: the assumption ends here or never.
+func (s *State) AdmissionWritten(def Workload) {
+	r := s.records[def.UID]
+	switch {
+	case r == nil: // deleted meanwhile
+	case def.Version >= r.def.Version:
+		s.SetWorkload(def)
+	case r.assumed:
+		s.place(r)
+		s.touch(r)
+	}
+}
+
 // asAssumed tells whether an assumed workload can stay where it is: its definition knows
 // nothing of the admission yet, or confirms it. Then nothing is released and nobody woken.
 func (s *State) asAssumed(r *record) bool {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -99,8 +100,10 @@ func (s *server) validate(ctx context.Context, req *admission.Request, gvk schem
 	if err := check(ctx, req, object, old); err != nil {
 		return failure(err)
 	}
-	if old != nil {
-		return admission.Allowed("")
+	warnings := notYet(object)
+	if old != nil { // only of what the change brings: the rest was told before
+		known := notYet(old)
+		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(known, w) })
 	}
-	return admission.Allowed("").WithWarnings(notYet(object)...)
+	return admission.Allowed("").WithWarnings(warnings...)
 }

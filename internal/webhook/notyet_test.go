@@ -1,10 +1,15 @@
 package webhook
 
 import (
+	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -35,6 +40,48 @@ func TestNotYet(t *testing.T) {
 			}
 			if len(got) != 1 || tc.want == "" || !strings.HasPrefix(got[0], tc.want+" ") {
 				t.Errorf("warnings %q, want one about %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A field is told of when it is set, on creation or later, and not again with every
+// other change of the object.
+func TestWarnedOnce(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	plain := &kueue.ClusterQueue{}
+	fair := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}
+	cases := map[string]struct {
+		old, new *kueue.ClusterQueue
+		want     int
+	}{
+		"created with it":       {nil, fair, 1},
+		"created without":       {nil, plain, 0},
+		"set later":             {plain, fair, 1},
+		"another change":        {fair, fair, 0},
+		"taken out of the spec": {fair, plain, 0},
+	}
+	raw := func(cq *kueue.ClusterQueue) runtime.RawExtension {
+		data, err := json.Marshal(cq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return runtime.RawExtension{Raw: data}
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			req := &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: raw(tc.new)}}
+			if tc.old != nil {
+				req.Operation, req.OldObject = admissionv1.Update, raw(tc.old)
+			}
+			s := &server{scheme: scheme}
+			allow := func(context.Context, *admission.Request, client.Object, client.Object) error { return nil }
+			got := s.validate(t.Context(), req, kueue.GroupVersion.WithKind("ClusterQueue"), allow)
+			if !got.Allowed || len(got.Warnings) != tc.want {
+				t.Errorf("allowed %v with warnings %q, want %d of them", got.Allowed, got.Warnings, tc.want)
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 		return err
 	}
 	def := convert.Workload(stored, w.Requests)
-	w.Engine.Post(func(s *state.State) { s.Written(def) })
+	w.Engine.Post(func(s *state.State) { s.AdmissionWritten(def) })
 	waited := now.Sub(wl.CreationTimestamp.Time).Round(time.Second)
 	w.Events.Normal(stored, kueue.ReasonQuotaReserved, fmt.Sprintf("Quota reserved in ClusterQueue %s after waiting %s", d.Queue, waited))
 	if lifecycle.IsAdmitted(stored) {
