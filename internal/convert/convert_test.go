@@ -197,19 +197,19 @@ func TestReservation(t *testing.T) {
 		change func(*kueue.Workload)
 		want   []state.Held
 	}{
-		"as recorded": {func(w *kueue.Workload) { w.Status.Admission = admission(new(int32(8)), "8") }, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 8000}}},
+		"as recorded": {func(w *kueue.Workload) { w.Status.Admission = admission(new(int32(8)), "8") }, []state.Held{{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 8000}}},
 		"a missing count is the spec's": {func(w *kueue.Workload) {
 			w.Status.Admission = admission(nil, "8")
 			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 3}}
-		}, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 5000}}},
+		}, []state.Held{{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 5000}}},
 		"divided before multiplied": {func(w *kueue.Workload) {
 			w.Status.Admission = admission(new(int32(8)), "10m")
 			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 1}}
-		}, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 7}}},
+		}, []state.Held{{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 7}}},
 		"a partly admitted set shrinks only below its own count": {func(w *kueue.Workload) {
 			w.Status.Admission = admission(new(int32(4)), "4")
 			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 3}}
-		}, []state.Held{{Flavor: "spot", Resource: "cpu", Amount: 4000}}},
+		}, []state.Held{{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 4000}}},
 		"finished holds nothing": {func(w *kueue.Workload) {
 			w.Status.Admission = admission(new(int32(8)), "8")
 			w.Status.Conditions = append(w.Status.Conditions, condition(kueue.WorkloadFinished, metav1.ConditionTrue, "Succeeded"))
@@ -237,7 +237,7 @@ func TestReservation(t *testing.T) {
 // What was granted is what the next reader of the admission says is held.
 func TestAdmissionRoundTrip(t *testing.T) {
 	grant := state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{Name: "main", Count: 8, Held: []state.Held{
-		{Flavor: "spot", Resource: "cpu", Amount: 1500}, {Flavor: "a100", Resource: "nvidia.com/gpu", Amount: 8},
+		{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 1500}, {PodSet: "main", Flavor: "a100", Resource: "nvidia.com/gpu", Amount: 8},
 	}}}}
 	w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
 	w.Status.Admission = Admission(grant)

@@ -11,6 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -26,7 +27,18 @@ func Flavor(rf *kueue.ResourceFlavor) flavor.Flavor {
 
 // Cohort converts a Cohort.
 func Cohort(c *kueue.Cohort) state.Cohort {
-	return state.Cohort{Name: c.Name, Parent: string(c.Spec.ParentName), Groups: groups(c.Spec.ResourceGroups)}
+	return state.Cohort{
+		Name: c.Name, Parent: string(c.Spec.ParentName), Groups: groups(c.Spec.ResourceGroups), Weight: weight(c.Spec.FairSharing),
+	}
+}
+
+// weight of a fair share, in thousandths; nil for the default.
+func weight(f *kueue.FairSharing) *resource.Amount {
+	if f == nil || f.Weight == nil {
+		return nil
+	}
+	w := resource.Amount(f.Weight.MilliValue())
+	return &w
 }
 
 // LocalQueue converts a LocalQueue.
@@ -46,6 +58,7 @@ func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 	def := state.Queue{
 		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
 		Strict: cq.Spec.QueueingStrategy == kueue.StrictFIFO, Closed: Sentence(problems),
+		Weight: weight(cq.Spec.FairSharing),
 	}
 	var err error
 	if def.Namespaces, err = selector(cq.Spec.NamespaceSelector); err != nil {

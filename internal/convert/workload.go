@@ -109,7 +109,7 @@ func held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
 		if want < count {
 			amount = amount.Scale(count, want)
 		}
-		out = append(out, state.Held{Flavor: string(a.Flavors[name]), Resource: string(name), Amount: amount})
+		out = append(out, state.Held{PodSet: string(a.Name), Flavor: string(a.Flavors[name]), Resource: string(name), Amount: amount})
 	}
 	slices.SortFunc(out, func(a, b state.Held) int { return strings.Compare(a.Resource, b.Resource) })
 	return out
@@ -127,6 +127,12 @@ func reclaimable(w *kueue.Workload, name kueue.PodSetReference) int32 {
 func podSet(ps *kueue.PodSet, done int32, r Requests) state.PodSet {
 	count := ps.Count - min(done, ps.Count)
 	out := state.PodSet{Name: string(ps.Name), Count: count, Constraints: constraints(&ps.Template.Spec)}
+	if ps.MinCount != nil {
+		out.MinCount = min(*ps.MinCount, count)
+	}
+	if t := ps.TopologyRequest; t != nil && t.PodSetGroupName != nil {
+		out.Group = *t.PodSetGroupName
+	}
 	for name, q := range podRequests(&ps.Template.Spec) {
 		if slices.ContainsFunc(r.ExcludePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) }) {
 			continue

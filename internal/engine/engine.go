@@ -112,21 +112,29 @@ func (e *Engine) Open() {
 
 // Run applies events until ctx ends.
 func (e *Engine) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-e.signal:
+		case <-timer.C:
 		}
+		timer.Stop()
+		var next workload.Instant
 		for more := true; more && ctx.Err() == nil; {
-			more = e.turn()
+			more, next = e.turn()
+		}
+		if next != 0 {
+			timer.Reset(time.Unix(0, int64(next)).Sub(e.now()))
 		}
 	}
 }
 
 // turn applies what has come in and makes one step; it tells whether there is more
-// to do.
-func (e *Engine) turn() bool {
+// to do and, if not, when to step again without an event, 0 for never.
+func (e *Engine) turn() (more bool, next workload.Instant) {
 	e.mu.Lock()
 	events := e.inbox
 	e.inbox = nil
@@ -135,10 +143,9 @@ func (e *Engine) turn() bool {
 	for _, ev := range events {
 		ev(e.state)
 	}
-	more := false
 	if open {
 		result := e.state.Step(workload.Instant(e.now().UnixNano()), cyclesPerStep)
-		more = result.More
+		more, next = result.More, result.Next
 		for i := range result.Decisions {
 			e.dispatch(&result.Decisions[i])
 		}
@@ -146,7 +153,7 @@ func (e *Engine) turn() bool {
 	if names := e.state.Touched(); len(names) > 0 {
 		e.touched(names)
 	}
-	return more
+	return more, next
 }
 
 func (e *Engine) dispatch(d *cycle.Decision) {

@@ -184,7 +184,7 @@ func TestFullFile(t *testing.T) {
 		want := []string{
 			"metrics.enableClusterQueueResources", "metrics.localQueueMetrics", "metrics.customLabels", "pprofBindAddress",
 			"controller.cacheSyncTimeout", "tls", "internalCertManagement.webhookServiceName", "internalCertManagement.webhookSecretName",
-			"waitForPodsReady", "integrations.externalFrameworks", "multiKueue", "fairSharing", "admissionFairSharing",
+			"waitForPodsReady", "integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
 			"resources.transformations", "resources.deviceClassMappings", "objectRetentionPolicies", "visibilityServer",
 			"integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
 		}

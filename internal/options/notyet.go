@@ -23,6 +23,7 @@ var actedUpon = []string{
 	"integrations.frameworks",
 	"integrations.labelKeysToCopy",
 	"clientConnection",
+	"fairSharing",
 	"webhook",
 	"leaderElection",
 	"health",

@@ -25,7 +25,7 @@ type yard struct {
 
 // newYard makes queues of 10 gpus each below one cohort of cohorts.
 func newYard(b *testing.B, queues int, p preempt.Policy) *yard {
-	y := &yard{b: b, s: New(Options{}), defs: map[string]*Workload{}}
+	y := &yard{b: b, s: New(Options{Options: immediately()}), defs: map[string]*Workload{}}
 	y.s.SetNamespace("team", nil)
 	y.s.SetFlavor(flavor.Flavor{Name: "f"})
 	for i := range queues {
@@ -180,7 +180,7 @@ func BenchmarkParked(b *testing.B) {
 			}
 			small := Workload{
 				UID: "small", Namespace: "team", Name: "small", LocalQueue: queueName(0), Queueable: true, Reserved: true,
-				Queue: queueName(0), Held: []Held{{"f", "gpu", 1}}, PodSets: []PodSet{{Name: "main", Count: 1}},
+				Queue: queueName(0), Held: []Held{{Flavor: "f", Resource: "gpu", Amount: 1}}, PodSets: []PodSet{{Name: "main", Count: 1}},
 			}
 			for i := range tc.waiting {
 				y.submit(i%tc.queues, int64(i%tc.classes), 2)

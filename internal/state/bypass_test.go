@@ -14,7 +14,7 @@ import (
 // waits, it says from now on what its class waits for; one that has said nothing
 // stays silent. spec: 10 §4.4.
 func TestBypassedAreToldWhy(t *testing.T) {
-	s := New(Options{})
+	s := New(Options{Options: immediately()})
 	s.SetFlavor(flavor.Flavor{Name: "f"})
 	s.SetNamespace("ns", nil)
 	s.SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{

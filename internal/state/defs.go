@@ -34,6 +34,7 @@ type Group struct {
 type Cohort struct {
 	Name, Parent string
 	Groups       []Group
+	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
 }
 
 // Queue defines a ClusterQueue.
@@ -45,6 +46,7 @@ type Queue struct {
 	Namespaces   []workload.Term // ORed; none selects nothing
 	Fungibility  flavor.Fungibility
 	Preemption   preempt.Policy
+	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
 }
 
 // LocalQueue defines a tenant's way into a ClusterQueue.
@@ -54,7 +56,13 @@ type LocalQueue struct {
 	Stopped         bool
 }
 
-func (l *LocalQueue) key() string { return l.Namespace + "/" + l.Name }
+func (l *LocalQueue) key() Name { return Name{l.Namespace, l.Name} }
+
+// Namespace is a namespace with its labels.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+}
 
 // Request is what one pod set asks of one resource, all pods together.
 type Request struct {
@@ -66,15 +74,20 @@ type Request struct {
 type PodSet struct {
 	Name        string
 	Count       int32
+	MinCount    int32  // may be admitted with as few as that; 0 for all or nothing
+	Group       string // pod sets of one group get the same flavors; "" is a group of its own
 	Requests    []Request
 	Constraints *workload.Constraints
 	// Shape is a canonical text of everything in the pods that scheduling can tell
-	// apart beyond the fields above; equal pod sets have equal shapes.
+	// apart, Constraints included, beyond the other fields; equal pod sets have equal
+	// shapes.
 	Shape string
 }
 
-// Held is what a workload with a reservation has of one flavor-resource.
+// Held is what a workload with a reservation has of one flavor-resource, in one pod set
+// or, without one, in all.
 type Held struct {
+	PodSet           string
 	Flavor, Resource string
 	Amount           resource.Amount
 }
@@ -88,6 +101,14 @@ type Workload struct {
 	Priority             int64
 	Created, Since       workload.Instant
 	PodSets              []PodSet
+
+	// Owner is the UID of its controller, "" for none.
+	Owner string
+	// Replaces is the name of the slice, in the same namespace, whose place it takes once
+	// it is admitted. It counts only if both have the same owner, or none.
+	Replaces string
+	// Gated: it may not have others preempted.
+	Gated bool
 
 	// Queueable: it may wait in line. A workload that is finished, deactivated,
 	// gated or being deleted may not.

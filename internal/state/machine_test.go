@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,18 +55,48 @@ func TestMachine(t *testing.T) {
 			"edit flavor":      m.editFlavor,
 			"edit localqueue":  m.editLocalQueue,
 			"edit namespace":   m.editNamespace,
+			"gate":             m.gate,
+			"slice":            m.slice,
+			"copy":             m.copy,
 		})
 		m.step(rt)
+		m.replay(rt)
 	})
+}
+
+// drawOptions draws the settings of a world.
+func drawOptions(t *rapid.T) Options {
+	o := Options{Options: immediately()}
+	if rapid.IntRange(0, 2).Draw(t, "fair sharing") == 2 {
+		strategies := [][]preempt.Strategy{
+			{preempt.LessThanOrEqualToFinalShare, preempt.LessThanInitialShare}, {preempt.LessThanInitialShare}, {preempt.LessThanOrEqualToFinalShare},
+		}
+		o.Fair = &preempt.Fair{Strategies: rapid.SampledFrom(strategies).Draw(t, "strategies"), WithinNominal: rapid.Bool().Draw(t, "within nominal")}
+		o.NonBorrowingFirst = rapid.Bool().Draw(t, "non-borrowing first")
+	}
+	rare := func(what string) bool { return rapid.IntRange(0, 4).Draw(t, what) == 4 }
+	o.PriorityInCohort, o.RecomputeOverlap = !rare("no priority in cohort"), !rare("no recompute")
+	o.KeepScan, o.PreemptorFirst, o.FungibilityOff = !rare("no scan kept"), rare("preemptor first"), rare("no fungibility")
+	o.NoClasses = rare("no classes")
+	return o
+}
+
+// immediately are the usual options, but for edits that have effect at once.
+func immediately() cycle.Options {
+	o := cycle.Defaults()
+	o.EditWindow = 0
+	return o
 }
 
 // machine is a state and what it was told: the truth as the API server has it, and
 // the writes that are still on their way there.
 type machine struct {
 	s          *State
+	options    Options
 	now        int64
 	preempting bool // whether queues may have a preemption policy
 	cpu        bool // whether workloads ask for two resources
+	partial    bool // whether pod sets may shrink
 
 	flavors    map[string]flavor.Flavor
 	cohorts    map[string]Cohort
@@ -82,15 +113,19 @@ type object struct {
 	old       []Workload      // earlier versions
 	admission *cycle.Decision // being written
 	grant     Grant
-	evicting  bool // told to go, being written
+	evicting  bool   // told to go, being written
+	replaced  string // the UID of the slice that took its place, until it is finished
 }
 
 func newMachine(t *rapid.T) *machine {
 	m := &machine{
-		s: New(Options{}), preempting: rapid.IntRange(0, 3).Draw(t, "preempting") > 0, cpu: rapid.Bool().Draw(t, "two resources"),
+		preempting: rapid.IntRange(0, 3).Draw(t, "preempting") > 0, cpu: rapid.Bool().Draw(t, "two resources"),
 		flavors: map[string]flavor.Flavor{}, cohorts: map[string]Cohort{}, queues: map[string]Queue{}, lqs: map[string]LocalQueue{},
 		namespaces: map[string]map[string]string{}, objects: map[string]*object{},
 	}
+	m.options, m.partial = drawOptions(t), rapid.IntRange(0, 3).Draw(t, "partial") == 3
+	m.s = New(m.options)
+	m.s.Record(rapid.IntRange(1, 40).Draw(t, "record"))
 	for _, name := range []string{"n0", "n1"} {
 		m.namespaces[name] = map[string]string{"team": name}
 		m.s.SetNamespace(name, m.namespaces[name])
@@ -169,13 +204,17 @@ func (m *machine) shape(t *rapid.T, def *Workload) {
 	def.PodSets = nil
 	for i := range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "podsets") {
 		ps := PodSet{Name: fmt.Sprintf("p%d", i), Count: 1}
+		if m.partial {
+			ps.Count = rapid.Int32Range(1, 3).Draw(t, "count")
+			ps.MinCount = rapid.Int32Range(0, ps.Count).Draw(t, "min")
+		}
 		for _, name := range []string{"cpu", "gpu"} {
 			n := rapid.SampledFrom([]int64{1, 2, 3, 4, 0}).Draw(t, name)
 			if name == "cpu" && !m.cpu {
 				n = 0
 			}
 			if n > 0 || name == "gpu" {
-				ps.Requests = append(ps.Requests, Request{name, resource.Amount(n)})
+				ps.Requests = append(ps.Requests, Request{name, resource.Amount(n * int64(ps.Count))})
 			}
 		}
 		def.PodSets = append(def.PodSets, ps)
@@ -240,7 +279,7 @@ func (m *machine) editQueue(t *rapid.T) {
 	if _, known := m.queues[name]; !known {
 		for _, ns := range []string{"n0", "n1"} {
 			lq := LocalQueue{Namespace: ns, Name: name, Queue: name}
-			m.lqs[lq.key()] = lq
+			m.lqs[ns+"/"+name] = lq
 			m.s.SetLocalQueue(lq)
 		}
 	}
@@ -255,7 +294,7 @@ func (m *machine) deleteQueue(t *rapid.T) {
 	m.s.DeleteQueue(name)
 	for _, o := range m.objects {
 		if o.admission != nil && o.grant.Queue == name { // the write bounces
-			o.admission, o.evicting = nil, false
+			m.fail(o)
 			m.s.AdmissionFailed(o.def.UID)
 		}
 	}
@@ -365,8 +404,23 @@ func (m *machine) asAdmitted(o *object) Workload {
 
 func (m *machine) writeFails(t *rapid.T) {
 	uid, o := pick(t, "admission", m.objects, func(o *object) bool { return o.admission != nil })
-	o.admission, o.evicting = nil, false
+	m.fail(o)
 	m.s.AdmissionFailed(uid)
+}
+
+// fail forgets an admission that is not going to be written.
+func (m *machine) fail(o *object) {
+	o.admission, o.evicting, o.replaced = nil, false, ""
+	m.forget(o)
+}
+
+// forget gives back the place of the slice that o replaced.
+func (m *machine) forget(o *object) {
+	for _, old := range m.objects {
+		if old.replaced == o.def.UID {
+			old.replaced = ""
+		}
+	}
 }
 
 func (m *machine) evictWritten(t *rapid.T) {
@@ -385,6 +439,7 @@ func (m *machine) evictFails(t *rapid.T) {
 func (m *machine) evicted(t *rapid.T) {
 	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
 	o.def.Reserved, o.def.Admitted, o.def.Evicting, o.def.Held, o.def.Queue = false, false, false, nil, ""
+	o.replaced = ""
 	m.set(o)
 }
 
@@ -403,13 +458,18 @@ func (m *machine) mayStay(t *rapid.T) {
 func (m *machine) finish(t *rapid.T) {
 	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
 	o.def.Queueable, o.def.Reserved, o.def.Admitted, o.def.Evicting = false, false, false, false
-	o.def.Held, o.def.Queue, o.admission, o.evicting = nil, "", nil, false
+	o.def.Held, o.def.Queue, o.replaced = nil, "", ""
+	if o.admission != nil {
+		m.fail(o)
+	}
+	o.evicting = false
 	m.set(o)
 }
 
 func (m *machine) delete(t *rapid.T) {
 	m.rarely(t)
 	uid, _ := pick(t, "workload", m.objects, any1)
+	m.forget(m.objects[uid])
 	delete(m.objects, uid)
 	m.s.DeleteWorkload(uid)
 }
@@ -417,7 +477,7 @@ func (m *machine) delete(t *rapid.T) {
 func (m *machine) reservedOutside(t *rapid.T) {
 	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
 	o.def.Reserved, o.def.Queue, o.def.ReservedAt = true, rapid.SampledFrom([]string{"q0", "q1", "ghost"}).Draw(t, "in"), m.tick()
-	o.def.Held = []Held{{"f0", "gpu", resource.Amount(rapid.Int64Range(0, 3).Draw(t, "held"))}}
+	o.def.Held = []Held{{Flavor: "f0", Resource: "gpu", Amount: resource.Amount(rapid.Int64Range(0, 3).Draw(t, "held"))}}
 	m.set(o)
 }
 
@@ -432,6 +492,69 @@ func (m *machine) editWorkload(t *rapid.T) {
 		m.shape(t, &o.def)
 	}
 	m.set(o)
+}
+
+// gate opens or closes what keeps a workload from preempting.
+func (m *machine) gate(t *rapid.T) {
+	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
+	o.def.Gated = !o.def.Gated
+	m.set(o)
+}
+
+// slice submits a workload that may take the place of another one, which it may not if
+// the owner is not the same.
+func (m *machine) slice(t *rapid.T) {
+	_, before := pick(t, "slice", m.objects, func(o *object) bool { return o.def.Queueable && o.replaced == "" })
+	m.submit(t)
+	o := m.objects[fmt.Sprintf("u%02d", m.serial)]
+	o.def.LocalQueue, o.def.Replaces = before.def.LocalQueue, before.def.Name // in its namespace or, in vain, in another
+	if rapid.IntRange(0, 4).Draw(t, "stranger") == 4 {
+		o.def.Owner = "somebody else"
+	}
+	m.set(o)
+}
+
+// copy goes on with a state that was written down and read again.
+func (m *machine) copy(t *rapid.T) {
+	m.step(t)
+	restored := reread(t, m.s.Snapshot())
+	if diff := gocmp.Diff(m.s.Dump(), restored.Dump()); diff != "" {
+		t.Fatalf("a copy differs:\n%s", diff)
+	}
+	m.s = restored
+	m.s.Record(rapid.IntRange(1, 40).Draw(t, "record"))
+}
+
+// reread is the state that comes of a snapshot that was written down.
+func reread(t *rapid.T, s *Snapshot) *State {
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var from Snapshot
+	if err := json.Unmarshal(data, &from); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := Restore(&from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return restored
+}
+
+// replay runs the record of the flight again.
+func (m *machine) replay(t *rapid.T) {
+	from, events := m.s.Recorded()
+	again := reread(t, from)
+	for i := range events {
+		r := again.Apply(events[i])
+		if e := events[i].Step; e != nil && (Hash(r.Decisions) != e.Hash || r.Cycles != e.Cycles) {
+			t.Fatalf("event %d of %d decides otherwise than recorded", i+1, len(events))
+		}
+	}
+	if diff := gocmp.Diff(m.s.Dump(), again.Dump()); diff != "" {
+		t.Fatalf("the replayed world differs:\n%s", diff)
+	}
 }
 
 func (m *machine) stale(t *rapid.T) {
@@ -455,7 +578,7 @@ func (m *machine) step(t *rapid.T) {
 	}
 	for _, d := range r.Decisions { // all are charged by now, and still each fits
 		rec := m.s.records[d.Workload.UID]
-		if d.Look.Verdict == trace.Admitted && !m.fitsBeside(rec) {
+		if d.Look.Verdict == trace.Admitted && rec.yields == "" && !m.fitsBeside(rec) {
 			t.Fatalf("%s was admitted past quota", d.Workload.Key)
 		}
 	}
@@ -473,6 +596,13 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 		t.Fatalf("preempts nobody: %s", d.Look)
 	case d.Look.Verdict == trace.Admitted:
 		o.admission, o.grant = d, m.s.Grant(d)
+		if d.Replaced != nil {
+			old := m.objects[d.Replaced.UID]
+			if old == nil || old.def.Name != o.def.Replaces || old.def.Owner != o.def.Owner {
+				t.Fatalf("%s takes the place of %s", o.def.Key(), d.Replaced.Key)
+			}
+			old.replaced = o.def.UID
+		}
 	}
 	for _, v := range d.Evict {
 		victim := m.objects[v.Workload.UID]
@@ -505,15 +635,16 @@ func (m *machine) check(t *rapid.T) {
 	}
 	for name, q := range m.s.queues {
 		sum := map[resource.FR]resource.Amount{}
-		for i, w := range q.q.Reserved() {
+		for w := range q.q.Holders().All() {
 			put(w, "held in "+name)
-			if w.Slot != i || !w.Reserved {
-				t.Fatalf("%s is in slot %d, and says %d", w.Key, i, w.Slot)
+			if !w.Reserved || w.Gone {
+				t.Fatalf("%s holds quota: %v, is out of the forest: %v", w.Key, w.Reserved, w.Gone)
 			}
 			for _, e := range w.Usage {
 				sum[e.FR] += e.Amount
 			}
 		}
+		m.s.world.Settle()
 		for fr := range resource.FR(m.s.world.Table.Len()) {
 			if have := m.s.world.Quota.Usage(q.q.Node, fr); have != sum[fr] {
 				t.Fatalf("%s is charged %d of %v, its holders hold %d", name, have, m.s.world.Table.Pair(fr), sum[fr])
@@ -552,7 +683,7 @@ func (m *machine) place(o *object) string {
 		def = m.asAdmitted(o)
 	}
 	if def.Reserved {
-		if _, ok := m.queues[def.Queue]; ok {
+		if _, ok := m.queues[def.Queue]; ok && o.replaced == "" {
 			return "held in " + def.Queue
 		}
 		return ""
@@ -605,7 +736,7 @@ func (m *machine) checkClaims(t *rapid.T) {
 			continue
 		}
 		heirs = append(heirs, q)
-		_, victims := q.q.Claim()
+		_, victims, _ := q.q.Claim()
 		for _, v := range victims {
 			if v.Workload.Reserved && !gone[v.Workload.UID] {
 				gone[v.Workload.UID] = true
@@ -614,7 +745,11 @@ func (m *machine) checkClaims(t *rapid.T) {
 		}
 	}
 	for _, q := range heirs {
-		usage, _ := q.q.Claim()
+		usage, _, before := q.q.Claim()
+		if before != nil && before.Reserved && !gone[before.UID] {
+			gone[before.UID] = true
+			f.Release(q.q.Node, before.Usage)
+		}
 		if !f.Fits(q.q.Node, usage) {
 			t.Fatalf("what is claimed for %s is not there any more", q.q.Heir().Key)
 		}
@@ -649,12 +784,15 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 			def = m.asAdmitted(o)
 		}
 		def.Evicting = def.Evicting || o.evicting
+		if o.replaced != "" {
+			def.Queueable, def.Reserved, def.Held = false, false, nil
+		}
 		add(func(s *State) { s.SetWorkload(def) })
 	}
 	if shuffle != nil {
 		shuffle(calls)
 	}
-	s := New(Options{})
+	s := New(m.options)
 	for _, f := range calls {
 		f(s)
 	}
@@ -692,8 +830,8 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	for _, d := range fresh.Step(workload.Instant(m.now), 1000).Decisions {
 		look := m.s.Look(d.Look.UID)
 		switch {
-		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "":
-			return // somebody was in its way, who got there at another time
+		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && len(look.WakesOn) == 0:
+			return // somebody is in its way, who got there at another time
 		case d.Look.Verdict == trace.Admitted:
 			t.Fatalf("missed by the state that knows only events: %s\nits last look was %v\n%s", d.Look, look, m.s.Dump())
 		case d.Look.Verdict == trace.Preempts:
@@ -748,7 +886,10 @@ func TestBudget(t *testing.T) {
 		}
 		a, b := m.rebuilt(nil), m.rebuilt(nil)
 		var inParts []string
-		for more := true; more; {
+		for more, parts := true, 0; more; parts++ {
+			if parts > 10_000 {
+				rt.Fatalf("no end:\n%s", strings.Join(inParts[len(inParts)-20:], ""))
+			}
 			r := b.Step(100, rapid.IntRange(0, 2).Draw(rt, "budget"))
 			inParts = append(inParts, texts(r.Decisions)...)
 			more = r.More

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -23,26 +25,36 @@ type record struct {
 	def     Workload
 	wl      *workload.Workload
 	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
-	assumed bool         // Step admitted it, and that is not written yet
-	class   string       // the key of its class, see classKey
+	class   *class
+	said    said
+	assumed bool // Step admitted it, and that is not written yet
+	got     *flavor.Assignment
+	// yields is the UID of the slice that took its place: what is written of its own
+	// reservation counts no longer, unless the admission of that slice fails.
+	yields string
+
+	lane       *localQueue // the LocalQueue that it names
+	prev, next *record     // in lane.records
 }
 
-// heads tells whether the record belongs, now or by its definition, to a queue.
-func (r *record) heads(s *State, queue string) bool {
-	if r.def.Reserved {
-		return r.def.Queue == queue
-	}
-	if r.in != nil && r.in.Name == queue {
-		return true
-	}
-	lq, ok := s.localQueues[r.def.Namespace+"/"+r.def.LocalQueue]
-	return ok && lq.Queue == queue
+// said is what was decided about a workload the last time: of the figures nothing is
+// kept, since they can be had as they are now.
+type said struct {
+	verdict trace.Verdict // "" for nothing yet
+	reason  trace.Reason
+	note    string
+	victims []trace.Victim
 }
 
 // SetWorkload adds or changes a workload. Versions older than one already seen are
 // ignored; while an admission is being written, so is everything that the writing
 // does not contradict.
 func (s *State) SetWorkload(def Workload) {
+	s.flight.note(Event{SetWorkload: &def})
+	s.setWorkload(def)
+}
+
+func (s *State) setWorkload(def Workload) {
 	r := s.records[def.UID]
 	if r == nil {
 		r = &record{}
@@ -51,30 +63,86 @@ func (s *State) SetWorkload(def Workload) {
 		return
 	}
 	s.touch(r)
-	before := r.def
-	r.def = def
 	defer s.touch(r)
+	before := r.def
+	s.define(r, def)
 	if r.assumed && s.asAssumed(r) {
 		return
 	}
-	if r.wl != nil && !r.assumed && samePlace(&before, &def) {
-		r.wl.Evicting = r.wl.Evicting || def.Evicting
+	if r.wl != nil && !r.assumed && samePlace(&before, &r.def) {
+		if def.Evicting {
+			s.world.SetEvicting(r.wl, true)
+		}
 		return
 	}
 	if r.wl != nil {
 		// Being told to go outlives an update that does not know of it yet, but not
 		// one that takes it back, nor a new reservation.
 		sameOne := r.assumed || before.ReservedAt == def.ReservedAt
-		r.wl.Evicting = r.wl.Evicting && sameOne && !before.Evicting
+		s.world.SetEvicting(r.wl, r.wl.Evicting && sameOne && !before.Evicting)
 	}
 	s.place(r)
+}
+
+// define replaces what is known of a record, and files it under its names.
+func (s *State) define(r *record, def Workload) {
+	old := r.def
+	r.def = def
+	if r.lane == nil || old.Namespace != def.Namespace || old.LocalQueue != def.LocalQueue {
+		s.leaveLane(r)
+		r.lane = s.lane(Name{def.Namespace, def.LocalQueue})
+		if r.next = r.lane.records; r.next != nil {
+			r.next.prev = r
+		}
+		r.lane.records = r
+	}
+	if old.UID == "" {
+		s.names[Name{def.Namespace, def.Name}] = r
+	}
+	if old.Replaces != def.Replaces {
+		s.unfile(r, old)
+		if def.Replaces != "" {
+			name := Name{def.Namespace, def.Replaces}
+			s.heirs[name] = append(s.heirs[name], r)
+		}
+	}
+}
+
+func (s *State) leaveLane(r *record) {
+	if r.lane == nil {
+		return
+	}
+	switch {
+	case r.prev != nil:
+		r.prev.next = r.next
+	default:
+		r.lane.records = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	s.dropLane(r.lane)
+	r.lane, r.prev, r.next = nil, nil, nil
+}
+
+// unfile takes a record out of the heirs of the slice that it wanted to replace.
+func (s *State) unfile(r *record, def Workload) {
+	if def.Replaces == "" {
+		return
+	}
+	name := Name{def.Namespace, def.Replaces}
+	s.heirs[name] = slices.DeleteFunc(s.heirs[name], func(o *record) bool { return o == r })
+	if len(s.heirs[name]) == 0 {
+		delete(s.heirs, name)
+	}
 }
 
 // Written is SetWorkload for the outcome of a write of our own: it changes nothing for
 // a workload that was deleted meanwhile.
 func (s *State) Written(def Workload) {
+	s.flight.note(Event{Written: &def})
 	if s.records[def.UID] != nil {
-		s.SetWorkload(def)
+		s.setWorkload(def)
 	}
 }
 
@@ -82,11 +150,12 @@ func (s *State) Written(def Workload) {
 // write is known already, which happens when a watch starts over and leaves versions
 // out, that is what counts: the assumption ends here or never.
 func (s *State) AdmissionWritten(def Workload) {
+	s.flight.note(Event{AdmissionWritten: &def})
 	r := s.records[def.UID]
 	switch {
 	case r == nil: // deleted meanwhile
 	case def.Version >= r.def.Version:
-		s.SetWorkload(def)
+		s.setWorkload(def)
 	case r.assumed:
 		s.place(r)
 		s.touch(r)
@@ -104,39 +173,62 @@ func (s *State) asAssumed(r *record) bool {
 		!slices.Equal(s.amounts(def.Held), r.wl.Usage) {
 		return false
 	}
-	r.assumed = false
-	r.wl.ReservedAt, r.wl.Evicting = def.ReservedAt, r.wl.Evicting || def.Evicting
+	r.assumed, r.got = false, nil
+	s.world.Written(r.wl, def.ReservedAt)
+	if def.Evicting {
+		s.world.SetEvicting(r.wl, true)
+	}
 	return true
 }
 
 // samePlace tells whether nothing changed that decisions depend on.
 func samePlace(a, b *Workload) bool {
-	if a.LocalQueue != b.LocalQueue || a.Priority != b.Priority || a.Since != b.Since ||
-		a.Queueable != b.Queueable || a.Reserved != b.Reserved || a.Queue != b.Queue ||
-		a.ReservedAt != b.ReservedAt || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
+	if a.Reserved && b.Reserved { // what it asked for does not matter while it holds something
+		return a.Priority == b.Priority && a.Since == b.Since && a.Queue == b.Queue && a.ReservedAt == b.ReservedAt &&
+			(!a.Evicting || b.Evicting) && slices.Equal(a.Held, b.Held)
+	}
+	type flat struct {
+		localQueue, queue, replaces, owner string
+		priority                           int64
+		since                              workload.Instant
+		queueable, reserved, gated         bool
+	}
+	flatten := func(w *Workload) flat {
+		return flat{w.LocalQueue, w.Queue, w.Replaces, w.Owner, w.Priority, w.Since, w.Queueable, w.Reserved, w.Gated}
+	}
+	if flatten(a) != flatten(b) || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
 		return false
 	}
 	return slices.EqualFunc(a.PodSets, b.PodSets, func(x, y PodSet) bool {
-		return x.Name == y.Name && x.Count == y.Count && x.Shape == y.Shape && slices.Equal(x.Requests, y.Requests)
+		return x.Name == y.Name && x.Count == y.Count && x.MinCount == y.MinCount && x.Group == y.Group &&
+			x.Shape == y.Shape && slices.Equal(x.Requests, y.Requests)
 	})
 }
 
 // DeleteWorkload forgets a workload and gives back what it held.
 func (s *State) DeleteWorkload(uid string) {
+	s.flight.note(Event{DeleteWorkload: uid})
 	r := s.records[uid]
 	if r == nil {
 		return
 	}
 	s.touch(r)
 	s.unplace(r)
+	s.restore(r)
 	s.leaveClass(r)
+	s.leaveLane(r)
+	s.unfile(r, r.def)
+	delete(s.strays[r.def.Queue], uid)
 	delete(s.records, uid)
-	delete(s.looks, uid)
+	if name := (Name{r.def.Namespace, r.def.Name}); s.names[name] == r {
+		delete(s.names, name)
+	}
 }
 
 // AdmissionFailed takes back an admission that could not be written: the workload
-// returns to its place in line.
+// returns to its place in line, and the slice that it replaced to its own.
 func (s *State) AdmissionFailed(uid string) {
+	s.flight.note(Event{AdmissionFailed: uid})
 	if r := s.records[uid]; r != nil && r.assumed {
 		s.place(r)
 	}
@@ -144,28 +236,63 @@ func (s *State) AdmissionFailed(uid string) {
 
 // EvictionFailed takes back that a workload was told to go.
 func (s *State) EvictionFailed(uid string) {
+	s.flight.note(Event{EvictionFailed: uid})
 	r := s.records[uid]
 	if r == nil || r.def.Evicting {
 		return
 	}
-	r.wl.Evicting = false
-	if r.wl.Reserved {
-		s.world.EvictionFailed(r.wl)
+	if !r.wl.Reserved {
+		r.wl.Evicting = false
+		return
+	}
+	s.world.EvictionFailed(r.wl)
+	s.tellHeirs(r)
+}
+
+// replace puts the records of some LocalQueues at their place again. Those that hold
+// quota stay where they are.
+func (s *State) replace(lanes []*localQueue) {
+	var waiting []*record
+	for _, l := range lanes {
+		for r := l.records; r != nil; r = r.next {
+			if !r.assumed && !r.wl.Reserved {
+				waiting = append(waiting, r)
+			}
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *record) int { return strings.Compare(a.def.UID, b.def.UID) })
+	for _, r := range waiting {
+		s.place(r)
 	}
 }
 
-// replace puts the records that match at their place again. Those that hold quota
-// stay where they are.
-func (s *State) replace(match func(*record) bool) {
-	for _, uid := range slices.Sorted(maps.Keys(s.records)) {
-		if r := s.records[uid]; !r.assumed && !r.wl.Reserved && match(r) {
+// stray notes that a workload holds quota of a queue that does not exist: once it does,
+// the workload is counted there.
+func (s *State) stray(r *record) {
+	if s.strays[r.def.Queue] == nil {
+		s.strays[r.def.Queue] = map[string]*record{}
+	}
+	s.strays[r.def.Queue][r.def.UID] = r
+}
+
+// gather counts in a new queue what workloads hold of it already.
+func (s *State) gather(queue string) {
+	strays := s.strays[queue]
+	delete(s.strays, queue)
+	for _, uid := range slices.Sorted(maps.Keys(strays)) {
+		if r := strays[uid]; r.def.Reserved && r.def.Queue == queue && r.in == nil {
 			s.place(r)
 		}
 	}
 }
 
 func (s *State) unplace(r *record) {
-	r.assumed = false
+	if r.assumed {
+		r.assumed, r.got = false, nil
+		if !r.def.Reserved {
+			defer s.restore(r)
+		}
+	}
 	if r.in == nil {
 		return
 	}
@@ -181,10 +308,14 @@ func (s *State) unplace(r *record) {
 func (s *State) place(r *record) {
 	s.unplace(r)
 	evicting := r.def.Evicting || (r.wl != nil && r.wl.Evicting && r.def.Reserved)
-	r.wl = s.intern(r)
+	s.intern(r)
+	defer s.tellHeirs(r)
 	if r.def.Reserved {
 		r.wl.Evicting = evicting
-		if q := s.queues[r.def.Queue]; q != nil {
+		switch q := s.queues[r.def.Queue]; {
+		case q == nil:
+			s.stray(r)
+		case r.yields == "":
 			r.in = q.q
 			r.wl.Queue, r.wl.Usage = q.q.Index, s.amounts(r.def.Held)
 			r.wl.ReservedAt = r.def.ReservedAt
@@ -192,10 +323,11 @@ func (s *State) place(r *record) {
 		}
 		return
 	}
+	r.yields = ""
 	if !r.def.Queueable {
 		return
 	}
-	q, reason, note := s.route(&r.def)
+	q, reason, note := s.route(r)
 	if q != nil {
 		r.in = q.q
 		r.wl.Queue = q.q.Index
@@ -216,30 +348,33 @@ func (s *State) bypass(r *record, q *queue) {
 	if by == nil {
 		return
 	}
-	if look := s.looks[by.UID]; look != nil && look.Verdict == trace.Waits {
+	if first := s.records[by.UID]; first != nil && first.said.verdict == trace.Waits {
+		look := s.world.Explain(r.wl)
+		look.Reason, look.Note = first.said.reason, first.said.note
 		s.notice(r, q, *look)
 	}
 }
 
 // route finds the queue in which a workload waits, and why it cannot be admitted
 // there whatever quota is free. spec: 10 §4.10.
-func (s *State) route(def *Workload) (q *queue, reason trace.Reason, note string) {
-	if def.LocalQueue == "" {
+func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
+	lq := r.lane
+	name := lq.name.Name
+	if name == "" {
 		return nil, trace.Misconfigured, "it names no LocalQueue; set the label kueue.x-k8s.io/queue-name"
 	}
-	lq, ok := s.localQueues[def.Namespace+"/"+def.LocalQueue]
-	if !ok {
-		return nil, trace.Misconfigured, fmt.Sprintf("LocalQueue %s doesn't exist in namespace %s; create it or name another", def.LocalQueue, def.Namespace)
+	if !lq.exists {
+		return nil, trace.Misconfigured, fmt.Sprintf("LocalQueue %s doesn't exist in namespace %s; create it or name another", name, lq.name.Namespace)
 	}
-	if lq.Stopped {
-		return nil, trace.Suspended, fmt.Sprintf("LocalQueue %s is stopped (stopPolicy)", def.LocalQueue)
+	if lq.def.Stopped {
+		return nil, trace.Suspended, fmt.Sprintf("LocalQueue %s is stopped (stopPolicy)", name)
 	}
-	q = s.queues[lq.Queue]
+	q = s.queues[lq.def.Queue]
 	if q == nil {
-		return nil, trace.Misconfigured, fmt.Sprintf("ClusterQueue %s, which LocalQueue %s points to, doesn't exist", lq.Queue, def.LocalQueue)
+		return nil, trace.Misconfigured, fmt.Sprintf("ClusterQueue %s, which LocalQueue %s points to, doesn't exist", lq.def.Queue, name)
 	}
 	if q.q.Closed != "" {
-		return q, trace.Suspended, fmt.Sprintf("ClusterQueue %s is inactive: %s", lq.Queue, q.q.Closed)
+		return q, trace.Suspended, fmt.Sprintf("ClusterQueue %s is inactive: %s", lq.def.Queue, q.q.Closed)
 	}
 	return q, "", ""
 }
@@ -254,61 +389,107 @@ func (s *State) notice(r *record, q *queue, look trace.Look) {
 	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: &look})
 }
 
-// intern makes the core's value of a record's definition.
-func (s *State) intern(r *record) *workload.Workload {
-	def := &r.def
-	wl := &workload.Workload{
-		UID: def.UID, Key: def.Key(), Queue: -1, Priority: def.Priority, Created: def.Created, Since: def.Since,
-		PodSets: make([]workload.PodSet, len(def.PodSets)), Class: s.joinClass(r),
+// intern makes the core's value of a record's definition. Where its search for flavors
+// got to is kept if its shape is the same.
+func (s *State) intern(r *record) {
+	def, old, was := &r.def, r.wl, r.class
+	s.joinClass(r)
+	r.wl = &workload.Workload{
+		UID: def.UID, Queue: -1, Priority: def.Priority, Created: def.Created, Since: def.Since,
+		PodSets: r.class.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "",
 	}
-	for i, ps := range def.PodSets {
-		requests := make([]workload.Request, len(ps.Requests))
-		for j, r := range ps.Requests {
-			requests[j] = workload.Request{Resource: s.world.Table.ID(r.Resource), Amount: r.Amount}
+	if old != nil {
+		r.wl.Key = old.Key
+		if was == r.class {
+			r.wl.Scan = old.Scan
 		}
-		wl.PodSets[i] = workload.PodSet{Name: ps.Name, Count: ps.Count, Requests: requests, Constraints: ps.Constraints}
+	} else {
+		r.wl.Key = def.Key()
 	}
-	return wl
 }
 
-// class is those that no decision can tell apart but by age. spec: 10 §4.4.
+// class is those that no decision can tell apart but by age, with what they have in
+// common. spec: 10 §4.4.
 type class struct {
 	id      int32
 	members int
+	key     string
+	defs    []PodSet
+	podSets []workload.PodSet
 }
 
-func (s *State) joinClass(r *record) int32 {
-	s.leaveClass(r)
-	r.class = classKey(&r.def)
-	c := s.classes[r.class]
+// joinClass finds the class of a record, which from then on shares its pod sets.
+func (s *State) joinClass(r *record) {
+	s.classKey(&r.def)
+	c := s.classes[string(s.key)]
 	if c == nil {
 		s.lastClass++
-		c = &class{id: s.lastClass}
-		s.classes[r.class] = c
+		c = &class{id: s.lastClass, key: string(s.key), defs: r.def.PodSets, podSets: s.podSets(r.def.PodSets)}
+		s.classes[c.key] = c
 	}
 	c.members++
-	return c.id
+	s.leaveClass(r)
+	r.class, r.def.PodSets = c, c.defs
 }
 
 func (s *State) leaveClass(r *record) {
-	if c := s.classes[r.class]; c != nil {
-		if c.members--; c.members == 0 {
-			delete(s.classes, r.class)
-		}
+	if r.class == nil {
+		return
 	}
-	r.class = ""
+	if r.class.members--; r.class.members == 0 {
+		delete(s.classes, r.class.key)
+	}
+	r.class = nil
 }
 
-// classKey is the same for all members of a class. The namespace is part of it, since a
-// queue may not take workloads of every namespace.
-func classKey(def *Workload) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d", def.Namespace, def.Priority)
-	for _, ps := range def.PodSets {
-		fmt.Fprintf(&b, "|%s %d %s", ps.Name, ps.Count, ps.Shape)
-		for _, r := range ps.Requests {
-			fmt.Fprintf(&b, " %s=%d", r.Resource, r.Amount)
+func (s *State) podSets(defs []PodSet) []workload.PodSet {
+	podSets := make([]workload.PodSet, len(defs))
+	n := 0
+	for _, ps := range defs {
+		n += len(ps.Requests)
+	}
+	all := make([]workload.Request, 0, n)
+	for i, ps := range defs {
+		from := len(all)
+		for _, req := range ps.Requests {
+			all = append(all, workload.Request{Resource: s.world.Table.ID(req.Resource), Amount: req.Amount})
+		}
+		podSets[i] = workload.PodSet{
+			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group,
+			Requests: all[from:len(all):len(all)], Constraints: ps.Constraints,
 		}
 	}
-	return b.String()
+	return podSets
+}
+
+// classKey writes into s.key what is the same for all members of a class. The namespace
+// is part of it, since a queue may not take workloads of every namespace.
+func (s *State) classKey(def *Workload) {
+	b := s.key[:0]
+	text := func(t string) { b = append(strconv.AppendInt(append(b, '|'), int64(len(t)), 36), t...) }
+	number := func(n int64) { b = strconv.AppendInt(append(b, ' '), n, 36) }
+	text(def.Namespace)
+	number(def.Priority)
+	if s.options.NoClasses {
+		text(def.UID)
+	}
+	if def.Gated {
+		b = append(b, '!')
+	}
+	if def.Replaces != "" {
+		text(def.Replaces)
+		text(def.Owner)
+	}
+	for _, ps := range def.PodSets {
+		text(ps.Name)
+		number(int64(ps.Count))
+		number(int64(ps.MinCount))
+		text(ps.Group)
+		text(ps.Shape)
+		for _, r := range ps.Requests {
+			text(r.Resource)
+			number(int64(r.Amount))
+		}
+	}
+	s.key = b
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ func (s *State) Queue(name string) (View, bool) {
 	if q.q.Closed != "" {
 		v.Active, v.Parked = 0, v.Active+v.Parked
 	}
-	s.tally(&v, q.q.Reserved(), func(*record) bool { return true })
+	s.tally(&v, q.q.Holders().All())
 	if q.def.Cohort != "" {
 		v.Borrowed = s.borrowed(q, v.Reservation)
 		v.BorrowedUsage = s.borrowed(q, v.Usage)
@@ -49,6 +50,7 @@ func (s *State) Queue(name string) (View, bool) {
 
 // borrowed is what of held is past the queue's own quota.
 func (s *State) borrowed(q *queue, held []Held) []Held {
+	s.world.Settle()
 	var out []Held
 	for _, h := range held {
 		fr := s.world.Table.FR(h.Flavor, h.Resource)
@@ -62,33 +64,31 @@ func (s *State) borrowed(q *queue, held []Held) []Held {
 // LocalQueue returns the view of a LocalQueue: its share of the ClusterQueue.
 func (s *State) LocalQueue(namespace, name string) View {
 	var v View
-	lq, ok := s.localQueues[namespace+"/"+name]
-	q := s.queues[lq.Queue]
-	if !ok || q == nil {
+	lq := s.localQueues[Name{namespace, name}]
+	if lq == nil || !lq.exists || s.queues[lq.def.Queue] == nil {
 		return v
 	}
-	mine := func(r *record) bool {
-		return r != nil && r.def.Namespace == namespace && r.def.LocalQueue == name
-	}
-	s.tally(&v, q.q.Reserved(), mine)
-	for _, w := range q.q.Pending.All() {
-		if mine(s.records[w.UID]) {
+	q := s.queues[lq.def.Queue].q
+	var reserved []*workload.Workload
+	for r := lq.records; r != nil; r = r.next {
+		switch {
+		case r.in != q:
+		case r.wl.Reserved:
+			reserved = append(reserved, r.wl)
+		default:
 			v.Active++
 		}
 	}
+	s.tally(&v, slices.Values(reserved))
 	return v
 }
 
-func (s *State) tally(v *View, reserved []*workload.Workload, mine func(*record) bool) {
+func (s *State) tally(v *View, reserved iter.Seq[*workload.Workload]) {
 	var all, admitted resource.Vector
-	for _, w := range reserved {
-		r := s.records[w.UID]
-		if !mine(r) {
-			continue
-		}
+	for w := range reserved {
 		v.Reserved++
 		all = sum(all, w.Usage)
-		if r.def.Admitted {
+		if r := s.records[w.UID]; r.def.Admitted {
 			v.Admitted++
 			admitted = sum(admitted, w.Usage)
 		}
@@ -110,7 +110,7 @@ func sum(a, b resource.Vector) resource.Vector {
 
 func (s *State) held(e resource.Entry) Held {
 	p := s.world.Table.Pair(e.FR)
-	return Held{p.Flavor, p.Resource, e.Amount}
+	return Held{Flavor: p.Flavor, Resource: p.Resource, Amount: e.Amount}
 }
 
 // QueueOf returns the ClusterQueue that a workload waits in or holds quota of, ""
@@ -129,6 +129,7 @@ func (s *State) Path(queue string) string {
 	if q == nil {
 		return ""
 	}
+	s.world.Settle()
 	path := "/" + queue
 	if s.world.Quota.Root(q.q.Node) == quota.None {
 		return path
@@ -165,36 +166,74 @@ func (s *State) Line(queue string) []string {
 	return keys
 }
 
-// Explain returns the trace of a workload in words: its last look, or its place in
-// line. Unknown workloads give "".
-func (s *State) Explain(uid string) string {
+// Look returns what is known of a workload: of one that waits what was decided last, with
+// the figures of now, or its place in line; of one that holds quota what it holds. It is
+// nil for unknown workloads, and for those that have no place.
+func (s *State) Look(uid string) *trace.Look {
 	r := s.records[uid]
-	if r == nil {
-		return ""
-	}
-	if look := s.looks[uid]; look != nil {
-		return look.String()
-	}
-	if r.in == nil || r.wl.Reserved {
-		return ""
-	}
-	line := r.in.Pending.All()
-	for i, w := range line {
-		if w == r.wl {
-			look := trace.Look{Workload: w.Key, Queue: r.in.Name, Priority: w.Priority, Verdict: trace.Waits, Reason: trace.PendingEvaluation, Note: r.behind(i)}
-			return look.String()
+	switch {
+	case r == nil:
+		return nil
+	case r.in != nil && r.wl.Reserved:
+		return s.holding(r)
+	case r.yields != "":
+		return &trace.Look{
+			Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority, Verdict: trace.Withdrawn,
+			Note: "another slice of its job has taken its place",
 		}
+	case r.in == nil && (r.said.verdict == "" || !r.def.Queueable):
+		return nil
+	case r.said.verdict == "":
+		return &trace.Look{
+			Workload: r.wl.Key, UID: uid, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Waits,
+			Reason: trace.PendingEvaluation, Note: s.behind(r),
+		}
+	}
+	look := &trace.Look{Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority}
+	if r.in != nil {
+		look.Queue = r.in.Name
+	}
+	if r.in != nil && r.in.Closed == "" {
+		look = s.world.Explain(r.wl)
+	}
+	look.Verdict, look.Reason, look.Note, look.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
+	return look
+}
+
+// holding is what a workload with a reservation holds.
+func (s *State) holding(r *record) *trace.Look {
+	look := &trace.Look{Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted}
+	held := r.def.Held
+	if r.assumed {
+		held = nil
+		for _, ps := range s.grant(r.in.Name, r.got).PodSets {
+			held = append(held, ps.Held...)
+		}
+	}
+	for _, h := range held {
+		look.Choices = append(look.Choices, trace.Choice{PodSet: h.PodSet, Resource: h.Resource, Flavor: h.Flavor, Amount: h.Amount, Mode: "held"})
+	}
+	return look
+}
+
+// Explain is Look in words, "" where there is none.
+func (s *State) Explain(uid string) string {
+	if look := s.Look(uid); look != nil {
+		return look.String()
 	}
 	return ""
 }
 
-func (r *record) behind(place int) string {
-	return fmt.Sprintf("number %d in line of ClusterQueue %s", place+1, r.in.Name)
+// behind is the place of a workload in line.
+func (s *State) behind(r *record) string {
+	place := 1 + slices.Index(r.in.Pending.All(), r.wl)
+	return fmt.Sprintf("number %d in line of ClusterQueue %s", place, r.in.Name)
 }
 
 // Dump writes the whole world in a stable form: two states that would decide alike
 // dump alike, whatever events led to them.
 func (s *State) Dump() string {
+	s.world.Settle()
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		q := s.queues[name]
@@ -209,7 +248,7 @@ func (s *State) Dump() string {
 				s.world.Quota.Usage(q.q.Node, c.FR).Format(p.Resource), s.world.Quota.Available(q.q.Node, c.FR).Format(p.Resource))
 		}
 		var held []string
-		for _, w := range q.q.Reserved() {
+		for w := range q.q.Holders().All() {
 			line := fmt.Sprintf("  holds %s: %s", w.Key, w.Usage.Format(s.world.Table))
 			if w.Evicting {
 				line += " (leaving)"
@@ -226,3 +265,58 @@ func (s *State) Dump() string {
 	}
 	return b.String()
 }
+
+// Figure is what one node of the cohort trees has of one flavor-resource.
+type Figure struct {
+	Cohort                               bool
+	Name                                 string
+	Subtree, Usage, Available, Potential resource.Amount
+}
+
+// Figures returns the figures of every cohort and every queue, each sorted by name.
+func (s *State) Figures(flavor, res string) []Figure {
+	s.world.Settle()
+	fr := s.world.Table.FR(flavor, res)
+	f := s.world.Quota
+	f.Reach(fr)
+	var out []Figure
+	s.nodes(func(cohort bool, name string, n quota.Node) {
+		out = append(out, Figure{cohort, name, f.Subtree(n, fr), f.Usage(n, fr), f.Available(n, fr), f.Potential(n, fr)})
+	})
+	return out
+}
+
+// ShareFigure is the fair share of one node of the cohort trees.
+type ShareFigure struct {
+	Cohort bool
+	Name   string
+	Share  quota.Share
+}
+
+// Shares returns the fair shares of every cohort and every queue, each sorted by name.
+func (s *State) Shares() []ShareFigure {
+	s.world.Settle()
+	var out []ShareFigure
+	s.nodes(func(cohort bool, name string, n quota.Node) {
+		out = append(out, ShareFigure{cohort, name, s.world.Quota.Share(n)})
+	})
+	return out
+}
+
+func (s *State) nodes(visit func(cohort bool, name string, n quota.Node)) {
+	for _, name := range slices.Sorted(maps.Keys(s.cohorts)) {
+		visit(true, name, s.cohorts[name].node)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+		visit(false, name, s.queues[name].q.Node)
+	}
+}
+
+// HasFlavor tells whether a flavor exists.
+func (s *State) HasFlavor(name string) bool {
+	f := s.flavors[name]
+	return f != nil && !f.Missing
+}
+
+// HasQueue tells whether a ClusterQueue exists.
+func (s *State) HasQueue(name string) bool { return s.queues[name] != nil }

@@ -13,7 +13,7 @@ import (
 // that the workload lost it again. The report of the write is older than that, and
 // still ends the assumption: the workload is back in line and admitted anew.
 func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
-	s := New(Options{})
+	s := New(Options{Options: immediately()})
 	s.SetFlavor(flavor.Flavor{Name: "f"})
 	s.SetNamespace("ns", nil)
 	s.SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{

@@ -17,18 +17,14 @@ func notYet(object client.Object) []string {
 	}
 	switch o := object.(type) {
 	case *kueue.ClusterQueue:
-		add(o.Spec.FairSharing != nil, "spec.fairSharing")
 		add(o.Spec.AdmissionScope != nil, "spec.admissionScope")
 		add(o.Spec.ConcurrentAdmissionPolicy != nil, "spec.concurrentAdmissionPolicy")
-	case *kueue.Cohort:
-		add(o.Spec.FairSharing != nil, "spec.fairSharing")
 	case *kueue.ResourceFlavor:
 		add(o.Spec.TopologyName != "", "spec.topologyName")
 	case *kueue.Workload:
 		add(o.Spec.MaximumExecutionTimeSeconds != nil, "spec.maximumExecutionTimeSeconds")
 		add(len(o.Spec.PreemptionGates) > 0, "spec.preemptionGates")
 		for _, ps := range o.Spec.PodSets {
-			add(ps.MinCount != nil, "spec.podSets["+string(ps.Name)+"].minCount")
 			add(ps.TopologyRequest != nil, "spec.podSets["+string(ps.Name)+"].topologyRequest")
 		}
 	}

@@ -25,11 +25,11 @@ func TestNotYet(t *testing.T) {
 		want   string // the path, "" for no warning
 	}{
 		"a plain queue":     {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "c"}}, ""},
-		"fair sharing":      {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}, "spec.fairSharing"},
-		"of a cohort":       {&kueue.Cohort{Spec: kueue.CohortSpec{FairSharing: &kueue.FairSharing{}}}, "spec.fairSharing"},
+		"fair sharing":      {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}, ""},
+		"a scope":           {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{}}}, "spec.admissionScope"},
 		"a topology":        {&kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{TopologyName: "t"}}, "spec.topologyName"},
 		"a plain workload":  {&kueue.Workload{Spec: podSets(func(*kueue.PodSet) {})}, ""},
-		"partial admission": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.MinCount = new(int32(1)) })}, "spec.podSets[main].minCount"},
+		"partial admission": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.MinCount = new(int32(1)) })}, ""},
 		"a gate":            {&kueue.Workload{Spec: kueue.WorkloadSpec{PreemptionGates: []kueue.PreemptionGate{{Name: "g"}}}}, "spec.preemptionGates"},
 	}
 	for name, tc := range cases {
@@ -53,16 +53,16 @@ func TestWarnedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := &kueue.ClusterQueue{}
-	fair := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}
+	scoped := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{}}}
 	cases := map[string]struct {
 		old, new *kueue.ClusterQueue
 		want     int
 	}{
-		"created with it":       {nil, fair, 1},
+		"created with it":       {nil, scoped, 1},
 		"created without":       {nil, plain, 0},
-		"set later":             {plain, fair, 1},
-		"another change":        {fair, fair, 0},
-		"taken out of the spec": {fair, plain, 0},
+		"set later":             {plain, scoped, 1},
+		"another change":        {scoped, scoped, 0},
+		"taken out of the spec": {scoped, plain, 0},
 	}
 	raw := func(cq *kueue.ClusterQueue) runtime.RawExtension {
 		data, err := json.Marshal(cq)

@@ -24,7 +24,7 @@ import (
 
 // addEverything is the list of what the manager runs.
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
-	e := engine.New(state.New(state.Options{IgnoreUndeclared: cfg.Options.Resources.IgnoreUndeclared}), time.Now)
+	e := engine.New(state.New(stateOptions(&cfg.Options)), time.Now)
 	if err := mgr.Add(everywhere(e.Run)); err != nil {
 		return err
 	}

@@ -11,12 +11,24 @@ import (
 )
 
 // claim is quota held for a workload whose victims are still leaving, so that what
-// they give back goes to nobody else. It lasts until the heir starts or gives up.
-// spec: 10 §6 #4.
+// they give back goes to nobody else. It lasts until the heir starts or gives up, or
+// for Options.ClaimTimeout: then the heir waits on, but others are free to take what it
+// waits for. spec: 10 §6 #4.
 type claim struct {
 	heir    *workload.Workload
 	usage   resource.Vector
-	victims []preempt.Victim
+	before  *workload.Workload // the slice whose place the heir takes
+	victims []preempt.Victim   // none, if it waits for victims of others
+	since   workload.Instant
+	expired bool
+}
+
+// stand is what the head of a strict queue that waits for quota keeps from others.
+type stand struct {
+	wl     *workload.Workload
+	level  int
+	usage  resource.Vector
+	before *workload.Workload
 }
 
 // leaver is a victim that is out of the forest for the heir of a queue.
@@ -27,47 +39,80 @@ type leaver struct {
 
 // booking is quota that is kept from others, in the forest until the cycle ends.
 type booking struct {
-	q     *Queue
-	usage resource.Vector
+	q      *Queue
+	usage  resource.Vector
+	before *workload.Workload // out of the forest meanwhile, or nil
+}
+
+func (q *Queue) keeps() bool { return q.claim != nil || q.stand != nil }
+
+// keep replaces what the queue keeps from others beyond a cycle.
+func (w *World) keep(q *Queue, c *claim, s *stand) {
+	before := q.keeps()
+	q.claim, q.stand = c, s
+	switch now := q.keeps(); {
+	case now && !before:
+		q.tree.keeps++
+	case before && !now:
+		q.tree.keeps--
+	}
+	if c != nil && !c.expired && w.ClaimTimeout > 0 && !slices.Contains(w.keepers, q) {
+		w.keepers = append(w.keepers, q)
+	}
+}
+
+// expireClaims ends the holding of quota for heirs that have waited too long, and
+// returns when the next one will have, 0 for none.
+func (w *World) expireClaims(now workload.Instant) (next workload.Instant) {
+	w.keepers = slices.DeleteFunc(w.keepers, func(q *Queue) bool {
+		if q.claim == nil || q.claim.expired {
+			return true
+		}
+		if at := q.claim.since + w.ClaimTimeout; now < at {
+			next = earlier(next, at)
+			return false
+		}
+		q.claim.expired = true
+		w.changed(q)
+		return true
+	})
+	return next
 }
 
 // bookClaims holds, for every heir in the trees at hand, what its victims give back.
 // It happens after nomination: others are nominated as if there were no claims, and
-// then find the quota taken. It returns the heads that stand: they were looked at
+// then find the quota taken. It appends the heads that stand: they were looked at
 // before, nothing changed, and they have their turn to reserve.
-func (c *round) bookClaims(queues []*Queue) (standing []*entry) {
-	seen := map[*tree]bool{}
+func (c *round) bookClaims(queues []*Queue) {
 	for _, q := range queues {
-		t := c.w.trees[c.w.rootOf(q)]
-		if seen[t] {
+		if q.tree.keeps == 0 || slices.Contains(c.trees, q.tree) {
 			continue
 		}
-		seen[t] = true
-		for _, o := range t.queues {
-			if o.claim != nil {
+		c.trees = append(c.trees, q.tree)
+		for _, o := range q.tree.queues {
+			if o.claim != nil && !o.claim.expired {
 				c.takeOut(o.claim.victims, o)
-				c.book(o, o.claim.usage)
+				c.book(o, o.claim.usage, o.claim.before)
 			}
 			if o.stand != nil {
-				standing = append(standing, o.stand)
+				e := c.w.entry(o, o.stand.wl)
+				e.standing, e.before, e.got.Level = true, o.stand.before, o.stand.level
+				e.got.Usage = append(e.got.Usage[:0], o.stand.usage...)
+				c.entries = append(c.entries, e)
 			}
 		}
 	}
-	return standing
 }
 
 // takeOut removes victims from the forest for the rest of the cycle, for the heir of q.
 func (c *round) takeOut(victims []preempt.Victim, q *Queue) {
 	for _, v := range victims {
-		if v.Workload.Reserved && !c.out(v) {
+		if v.Workload.Reserved && !v.Workload.Gone {
 			c.w.Quota.Release(v.Node, v.Workload.Usage)
+			v.Workload.Gone = true
 			c.victims = append(c.victims, leaver{v, q})
 		}
 	}
-}
-
-func (c *round) out(v preempt.Victim) bool {
-	return slices.ContainsFunc(c.victims, func(o leaver) bool { return o.Workload == v.Workload })
 }
 
 // putBack undoes takeOut.
@@ -75,24 +120,41 @@ func (c *round) putBack(q *Queue) {
 	c.victims = slices.DeleteFunc(c.victims, func(v leaver) bool {
 		if v.heirOf == q {
 			c.w.Quota.Charge(v.Node, v.Workload.Usage)
+			v.Workload.Gone = false
 		}
 		return v.heirOf == q
 	})
 }
 
-func (c *round) book(q *Queue, usage resource.Vector) {
+// book keeps usage from others, less what the slice that goes for it holds.
+func (c *round) book(q *Queue, usage resource.Vector, before *workload.Workload) {
+	b := booking{q: q, usage: usage}
+	if before != nil && before.Reserved && !before.Gone {
+		c.w.Quota.Release(q.Node, before.Usage)
+		b.before, before.Gone = before, true
+	}
 	c.w.Quota.Charge(q.Node, usage)
-	c.booked = append(c.booked, booking{q, usage})
+	c.booked = append(c.booked, b)
+}
+
+func (c *round) unbook(b booking) {
+	c.w.Quota.Release(b.q.Node, b.usage)
+	if b.before != nil {
+		c.w.Quota.Charge(b.q.Node, b.before.Usage)
+		b.before.Gone = false
+	}
 }
 
 // undo makes the forest what it is without claims and reservations.
 func (c *round) undo() {
 	for _, b := range c.booked {
-		c.w.Quota.Release(b.q.Node, b.usage)
+		c.unbook(b)
 	}
 	for _, v := range c.victims {
 		c.w.Quota.Charge(v.Node, v.Workload.Usage)
+		v.Workload.Gone = false
 	}
+	c.booked, c.victims = c.booked[:0], c.victims[:0]
 }
 
 // dropClaim gives up what is held for the queue's heir when its own queue has its
@@ -101,11 +163,12 @@ func (c *round) dropClaim(q *Queue) {
 	if q.claim == nil {
 		return
 	}
-	i := slices.IndexFunc(c.booked, func(b booking) bool { return b.q == q })
-	c.w.Quota.Release(q.Node, c.booked[i].usage)
-	c.booked = slices.Delete(c.booked, i, i+1)
+	if i := slices.IndexFunc(c.booked, func(b booking) bool { return b.q == q }); i >= 0 {
+		c.unbook(c.booked[i])
+		c.booked = slices.Delete(c.booked, i, i+1)
+	}
 	c.putBack(q)
-	q.claim = nil
+	c.w.keep(q, nil, q.stand)
 }
 
 // keepClaim takes back dropClaim, as far as the claim still makes sense: it may not
@@ -114,44 +177,80 @@ func (c *round) keepClaim(e *entry) {
 	if e.hadClaim == nil {
 		return
 	}
-	c.takeOut(e.hadClaim.victims, e.q)
-	if !c.w.Quota.Fits(e.q.Node, e.hadClaim.usage) {
-		c.putBack(e.q)
-		return
+	if !e.hadClaim.expired {
+		c.takeOut(e.hadClaim.victims, e.q)
+		if !c.fits(e.q, e.hadClaim.usage, e.hadClaim.before) {
+			c.putBack(e.q)
+			return
+		}
+		c.book(e.q, e.hadClaim.usage, e.hadClaim.before)
 	}
-	c.book(e.q, e.hadClaim.usage)
-	e.q.claim = e.hadClaim
+	c.w.keep(e.q, e.hadClaim, e.q.stand)
+}
+
+// fits tells whether usage can be charged to a queue in place of what the slice before
+// it holds.
+func (c *round) fits(q *Queue, usage resource.Vector, before *workload.Workload) bool {
+	if before == nil || !before.Reserved || before.Gone {
+		return c.w.Quota.Fits(q.Node, usage)
+	}
+	mark := c.w.Quota.Mark()
+	defer c.w.Quota.Rollback(mark)
+	c.w.Quota.Release(q.Node, before.Usage)
+	return c.w.Quota.Fits(q.Node, usage)
 }
 
 // preempt tells the victims to go and holds what they give back for the head.
 func (c *round) preempt(e *entry) {
-	if slices.ContainsFunc(e.targets, c.out) {
+	if slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return v.Workload.Gone }) {
 		c.skip(e, "another workload preempts the same workloads")
 		return
 	}
 	c.takeOut(e.targets, e.q)
-	if !c.w.Quota.Fits(e.q.Node, e.got.Usage) {
+	if !c.fits(e.q, e.got.Usage, e.before) {
 		c.putBack(e.q)
 		c.skip(e, "quota was given to another workload first")
 		return
 	}
-	c.book(e.q, e.got.Usage)
-	e.q.claim = &claim{heir: e.wl, usage: e.got.Usage, victims: e.targets}
-	if !e.q.Strict {
-		e.q.Pending.Stick(e.wl)
-	}
+	c.claim(e, e.targets)
 	var evict []preempt.Victim
+	look := c.look(e)
 	for _, v := range e.targets {
-		e.look.Victims = append(e.look.Victims, trace.Victim{
+		look.Victims = append(look.Victims, trace.Victim{
 			Key: v.Workload.Key, UID: v.Workload.UID, Queue: c.w.byNode[v.Node].Name, Reason: v.Reason,
 		})
 		if !v.Workload.Evicting {
-			v.Workload.Evicting = true
+			c.w.SetEvicting(v.Workload, true)
 			evict = append(evict, v)
 		}
 	}
-	e.look.Verdict, e.look.Reason = trace.Preempts, trace.WaitingForPreemptedWorkloads
-	c.decide(e, Decision{Evict: evict})
+	look.Verdict, look.Reason = trace.Preempts, trace.WaitingForPreemptedWorkloads
+	c.decide(e, Decision{Evict: evict, Look: look})
+}
+
+// postpone has a head wait for victims of others, whose leaving is enough for it as well.
+// spec: 10 §4.5 step 5b, 5g.
+func (c *round) postpone(e *entry) {
+	if !c.fits(e.q, e.got.Usage, e.before) {
+		c.skip(e, "quota was given to another workload first")
+		return
+	}
+	c.claim(e, nil)
+	c.wait(e, trace.WaitingForPreemptedWorkloads, "it fits as soon as the workloads preempted for others have stopped")
+}
+
+// claim holds what the head needs from here on, and makes it stay the head.
+func (c *round) claim(e *entry, victims []preempt.Victim) {
+	fresh := &claim{heir: e.wl, usage: slices.Clone(e.got.Usage), before: e.before, victims: victims, since: c.now}
+	if had := e.hadClaim; had.same(fresh) {
+		fresh.since, fresh.expired = had.since, had.expired
+	}
+	c.book(e.q, fresh.usage, e.before)
+	c.w.keep(e.q, fresh, e.q.stand)
+	if !e.q.Strict {
+		e.q.Pending.Stick(e.wl)
+	}
+	e.wl.Scan = workload.Scan{}
 }
 
 // leaving returns the victims of the workload's claim that are still there, when
@@ -161,6 +260,9 @@ func (w *World) leaving(q *Queue, wl *workload.Workload, usage resource.Vector) 
 		return nil
 	}
 	victims := q.claim.remaining()
+	if len(victims) == 0 {
+		return nil
+	}
 	mark := w.Quota.Mark()
 	defer w.Quota.Rollback(mark)
 	for _, v := range victims {
@@ -176,21 +278,25 @@ func (w *World) leaving(q *Queue, wl *workload.Workload, usage resource.Vector) 
 // its queue can always get it back. The head of a strict queue stays where it is, so
 // it does that in every later cycle too, as long as nothing changes. spec: 10 §4.5 5e.
 func (c *round) reserve(e *entry) {
-	if e.q.Preemption.Reclaim == preempt.Any {
+	if e.q.Preemption.Reclaim == preempt.Any && !(c.w.PreemptorFirst && e.q.Pending.Sticky() == e.wl) {
 		return
 	}
-	if e.q.Strict {
-		e.q.stand = e
-	} else {
+	if e.q.Strict && !e.standing {
+		c.w.keep(e.q, e.q.claim, &stand{e.wl, e.got.Level, slices.Clone(e.got.Usage), e.before})
+	}
+	if !e.q.Strict {
 		c.passing = true
 	}
 	var usage resource.Vector
 	for _, u := range e.got.Usage {
+		if e.before != nil && e.before.Reserved {
+			u.Amount = u.Amount.Sub(e.before.Usage.Of(u.FR))
+		}
 		if amount := c.reservable(e, u); amount > 0 {
 			usage = usage.Plus(u.FR, amount)
 		}
 	}
-	c.book(e.q, usage)
+	c.book(e.q, usage, nil)
 }
 
 // reservable is what a head that waits for u may keep: its own quota or, if it
@@ -211,19 +317,18 @@ func (c *round) reservable(e *entry, u resource.Entry) resource.Amount {
 // settle has everyone in the tree looked at again when the queue keeps less from
 // others beyond this cycle than before, or something else.
 func (c *round) settle(e *entry) {
-	if (e.hadClaim == nil || e.hadClaim.same(e.q.claim)) && (e.hadStand == nil || e.hadStand.standsLike(e.q.stand)) {
+	if (e.hadClaim == nil || e.hadClaim.same(e.q.claim)) && (e.hadStand == nil || e.hadStand.same(e.q.stand)) {
 		return
 	}
-	t := c.w.trees[c.w.rootOf(e.q)]
-	current := e.q.lookedVersion == t.version
+	current := e.q.lookedVersion == e.q.tree.version
 	c.w.changed(e.q)
 	if current {
-		e.q.lookedVersion = t.version // it need not be looked at again for its own doing
+		e.q.lookedVersion = e.q.tree.version // it need not be looked at again for its own doing
 	}
 }
 
 func (c *claim) same(o *claim) bool {
-	return o != nil && c.heir == o.heir && slices.Equal(c.usage, o.usage) && slices.Equal(c.remaining(), o.remaining())
+	return c != nil && o != nil && c.heir == o.heir && slices.Equal(c.usage, o.usage) && slices.Equal(c.remaining(), o.remaining())
 }
 
 // remaining are the victims that hold their quota still.
@@ -237,6 +342,6 @@ func (c *claim) remaining() []preempt.Victim {
 	return victims
 }
 
-func (e *entry) standsLike(o *entry) bool {
-	return o != nil && e.wl == o.wl && e.got.Level == o.got.Level && slices.Equal(e.got.Usage, o.got.Usage)
+func (s *stand) same(o *stand) bool {
+	return o != nil && s.wl == o.wl && s.level == o.level && slices.Equal(s.usage, o.usage)
 }

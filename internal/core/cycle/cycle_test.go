@@ -19,7 +19,7 @@ import (
 func addQueue(w *World, name string, parent quota.Node, n resource.Amount) *Queue {
 	gpu, fr := w.Table.ID("gpu"), w.Table.FR("f", "gpu")
 	q := &Queue{
-		Name: name, Node: w.Quota.Add(false), Namespaces: []workload.Term{{}},
+		Name: name, Node: w.Quota.Add(name, false), Namespaces: []workload.Term{{}},
 		Groups: []flavor.Group{{
 			Resources: []resource.ID{gpu},
 			Offers:    []flavor.Offer{{Flavor: &flavor.Flavor{Name: "f"}, FRs: []resource.FR{fr}}},
@@ -64,7 +64,7 @@ func TestCompare(t *testing.T) {
 		head(2, 9, 0, "a", "0"),
 	}
 	shuffled := []*entry{inOrder[3], inOrder[0], inOrder[5], inOrder[2], inOrder[4], inOrder[1]}
-	slices.SortFunc(shuffled, compare)
+	slices.SortFunc(shuffled, NewWorld(Defaults()).compare)
 	for i := range inOrder {
 		if shuffled[i] != inOrder[i] {
 			t.Errorf("place %d is taken by %+v of %s", i, shuffled[i].wl, shuffled[i].q.Name)
@@ -75,7 +75,9 @@ func TestCompare(t *testing.T) {
 // TestEditOfAnotherTree: whoever waits is looked at again after an edit of its own tree,
 // and not for one elsewhere.
 func TestEditOfAnotherTree(t *testing.T) {
-	w := NewWorld()
+	o := Defaults()
+	o.EditWindow = 0
+	w := NewWorld(o)
 	a := addQueue(w, "a", quota.None, 1)
 	b := addQueue(w, "b", quota.None, 1)
 	a.Strict = true
@@ -89,7 +91,7 @@ func TestEditOfAnotherTree(t *testing.T) {
 	if diff := cmp.Diff([]string{"larger waits"}, verdicts(w.Step(2, 10))); diff != "" {
 		t.Errorf("after an edit of b (-want +got):\n%s", diff)
 	}
-	w.Edited()
+	w.Edited(a.Node, b.Node)
 	if diff := cmp.Diff(want, verdicts(w.Step(3, 10))); diff != "" {
 		t.Errorf("after an edit of everything (-want +got):\n%s", diff)
 	}
@@ -97,7 +99,7 @@ func TestEditOfAnotherTree(t *testing.T) {
 
 // TestNothingToDo: without an event a step costs no cycle, and a budget of none is kept.
 func TestNothingToDo(t *testing.T) {
-	w := NewWorld()
+	w := NewWorld(Defaults())
 	q := addQueue(w, "q", quota.None, 4)
 	enqueue(w, q, "a", 1, 3)
 	enqueue(w, q, "b", 2, 3)
@@ -114,8 +116,8 @@ func TestNothingToDo(t *testing.T) {
 
 // TestRemovedQueue: what was reserved in it is free for the rest of the cohort.
 func TestRemovedQueue(t *testing.T) {
-	w := NewWorld()
-	c := w.Quota.Add(true)
+	w := NewWorld(Defaults())
+	c := w.Quota.Add("c", true)
 	w.Quota.SetQuota(c, []quota.Cell{{FR: w.Table.FR("f", "gpu"), Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit}})
 	a, b := addQueue(w, "a", c, 0), addQueue(w, "b", c, 0)
 	first := enqueue(w, a, "first", 1, 4)

@@ -10,48 +10,173 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
+func (s *scratch) bind(w *World) {
+	s.round.w = w
+	s.flavors = flavor.Search{Table: w.Table, Quota: w.Quota, Oracle: w.oracle}
+	s.victims = preempt.Search{Quota: w.Quota, Holders: w.preemptible, Gone: func(wl *workload.Workload) bool { return wl.Gone }, Fair: w.Fair}
+}
+
 // nominate finds flavors for a head, and victims where it needs them, and changes
 // nothing. spec: 10 §4.5 step 3.
-func (w *World) nominate(q *Queue, wl *workload.Workload) *entry {
-	e := &entry{q: q, wl: wl, look: &trace.Look{
-		Workload: wl.Key, UID: wl.UID, Queue: q.Name, Priority: wl.Priority,
-	}}
-	labels, exists := w.NamespaceLabels(wl)
+func (w *World) nominate(e *entry) {
+	labels, exists := w.NamespaceLabels(e.wl)
 	switch {
 	case !exists:
-		e.barred, e.look.Note = trace.Misconfigured, "its namespace does not exist"
-		return e
-	case !selects(q.Namespaces, labels):
-		e.barred, e.look.Note = trace.Misconfigured, "ClusterQueue "+q.Name+" does not take workloads of this namespace (namespaceSelector)"
-		return e
+		e.barred, e.note = trace.Misconfigured, "its namespace does not exist"
+		return
+	case !selects(e.q.Namespaces, labels):
+		e.barred, e.note = trace.Misconfigured, "ClusterQueue "+e.q.Name+" does not take workloads of this namespace (namespaceSelector)"
+		return
 	}
-	w.assign(e)
-	e.look.Refusals = e.got.Refusals
-	if e.got.Mode != flavor.NoFit {
-		w.record(e)
+	w.prepare(e)
+	if e.before != nil && e.before.Evicting {
+		e.barred, e.note = trace.WaitingForQuota, "the slice of its job that it is to replace is being stopped"
+		return
 	}
-	return e
+	if s := &e.wl.Scan; len(s.Tried) > 0 && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node)) {
+		w.flavors.Resume = s.Tried
+	}
+	w.inPlaceOf(e, func() {
+		w.assign(e)
+		if e.got.Mode == flavor.NoFit && e.got.Resumed { // nothing behind the place that it got to
+			w.flavors.Resume = nil
+			w.assign(e)
+		}
+	})
+}
+
+// renominate repeats the nomination in the middle of a cycle, as if the victims of
+// others had left: with the flavors found before, starting at the first.
+// spec: 10 §4.5 step 5b.
+func (w *World) renominate(e *entry) {
+	w.prepare(e)
+	only := e.got.Clone()
+	w.flavors.Only = only
+	w.inPlaceOf(e, func() { w.assign(e) })
+	w.flavors.Only = nil
+	e.postponed = e.got.Mode == flavor.Fit
+	e.got.Tried = e.got.Tried[:0]
+}
+
+// prepare sets up the search for flavors for one head.
+func (w *World) prepare(e *entry) {
+	w.at = e
+	w.aim(e.q)
+	e.before, e.wl.Replaces, e.targets = nil, nil, nil
+	if e.wl.Successor {
+		if before, pins := w.Predecessor(e.wl); before != nil && before.Reserved && before.Queue == e.wl.Queue {
+			e.before, e.wl.Replaces, w.flavors.Pins = before, before, pins
+		}
+	}
+}
+
+// aim sets the search for flavors on a queue.
+func (w *World) aim(q *Queue) {
+	s := &w.flavors
+	s.Node, s.Groups, s.Policy = q.Node, q.Groups, q.Policy
+	s.Policy.Off = w.FungibilityOff
+	s.IgnoreUndeclared = w.IgnoreUndeclared
+	s.PreemptsWhileBorrowing = q.Preemption.BorrowWithin || (w.Fair != nil && q.Preemption.Reclaim != preempt.Never)
+	s.NoPreemption = q.Preemption.Within == preempt.Never && q.Preemption.Reclaim == preempt.Never
+	s.Resume, s.Only, s.Pins = nil, nil, nil
+}
+
+// inPlaceOf runs look without what the slice that the head replaces holds.
+func (w *World) inPlaceOf(e *entry, look func()) {
+	if e.before == nil || e.before.Gone {
+		look()
+		return
+	}
+	mark := w.Quota.Mark()
+	defer w.Quota.Rollback(mark)
+	w.Quota.Release(e.q.Node, e.before.Usage)
+	look()
 }
 
 // assign finds the flavors, and the victims that they need. The search asks what
 // preemption can do for each FR alone; if there are then no victims for all of them
-// together, flavors that fit without any are taken. spec: 10 §6 #30.
+// together, flavors that fit without any are taken. If there are none either, fewer pods
+// may do. spec: 10 §4.6.6, §6 #30.
 func (w *World) assign(e *entry) {
-	s := w.search(e.q, e.wl)
-	e.got = s.Assign(e.wl.PodSets)
+	w.attempt(e, e.wl.PodSets)
+	if e.got.Mode == flavor.Fit || len(e.targets) > 0 {
+		return
+	}
+	if e.got.Mode == flavor.Preempt || e.got.Mode == flavor.Reclaim {
+		e.note = "what it needs could be had by preemption one resource at a time, but not all together"
+		oracle := w.flavors.Oracle
+		w.flavors.Oracle = nobody
+		w.flavors.Assign(e.wl.PodSets, &w.fallback)
+		w.flavors.Oracle = oracle
+		if w.fallback.Mode == flavor.Fit {
+			e.got, w.fallback = w.fallback, e.got
+			e.got.Refusals, e.note = e.got.Refusals[:0], "" // they say that nobody was asked
+			return
+		}
+	}
+	w.shrink(e)
+}
+
+func nobody(resource.FR, resource.Amount) (flavor.Mode, int, trace.Reach) {
+	return flavor.NoCandidates, 0, trace.Reach{}
+}
+
+// attempt finds flavors and victims for some number of pods.
+func (w *World) attempt(e *entry, podSets []workload.PodSet) {
+	e.targets, e.note = nil, ""
+	w.flavors.Assign(podSets, &e.got)
 	if e.got.Mode == flavor.NoFit || e.got.Mode == flavor.Fit {
 		return
 	}
 	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil {
-		e.targets = w.preemption(e.q, e.wl, e.got.Usage, e.got.Needs()).Targets()
+		w.frs = append(w.frs[:0], e.got.Needs()...)
+		e.targets, _ = w.preemption(e, e.got.Usage, w.frs)
 	}
-	if len(e.targets) > 0 || e.got.Mode == flavor.NoCandidates {
+}
+
+// shrink tries with fewer pods where the pod sets allow it: the most with which the
+// workload fits, or has victims. That more pods never fit where fewer don't is taken for
+// granted. spec: 10 §4.6.6, 20 §4.10.
+func (w *World) shrink(e *entry) {
+	steps := 0
+	for _, ps := range e.wl.PodSets {
+		if ps.MinCount > 0 && ps.MinCount < ps.Count {
+			steps += int(ps.Count - ps.MinCount)
+		}
+	}
+	if steps == 0 || !w.PartialAdmission || e.wl.Successor {
 		return
 	}
-	s.Oracle = func(resource.FR, resource.Amount) (flavor.Mode, int) { return flavor.NoCandidates, 0 }
-	if got := s.Assign(e.wl.PodSets); got.Mode == flavor.Fit {
-		e.got = got
+	resume := w.flavors.Resume
+	w.flavors.Resume = nil
+	note := e.note
+	e.got, w.first = w.first, e.got
+	try := func(i int) bool {
+		w.scaled = w.scaled[:0]
+		for _, ps := range e.wl.PodSets {
+			if less := ps.Count - ps.MinCount; ps.MinCount > 0 && less > 0 {
+				ps = ps.Scaled(ps.Count - int32(int64(less)*int64(i)/int64(steps)))
+			}
+			w.scaled = append(w.scaled, ps)
+		}
+		w.attempt(e, w.scaled)
+		return e.got.Mode == flavor.Fit || len(e.targets) > 0
 	}
+	if !try(steps) {
+		e.got, w.first = w.first, e.got
+		e.targets, e.note = nil, note
+		w.flavors.Resume = resume
+		return
+	}
+	lowest, highest := 1, steps
+	for lowest < highest {
+		if middle := (lowest + highest) / 2; try(middle) {
+			highest = middle
+		} else {
+			lowest = middle + 1
+		}
+	}
+	try(lowest)
 }
 
 // selects tells whether a namespace selector, ORed terms, takes these labels; none
@@ -60,91 +185,106 @@ func selects(terms []workload.Term, labels map[string]string) bool {
 	return slices.ContainsFunc(terms, func(t workload.Term) bool { return t.Matches(labels) })
 }
 
-func (w *World) search(q *Queue, wl *workload.Workload) *flavor.Search {
-	return &flavor.Search{
-		Table: w.Table, Quota: w.Quota, Node: q.Node, Groups: q.Groups, Policy: q.Policy,
-		IgnoreUndeclared:       w.IgnoreUndeclared,
-		PreemptsWhileBorrowing: q.Preemption.BorrowWithin,
-		Oracle: func(fr resource.FR, amount resource.Amount) (flavor.Mode, int) {
-			return w.oracle(q, wl, fr, amount)
-		},
-	}
-}
-
-func (w *World) preemption(q *Queue, wl *workload.Workload, usage resource.Vector, need []resource.FR) *preempt.Search {
-	return &preempt.Search{
-		Quota: w.Quota, Node: q.Node, Policy: q.Preemption, Holders: w.holders,
-		Preemptor: wl, Requests: usage, Need: need,
-	}
+func (w *World) preemption(e *entry, usage resource.Vector, need []resource.FR) ([]preempt.Victim, trace.Reach) {
+	s := &w.victims
+	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, usage, need
+	return s.Targets()
 }
 
 // oracle runs the whole preemption search for one FR alone. spec: 10 §4.6.3.
-func (w *World) oracle(q *Queue, wl *workload.Workload, fr resource.FR, amount resource.Amount) (flavor.Mode, int) {
-	victims := w.preemption(q, wl, resource.Vector{{FR: fr, Amount: amount}}, []resource.FR{fr}).Targets()
+func (w *World) oracle(fr resource.FR, amount resource.Amount) (flavor.Mode, int, trace.Reach) {
+	e := w.at
+	if p := e.q.Preemption; p.Within == preempt.Never && p.Reclaim == preempt.Never {
+		return flavor.NoCandidates, 0, trace.Reach{Within: p.Within.String(), Reclaim: p.Reclaim.String()}
+	}
+	w.single[0], w.frs = resource.Entry{FR: fr, Amount: amount}, append(w.frs[:0], fr)
+	victims, reach := w.preemption(e, w.single[:], w.frs)
 	if len(victims) == 0 {
-		return flavor.NoCandidates, 0
+		return flavor.NoCandidates, 0, reach
 	}
 	mode := flavor.Reclaim
 	mark := w.Quota.Mark()
 	defer w.Quota.Rollback(mark)
 	for _, v := range victims {
-		if v.Node == q.Node {
+		if v.Node == e.q.Node {
 			mode = flavor.Preempt
 		}
 		w.Quota.Release(v.Node, v.Workload.Usage)
 	}
-	level, _ := w.Quota.Level(q.Node, fr, amount)
-	return mode, level
+	level, _ := w.Quota.Level(e.q.Node, fr, amount)
+	return mode, level, trace.Reach{}
 }
 
-func (w *World) record(e *entry) {
+// Explain looks at a waiting workload as things are now, and decides nothing: what falls
+// short, and what would bring it back. spec: design §4.
+func (w *World) Explain(wl *workload.Workload) *trace.Look {
+	w.settle()
+	e := w.entry(w.Queues[wl.Queue], wl)
+	w.nominate(e)
+	l := w.round.look(e)
+	l.Verdict, l.Reason, l.Note = trace.Waits, trace.WaitingForQuota, e.note
+	switch {
+	case e.barred != "":
+		l.Reason = e.barred
+	case e.got.Mode == flavor.NoFit:
+		l.Reason = e.got.Reason
+	}
+	if e.barred == "" && len(l.Refusals) > 0 {
+		l.Table, l.WakesOn = w.Table, frsOf(w.wanted(e))
+	}
+	w.spare = append(w.spare, e)
+	return l
+}
+
+// look starts the record of what was found for a head.
+func (c *round) look(e *entry) *trace.Look {
+	l := &trace.Look{
+		Workload: e.wl.Key, UID: e.wl.UID, Queue: e.q.Name, Priority: e.wl.Priority,
+		Refusals: slices.Clone(e.got.Refusals),
+	}
+	if e.got.Mode == flavor.NoFit || e.barred != "" {
+		return l
+	}
+	n := 0
+	for _, ps := range e.got.PodSets {
+		n += len(ps.Resources)
+	}
+	l.Choices = make([]trace.Choice, 0, n)
 	for _, ps := range e.got.PodSets {
 		for _, r := range ps.Resources {
-			p := w.Table.Pair(r.FR)
-			e.look.Choices = append(e.look.Choices, trace.Choice{
+			p := c.w.Table.Pair(r.FR)
+			l.Choices = append(l.Choices, trace.Choice{
 				PodSet: ps.Name, Resource: p.Resource, Flavor: p.Flavor,
 				Amount: r.Amount, Mode: r.Mode.String(), Level: r.Level,
 			})
 		}
 	}
+	return l
 }
 
-// wants returns every FR that could serve one of the workload's requests: a release
-// of any other cannot help it.
-func (w *World) wants(q *Queue, wl *workload.Workload) []resource.FR {
-	var frs []resource.FR
-	for _, g := range q.Groups {
-		for i, id := range g.Resources {
-			if !requested(wl, id) && w.Table.Name(id) != "pods" {
-				continue
-			}
-			for _, o := range g.Offers {
-				frs = append(frs, o.FRs[i])
-			}
+// wanted returns what has to be available for the outcome of a look to be another one;
+// nothing when that can never be. Who takes the place of another slice is looked at
+// whenever something of it is released.
+func (w *World) wanted(e *entry) []workload.Want {
+	w.aim(e.q)
+	w.wants = w.flavors.Wants(e.wl.PodSets, w.wants[:0])
+	if e.before != nil {
+		for i := range w.wants {
+			w.wants[i].Least = 0
 		}
+	}
+	return w.wants
+}
+
+// frsOf are the FRs of wants, each once, sorted.
+func frsOf(wants []workload.Want) []resource.FR {
+	if len(wants) == 0 {
+		return nil
+	}
+	frs := make([]resource.FR, len(wants))
+	for i, want := range wants {
+		frs[i] = want.FR
 	}
 	slices.Sort(frs)
 	return slices.Compact(frs)
-}
-
-func requested(wl *workload.Workload, id resource.ID) bool {
-	for _, ps := range wl.PodSets {
-		for _, r := range ps.Requests {
-			if r.Resource == id {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// names writes FRs as "flavor/resource", sorted.
-func (w *World) names(frs []resource.FR) []string {
-	names := make([]string, len(frs))
-	for i, fr := range frs {
-		p := w.Table.Pair(fr)
-		names[i] = p.Flavor + "/" + p.Resource
-	}
-	slices.Sort(names)
-	return names
 }

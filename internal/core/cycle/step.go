@@ -2,10 +2,12 @@ package cycle
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -16,10 +18,14 @@ import (
 type Decision struct {
 	Workload *workload.Workload
 	Queue    string
-	// Admitted is what it gets, when the verdict is trace.Admitted.
+	// Admitted is what it gets, when the verdict is trace.Admitted, and Replaced the slice
+	// whose place it took: that one holds nothing any more, and is to be finished.
 	Admitted *flavor.Assignment
+	Replaced *workload.Workload
 	// Evict are the victims to be told to go now; those told before are left out.
 	Evict []preempt.Victim
+	// Gated: it would have to preempt, and may not before its gates are open.
+	Gated bool
 	Look  *trace.Look
 }
 
@@ -27,45 +33,91 @@ type Decision struct {
 type Result struct {
 	Decisions []Decision
 	Cycles    int
-	More      bool // the budget ended the step, not a lack of progress
+	More      bool             // the budget ended the step, not a lack of progress
+	Next      workload.Instant // when to step again at the latest, without an event; 0 is never
 }
 
 // Step runs cycles until no head has anything new to try, at most budget of them.
 // Admitted workloads are charged at once, as if their admission were written
 // already; Release undoes that.
 func (w *World) Step(now workload.Instant, budget int) Result {
-	var r Result
+	w.settle()
+	r := Result{Decisions: make([]Decision, 0, w.most)}
+	w.expireClaims(now)
+	r.Next = w.wakeEdited(now)
 	for {
 		queues := w.ready()
 		if len(queues) == 0 {
-			return r
+			break
 		}
 		if r.Cycles == budget {
 			for _, q := range queues {
-				w.touch(w.rootOf(q))
+				w.touch(q.tree)
 			}
 			r.More = true
-			return r
+			break
 		}
 		r.Cycles++
-		c := round{w: w, now: now}
+		w.cycles++
+		c := &w.round
+		c.now, c.decisions = now, r.Decisions
 		c.run(queues)
-		r.Decisions = append(r.Decisions, c.decisions...)
+		r.Decisions = c.decisions
+		c.decisions = nil
 	}
+	r.Next = earlier(r.Next, w.expireClaims(now))
+	w.most = min(max(len(r.Decisions), w.most*7/8), 1024)
+	return r
 }
 
 // entry is one head in one cycle.
 type entry struct {
 	q       *Queue
 	wl      *workload.Workload
+	before  *workload.Workload // the slice whose place it takes, while that holds quota
 	got     flavor.Assignment
 	targets []preempt.Victim
-	look    *trace.Look
-	barred  trace.Reason // why it is not looked at, with look.Note
+	barred  trace.Reason // why it is not looked at, with note
+	note    string
+
+	standing  bool // looked at before, and here only to keep its quota
+	postponed bool // it fits once the victims of others are gone
 
 	// What its queue held before this cycle.
 	hadClaim *claim
-	hadStand *entry
+	hadStand *stand
+}
+
+// scratch is memory that is used again in every cycle.
+type scratch struct {
+	queues   []*Queue
+	spare    []*entry
+	round    round
+	flavors  flavor.Search
+	victims  preempt.Search
+	fair     order.Tournament
+	at       *entry // the one being nominated
+	fallback flavor.Assignment
+	first    flavor.Assignment
+	wants    []workload.Want
+	scaled   []workload.PodSet
+	frs      []resource.FR
+	single   [1]resource.Entry
+	most     int // decisions of a step so far
+}
+
+// entry takes an entry from the spare ones.
+func (w *World) entry(q *Queue, wl *workload.Workload) *entry {
+	var e *entry
+	if n := len(w.spare); n > 0 {
+		e, w.spare = w.spare[n-1], w.spare[:n-1]
+	} else {
+		e = &entry{}
+	}
+	*e = entry{q: q, wl: wl, got: e.got}
+	e.got.Mode, e.got.Level, e.got.Reason = flavor.NoFit, 0, ""
+	e.got.PodSets, e.got.Usage, e.got.Refusals, e.got.Tried = e.got.PodSets[:0], e.got.Usage[:0], e.got.Refusals[:0], e.got.Tried[:0]
+	return e
 }
 
 // round is the state of one cycle. While it runs, the victims of every claim in the
@@ -74,52 +126,115 @@ type round struct {
 	w         *World
 	now       workload.Instant
 	decisions []Decision
+	entries   []*entry
+	trees     []*tree // whose claims are booked
 	victims   []leaver
 	booked    []booking
-	skipped   []*Queue
-	passing   bool // something was kept from others in this cycle only
+	skipped   []loser
+	released  []*workload.Workload // whose places others took
+	passing   bool                 // something was kept from others in this cycle only
 }
 
 func (c *round) run(queues []*Queue) {
-	entries := make([]*entry, len(queues))
-	for i, q := range queues {
+	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
+	for _, q := range queues {
 		q.looked = q.Pending.Head()
-		q.lookedVersion = c.w.trees[c.w.rootOf(q)].version
-		entries[i] = c.w.nominate(q, q.looked)
-		entries[i].hadClaim, entries[i].hadStand = q.claim, q.stand
-		q.stand = nil
+		q.lookedVersion = q.tree.version
+		e := c.w.entry(q, q.looked)
+		c.w.nominate(e)
+		e.hadClaim, e.hadStand = q.claim, q.stand
+		c.w.keep(q, q.claim, nil)
+		c.entries = append(c.entries, e)
 	}
-	entries = append(entries, c.bookClaims(queues)...)
-	slices.SortFunc(entries, compare)
-	for _, e := range entries {
-		if e.q.stand == e {
-			c.reserve(e)
-			continue
+	c.bookClaims(queues)
+	if c.w.Fair != nil {
+		c.tournament()
+	} else {
+		slices.SortFunc(c.entries, c.w.compare)
+		for _, e := range c.entries {
+			c.turn(e)
 		}
-		c.process(e)
-		c.settle(e)
 	}
 	c.undo()
-	for _, q := range c.skipped {
-		if c.passing {
-			q.looked = nil
+	for _, wl := range c.released {
+		c.w.wake(c.w.Queues[wl.Queue].tree, wl.Usage)
+	}
+	c.released = c.released[:0]
+	for _, l := range c.skipped {
+		if !c.parkLoser(l) && c.passing {
+			l.q.looked = nil
 		}
 	}
 	for _, q := range queues {
-		c.w.touch(c.w.rootOf(q)) // the line may have a new head
+		if q.looked != q.Pending.Head() {
+			q.looked = nil
+		}
+		c.w.rouse(q) // the line may have a new head
 	}
+	c.w.spare = append(c.w.spare, c.entries...)
+}
+
+// turn gives one head its turn.
+func (c *round) turn(e *entry) {
+	if e.standing {
+		c.reserve(e)
+		return
+	}
+	c.process(e)
+	c.settle(e)
 }
 
 // compare is the order of the heads: who borrows less, then as in one queue.
 // spec: 10 §4.5 step 4.
-func compare(a, b *entry) int {
+func (w *World) compare(a, b *entry) int {
+	byPriority := 0
+	if w.PriorityInCohort {
+		byPriority = cmp.Compare(b.wl.Priority, a.wl.Priority)
+	}
 	return cmp.Or(
+		w.preemptorFirst(a, b),
 		cmp.Compare(a.got.Level, b.got.Level),
-		cmp.Compare(b.wl.Priority, a.wl.Priority),
+		byPriority,
 		cmp.Compare(a.wl.Since, b.wl.Since),
 		strings.Compare(a.q.Name, b.q.Name),
 		strings.Compare(a.wl.UID, b.wl.UID),
 	)
+}
+
+func (w *World) preemptorFirst(a, b *entry) int {
+	if !w.PreemptorFirst || a.preempts() == b.preempts() {
+		return 0
+	}
+	if a.preempts() {
+		return -1
+	}
+	return 1
+}
+
+// preempts tells whether the head waits for victims of its own.
+func (e *entry) preempts() bool { return e.q.Pending.Sticky() == e.wl }
+
+// tournament gives the heads their turns by fair share, which every turn changes.
+// spec: 10 §4.8, 20 §4.2.
+func (c *round) tournament() {
+	t := &c.w.fair
+	t.Reset(c.w.Quota, order.Rules{
+		StickyFirst: c.w.PreemptorFirst, NonBorrowingFirst: c.w.NonBorrowingFirst, ByPriority: c.w.PriorityInCohort,
+	})
+	for i, e := range c.entries {
+		contestant := order.Contestant{Node: e.q.Node, Workload: e.wl, Name: e.q.Name, Usage: e.got.Usage, Sticky: e.preempts(), Entry: i}
+		if e.before != nil && e.before.Reserved {
+			contestant.Frees = e.before.Usage
+		}
+		t.Add(contestant)
+	}
+	for {
+		next, ok := t.Next()
+		if !ok {
+			return
+		}
+		c.turn(c.entries[next.Entry])
+	}
 }
 
 // process decides about one head. spec: 10 §4.5 step 5.
@@ -129,51 +244,106 @@ func (c *round) process(e *entry) {
 			c.dropClaim(e.q)
 		}
 		e.q.Pending.SetAside(e.wl)
-		c.wait(e, e.barred)
+		c.wait(e, e.barred, e.note)
 		return
 	}
 	c.dropClaim(e.q)
+	if c.w.RecomputeOverlap && slices.ContainsFunc(e.targets, gone) {
+		c.w.renominate(e)
+	}
 	switch {
 	case e.got.Mode == flavor.NoFit:
-		c.park(e)
-		c.wait(e, e.got.Reason)
+		if c.goesOn(e) {
+			c.wait(e, e.got.Reason, "")
+			return
+		}
+		c.park(e, e.got.Reason, "")
+	case e.got.Mode == flavor.Fit && e.postponed:
+		c.postpone(e)
 	case e.got.Mode == flavor.Fit:
 		c.admit(e)
 	case len(e.targets) == 0:
 		c.reserve(e)
-		c.park(e)
-		c.wait(e, trace.WaitingForQuota)
+		if c.goesOn(e) {
+			c.wait(e, trace.WaitingForQuota, e.note)
+			return
+		}
+		c.park(e, trace.WaitingForQuota, e.note)
+	case e.wl.Gated:
+		e.wl.Scan = workload.Scan{}
+		c.gate(e)
 	default:
 		c.preempt(e)
 	}
 }
 
-// park sets the head aside where others may pass it; in a strict queue it stays and
-// blocks. When no flavor matches, or none is large enough, no release can help.
-func (c *round) park(e *entry) {
-	var wants []resource.FR
-	if !e.hopeless() {
-		wants = c.w.wants(e.q, e.wl)
+// goesOn tells whether a head that cannot be admitted has flavors left that it has not
+// tried: then it stays active and is looked at again at once. spec: 10 §4.4, §4.6.5.
+func (c *round) goesOn(e *entry) bool {
+	rounds := e.wl.Scan.Rounds + 1
+	c.remember(e)
+	if len(e.wl.Scan.Tried) == 0 || rounds >= e.q.offers() {
+		e.wl.Scan = workload.Scan{}
+		return false
 	}
-	e.look.WakesOn = c.w.names(wants)
+	e.wl.Scan.Rounds = rounds
+	e.q.looked = nil
+	return true
+}
+
+// offers is the number of flavors of the largest resource group: in as many looks every
+// flavor of every group has been tried, though not in every combination.
+func (q *Queue) offers() int32 {
+	n := 0
+	for _, g := range q.Groups {
+		n = max(n, len(g.Offers))
+	}
+	return int32(n)
+}
+
+func gone(v preempt.Victim) bool { return v.Workload.Gone }
+
+// gate sets aside a head that would have to preempt and may not. spec: 10 §4.5 step 5f.
+func (c *round) gate(e *entry) {
+	look := c.look(e)
+	look.Verdict, look.Reason = trace.Waits, trace.PendingEvaluation
+	look.Note = fmt.Sprintf("it would have to preempt %d of the workloads in its way, and one of its preemption gates is closed", len(e.targets))
 	if !e.q.Strict {
-		e.q.Pending.Park(e.wl, wants)
+		e.q.Pending.Park(e.wl, c.w.wanted(e), e.q.now)
 	}
+	c.decide(e, Decision{Gated: true, Look: look})
 }
 
-// hopeless tells whether only an edit can help. Past the first pod set that cannot be
-// told: what earlier ones take depends on what is free.
-func (e *entry) hopeless() bool {
-	return e.got.Mode == flavor.NoFit && len(e.got.PodSets) == 0 && e.got.Reason != trace.WaitingForQuota
+// park sets the head aside where others may pass it; in a strict queue it stays and
+// blocks.
+func (c *round) park(e *entry, reason trace.Reason, note string) {
+	look := c.look(e)
+	look.Verdict, look.Reason, look.Note = trace.Waits, reason, note
+	wants := c.w.wanted(e)
+	look.Table, look.WakesOn = c.w.Table, frsOf(wants)
+	if !e.q.Strict {
+		e.q.Pending.Park(e.wl, wants, e.q.now)
+	}
+	c.decide(e, Decision{Look: look})
 }
 
-func (c *round) wait(e *entry, reason trace.Reason) {
-	e.look.Verdict, e.look.Reason = trace.Waits, reason
-	c.decide(e, Decision{})
+// remember keeps where the search for flavors is to go on. spec: 10 §4.6.5.
+func (c *round) remember(e *entry) {
+	if len(e.got.Tried) == 0 || c.w.FungibilityOff {
+		e.wl.Scan = workload.Scan{}
+		return
+	}
+	e.wl.Scan = workload.Scan{Tried: slices.Clone(e.got.Tried), Cycle: c.w.cycles, Generation: c.w.Quota.Generation(e.q.Node)}
+}
+
+func (c *round) wait(e *entry, reason trace.Reason, note string) {
+	look := c.look(e)
+	look.Verdict, look.Reason, look.Note = trace.Waits, reason, note
+	c.decide(e, Decision{Look: look})
 }
 
 func (c *round) decide(e *entry, d Decision) {
-	d.Workload, d.Queue, d.Look = e.wl, e.q.Name, e.look
+	d.Workload, d.Queue = e.wl, e.q.Name
 	c.decisions = append(c.decisions, d)
 }
 
@@ -181,23 +351,70 @@ func (c *round) decide(e *entry, d Decision) {
 // at again as soon as what they took or keep is another amount.
 func (c *round) skip(e *entry, note string) {
 	c.keepClaim(e)
-	e.look.Note = note
-	c.skipped = append(c.skipped, e.q)
-	c.wait(e, trace.WaitingForQuota)
+	if c.w.KeepScan {
+		c.remember(e)
+	} else {
+		e.wl.Scan = workload.Scan{}
+	}
+	look := c.look(e)
+	look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, note
+	c.skipped = append(c.skipped, loser{e, look})
+	c.decide(e, Decision{Look: look})
+}
+
+// loser is a head that was skipped, with the record of it.
+type loser struct {
+	*entry
+	look *trace.Look
+}
+
+// parkLoser sets a head that was skipped aside if all that others left is too little for
+// it. To look again in another cycle would find that and nothing else, so the record is
+// made what it would be then.
+func (c *round) parkLoser(l loser) bool {
+	if l.q.Strict || l.q.keeps() || l.preempts() {
+		return false
+	}
+	wants := c.w.wanted(l.entry)
+	if !order.Lacks(l.wl, wants, l.q.now) {
+		return false
+	}
+	l.look.Table, l.look.WakesOn = c.w.Table, frsOf(wants)
+	l.q.Pending.Park(l.wl, wants, l.q.now)
+	l.wl.Scan = workload.Scan{}
+	c.w.nominate(l.entry)
+	l.look.Refusals, l.look.Choices, l.look.Note = slices.Clone(l.got.Refusals), nil, l.note
+	if l.got.Mode == flavor.NoFit {
+		l.look.Reason = l.got.Reason
+	}
+	return true
 }
 
 // admit charges the head, if what is free now is free for it: neither claimed for
 // somebody, nor still held by somebody who was told to go.
 func (c *round) admit(e *entry) {
-	if !c.w.Quota.Fits(e.q.Node, e.got.Usage) || !c.fitsForReal(e) {
+	if !c.fits(e.q, e.got.Usage, e.before) || !c.fitsForReal(e) {
 		c.skip(e, "quota was given to another workload first")
 		return
 	}
+	w := c.w
 	e.q.Pending.Remove(e.wl)
-	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = e.got.Usage, c.now, false
-	c.w.Reserve(e.wl)
-	e.look.Verdict = trace.Admitted
-	c.decide(e, Decision{Admitted: &e.got})
+	e.wl.Scan = workload.Scan{}
+	d := Decision{Admitted: e.got.Clone(), Look: c.look(e)}
+	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
+	if e.before != nil && e.before.Reserved {
+		d.Replaced = e.before
+		e.q.holders.Remove(e.before)
+		w.charge(e.q, e.before, false)
+		e.before.Reserved = false
+		w.Quota.Bump(e.q.Node)
+	}
+	w.Reserve(e.wl)
+	if d.Replaced != nil {
+		c.released = append(c.released, d.Replaced)
+	}
+	d.Look.Verdict = trace.Admitted
+	c.decide(e, d)
 }
 
 // fitsForReal tells whether the head fits while all victims are still there.
@@ -205,8 +422,17 @@ func (c *round) fitsForReal(e *entry) bool {
 	if len(c.victims) == 0 {
 		return true
 	}
-	mark := c.w.Quota.Mark()
-	defer c.w.Quota.Rollback(mark)
-	c.undo()
-	return c.w.Quota.Fits(e.q.Node, e.got.Usage)
+	f := c.w.Quota
+	mark := f.Mark()
+	defer f.Rollback(mark)
+	for _, b := range c.booked {
+		f.Release(b.q.Node, b.usage)
+		if b.before != nil {
+			f.Charge(b.q.Node, b.before.Usage)
+		}
+	}
+	for _, v := range c.victims {
+		f.Charge(v.Node, v.Workload.Usage)
+	}
+	return c.fits(e.q, e.got.Usage, e.before)
 }

@@ -20,27 +20,30 @@ import (
 // World is everything a decision depends on. It is changed only by its methods and
 // by Step; the package state owns one and feeds it.
 type World struct {
+	Options
 	Table  *resource.Table
 	Quota  *quota.Forest
 	Queues []*Queue // by Workload.Queue; nil where one was removed
 
-	// IgnoreUndeclared: resources that a queue does not cover need no quota there.
-	IgnoreUndeclared bool
 	// NamespaceLabels returns the labels of a workload's namespace, false if there
 	// is no such namespace.
 	NamespaceLabels func(*workload.Workload) (map[string]string, bool)
+	// Predecessor returns the slice whose place a workload is to take, and the flavors
+	// that bind it, or nil. Only workloads with Successor set are asked about.
+	Predecessor func(*workload.Workload) (*workload.Workload, []workload.Pin)
 
-	byNode  map[quota.Node]*Queue
-	trees   map[quota.Node]*tree // by root
-	touched []quota.Node         // roots of trees with something new
-	changes uint64
-}
+	byNode []*Queue // by quota.Node
+	trees  []*tree  // by the quota.Node of the root
+	edited []quota.Node
+	stale  bool // edits are not settled yet
 
-// tree is what the queues of one cohort tree have in common.
-type tree struct {
-	queues  []*Queue
-	version uint64 // the last change that can alter an answer, by World.changes
-	touched bool
+	touched []*tree // with something new to look at
+	due     []*tree // to be looked at again because of edits
+	keepers []*Queue
+	changes uint64 // grows with everything that can alter an answer
+	cycles  uint64
+
+	scratch
 }
 
 // Queue is a ClusterQueue as the engine sees it.
@@ -57,145 +60,95 @@ type Queue struct {
 	Policy     flavor.Fungibility
 	Preemption preempt.Policy
 
-	Pending  order.Pending
-	reserved []*workload.Workload
-	claim    *claim
-	stand    *entry // the head of a strict queue that keeps quota from others: see reserve
+	Pending order.Pending
+	holders preempt.Holders
+	tree    *tree
+	awake   bool // it is in tree.awake
+	now     *figures
+	claim   *claim
+	stand   *stand
 
 	looked        *workload.Workload // the head at the last look
 	lookedVersion uint64
 }
 
 // NewWorld returns a world without queues.
-func NewWorld() *World {
-	return &World{
-		Table: resource.NewTable(), Quota: quota.NewForest(),
+func NewWorld(o Options) *World {
+	t := resource.NewTable()
+	w := &World{
+		Options: o, Table: t, Quota: quota.NewForest(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
-		byNode:          map[quota.Node]*Queue{}, trees: map[quota.Node]*tree{},
+		Predecessor:     func(*workload.Workload) (*workload.Workload, []workload.Pin) { return nil, nil },
 	}
+	w.scratch.bind(w)
+	return w
 }
 
-// AddQueue gives q its index and lets workloads into it.
+// AddQueue gives q its index and lets workloads into it. Edited has to follow.
 func (w *World) AddQueue(q *Queue) {
-	q.Index = int32(len(w.Queues))
+	q.Index, q.now = int32(len(w.Queues)), &figures{w, q}
 	w.Queues = append(w.Queues, q)
+	for int(q.Node) >= len(w.byNode) {
+		w.byNode = append(w.byNode, nil)
+	}
 	w.byNode[q.Node] = q
 }
 
 // RemoveQueue takes a queue out, releases what was reserved in it and returns who
-// was in its line.
+// was in its line. Its node can be removed then.
 func (w *World) RemoveQueue(q *Queue) []*workload.Workload {
+	w.settle()
 	line := q.Pending.All()
-	for _, wl := range slices.Clone(q.reserved) {
+	for _, wl := range slices.Collect(q.holders.All()) {
 		w.Release(wl)
 	}
-	w.Queues[q.Index] = nil
-	delete(w.byNode, q.Node)
+	w.keep(q, nil, nil)
+	w.Queues[q.Index], w.byNode[q.Node] = nil, nil
+	q.tree.remove(q)
+	w.changed(q)
 	return line
 }
 
-// Edited tells the world that queues, cohorts or flavors changed: everything is
-// recomputed, and everyone in the trees concerned is looked at again: those of the
-// nodes, and those that won or lost a queue. With no nodes named, in all of them.
-// Coalescing bursts of edits is the caller's. spec: 10 §4.4.
-func (w *World) Edited(nodes ...quota.Node) {
-	for fr := range w.Table.Len() {
-		w.Quota.Reach(resource.FR(fr))
-	}
-	w.Quota.Settle()
-	old := w.trees
-	w.trees, w.touched = map[quota.Node]*tree{}, nil
-	w.changes++
-	for _, q := range w.Queues {
-		if q == nil {
-			continue
-		}
-		root := w.rootOf(q)
-		t := w.trees[root]
-		if t == nil {
-			t = &tree{version: w.changes}
-			w.trees[root] = t
-		}
-		t.queues = append(t.queues, q)
-	}
-	named := map[quota.Node]bool{}
-	for _, n := range nodes {
-		if n != quota.None {
-			named[n], named[w.Quota.Root(n)] = true, true
-		}
-	}
-	for root, t := range w.trees { //berth:unordered each tree is treated on its own, and ready sorts
-		if before := old[root]; before != nil && len(nodes) > 0 && !named[root] && slices.Equal(before.queues, t.queues) {
-			t.version = before.version
-			if before.touched {
-				w.touch(root)
-			}
-			continue
-		}
-		w.touch(root)
-		for _, q := range t.queues {
-			q.Pending.WakeAll()
-			w.checkClaim(q)
-		}
-	}
+// figures are what the line of a queue asks about the queue.
+type figures struct {
+	w *World
+	q *Queue
 }
 
-// checkClaim gives up a claim that rests on a victim in a tree that the queue no
-// longer belongs to: its going frees nothing here, and others there count on it.
-func (w *World) checkClaim(q *Queue) {
-	if q.claim == nil {
-		return
-	}
-	for _, v := range q.claim.victims {
-		if from := w.byNode[v.Node]; from == nil || w.rootOf(from) != w.rootOf(q) {
-			q.claim = nil
-			return
-		}
-	}
-}
+// Available is what a workload of the queue can have of fr.
+func (f *figures) Available(fr resource.FR) resource.Amount { return f.w.Quota.Available(f.q.Node, fr) }
 
-// rootOf is the root of the queue's tree; a queue below a cycle is a tree of its own.
-func (w *World) rootOf(q *Queue) quota.Node {
-	if root := w.Quota.Root(q.Node); root != quota.None {
-		return root
-	}
-	return q.Node
-}
-
-func (w *World) touch(root quota.Node) {
-	if t := w.trees[root]; t != nil && !t.touched {
-		t.touched = true
-		w.touched = append(w.touched, root)
-	}
-}
-
-// changed notes that an answer in q's tree may be another one now.
-func (w *World) changed(q *Queue) {
-	root := w.rootOf(q)
-	w.changes++
-	w.trees[root].version = w.changes
-	w.touch(root)
+// Winnable tells whether a workload of the queue might have least of fr by preemption.
+func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource.Amount) bool {
+	s := &f.w.victims
+	s.Node, s.Policy, s.Preemptor = f.q.Node, f.q.Preemption, wl
+	return s.Could(fr, least)
 }
 
 // Enqueue puts a workload at its place in the line of its queue.
 func (w *World) Enqueue(wl *workload.Workload) {
+	w.settle()
 	q := w.Queues[wl.Queue]
-	q.Pending.Add(wl, q.Strict)
-	w.touch(w.rootOf(q))
+	q.Pending.Add(wl, q.Strict || wl.Successor)
+	w.rouse(q)
 }
 
 // Dequeue takes a workload out of its line.
 func (w *World) Dequeue(wl *workload.Workload) {
+	w.settle()
 	q := w.Queues[wl.Queue]
 	if q.Pending.Remove(wl) {
-		w.touch(w.rootOf(q))
+		w.rouse(q)
 	}
-	if q.claim != nil && q.claim.heir == wl {
-		q.claim = nil
-		w.changed(q)
+	claim, stand := q.claim, q.stand
+	if claim != nil && claim.heir == wl {
+		claim = nil
 	}
-	if q.stand != nil && q.stand.wl == wl {
-		q.stand = nil
+	if stand != nil && stand.wl == wl {
+		stand = nil
+	}
+	if claim != q.claim || stand != q.stand {
+		w.keep(q, claim, stand)
 		w.changed(q)
 	}
 }
@@ -203,63 +156,99 @@ func (w *World) Dequeue(wl *workload.Workload) {
 // Reserve charges a workload that holds Usage in its queue: one that Step admitted,
 // or one that somebody else did. spec: 10 §4.9.
 func (w *World) Reserve(wl *workload.Workload) {
+	w.settle()
 	q := w.Queues[wl.Queue]
-	for _, e := range wl.Usage {
-		w.Quota.Reach(e.FR)
-	}
-	w.Quota.Charge(q.Node, wl.Usage)
-	wl.Reserved, wl.Slot = true, len(q.reserved)
-	q.reserved = append(q.reserved, wl)
+	wl.Reserved = true
+	q.holders.Add(wl)
+	w.charge(q, wl, true)
 	w.changed(q)
 }
 
 // Release gives back what a workload holds and wakes those that can be helped by it.
 func (w *World) Release(wl *workload.Workload) {
-	q := w.Queues[wl.Queue]
 	if !wl.Reserved {
 		return
 	}
-	last := len(q.reserved) - 1
-	q.reserved[wl.Slot] = q.reserved[last]
-	q.reserved[wl.Slot].Slot = wl.Slot
-	q.reserved[last] = nil
-	q.reserved = q.reserved[:last]
-	if w.Quota.Saturated(q.Node, wl.Usage) {
+	w.settle()
+	q := w.Queues[wl.Queue]
+	q.holders.Remove(wl)
+	wl.Reserved = false
+	w.charge(q, wl, false)
+	w.Quota.Bump(q.Node)
+	w.changed(q)
+	w.wake(q.tree, wl.Usage)
+}
+
+// charge counts what a workload holds, or no longer. Usage past counting is counted anew
+// when some of it goes.
+func (w *World) charge(q *Queue, wl *workload.Workload, more bool) {
+	switch {
+	case more:
+		for _, e := range wl.Usage {
+			w.Quota.Reach(e.FR)
+		}
+		w.Quota.Charge(q.Node, wl.Usage)
+	case !w.Quota.Saturated(q.Node, wl.Usage):
+		w.Quota.Release(q.Node, wl.Usage)
+	default:
 		var all resource.Vector
-		for _, o := range q.reserved {
-			for _, e := range o.Usage {
-				all = all.Plus(e.FR, e.Amount)
+		for o := range q.holders.All() {
+			if o != wl {
+				for _, e := range o.Usage {
+					all = all.Plus(e.FR, e.Amount)
+				}
 			}
 		}
 		w.Quota.Recount(q.Node, all)
-	} else {
-		w.Quota.Release(q.Node, wl.Usage)
 	}
-	wl.Reserved = false
-	w.changed(q)
-	w.wake(q, wl.Usage)
 }
 
-// wake makes those active, in the whole tree, that want some of what was released.
-func (w *World) wake(q *Queue, released resource.Vector) {
-	frs := make([]resource.FR, len(released))
-	for i, e := range released {
-		frs[i] = e.FR
+// wake notes in the whole tree what was released, where it may be enough for somebody.
+func (w *World) wake(t *tree, released resource.Vector) {
+	for _, q := range t.queues {
+		if q.Pending.Parked() == 0 {
+			continue
+		}
+		for _, e := range released {
+			if q.Pending.Release(e.FR, q.now) {
+				w.rouse(q)
+			}
+		}
 	}
-	for _, o := range w.trees[w.rootOf(q)].queues {
-		o.Pending.Wake(frs)
+}
+
+// Written says at which time the admission of a workload was written down.
+func (w *World) Written(wl *workload.Workload, at workload.Instant) {
+	if wl.ReservedAt == at {
+		return
 	}
+	q := w.Queues[wl.Queue]
+	q.holders.Remove(wl)
+	wl.ReservedAt = at
+	q.holders.Add(wl)
+}
+
+// Settle brings every figure up to date with the edits.
+func (w *World) Settle() { w.settle() }
+
+// SetEvicting says whether a workload with a reservation is on its way out.
+func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
+	if wl.Reserved {
+		w.Queues[wl.Queue].holders.SetEvicting(wl, evicting)
+		return
+	}
+	wl.Evicting = evicting
 }
 
 // EvictionFailed takes back that a workload was told to go.
 func (w *World) EvictionFailed(wl *workload.Workload) {
-	wl.Evicting = false
+	w.settle()
+	w.SetEvicting(wl, false)
 	w.changed(w.Queues[wl.Queue])
 }
 
-// Reserved returns the workloads that hold quota of q, in no order that means
-// anything. Not to be modified.
-func (q *Queue) Reserved() []*workload.Workload { return q.reserved }
+// Holders returns the workloads that hold quota of q, who would have to go first first.
+func (q *Queue) Holders() *preempt.Holders { return &q.holders }
 
 // Heir returns the workload for which quota is held here, or nil.
 func (q *Queue) Heir() *workload.Workload {
@@ -269,12 +258,13 @@ func (q *Queue) Heir() *workload.Workload {
 	return q.claim.heir
 }
 
-// Claim returns what is held for the heir, and the victims that are to leave for it.
-func (q *Queue) Claim() (resource.Vector, []preempt.Victim) {
+// Claim returns what is held for the heir, the victims that are to leave for it, and the
+// slice whose place it takes, if any.
+func (q *Queue) Claim() (usage resource.Vector, victims []preempt.Victim, before *workload.Workload) {
 	if q.claim == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return q.claim.usage, q.claim.victims
+	return q.claim.usage, q.claim.victims, q.claim.before
 }
 
 // open tells whether workloads of q can be admitted at all.
@@ -282,32 +272,12 @@ func (w *World) open(q *Queue) bool {
 	return q.Closed == "" && w.Quota.Root(q.Node) != quota.None
 }
 
-// holders is who could be preempted in a queue: nobody where it is closed.
+// preemptible is who could be preempted in a queue: nobody where it is closed.
 // spec: 10 §4.3.5.
-func (w *World) holders(n quota.Node) []*workload.Workload {
+func (w *World) preemptible(n quota.Node) *preempt.Holders {
 	q := w.byNode[n]
 	if q == nil || !w.open(q) {
 		return nil
 	}
-	return q.reserved
-}
-
-// ready returns, in order of their index, the queues whose head was not yet looked
-// at in the present state of its tree.
-func (w *World) ready() []*Queue {
-	var queues []*Queue
-	for _, root := range w.touched {
-		t := w.trees[root]
-		t.touched = false
-		for _, q := range t.queues {
-			head := q.Pending.Head()
-			if head == nil || !w.open(q) || (q.looked == head && q.lookedVersion == t.version) {
-				continue
-			}
-			queues = append(queues, q)
-		}
-	}
-	w.touched = w.touched[:0]
-	slices.SortFunc(queues, func(a, b *Queue) int { return int(a.Index) - int(b.Index) })
-	return queues
+	return &q.holders
 }

@@ -1,7 +1,6 @@
 package flavor
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/quota"
@@ -11,10 +10,12 @@ import (
 )
 
 // Oracle tells what preemption could do for amount of fr: NoCandidates, Preempt or
-// Reclaim, and how far up the preemptor would borrow once the victims are gone.
-type Oracle func(fr resource.FR, amount resource.Amount) (Mode, int)
+// Reclaim, and how far up the preemptor would borrow once the victims are gone. With
+// NoCandidates it tells whom it could have asked.
+type Oracle func(fr resource.FR, amount resource.Amount) (Mode, int, trace.Reach)
 
-// Search is the world as one queue's assignments see it.
+// Search is the world as one queue's assignments see it, and the memory that they
+// need: one value serves any number of them, with its fields changed in between.
 type Search struct {
 	Table  *resource.Table
 	Quota  *quota.Forest
@@ -25,206 +26,239 @@ type Search struct {
 	// PreemptsWhileBorrowing: preemption is worth a look although the request is
 	// past what the queue owns.
 	PreemptsWhileBorrowing bool
+	// NoPreemption: the policies of the queue let nobody be preempted for it. It makes
+	// Wants more precise; Assign asks the Oracle all the same.
+	NoPreemption bool
 	// IgnoreUndeclared: resources that no group covers need no quota.
 	IgnoreUndeclared bool
+
+	// Resume is the Tried of the search before: each search goes on there.
+	// spec: 10 §4.6.5.
+	Resume []workload.Tried
+	// Only restricts the search to what this earlier assignment of the same workload
+	// gave, and starts at the first flavor. spec: 10 §4.5 5b.
+	Only *Assignment
+	// Pins are the flavors that a slice has to stay on. spec: 20 §4.11.
+	Pins []workload.Pin
+
+	// The assignment at work.
+	podSets      []workload.PodSet
+	into         *Assignment
+	pods         ask     // what every pod asks of quota for pods; its group is −1 without any
+	numbers      []int16 // of the group that each pod set is in
+	spans        []span  // of each pod set in into.flat
+	asks         []ask   // of the group of pod sets at hand, in name order
+	picks        []picked
+	contradicted bool // the last search refused a flavor for the labels of a pick
+	texts        map[detail]string
+	nodes        []nodeText   // by node
+	reach        *trace.Reach // the last one that was asked about; shared by refusals
 }
 
-// Assignment is the outcome for a whole workload.
-type Assignment struct {
-	PodSets  []PodSet
-	Mode     Mode            // the worst of its pod sets
-	Level    int             // the farthest any of its requests borrows
-	Usage    resource.Vector // by FR, without zeros
-	Refusals []trace.Refusal // what was tried in vain
-	Reason   trace.Reason    // why nothing fits, when Mode is NoFit
+// ask is what a group of pod sets requests of one resource, and what it gets.
+type ask struct {
+	resource resource.ID
+	amount   resource.Amount
+	group    int   // index of the resource group, −1 if none covers it
+	at       int   // index of the resource in the group
+	trial    quote // by the flavor tried last
+	got      quote // by the best flavor so far; NoFit before there is one
 }
 
-// PodSet is what one pod set got.
-type PodSet struct {
-	Name      string
-	Count     int32
-	Resources []Resource
+type quote struct {
+	fr resource.FR
+	grade
 }
 
-// Resource is a resource with its flavor.
-type Resource struct {
-	Resource resource.ID
-	FR       resource.FR
-	Amount   resource.Amount // of all pods of the set
-	Mode     Mode
-	Level    int
+// picked is the flavor taken from a resource group.
+type picked struct {
+	group  int
+	flavor *Flavor
 }
 
-// Needs returns the FRs that are to be won by preemption, sorted.
-func (a *Assignment) Needs() []resource.FR {
-	var frs []resource.FR
-	for _, ps := range a.PodSets {
-		for _, r := range ps.Resources {
-			if r.Mode != Fit {
-				frs = append(frs, r.FR)
-			}
+// span is a part of into.flat.
+type span struct {
+	from, to int
+	done     bool
+}
+
+// Assign finds flavors for all pod sets and writes the outcome into into, in the memory
+// that it has; into must not be s.Only. It stops at the first group of pod sets that
+// cannot have any: the workload then is NoFit. spec: 10 §4.6.1.
+func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
+	*into = Assignment{
+		PodSets: into.PodSets[:0], Mode: Fit, Usage: into.Usage[:0], Refusals: into.Refusals[:0],
+		Tried: into.Tried[:0], flat: into.flat[:0],
+	}
+	s.into = into
+	groups := s.prepare(podSets)
+	for number := range groups {
+		if !s.assignGroup(number) {
+			into.Mode = NoFit
+			break
 		}
 	}
-	slices.Sort(frs)
-	return slices.Compact(frs)
-}
-
-// Assign finds flavors for all pod sets. It stops at the first pod set that cannot
-// have any: the workload then is NoFit. spec: 10 §4.6.1.
-func (s *Search) Assign(podSets []workload.PodSet) Assignment {
-	a := Assignment{Mode: Fit}
 	for i := range podSets {
-		ps := &podSets[i]
-		got, ok := s.podSet(ps, &a)
-		if !ok {
-			a.Mode = NoFit
-			return a
+		if at := s.spans[i]; at.done {
+			into.PodSets = append(into.PodSets, PodSet{podSets[i].Name, podSets[i].Count, into.flat[at.from:at.to:at.to]})
 		}
-		for _, r := range got.Resources {
-			if r.Amount > 0 {
-				a.Usage = a.Usage.Plus(r.FR, r.Amount)
-			}
-			a.Mode = min(a.Mode, r.Mode)
-			a.Level = max(a.Level, r.Level)
-		}
-		a.PodSets = append(a.PodSets, got)
 	}
-	return a
+	s.into, s.podSets = nil, nil
 }
 
-func (s *Search) podSet(ps *workload.PodSet, a *Assignment) (PodSet, bool) {
-	out := PodSet{Name: ps.Name, Count: ps.Count}
-	requests := s.withPods(ps)
-	for _, req := range requests {
-		if slices.ContainsFunc(out.Resources, func(r Resource) bool { return r.Resource == req.Resource }) {
+// prepare numbers the groups of pod sets, in order of first appearance, and returns how
+// many there are.
+func (s *Search) prepare(podSets []workload.PodSet) int16 {
+	s.podSets = podSets
+	s.pods = ask{group: -1}
+	for i := range s.Groups {
+		for at, id := range s.Groups[i].Resources {
+			if s.Table.Name(id) == "pods" {
+				s.pods = ask{resource: id, group: i, at: at}
+			}
+		}
+	}
+	s.numbers, s.spans = s.numbers[:0], s.spans[:0]
+	groups := int16(0)
+	for i := range podSets {
+		number := groups
+		for j := range i {
+			if podSets[i].Group != "" && podSets[j].Group == podSets[i].Group {
+				number = s.numbers[j]
+				break
+			}
+		}
+		if number == groups {
+			groups++
+		}
+		s.numbers, s.spans = append(s.numbers, number), append(s.spans, span{})
+	}
+	return groups
+}
+
+// first is the index of the first pod set of a group.
+func (s *Search) first(number int16) int { return slices.Index(s.numbers, number) }
+
+// assignGroup finds flavors for a group of pod sets, one of each resource group that
+// they ask something of.
+func (s *Search) assignGroup(number int16) bool {
+	s.asks, s.picks = s.asks[:0], s.picks[:0]
+	for i := range s.podSets {
+		if s.numbers[i] == number {
+			s.sum(&s.podSets[i], s.podSets[i].Count)
+		}
+	}
+	tried := len(s.into.Tried)
+	for i := range s.asks {
+		a := &s.asks[i]
+		if a.got.mode != NoFit {
 			continue // came with an earlier resource of its group
 		}
-		group := s.groupOf(req.Resource)
-		if group == nil {
-			if req.Amount == 0 || s.IgnoreUndeclared {
+		s.contradicted = false
+		if a.group < 0 {
+			if a.amount == 0 || s.IgnoreUndeclared {
 				continue
 			}
-			a.Refusals = append(a.Refusals, refuse(ps.Name, "", fmt.Sprintf(
-				"no resource group of the ClusterQueue covers %s", s.Table.Name(req.Resource))))
-			a.Reason = trace.NoMatchingFlavor
-			return out, false
+			s.refuse(s.first(number), detail{kind: uncovered, other: s.Table.Name(a.resource)})
+			s.into.Reason = trace.NoMatchingFlavor
+		} else {
+			s.into.Reason = s.search(number, a.group)
 		}
-		chosen, reason := s.search(ps, requests, group, a)
-		if chosen == nil {
-			a.Reason = reason
-			return out, false
+		if s.into.Reason == "" {
+			continue
 		}
-		out.Resources = append(out.Resources, chosen...)
+		// Another flavor for what was found before cannot help what was not, except where
+		// the two contradicted each other.
+		if !s.contradicted {
+			s.into.Tried = s.into.Tried[:tried]
+		}
+		return false
 	}
-	return out, true
+	s.give(number)
+	return true
 }
 
-// withPods adds the implicit request for one "pods" a pod where quota counts them.
-// spec: 10 §4.2.
-func (s *Search) withPods(ps *workload.PodSet) []workload.Request {
-	for _, g := range s.Groups {
-		for _, id := range g.Resources {
-			if s.Table.Name(id) != "pods" {
-				continue
-			}
-			pods := workload.Request{Resource: id, Amount: resource.Amount(ps.Count)}
-			return append(slices.Clip(ps.Requests), pods)
+// sum adds what count pods of a pod set request, and quota for pods where that is
+// counted, to the asks. spec: 10 §4.2.
+func (s *Search) sum(ps *workload.PodSet, count int32) {
+	for _, r := range ps.Requests {
+		if s.pods.group >= 0 && r.Resource == s.pods.resource {
+			continue // their number is what counts
 		}
+		amount := r.Amount
+		if count != ps.Count {
+			amount = amount.Scale(ps.Count, count)
+		}
+		group, at := s.groupOf(r.Resource)
+		s.ask(ask{resource: r.Resource, amount: amount, group: group, at: at})
 	}
-	return ps.Requests
+	if s.pods.group >= 0 {
+		pods := s.pods
+		pods.amount = resource.Amount(count)
+		s.ask(pods)
+	}
 }
 
-func (s *Search) groupOf(id resource.ID) *Group {
+// ask inserts a in name order, or adds it to what there is of its resource.
+func (s *Search) ask(a ask) {
+	name := s.Table.Name(a.resource)
+	i := len(s.asks)
+	for i > 0 && s.Table.Name(s.asks[i-1].resource) > name {
+		i--
+	}
+	if i > 0 && s.asks[i-1].resource == a.resource {
+		s.asks[i-1].amount = s.asks[i-1].amount.Add(a.amount)
+		return
+	}
+	s.asks = slices.Insert(s.asks, i, a)
+}
+
+// groupOf returns the resource group that covers a resource, and where in it.
+func (s *Search) groupOf(id resource.ID) (group, at int) {
 	for i := range s.Groups {
-		if slices.Contains(s.Groups[i].Resources, id) {
-			return &s.Groups[i]
+		if at := slices.Index(s.Groups[i].Resources, id); at >= 0 {
+			return i, at
 		}
 	}
-	return nil
+	return -1, 0
 }
 
-// search picks one flavor of the group for all of the pod set's requests in it, or
-// none and the reason. spec: 10 §4.6.4.
-func (s *Search) search(ps *workload.PodSet, requests []workload.Request, g *Group, a *Assignment) ([]Resource, trace.Reason) {
-	var best []Resource
-	bestGrade := grade{NoFit, 0}
-	reason := trace.Reason("")
-	for _, offer := range g.Offers {
-		if detail := offer.Flavor.mismatch(ps.Constraints); detail != "" {
-			a.Refusals = append(a.Refusals, refuse(ps.Name, offer.Flavor.Name, detail))
-			reason = milder(reason, trace.NoMatchingFlavor)
-			continue
-		}
-		got, grd, class := s.offer(ps, requests, g, offer, a)
-		if grd.mode == NoFit {
-			reason = milder(reason, class)
-			continue
-		}
-		if s.Policy.preferred(grd, bestGrade) {
-			best, bestGrade = got, grd
-		}
-		if s.Policy.stop(grd) {
-			return got, ""
+// requested returns what a pod set requests of a resource.
+func (s *Search) requested(ps *workload.PodSet, id resource.ID) (resource.Amount, bool) {
+	if s.pods.group >= 0 && id == s.pods.resource {
+		return resource.Amount(ps.Count), true
+	}
+	for _, r := range ps.Requests {
+		if r.Resource == id {
+			return r.Amount, true
 		}
 	}
-	if best == nil && reason == "" {
-		reason = trace.NoMatchingFlavor
-	}
-	return best, reason
+	return 0, false
 }
 
-// offer grades one flavor: the worst over the requests.
-func (s *Search) offer(ps *workload.PodSet, requests []workload.Request, g *Group, o Offer, a *Assignment) ([]Resource, grade, trace.Reason) {
-	var got []Resource
-	all := grade{Fit, 0}
-	class := trace.Reason("")
-	for _, req := range requests {
-		i := slices.Index(g.Resources, req.Resource)
-		if i < 0 {
+// give hands what was found to the pod sets of the group, each what it requests.
+func (s *Search) give(number int16) {
+	a := s.into
+	for i := range s.podSets {
+		if s.numbers[i] != number {
 			continue
 		}
-		fr := o.FRs[i]
-		total := a.Usage.Of(fr).Add(req.Amount)
-		grd, reason := s.check(fr, total)
-		if grd.mode <= NoCandidates {
-			a.Refusals = append(a.Refusals, trace.Refusal{
-				PodSet: ps.Name, Resource: s.Table.Name(req.Resource), Flavor: o.Flavor.Name, Reason: reason,
-				Asked: total, Available: s.Quota.Available(s.Node, fr), Potential: s.Quota.Potential(s.Node, fr),
-				Preemptible: grd.mode == NoCandidates,
-			})
-			if grd.mode == NoFit && reason.Severity() > class.Severity() {
-				class = reason
+		from := len(a.flat)
+		for _, p := range s.picks {
+			for _, q := range s.asks {
+				if q.group != p.group {
+					continue
+				}
+				amount, ok := s.requested(&s.podSets[i], q.resource)
+				if !ok {
+					continue
+				}
+				a.flat = append(a.flat, Resource{q.resource, q.got.fr, amount, q.got.mode, q.got.level})
+				a.Usage = add(a.Usage, q.got.fr, amount)
+				a.Mode = min(a.Mode, q.got.mode)
+				a.Level = max(a.Level, q.got.level)
 			}
 		}
-		all = s.Policy.worst(all, grd)
-		got = append(got, Resource{req.Resource, fr, req.Amount, grd.mode, grd.level})
+		s.spans[i] = span{from, len(a.flat), true}
 	}
-	return got, all, class
-}
-
-// check grades amount of one FR. spec: 10 §4.6.3.
-func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Reason) {
-	if amount > s.Quota.Potential(s.Node, fr) {
-		return grade{NoFit, 0}, trace.ExceedsMaxQuota
-	}
-	level, mayReclaim := s.Quota.Level(s.Node, fr, amount)
-	if amount <= s.Quota.Available(s.Node, fr) {
-		return grade{Fit, level}, ""
-	}
-	if s.Quota.Nominal(s.Node, fr) < amount && !mayReclaim && !s.PreemptsWhileBorrowing {
-		return grade{NoFit, level}, trace.WaitingForQuota
-	}
-	mode, after := s.Oracle(fr, amount)
-	if mode == NoCandidates {
-		after = level
-	}
-	return grade{mode, after}, trace.WaitingForQuota
-}
-
-// milder is the less severe of two reasons; "" is none yet.
-func milder(a, b trace.Reason) trace.Reason {
-	if a == "" || b.Severity() < a.Severity() {
-		return b
-	}
-	return a
 }

@@ -12,58 +12,6 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// world is a queue two cohorts deep, where every flavor can be given a grade.
-type world struct {
-	Search
-	root, mid quota.Node
-	cells     map[quota.Node][]quota.Cell
-	used      resource.Vector
-	oracle    map[resource.FR]grade
-}
-
-func newWorld() *world {
-	f := quota.NewForest()
-	w := &world{cells: map[quota.Node][]quota.Cell{}, oracle: map[resource.FR]grade{}}
-	w.root, w.mid = f.Add(true), f.Add(true)
-	w.Search = Search{Table: resource.NewTable(), Quota: f, Node: f.Add(false)}
-	f.SetParent(w.mid, w.root)
-	f.SetParent(w.Node, w.mid)
-	w.Oracle = func(fr resource.FR, _ resource.Amount) (Mode, int) { return w.oracle[fr].mode, w.oracle[fr].level }
-	return w
-}
-
-// offer makes a flavor that grades a request of 10 as told.
-func (w *world) offer(name, res string, g grade) resource.FR {
-	fr := w.Table.FR(name, res)
-	cell := quota.Cell{FR: fr, Nominal: 10, Borrow: quota.NoLimit, Lend: quota.NoLimit}
-	switch g.mode {
-	case NoFit:
-	case Fit:
-		at := []quota.Node{w.Node, w.mid, w.root}[g.level]
-		w.cells[at] = append(w.cells[at], cell)
-	case NoCandidates, Preempt, Reclaim: // the queue owns it, and it is in use: what then is up to the oracle
-		w.cells[w.Node] = append(w.cells[w.Node], cell)
-		w.used = w.used.Plus(fr, 10)
-		w.oracle[fr] = g
-	}
-	return fr
-}
-
-func (w *world) settle() {
-	for n, cells := range w.cells {
-		w.Quota.SetQuota(n, cells)
-	}
-	for fr := range w.Table.Len() {
-		w.Quota.Reach(resource.FR(fr))
-	}
-	w.Quota.Settle()
-	w.Quota.Charge(w.Node, w.used)
-}
-
-func podSet(name string, requests ...workload.Request) workload.PodSet {
-	return workload.PodSet{Name: name, Count: 1, Requests: requests}
-}
-
 // TestSearch is the table of spec 10 §4.6.4 (example 18) and its last sentence.
 func TestSearch(t *testing.T) {
 	defaults := Fungibility{}
@@ -86,6 +34,10 @@ func TestSearch(t *testing.T) {
 			[2]grade{{Reclaim, 0}, {Fit, 1}},
 			map[Fungibility]string{{StopWhenPreempting: true}: "f1"},
 		},
+		"off: content with the first fit":    {[2]grade{{Fit, 2}, {Fit, 0}}, map[Fungibility]string{{Off: true, TryNextWhenBorrowing: true}: "f1"}},
+		"off: never content with preemption": {[2]grade{{Reclaim, 0}, {Fit, 1}}, map[Fungibility]string{{Off: true, StopWhenPreempting: true}: "f2"}},
+		"off: mode before level":             {[2]grade{{Preempt, 0}, {Reclaim, 2}}, map[Fungibility]string{{Off: true, PreemptionOverBorrowing: true}: "f2"}},
+		"off: level is nothing":              {[2]grade{{Reclaim, 2}, {Reclaim, 0}}, map[Fungibility]string{{Off: true}: "f1"}},
 	}
 	for name, row := range rows {
 		for policy, want := range row.want {
@@ -100,7 +52,7 @@ func TestSearch(t *testing.T) {
 				}
 				w.Groups = []Group{g}
 				w.settle()
-				a := w.Assign([]workload.PodSet{podSet("main", workload.Request{Resource: gpu, Amount: 10})})
+				a := w.assign(podSet("main", workload.Request{Resource: gpu, Amount: 10}))
 				if len(a.PodSets) != 1 {
 					t.Fatalf("no flavor: %v", a.Refusals)
 				}
@@ -170,7 +122,7 @@ func TestCheck(t *testing.T) {
 			w.oracle[fr] = grade{Preempt, 0}
 			w.PreemptsWhileBorrowing = tc.whileBorrowing
 			w.settle()
-			got, reason := w.check(fr, tc.asked)
+			got, reason, _ := w.check(fr, tc.asked)
 			if got != tc.want || (got.mode != Fit && reason != tc.reason) {
 				t.Errorf("check = %v, %q, want %v, %q", got, reason, tc.want, tc.reason)
 			}
@@ -205,7 +157,7 @@ func TestReason(t *testing.T) {
 			return Offer{&Flavor{Name: "c"}, []resource.FR{w.offer("c", "cpu", grade{Fit, 0}), fr}}
 		}, trace.WaitingForQuota},
 	}
-	ask := func(t *testing.T, names ...string) Assignment {
+	ask := func(t *testing.T, names ...string) *Assignment {
 		w := newWorld()
 		cpu, gpu := w.Table.ID("cpu"), w.Table.ID("gpu")
 		g := Group{Resources: []resource.ID{cpu, gpu}}
@@ -214,7 +166,7 @@ func TestReason(t *testing.T) {
 		}
 		w.Groups = []Group{g}
 		w.settle()
-		a := w.Assign([]workload.PodSet{podSet("main", workload.Request{Resource: cpu, Amount: 10}, workload.Request{Resource: gpu, Amount: 10})})
+		a := w.assign(podSet("main", workload.Request{Resource: cpu, Amount: 10}, workload.Request{Resource: gpu, Amount: 10}))
 		if a.Mode != NoFit || len(a.Usage) > 0 || len(a.PodSets) > 0 {
 			t.Fatalf("got %v", a)
 		}
@@ -248,6 +200,7 @@ func TestRequests(t *testing.T) {
 		want     got
 	}{
 		"pods are counted":            {false, map[string]resource.Amount{"gpu": 2}, got{Fit, "f/gpu=2 f/pods=3", "gpu pods"}},
+		"pods are not requested":      {false, map[string]resource.Amount{"gpu": 2, "pods": 9}, got{Fit, "f/gpu=2 f/pods=3", "gpu pods"}},
 		"pods even without a request": {false, nil, got{Fit, "f/pods=3", "pods"}},
 		"zero of something covered":   {false, map[string]resource.Amount{"gpu": 0}, got{Fit, "f/pods=3", "gpu pods"}},
 		"zero of something uncovered": {false, map[string]resource.Amount{"lic": 0}, got{Fit, "f/pods=3", "pods"}},
@@ -264,12 +217,12 @@ func TestRequests(t *testing.T) {
 			w.Groups = []Group{g}
 			w.settle()
 			ps := workload.PodSet{Name: "main", Count: 3}
-			for _, name := range []string{"gpu", "lic"} {
+			for _, name := range []string{"gpu", "lic", "pods"} {
 				if amount, ok := tc.requests[name]; ok {
 					ps.Requests = append(ps.Requests, workload.Request{Resource: w.Table.ID(name), Amount: amount})
 				}
 			}
-			a := w.Assign([]workload.PodSet{ps})
+			a := w.assign(ps)
 			have := got{a.Mode, a.Usage.Format(w.Table), ""}
 			for _, ps := range a.PodSets {
 				for i, r := range ps.Resources {

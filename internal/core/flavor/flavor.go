@@ -3,11 +3,7 @@
 package flavor
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/berth-project/berth/internal/core/resource"
-	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -32,100 +28,133 @@ type Offer struct {
 	FRs    []resource.FR
 }
 
-// Mode says how well a request fits, from worst to best.
-type Mode int8
-
-// The modes. NoCandidates could fit by preemption, but nobody may be preempted;
-// Preempt needs a victim in the own queue; Reclaim only victims elsewhere.
-const (
-	NoFit Mode = iota
-	NoCandidates
-	Preempt
-	Reclaim
-	Fit
-)
-
-// String is the mode's word in traces.
-func (m Mode) String() string {
-	return [...]string{"no fit", "no candidates", "preempt", "reclaim", "fit"}[m]
-}
-
-// Fungibility says when a search goes on past a flavor that would do.
-type Fungibility struct {
-	TryNextWhenBorrowing    bool // past a flavor that fits by borrowing
-	StopWhenPreempting      bool // content with a flavor that needs preemption
-	PreemptionOverBorrowing bool
-}
-
-// preferred tells whether a is strictly better than b. spec: 10 §4.6.4.
-func (f Fungibility) preferred(a, b grade) bool {
-	switch {
-	case a.mode == NoFit:
-		return false
-	case b.mode == NoFit:
-		return true
-	case (a.mode == NoCandidates) != (b.mode == NoCandidates):
-		return b.mode == NoCandidates
-	case f.PreemptionOverBorrowing && a.level != b.level:
-		return a.level < b.level
-	case a.mode != b.mode:
-		return a.mode > b.mode
+// eligible tells whether all pod sets of a group can use a flavor for what they ask of
+// a resource group, and notes why not. spec: 10 §4.6.2.
+func (s *Search) eligible(number int16, group int, o *Offer) bool {
+	for i := range s.podSets {
+		if s.numbers[i] != number {
+			continue
+		}
+		d := s.restricted(&s.podSets[i], group, o)
+		if d.kind == matches {
+			d = o.Flavor.mismatch(s.podSets[i].Constraints)
+		}
+		if d.kind != matches {
+			s.refuse(i, d)
+			return false
+		}
 	}
-	return a.level < b.level
+	return s.consistent(number, group, o.Flavor)
 }
 
-// stop tells whether the search is content with g.
-func (f Fungibility) stop(g grade) bool {
-	switch {
-	case g.mode <= NoCandidates:
-		return false
-	case g.mode < Fit && !f.StopWhenPreempting:
-		return false
-	case g.level > 0 && f.TryNextWhenBorrowing:
-		return false
+// consistent tells whether the flavor goes together with those that the same pods get
+// from other resource groups, and notes why not: where two have different values for a
+// label key, there is no node for the pods. spec: 10 §6 #10.
+func (s *Search) consistent(number int16, group int, f *Flavor) bool {
+	for _, p := range s.picks {
+		key, differ := contradiction(f, p.flavor)
+		if !differ {
+			continue
+		}
+		for i := range s.podSets {
+			ps := &s.podSets[i]
+			if s.numbers[i] == number && s.asksOf(ps, p.group) && s.asksOf(ps, group) {
+				s.contradicted = true
+				s.refuse(i, detail{kind: contradicts, flavor: f.Name, other: p.flavor.Name, key: key})
+				return false
+			}
+		}
 	}
 	return true
 }
 
-// grade is how well something fits and how far up the cohorts it borrows.
-type grade struct {
-	mode  Mode
-	level int
-}
-
-// worst is the grade of two requests that both must fit: the one less preferred.
-// spec: 10 §4.6.4.
-func (f Fungibility) worst(a, b grade) grade {
-	if f.preferred(a, b) {
-		return b
+// contradiction returns the first label key, in name order, that both flavors have with
+// different values.
+func contradiction(a, b *Flavor) (key string, found bool) {
+	for k, v := range a.Labels { //berth:unordered the first key in name order is kept
+		if w, has := b.Labels[k]; has && w != v && (!found || k < key) {
+			key, found = k, true
+		}
 	}
-	return a
+	return key, found
 }
 
-// mismatch says why the pods cannot use the flavor, "" if they can. Only selector
-// entries and affinity expressions about the flavor's own label keys count.
-// spec: 10 §4.6.2.
-func (f *Flavor) mismatch(c *workload.Constraints) string {
+// restricted tells whether Only or a pin keeps a pod set from a flavor.
+func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
+	if s.Only == nil && len(s.Pins) == 0 {
+		return detail{}
+	}
+	for i := range s.asks {
+		a := &s.asks[i]
+		if a.group != group {
+			continue
+		}
+		if _, asks := s.requested(ps, a.resource); !asks {
+			continue
+		}
+		if s.Only != nil && !s.Only.gave(ps.Name, a.resource, o.FRs[a.at]) {
+			return detail{kind: notNominated, flavor: o.Flavor.Name}
+		}
+		for _, pin := range s.Pins {
+			if pin.PodSet == ps.Name && pin.FR != o.FRs[a.at] && s.Table.ResourceOf(pin.FR) == a.resource {
+				return detail{kind: notPinned, flavor: o.Flavor.Name}
+			}
+		}
+	}
+	return detail{}
+}
+
+// gave tells whether a pod set got fr for a resource.
+func (a *Assignment) gave(podSet string, id resource.ID, fr resource.FR) bool {
+	for i := range a.PodSets {
+		if a.PodSets[i].Name != podSet {
+			continue
+		}
+		for _, r := range a.PodSets[i].Resources {
+			if r.Resource == id {
+				return r.FR == fr
+			}
+		}
+	}
+	return false
+}
+
+// asksOf tells whether a pod set asks something of a resource group.
+func (s *Search) asksOf(ps *workload.PodSet, group int) bool {
+	for i := range s.asks {
+		if s.asks[i].group != group {
+			continue
+		}
+		if _, asks := s.requested(ps, s.asks[i].resource); asks {
+			return true
+		}
+	}
+	return false
+}
+
+// mismatch says why the pods cannot use the flavor. Only selector entries and affinity
+// expressions about the flavor's own label keys count. spec: 10 §4.6.2.
+func (f *Flavor) mismatch(c *workload.Constraints) detail {
 	if f.Missing {
-		return fmt.Sprintf("flavor %s does not exist", f.Name)
+		return detail{kind: missing, flavor: f.Name}
 	}
 	if c == nil {
 		c = &workload.Constraints{}
 	}
 	for _, taint := range f.Taints {
 		if taint.Repels() && !tolerated(taint, c.Tolerations) && !tolerated(taint, f.Tolerations) {
-			return fmt.Sprintf("flavor %s has taint %s that the pods do not tolerate", f.Name, taintText(taint))
+			return detail{kind: tainted, flavor: f.Name, taint: taint}
 		}
 	}
-	for key, want := range f.Labels { //berth:unordered every differing key rejects; the message names none
-		if have, asked := c.Selector[key]; asked && have != want {
-			return fmt.Sprintf("flavor %s does not match the node selector", f.Name)
+	for key, want := range c.Selector { //berth:unordered every differing key rejects; the message names none
+		if have, ours := f.Labels[key]; ours && have != want {
+			return detail{kind: notSelected, flavor: f.Name}
 		}
 	}
 	if !f.inAffinity(c.Affinity) {
-		return fmt.Sprintf("flavor %s does not match the required node affinity", f.Name)
+		return detail{kind: notInAffinity, flavor: f.Name}
 	}
-	return ""
+	return detail{}
 }
 
 func (f *Flavor) inAffinity(terms []workload.Term) bool {
@@ -157,17 +186,4 @@ func tolerated(taint workload.Taint, by []workload.Toleration) bool {
 		}
 	}
 	return false
-}
-
-func taintText(t workload.Taint) string {
-	text := t.Key
-	if t.Value != "" {
-		text += "=" + t.Value
-	}
-	return strings.TrimSuffix(text+":"+t.Effect, ":")
-}
-
-// refuse makes the refusal of a flavor that does not match.
-func refuse(podSet, flavor, detail string) trace.Refusal {
-	return trace.Refusal{PodSet: podSet, Flavor: flavor, Reason: trace.NoMatchingFlavor, Detail: detail}
 }

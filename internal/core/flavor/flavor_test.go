@@ -60,7 +60,7 @@ func TestMismatch(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.flavor.mismatch(tc.pods); got != tc.want {
+			if got := tc.flavor.mismatch(tc.pods).String(); got != tc.want {
 				t.Errorf("mismatch = %q, want %q", got, tc.want)
 			}
 		})

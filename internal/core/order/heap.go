@@ -1,89 +1,73 @@
 package order
 
-// heap is a binary heap that knows where everyone sits, so that removal from the
-// middle costs no search. The zero value is empty, and cannot be pushed to.
-type heap[T comparable] struct {
-	compare func(a, b T) int
-	items   []T
-	index   map[T]int
+// item is what a heap holds: it knows who goes first, a total order, and is told its
+// index, so that removal from the middle costs no search.
+type item[T any] interface {
+	before(o T) bool
+	moved(i int)
 }
 
-func newHeap[T comparable](compare func(a, b T) int) heap[T] {
-	return heap[T]{compare: compare, index: map[T]int{}}
-}
-
-func (h *heap[T]) has(x T) bool {
-	_, ok := h.index[x]
-	return ok
-}
+// heap is a binary heap of items that remember where they sit. The zero value is empty.
+type heap[T item[T]] []T
 
 func (h *heap[T]) push(x T) {
-	if h.has(x) {
-		return
-	}
-	h.items = append(h.items, x)
-	h.index[x] = len(h.items) - 1
-	h.up(len(h.items) - 1)
+	*h = append(*h, x)
+	h.up(len(*h) - 1)
 }
 
-func (h *heap[T]) remove(x T) bool {
-	i, ok := h.index[x]
-	if !ok {
-		return false
-	}
-	last := len(h.items) - 1
-	h.swap(i, last)
+// remove takes out the item at index i.
+func (h *heap[T]) remove(i int) {
+	items := *h
+	last := len(items) - 1
+	moved := items[last]
 	var none T
-	h.items[last] = none
-	h.items = h.items[:last]
-	delete(h.index, x)
+	items[last] = none
+	*h = items[:last]
 	if i < last {
-		h.up(i)
-		h.down(i)
-	}
-	return true
-}
-
-// fix finds the place of x again after its rank changed.
-func (h *heap[T]) fix(x T) {
-	if i, ok := h.index[x]; ok {
-		h.up(i)
-		h.down(h.index[x])
+		items[i] = moved
+		h.fix(i)
 	}
 }
 
-func (h *heap[T]) up(i int) {
+// fix finds the place of the item at index i again after its rank changed.
+func (h *heap[T]) fix(i int) { h.down(h.up(i)) }
+
+// up moves the item at index i towards the top, and returns where it ends.
+func (h *heap[T]) up(i int) int {
+	items := *h
+	x := items[i]
 	for i > 0 {
 		parent := (i - 1) / 2
-		if h.compare(h.items[parent], h.items[i]) <= 0 {
-			return
+		if !x.before(items[parent]) {
+			break
 		}
-		h.swap(i, parent)
+		items[i] = items[parent]
+		items[i].moved(i)
 		i = parent
 	}
+	items[i] = x
+	x.moved(i)
+	return i
 }
 
 func (h *heap[T]) down(i int) {
+	items := *h
+	x := items[i]
 	for {
-		least := i
-		for kid := 2*i + 1; kid <= 2*i+2 && kid < len(h.items); kid++ {
-			if h.compare(h.items[kid], h.items[least]) < 0 {
-				least = kid
-			}
+		kid := 2*i + 1
+		if kid >= len(items) {
+			break
 		}
-		if least == i {
-			return
+		if kid+1 < len(items) && items[kid+1].before(items[kid]) {
+			kid++
 		}
-		h.swap(i, least)
-		i = least
+		if !items[kid].before(x) {
+			break
+		}
+		items[i] = items[kid]
+		items[i].moved(i)
+		i = kid
 	}
-}
-
-func (h *heap[T]) swap(i, j int) {
-	if i == j {
-		return
-	}
-	h.items[i], h.items[j] = h.items[j], h.items[i]
-	h.index[h.items[i]] = i
-	h.index[h.items[j]] = j
+	items[i] = x
+	x.moved(i)
 }

@@ -1,5 +1,6 @@
-// Package order decides who is next: the line of a queue's pending workloads, and
-// the order of the heads of several queues. spec: 10 §4.4, §4.5.
+// Package order decides who is next: the line of a queue's pending workloads, whom of
+// them a release of quota wakes, and the tournament of the heads of several queues.
+// spec: 10 §4.4, §4.5, 20 §4.2.
 package order
 
 import (
@@ -13,71 +14,110 @@ import (
 
 // Compare is the order in one queue: higher priority, then longer in line, then UID.
 func Compare(a, b *workload.Workload) int {
-	return cmp.Or(
-		cmp.Compare(b.Priority, a.Priority),
-		cmp.Compare(a.Since, b.Since),
-		strings.Compare(a.UID, b.UID),
-	)
+	if a.Priority != b.Priority {
+		return cmp.Compare(b.Priority, a.Priority)
+	}
+	if a.Since != b.Since {
+		return cmp.Compare(a.Since, b.Since)
+	}
+	return strings.Compare(a.UID, b.UID)
 }
 
 // Pending is the line of one queue. A workload in it is either active, and will be
-// looked at when it gets to the head, or parked until Wake. Workloads of one class
-// are parked and woken together, at the cost of one. The zero value is an empty line.
+// looked at when it gets to the head, or parked until it is woken. Workloads of one
+// class are parked and woken together, at the cost of one. A workload is in one line
+// at most, and its Class, Priority, Since and UID do not change while it is. The zero
+// value is an empty line.
 type Pending struct {
-	classes map[int32]*class     // of everyone but those aside
-	awake   heap[*class]         // the classes that are not parked
-	parked  map[int32]*class     // those that are
-	aside   []*workload.Workload // parked alone
-	sticky  *workload.Workload   // goes before all others: its victims are leaving
+	classes  map[int32]*class     // of everyone but those aside
+	awake    heap[*class]         // the classes that are not parked
+	parked   []*class             // those that are, in no order but the pen first
+	lists    []list               // what those want, sorted by FR
+	pen      int32                // how many of those are in the pen
+	void     int                  // tickets that lie around at most
+	released []resource.FR        // and not dealt with, sorted
+	aside    []*workload.Workload // parked alone, in no order
+	sticky   *workload.Workload   // goes before all others: its victims are leaving
+	spare    []*class             // for the next ones
 
 	actives, members int
 }
 
-// class is the line of those that no decision can tell apart but by age.
-type class struct {
-	line   heap[*workload.Workload] // never empty
-	parked bool
-	wants  []resource.FR      // while parked: a release of one of these may help
-	by     *workload.Workload // while parked: who was looked at
-}
-
-func (c *class) head() *workload.Workload { return c.line.items[0] }
+// spares is how many classes that nobody is in are kept for new ones.
+const spares = 64
 
 // Head returns who is next, or nil.
 func (p *Pending) Head() *workload.Workload {
-	if p.sticky != nil {
-		if c := p.classes[p.sticky.Class]; c != nil && !c.parked && c.line.has(p.sticky) {
-			return p.sticky
-		}
+	if c := p.favored(); c != nil && !c.parked {
+		return p.sticky
 	}
-	if len(p.awake.items) == 0 {
+	if len(p.awake) == 0 {
 		return nil
 	}
-	return p.awake.items[0].head()
+	return p.awake[0].head()
 }
 
-// Add puts w into the line. Where the queue lets others pass, a workload of a class
-// that is parked joins its class; in a strict queue it wakes it.
+// favored returns the class of the sticky workload, or nil.
+func (p *Pending) favored() *class {
+	if p.sticky == nil {
+		return nil
+	}
+	if c := p.classes[p.sticky.Class]; c != nil && c.has(p.sticky) {
+		return c
+	}
+	return nil
+}
+
+// Add puts w into the line; if it is there already, nothing happens. Where the queue
+// lets others pass, a workload of a class that is parked joins its class; in a strict
+// queue it wakes it.
 func (p *Pending) Add(w *workload.Workload, strict bool) {
-	if p.classes == nil {
-		p.classes, p.parked = map[int32]*class{}, map[int32]*class{}
-		p.awake = newHeap(func(a, b *class) int { return Compare(a.head(), b.head()) })
+	if p.isAside(w) {
+		return
 	}
 	c := p.classes[w.Class]
-	if c == nil {
-		c = &class{line: newHeap(Compare)}
-		p.classes[w.Class] = c
+	switch {
+	case c == nil:
+		p.open(w)
+	case c.has(w):
+		return
+	default:
+		p.join(c, w, strict)
 	}
-	if c.parked && strict {
-		p.rouse(w.Class, c)
-	}
-	c.line.push(w)
 	p.members++
-	if !c.parked {
-		p.actives++
-		p.awake.push(c)
-		p.awake.fix(c)
+}
+
+// open makes a class with w as its only member.
+func (p *Pending) open(w *workload.Workload) {
+	if p.classes == nil {
+		p.classes = map[int32]*class{}
 	}
+	var c *class
+	if last := len(p.spare) - 1; last >= 0 {
+		c, p.spare = p.spare[last], p.spare[:last]
+	} else {
+		c = newClass()
+	}
+	p.classes[w.Class] = c
+	c.line.push(waiter{rankOf(w), w})
+	p.awake.push(c)
+	p.actives++
+}
+
+func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
+	if c.parked && strict {
+		p.withdraw(c)
+		p.rouse(c)
+	}
+	c.line.push(waiter{rankOf(w), w})
+	if c.parked {
+		if c.head() == w {
+			p.shift(c)
+		}
+		return
+	}
+	p.actives++
+	p.awake.fix(int(c.at))
 }
 
 // Remove takes w out of the line and tells whether it was in it.
@@ -85,56 +125,72 @@ func (p *Pending) Remove(w *workload.Workload) bool {
 	if p.sticky == w {
 		p.sticky = nil
 	}
-	return p.leaveClass(w) || p.leaveAside(w)
+	if p.leaveClass(w) || p.leaveAside(w) {
+		p.members--
+		return true
+	}
+	return false
+}
+
+func (p *Pending) isAside(w *workload.Workload) bool {
+	return int(w.Spot) < len(p.aside) && p.aside[w.Spot] == w
 }
 
 func (p *Pending) leaveAside(w *workload.Workload) bool {
-	i := slices.Index(p.aside, w)
-	if i < 0 {
+	if !p.isAside(w) {
 		return false
 	}
-	p.aside = slices.Delete(p.aside, i, i+1)
-	p.members--
+	last := len(p.aside) - 1
+	p.aside[w.Spot] = p.aside[last]
+	p.aside[w.Spot].Spot = w.Spot
+	p.aside[last] = nil
+	p.aside = p.aside[:last]
 	return true
 }
 
 func (p *Pending) leaveClass(w *workload.Workload) bool {
 	c := p.classes[w.Class]
-	if c == nil || !c.line.has(w) {
+	if c == nil || !c.has(w) {
 		return false
 	}
-	p.members--
 	if !c.parked {
 		p.actives--
 	}
-	if len(c.line.items) == 1 { // gone with its last member, who is still needed to find it
-		p.awake.remove(c)
-		delete(p.parked, w.Class)
-		delete(p.classes, w.Class)
+	if len(c.line) == 1 {
+		p.drop(c)
 		return true
 	}
-	c.line.remove(w)
-	p.awake.fix(c)
+	wasHead := c.head() == w
+	c.line.remove(int(w.Spot))
+	switch {
+	case !wasHead:
+	case c.parked:
+		p.shift(c)
+	default:
+		p.awake.fix(int(c.at))
+	}
 	return true
 }
 
-// Park sets w aside with every active workload of its class, since what did not
-// work for it won't for them, until a release of something it wants.
-func (p *Pending) Park(w *workload.Workload, wants []resource.FR) {
-	c := p.classes[w.Class]
-	if c == nil || c.parked {
-		return
+// drop takes out a class with its last member, by whom it is found.
+func (p *Pending) drop(c *class) {
+	if c.parked {
+		p.withdraw(c)
+		p.unpark(c)
+	} else {
+		p.awake.remove(int(c.at))
 	}
-	p.awake.remove(c)
-	c.parked, c.wants, c.by = true, wants, w
-	p.parked[w.Class] = c
-	p.actives -= len(c.line.items)
+	delete(p.classes, c.id())
+	c.line.remove(0)
+	if len(p.spare) < spares && cap(c.line) <= spares {
+		p.spare = append(p.spare, c)
+	}
 }
 
 // ParkedBy returns the workload for whose sake w is parked without a look of its own,
-// or nil.
+// or nil. That one may have left the line since, and be good for its UID only.
 func (p *Pending) ParkedBy(w *workload.Workload) *workload.Workload {
-	if c := p.parked[w.Class]; c != nil && c.by != w && c.line.has(w) {
+	if c := p.classes[w.Class]; c != nil && c.parked && c.by != w && c.has(w) {
 		return c.by
 	}
 	return nil
@@ -143,43 +199,9 @@ func (p *Pending) ParkedBy(w *workload.Workload) *workload.Workload {
 // SetAside parks w alone: the reason lies in itself, not in quota.
 func (p *Pending) SetAside(w *workload.Workload) {
 	if p.leaveClass(w) {
+		w.Spot = int32(len(p.aside))
 		p.aside = append(p.aside, w)
-		p.members++
 	}
-}
-
-// Wake makes the classes active that want one of the released FRs, and returns how
-// many workloads it woke.
-func (p *Pending) Wake(released []resource.FR) int {
-	before := p.actives
-	for id, c := range p.parked { //berth:unordered the heap orders what is pushed
-		if slices.ContainsFunc(c.wants, func(fr resource.FR) bool { return slices.Contains(released, fr) }) {
-			p.rouse(id, c)
-		}
-	}
-	return p.actives - before
-}
-
-// WakeAll makes everyone active, and returns how many it woke.
-func (p *Pending) WakeAll() int {
-	before := p.actives
-	for id, c := range p.parked { //berth:unordered the heap orders what is pushed
-		p.rouse(id, c)
-	}
-	aside := p.aside
-	p.aside = nil
-	p.members -= len(aside)
-	for _, w := range aside {
-		p.Add(w, true)
-	}
-	return p.actives - before
-}
-
-func (p *Pending) rouse(id int32, c *class) {
-	delete(p.parked, id)
-	c.parked, c.wants, c.by = false, nil, nil
-	p.awake.push(c)
-	p.actives += len(c.line.items)
 }
 
 // Stick makes w the head whenever it is active: it waits for its victims to leave.
@@ -195,21 +217,36 @@ func (p *Pending) Active() int { return p.actives }
 // Parked returns how many are parked.
 func (p *Pending) Parked() int { return p.members - p.actives }
 
+// Aside returns who is parked alone, in the order of the line.
+func (p *Pending) Aside() []*workload.Workload {
+	aside := slices.Clone(p.aside)
+	slices.SortFunc(aside, Compare)
+	return aside
+}
+
 // All returns everyone in line: the head first, the parked after the active ones.
 func (p *Pending) All() []*workload.Workload {
-	active := make([]*workload.Workload, 0, p.members)
-	parked := slices.Clone(p.aside)
-	for _, c := range p.classes { //berth:unordered sorted below
-		if c.parked {
-			parked = append(parked, c.line.items...)
-		} else {
-			active = append(active, c.line.items...)
-		}
+	all := make([]*workload.Workload, 0, p.members)
+	for _, c := range p.awake {
+		all = c.appendTo(all)
 	}
-	slices.SortFunc(active, Compare)
-	slices.SortFunc(parked, Compare)
-	if i := slices.Index(active, p.sticky); i > 0 {
-		active = slices.Insert(slices.Delete(active, i, i+1), 0, p.sticky)
+	active := len(all)
+	for _, c := range p.parked {
+		all = c.appendTo(all)
 	}
-	return append(active, parked...)
+	all = append(all, p.aside...)
+	slices.SortFunc(all[:active], Compare)
+	slices.SortFunc(all[active:], Compare)
+	if i := slices.Index(all[:active], p.sticky); i > 0 {
+		copy(all[1:], all[:i])
+		all[0] = p.sticky
+	}
+	return all
+}
+
+func (c *class) appendTo(all []*workload.Workload) []*workload.Workload {
+	for _, w := range c.line {
+		all = append(all, w.Workload)
+	}
+	return all
 }

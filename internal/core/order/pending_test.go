@@ -1,13 +1,10 @@
 package order
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
+	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -37,141 +34,58 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// plain is a line without cleverness: a list that is sorted when it is looked at.
-type plain struct {
-	all    []*workload.Workload
-	parked map[int32][]resource.FR // by class
-	aside  map[*workload.Workload]bool
-	sticky *workload.Workload
+const testFRs = 4
+
+// yard is a forest of a queue and its neighbour below one cohort.
+type yard struct {
+	forest      *quota.Forest
+	node, other quota.Node
+	extra       [testFRs]resource.Amount // what preemption could win
 }
 
-func (p *plain) isParked(w *workload.Workload) bool {
-	_, parked := p.parked[w.Class]
-	return parked || p.aside[w]
-}
-
-func (p *plain) list() (active, parked []*workload.Workload) {
-	for _, w := range p.all {
-		if p.isParked(w) {
-			parked = append(parked, w)
-		} else {
-			active = append(active, w)
-		}
+// newYard makes one that counts testFRs FRs: 3 of each for the queue alone, 3 for both.
+func newYard() *yard {
+	table := resource.NewTable()
+	y := &yard{forest: quota.NewForest(table)}
+	top := y.forest.Add("top", true)
+	y.node, y.other = y.forest.Add("queue", false), y.forest.Add("other", false)
+	var own, shared []quota.Cell
+	for i := range testFRs {
+		c := quota.Cell{FR: table.FR("f", string(rune('a'+i))), Nominal: 3, Borrow: quota.NoLimit}
+		own = append(own, c)
+		c.Lend = quota.NoLimit
+		shared = append(shared, c)
 	}
-	slices.SortFunc(active, Compare)
-	slices.SortFunc(parked, Compare)
-	if i := slices.Index(active, p.sticky); p.sticky != nil && i > 0 {
-		active = slices.Insert(slices.Delete(active, i, i+1), 0, p.sticky)
-	}
-	return active, parked
+	y.forest.SetQuota(y.node, own)
+	y.forest.SetQuota(top, shared)
+	y.forest.SetParent(y.node, top)
+	y.forest.SetParent(y.other, top)
+	y.forest.Settle()
+	return y
 }
 
-// tidy forgets classes that nobody is in any more.
-func (p *plain) tidy() {
-	for class := range p.parked {
-		if !slices.ContainsFunc(p.all, func(w *workload.Workload) bool { return w.Class == class && !p.aside[w] }) {
-			delete(p.parked, class)
-		}
-	}
+// use makes the usage of fr at a node what it says.
+func (y *yard) use(at quota.Node, fr resource.FR, amount resource.Amount) {
+	y.forest.Release(at, resource.Vector{{FR: fr, Amount: y.forest.Usage(at, fr)}})
+	y.forest.Charge(at, resource.Vector{{FR: fr, Amount: amount}})
 }
 
-// TestPendingTwin: the line is, after every event, the one that sorting would give.
-func TestPendingTwin(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		var line Pending
-		twin := &plain{parked: map[int32][]resource.FR{}, aside: map[*workload.Workload]bool{}}
-		serial := 0
-		pick := func(t *rapid.T, from []*workload.Workload) *workload.Workload {
-			if len(from) == 0 {
-				t.Skip("nobody there")
-			}
-			return rapid.SampledFrom(from).Draw(t, "who")
-		}
-		frs := rapid.SliceOfDistinct(rapid.Map(rapid.IntRange(0, 3), func(i int) resource.FR { return resource.FR(i) }), rapid.ID[resource.FR])
-		rt.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) {
-				active, parked := twin.list()
-				if diff := cmp.Diff(keys(append(active, parked...)), keys(line.All())); diff != "" {
-					t.Fatalf("in line (-twin +line):\n%s", diff)
-				}
-				if line.Active() != len(active) || line.Parked() != len(parked) {
-					t.Fatalf("%d active and %d parked, want %d and %d", line.Active(), line.Parked(), len(active), len(parked))
-				}
-				var head *workload.Workload
-				if len(active) > 0 {
-					head = active[0]
-				}
-				if line.Head() != head {
-					t.Fatalf("head is %v, want %v", line.Head(), head)
-				}
-			},
-			"add": func(t *rapid.T) {
-				serial++
-				class := rapid.Int32Range(0, 3).Draw(t, "class")
-				w := &workload.Workload{
-					UID: fmt.Sprint(serial), Key: fmt.Sprint("w", serial), Class: class, Priority: int64(class / 2),
-					Since: workload.Instant(rapid.IntRange(0, 3).Draw(t, "since")),
-				}
-				strict := rapid.IntRange(0, 5).Draw(t, "strict") == 5
-				if strict {
-					delete(twin.parked, class)
-				}
-				twin.all = append(twin.all, w)
-				line.Add(w, strict)
-			},
-			"remove": func(t *rapid.T) {
-				w := pick(t, twin.all)
-				twin.all = slices.DeleteFunc(twin.all, func(o *workload.Workload) bool { return o == w })
-				delete(twin.aside, w)
-				if twin.sticky == w {
-					twin.sticky = nil
-				}
-				twin.tidy()
-				if !line.Remove(w) || line.Remove(w) {
-					t.Fatal("not removed exactly once")
-				}
-			},
-			"park": func(t *rapid.T) {
-				active, _ := twin.list()
-				w, wants := pick(t, active), frs.Draw(t, "wants")
-				twin.parked[w.Class] = wants
-				line.Park(w, wants)
-			},
-			"set aside": func(t *rapid.T) {
-				active, _ := twin.list()
-				w := pick(t, active)
-				twin.aside[w] = true
-				twin.tidy()
-				line.SetAside(w)
-			},
-			"stick": func(t *rapid.T) {
-				active, _ := twin.list()
-				twin.sticky = pick(t, active)
-				line.Stick(twin.sticky)
-			},
-			"wake": func(t *rapid.T) {
-				released := frs.Draw(t, "released")
-				_, before := twin.list()
-				for class, wants := range twin.parked {
-					if slices.ContainsFunc(wants, func(fr resource.FR) bool { return slices.Contains(released, fr) }) {
-						delete(twin.parked, class)
-					}
-				}
-				_, after := twin.list()
-				if n := line.Wake(released); n != len(before)-len(after) {
-					t.Fatalf("woke %d, want %d", n, len(before)-len(after))
-				}
-			},
-			"wake all": func(t *rapid.T) {
-				_, before := twin.list()
-				clear(twin.parked)
-				clear(twin.aside)
-				if n := line.WakeAll(); n != len(before) {
-					t.Fatalf("woke %d, want %d", n, len(before))
-				}
-			},
-		})
-	})
+func (y *yard) Available(fr resource.FR) resource.Amount { return y.forest.Available(y.node, fr) }
+
+func (y *yard) Winnable(_ *workload.Workload, fr resource.FR, least resource.Amount) bool {
+	return least <= y.Available(fr)+y.extra[fr]
+}
+
+// TestYard: the tests count on these figures.
+func TestYard(t *testing.T) {
+	y := newYard()
+	if got := y.Available(1); got != 6 {
+		t.Errorf("%d available, want 6", got)
+	}
+	y.use(y.other, 1, 2)
+	if got := y.Available(1); got != 4 {
+		t.Errorf("%d available when the neighbour uses 2, want 4", got)
+	}
 }
 
 func keys(line []*workload.Workload) []string {
@@ -185,17 +99,297 @@ func keys(line []*workload.Workload) []string {
 // TestStickySurvivesParking: whoever waits for victims is head again when woken.
 func TestStickySurvivesParking(t *testing.T) {
 	var line Pending
+	y := newYard()
 	first := &workload.Workload{UID: "1", Class: 1, Priority: 5}
 	heir := &workload.Workload{UID: "2", Class: 2, Priority: 1}
 	line.Add(first, false)
 	line.Add(heir, false)
 	line.Stick(heir)
-	line.Park(heir, []resource.FR{7})
+	line.Park(heir, []workload.Want{{FR: 2}}, y)
 	if line.Head() != first {
 		t.Fatal("a parked workload is head")
 	}
-	line.Wake([]resource.FR{7})
-	if line.Head() != heir {
+	line.Release(2, y)
+	if !line.WakeNext(y) || line.Head() != heir {
 		t.Fatal("the sticky workload lost its place while it was parked")
+	}
+}
+
+// TestRelease: a release is noted where it may be of use to somebody, and only there.
+// spec: 10 §6 #7.
+func TestRelease(t *testing.T) {
+	const cpu, gpu, disk = 1, 2, 3
+	tests := map[string]struct {
+		fr        resource.FR
+		available resource.Amount
+		want      bool
+	}{
+		"too little":       {cpu, 3, false},
+		"exactly enough":   {cpu, 4, true},
+		"enough for all":   {cpu, 6, true},
+		"another resource": {gpu, 1, true},
+		"none left":        {gpu, 0, false},
+		"not wanted":       {0, 6, false},
+		"of no use yet":    {disk, 6, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			y := newYard()
+			for fr := range resource.FR(testFRs) {
+				y.use(y.node, fr, 6)
+			}
+			var line Pending
+			for i, wants := range [][]workload.Want{
+				{{FR: cpu, Least: 4}},
+				{{FR: cpu, Least: 6}, {FR: gpu, Least: 1, Offer: 1}},
+				{{FR: cpu, Least: 6}, {FR: disk, Least: 1}}, // lacks all of the disk, too, but the cpu goes first
+				{{FR: cpu, Least: 5}, {FR: disk, Least: 1, Clause: 1}},
+				nil,
+			} {
+				w := &workload.Workload{UID: string(rune('a' + i)), Class: int32(i)}
+				line.Add(w, false)
+				line.Park(w, wants, y)
+			}
+			y.use(y.node, tc.fr, 6-tc.available)
+			if got := line.Release(tc.fr, y); got != tc.want {
+				t.Errorf("Release = %v, want %v", got, tc.want)
+			}
+			var noted []resource.FR
+			if tc.want {
+				noted = []resource.FR{tc.fr}
+			}
+			if !slices.Equal(line.Released(), noted) {
+				t.Errorf("released are %v, want %v", line.Released(), noted)
+			}
+			if line.Active() != 0 {
+				t.Errorf("%d woke without WakeNext", line.Active())
+			}
+		})
+	}
+	var nobody Pending
+	if nobody.Release(cpu, newYard()) {
+		t.Error("an empty line has use for a release")
+	}
+}
+
+// guest is a workload in TestWake, of a class of its own. Those that come first in the
+// table come first in line.
+type guest struct {
+	key   string
+	wants []workload.Want
+	takes resource.Amount // of cpu when it is woken; with 0 it is parked again
+	awake bool            // it is not parked to begin with, and stays where it is
+}
+
+// TestWake: one class at a time, as long as there is enough. spec: 10 §4.4, §6 #7.
+func TestWake(t *testing.T) {
+	const cpu, gpu = 1, 2
+	one := func(fr resource.FR, least resource.Amount) []workload.Want {
+		return []workload.Want{{FR: fr, Least: least}}
+	}
+	or := func(a, b []workload.Want) []workload.Want {
+		return []workload.Want{a[0], {FR: b[0].FR, Least: b[0].Least, Offer: 1}}
+	}
+	with := func(a, b []workload.Want) []workload.Want { return []workload.Want{a[0], b[0]} }
+	and := func(a, b []workload.Want) []workload.Want {
+		return []workload.Want{a[0], {FR: b[0].FR, Least: b[0].Least, Clause: 1}}
+	}
+	won := func(least resource.Amount) []workload.Want {
+		return []workload.Want{{FR: cpu, Least: least, Winnable: true}}
+	}
+	tests := map[string]struct {
+		guests   []guest
+		sticky   string
+		released []resource.FR // 6 of each are available then, and 2 of cpu can be won
+		want     []string      // who is woken
+		left     bool          // something released is not dealt with
+	}{
+		"nothing released": {guests: []guest{{key: "a", wants: one(cpu, 1)}}},
+		"the first takes it all": {
+			guests:   []guest{{key: "a", wants: one(cpu, 6), takes: 6}, {key: "b", wants: one(cpu, 1), takes: 1}},
+			released: []resource.FR{cpu}, want: []string{"a"},
+		},
+		"there is enough left": {
+			guests: []guest{
+				{key: "a", wants: one(cpu, 4), takes: 4}, {key: "b", wants: one(cpu, 3), takes: 3}, {key: "c", wants: one(cpu, 2), takes: 2},
+			},
+			released: []resource.FR{cpu}, want: []string{"a", "c"},
+		},
+		"in the order of the line, not of what is wanted": {
+			guests:   []guest{{key: "a", wants: one(cpu, 3)}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 2)}},
+			released: []resource.FR{cpu}, want: []string{"a", "b", "c"},
+		},
+		"whoever wants too much sleeps on": {
+			guests:   []guest{{key: "a", wants: one(cpu, 7)}, {key: "b", wants: one(cpu, 6)}},
+			released: []resource.FR{cpu}, want: []string{"b"},
+		},
+		"each has one look, for several FRs too": {
+			guests:   []guest{{key: "a", wants: or(one(cpu, 1), one(gpu, 1))}, {key: "b", wants: one(gpu, 1)}},
+			released: []resource.FR{gpu, cpu}, want: []string{"a", "b"},
+		},
+		"the first of all FRs goes first": {
+			guests:   []guest{{key: "a", wants: one(gpu, 1)}, {key: "b", wants: one(cpu, 1)}},
+			released: []resource.FR{cpu, gpu}, want: []string{"a", "b"},
+		},
+		"what was not released wakes nobody": {
+			guests:   []guest{{key: "a", wants: one(gpu, 1)}, {key: "b", wants: one(cpu, 1)}},
+			released: []resource.FR{cpu}, want: []string{"b"},
+		},
+		"without wants": {guests: []guest{{key: "a"}}, released: []resource.FR{cpu}},
+		"an offer lacks something": {
+			guests:   []guest{{key: "a", wants: with(one(cpu, 1), one(gpu, 1))}, {key: "b", wants: with(one(gpu, 1), one(cpu, 1))}, {key: "c", wants: one(cpu, 1)}},
+			released: []resource.FR{cpu}, want: []string{"c"},
+		},
+		"an offer lacks nothing": {
+			guests:   []guest{{key: "a", wants: with(one(cpu, 1), one(gpu, 1))}, {key: "b", wants: with(one(gpu, 1), one(cpu, 1))}},
+			released: []resource.FR{cpu, gpu}, want: []string{"a", "b"},
+		},
+		"a clause lacks something": {
+			guests:   []guest{{key: "a", wants: and(one(cpu, 1), one(gpu, 1))}, {key: "b", wants: and(one(gpu, 1), one(cpu, 1))}, {key: "c", wants: one(cpu, 1)}},
+			released: []resource.FR{cpu}, want: []string{"c"},
+		},
+		"no clause lacks anything": {
+			guests:   []guest{{key: "a", wants: and(one(cpu, 1), one(gpu, 1))}, {key: "b", wants: and(one(gpu, 1), one(cpu, 1))}},
+			released: []resource.FR{cpu, gpu}, want: []string{"a", "b"},
+		},
+		"the rest can be won": {
+			guests:   []guest{{key: "a", wants: won(9)}, {key: "b", wants: one(cpu, 7)}, {key: "c", wants: won(8)}},
+			released: []resource.FR{cpu}, want: []string{"c"},
+		},
+		"a head that comes first": {
+			guests:   []guest{{key: "a", awake: true}, {key: "b", wants: one(cpu, 1)}},
+			released: []resource.FR{cpu}, left: true,
+		},
+		"a head that comes later": {
+			guests:   []guest{{key: "a", wants: one(cpu, 1), takes: 1}, {key: "b", awake: true}, {key: "c", wants: one(cpu, 1)}},
+			released: []resource.FR{cpu}, want: []string{"a"}, left: true,
+		},
+		"a sticky head": {
+			guests: []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", awake: true}},
+			sticky: "b", released: []resource.FR{cpu}, left: true,
+		},
+		"the sticky one sleeps": {
+			guests: []guest{{key: "a", awake: true}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 6), takes: 6}},
+			sticky: "c", released: []resource.FR{cpu}, want: []string{"c"},
+		},
+		"there is not enough for the sticky one": {
+			guests: []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", wants: or(one(gpu, 1), one(cpu, 7))}},
+			sticky: "b", released: []resource.FR{cpu}, want: []string{"a"},
+		},
+		"the sticky one has one look too": {
+			guests: []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 1)}},
+			sticky: "b", released: []resource.FR{cpu}, want: []string{"b", "a", "c"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			y := newYard()
+			for fr := range resource.FR(testFRs) {
+				y.use(y.node, fr, 6)
+			}
+			var line Pending
+			guests := map[*workload.Workload]guest{}
+			for i, g := range tc.guests {
+				w := &workload.Workload{UID: g.key, Key: g.key, Class: int32(i), Since: workload.Instant(i)}
+				guests[w] = g
+				line.Add(w, false)
+				if g.key == tc.sticky {
+					line.Stick(w)
+				}
+				if !g.awake {
+					line.Park(w, g.wants, y)
+				}
+			}
+			y.extra[cpu] = 2
+			for _, fr := range tc.released {
+				y.use(y.node, fr, 0)
+				line.Release(fr, y)
+			}
+			var woken []string
+			for line.WakeNext(y) {
+				w := line.Head()
+				woken = append(woken, w.Key)
+				if g := guests[w]; g.takes > 0 {
+					line.Remove(w)
+					y.forest.Charge(y.node, resource.Vector{{FR: cpu, Amount: g.takes}})
+				} else {
+					line.Park(w, g.wants, y)
+				}
+			}
+			if !slices.Equal(woken, tc.want) {
+				t.Errorf("woken are %v, want %v", woken, tc.want)
+			}
+			if left := len(line.Released()) > 0; left != tc.left {
+				t.Errorf("released are %v, want some: %v", line.Released(), tc.left)
+			}
+		})
+	}
+}
+
+// TestPenOpens: who had a look in vain has another one after the next release, whoever
+// is still to be looked at for the one before.
+func TestPenOpens(t *testing.T) {
+	y := newYard()
+	var line Pending
+	first, second := &workload.Workload{UID: "1", Class: 1}, &workload.Workload{UID: "2", Class: 2}
+	for _, w := range []*workload.Workload{first, second} {
+		line.Add(w, false)
+		line.Park(w, []workload.Want{{FR: 1, Least: 1}}, y)
+	}
+	for _, fr := range []resource.FR{1, 1, 3} { // the last one is of no use to them by itself
+		line.Release(fr, y)
+		if !line.WakeNext(y) || line.Head() != first {
+			t.Fatalf("head is %v, want the first", line.Head())
+		}
+		line.Park(first, []workload.Want{{FR: 1, Least: 1}}, y)
+		for _, k := range line.Parks() {
+			if k.Tried != (k.Member == first) {
+				t.Fatalf("%s: tried is %v", k.Member.UID, k.Tried)
+			}
+		}
+	}
+}
+
+// TestVoidTickets: what a class no longer needs does not come between the others, though
+// its head is another one by now.
+func TestVoidTickets(t *testing.T) {
+	y := newYard()
+	y.use(y.node, 1, 6)
+	var line Pending
+	add := func(uid string, class int32) {
+		w := &workload.Workload{UID: uid, Key: uid, Class: class}
+		line.Add(w, false)
+		line.Park(w, []workload.Want{{FR: 1, Least: 4}}, y)
+	}
+	for i, uid := range []string{"2", "5", "6"} {
+		add(uid, int32(i))
+	}
+	add("0", 1) // goes before 5
+	for i, uid := range []string{"70", "71", "72", "1", "8"} {
+		add(uid, int32(3+i))
+	}
+	y.use(y.node, 1, 0)
+	line.Release(1, y)
+	var woken []string
+	for line.WakeNext(y) {
+		woken = append(woken, line.Head().Key)
+		line.Park(line.Head(), []workload.Want{{FR: 1, Least: 4}}, y)
+	}
+	if want := []string{"0", "1", "2", "6", "70", "71", "72", "8"}; !slices.Equal(woken, want) {
+		t.Errorf("woken are %v, want %v", woken, want)
+	}
+}
+
+// TestCrowdBehindTheParked: newcomers to a parked class cost nothing but their place.
+func TestCrowdBehindTheParked(t *testing.T) {
+	y := newYard()
+	var line Pending
+	for i := range 10_000 {
+		w := &workload.Workload{UID: "w", Since: workload.Instant(i)}
+		line.Add(w, false)
+		line.Park(w, []workload.Want{{FR: 1, Least: 7}}, y)
+	}
+	if kept := line.kept(); kept > 200 {
+		t.Errorf("room for %d tickets is kept for one class", kept)
 	}
 }

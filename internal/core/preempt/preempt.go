@@ -1,12 +1,11 @@
 // Package preempt finds the workloads that have to go for another to fit: who may
-// be asked to, in which order, and the fewest that suffice. spec: 10 §4.7.
+// be asked to, in which order, and the fewest that suffice. spec: 10 §4.7, 20 §4.3.
 package preempt
 
 import (
-	"slices"
-
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -21,12 +20,18 @@ const (
 	Any
 )
 
-// Policy is a queue's preemption policy.
-type Policy struct {
-	Within       Rule   // in the own queue
-	Reclaim      Rule   // in other queues that borrow
-	BorrowWithin bool   // also while borrowing itself, victims of lower priority
-	Threshold    *int64 // highest priority of such a victim, nil for no bound
+// String is the rule as the API spells it.
+func (r Rule) String() string {
+	switch r {
+	case LowerPriority:
+		return "LowerPriority"
+	case LowerOrNewerEqualPriority:
+		return "LowerOrNewerEqualPriority"
+	case Any:
+		return "Any"
+	case Never:
+	}
+	return "Never"
 }
 
 // allows tells whether p may preempt c under the rule. spec: 10 §4.7.2.
@@ -43,11 +48,61 @@ func (r Rule) allows(p, c *workload.Workload) bool {
 	return false
 }
 
+// ends tells whether the rule allows nobody of c's priority or a higher one.
+func (r Rule) ends(p, c *workload.Workload) bool {
+	switch r {
+	case LowerPriority:
+		return c.Priority >= p.Priority
+	case LowerOrNewerEqualPriority:
+		return c.Priority > p.Priority
+	case Any:
+		return false
+	case Never:
+	}
+	return true
+}
+
+// Policy is a queue's preemption policy.
+type Policy struct {
+	Within       Rule   // in the own queue
+	Reclaim      Rule   // in other queues that borrow
+	BorrowWithin bool   // also while borrowing itself, victims of lower priority
+	Threshold    *int64 // highest priority of such a victim, nil for no bound
+}
+
+// Strategy is a test that preempting for a fair share has to pass. spec: 20 §4.3.
+type Strategy int8
+
+// The strategies: the share of the preemptor, once it is in, against that of the victim
+// once that is out, or against that of the victim while it is in.
+const (
+	LessThanOrEqualToFinalShare Strategy = iota
+	LessThanInitialShare
+)
+
+// String is the strategy as the API spells it.
+func (s Strategy) String() string {
+	if s == LessThanInitialShare {
+		return "LessThanInitialShare"
+	}
+	return "LessThanOrEqualToFinalShare"
+}
+
+// Fair says how preemption shares out what is borrowed.
+type Fair struct {
+	// Strategies has one or two: the test, and whether those that fail it get a second
+	// chance by LessThanInitialShare, which is what a second one stands for.
+	Strategies []Strategy
+	// WithinNominal: a queue that stays within its own quota needs to pass no test.
+	WithinNominal bool
+}
+
 // Reasons a victim is given, as clients compare them. spec: 10 §5.1.
 const (
 	InClusterQueue              = "InClusterQueue"
 	InCohortReclamation         = "InCohortReclamation"
 	InCohortReclaimWhileBorrows = "InCohortReclaimWhileBorrowing"
+	InCohortFairSharing         = "InCohortFairSharing"
 )
 
 // Words describe a reason in a sentence.
@@ -59,6 +114,8 @@ func Words(reason string) string {
 		return "reclamation within the cohort"
 	case InCohortReclaimWhileBorrows:
 		return "reclamation within the cohort while borrowing"
+	case InCohortFairSharing:
+		return "Fair Sharing within the cohort"
 	}
 	return reason
 }
@@ -70,246 +127,65 @@ type Victim struct {
 	Reason   string
 }
 
-// Search is one preemptor's view of the world.
+// Search is one preemptor's view of the world. It may be kept, and its fields set anew
+// for the next question: then it allocates nothing but the victims it returns. It must
+// not be copied.
 type Search struct {
 	Quota  *quota.Forest
 	Node   quota.Node
 	Policy Policy
+	Fair   *Fair // nil for classical preemption
 	// Holders returns the workloads with a reservation in a queue; nil for a queue
 	// whose workloads are out of reach.
-	Holders func(quota.Node) []*workload.Workload
+	Holders func(quota.Node) *Holders
+	// Gone tells of workloads that are out of the forest already: they are no candidates.
+	// Nil is nobody.
+	Gone func(*workload.Workload) bool
 
-	Preemptor *workload.Workload
-	Requests  resource.Vector // everything it asks for
-	Need      []resource.FR   // what of it is short
+	Preemptor *workload.Workload // neither it nor what it Replaces is a candidate
+	Requests  resource.Vector    // everything it asks for, less what it Replaces holds
+	Need      []resource.FR      // what of it is short
+
+	reach trace.Reach
+	buffers
 }
 
-// candidate is a possible victim with the terms on which it may be taken.
-type candidate struct {
+// buffers are of one search, kept for the next.
+type buffers struct {
+	rest    resource.Vector
+	sources []source
+	heads   []head
+	taken   []taken
+
+	rivals   []rival
+	branches []branch
+	way      []int32 // from the root to the branch picked last; indices of branches
+}
+
+// taken is a victim that fillBack may spare.
+type taken struct {
 	Victim
-	own      bool
-	borrowOK bool       // may be taken while the preemptor borrows
-	below    quota.Node // the common ancestor: every cohort under it must stay over nominal
+	back bool // it was put back
+	// For fair sharing: the preemptor's side just below the common ancestor (none in the
+	// own queue), and what its share may be.
+	mine  quota.Node
+	limit bound
 }
 
-// Targets returns the victims, in the order they were chosen, or none: either all
-// that it takes or nobody. The forest is left as it was found.
-func (s *Search) Targets() []Victim {
-	own := s.own()
-	hierarchical, priority := s.others()
-	order := concat(hierarchical, priority, own)
-	if len(order) == 0 {
-		return nil
+// Targets returns the victims, in the order they were chosen, or none: either all that
+// it takes or nobody. With none, the reach tells whom it could have asked: Queues and
+// Others are those of the tree that use more than their own of what is short, and the
+// allowed are those that the fullest attempt could take. The forest is left as it was
+// found.
+func (s *Search) Targets() ([]Victim, trace.Reach) {
+	s.reach = trace.Reach{Within: s.Policy.Within.String(), Reclaim: s.Policy.Reclaim.String()}
+	if s.Quota.Root(s.Node) == quota.None {
+		return nil, s.reach // below a cycle nothing ever fits
 	}
-	for _, borrow := range s.attempts(len(hierarchical)+len(priority) > 0, len(hierarchical) > 0) {
-		if victims := s.attempt(order, borrow); victims != nil {
-			return victims
-		}
+	if s.Fair != nil {
+		victims := s.fair()
+		return victims, s.reach
 	}
-	return nil
-}
-
-func (s *Search) own() []candidate {
-	return s.collect(nil, s.Node, s.Policy.Within, func(w *workload.Workload) candidate {
-		return candidate{Victim: Victim{w, s.Node, InClusterQueue}, own: true, borrowOK: true, below: s.Node}
-	})
-}
-
-// collect appends the workloads of one queue that the rule allows and that hold some
-// of what is needed.
-func (s *Search) collect(to []candidate, n quota.Node, rule Rule, as func(*workload.Workload) candidate) []candidate {
-	if rule == Never {
-		return to
-	}
-	for _, w := range s.Holders(n) {
-		if w.UID != s.Preemptor.UID && s.holdsNeeded(w) && rule.allows(s.Preemptor, w) {
-			to = append(to, as(w))
-		}
-	}
-	return to
-}
-
-func (s *Search) holdsNeeded(w *workload.Workload) bool {
-	for _, fr := range s.Need {
-		if w.Usage.Of(fr) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// others finds candidates in the rest of the tree, from the nearest cohort up. While
-// the request fits in the quota of a subtree around the preemptor, whoever uses that
-// quota from outside is hierarchical: it has to give back what it borrowed.
-// spec: 10 §4.7.2.
-func (s *Search) others() (hierarchical, priority []candidate) {
-	if s.Policy.Reclaim == Never || s.Quota.Root(s.Node) == quota.None {
-		return nil, nil
-	}
-	rest := slices.Clone(s.Requests)
-	advantage := s.inQuotaOf(s.Node, rest)
-	s.leaveLocal(s.Node, rest)
-	below := s.Node
-	for at := s.Quota.Parent(s.Node); at != quota.None; at = s.Quota.Parent(at) {
-		found := s.subtree(nil, at, below, func(n quota.Node, to []candidate) []candidate {
-			return s.collect(to, n, s.Policy.Reclaim, func(w *workload.Workload) candidate {
-				return s.terms(w, n, at, advantage)
-			})
-		})
-		if advantage {
-			hierarchical = append(hierarchical, found...)
-		} else {
-			priority = append(priority, found...)
-		}
-		advantage = advantage || s.inQuotaOf(at, rest)
-		s.leaveLocal(at, rest)
-		below = at
-	}
-	return hierarchical, priority
-}
-
-// terms decides how a candidate of another queue may be taken.
-func (s *Search) terms(w *workload.Workload, n, lca quota.Node, advantage bool) candidate {
-	c := candidate{Victim: Victim{w, n, InCohortReclamation}, borrowOK: advantage, below: lca}
-	lower := w.Priority < s.Preemptor.Priority && (s.Policy.Threshold == nil || w.Priority <= *s.Policy.Threshold)
-	if !advantage && s.Policy.BorrowWithin && lower {
-		c.Reason, c.borrowOK = InCohortReclaimWhileBorrows, true
-	}
-	return c
-}
-
-// subtree visits the queues below at that use more than their own of something
-// needed, leaving out the part below skip, which was visited before.
-func (s *Search) subtree(to []candidate, at, skip quota.Node, visit func(quota.Node, []candidate) []candidate) []candidate {
-	for _, kid := range s.Quota.Kids(at) {
-		switch {
-		case kid == skip || s.Quota.WithinNominal(kid, s.Need):
-		case s.Quota.IsCohort(kid):
-			to = s.subtree(to, kid, skip, visit)
-		default:
-			to = visit(kid, to)
-		}
-	}
-	return to
-}
-
-func (s *Search) inQuotaOf(n quota.Node, v resource.Vector) bool {
-	for _, e := range v {
-		if s.Quota.Borrowing(n, e.FR, e.Amount) {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *Search) leaveLocal(n quota.Node, v resource.Vector) {
-	for i := range v {
-		v[i].Amount = max(0, v[i].Amount.Sub(s.Quota.Local(n, v[i].FR)))
-	}
-}
-
-// concat sorts each list and joins them: those on their way out first, then the
-// rest, each in the order of the lists. spec: 10 §4.7.3.
-func concat(lists ...[]candidate) []candidate {
-	var leaving, rest []candidate
-	for _, list := range lists {
-		slices.SortFunc(list, func(a, b candidate) int { return a.Workload.Before(b.Workload) })
-		for _, c := range list {
-			if c.Workload.Evicting {
-				leaving = append(leaving, c)
-			} else {
-				rest = append(rest, c)
-			}
-		}
-	}
-	return append(leaving, rest...)
-}
-
-// attempts says whether to try with the preemptor borrowing, without, or both.
-// spec: 10 §4.7.4.
-func (s *Search) attempts(others, hierarchical bool) []bool {
-	const borrow, own = true, false
-	switch {
-	case !others, !s.Policy.BorrowWithin && !s.underNominal():
-		return []bool{borrow}
-	case !s.Policy.BorrowWithin && !hierarchical:
-		return []bool{own, borrow}
-	}
-	return []bool{borrow, own}
-}
-
-func (s *Search) underNominal() bool {
-	for _, fr := range s.Need {
-		if s.Quota.Usage(s.Node, fr) >= s.Quota.Nominal(s.Node, fr) {
-			return false
-		}
-	}
-	return true
-}
-
-// attempt takes candidates until the preemptor fits, then puts back, from the
-// second-last, whoever is not needed after all. spec: 10 §4.7.4, §4.7.5.
-func (s *Search) attempt(order []candidate, borrow bool) []Victim {
-	mark := s.Quota.Mark()
-	defer s.Quota.Rollback(mark)
-	var taken []candidate
-	fits := false
-	for _, c := range order {
-		if !s.takeable(c, borrow) {
-			continue
-		}
-		s.Quota.Release(c.Node, c.Workload.Usage)
-		taken = append(taken, c)
-		if fits = s.fits(borrow); fits {
-			break
-		}
-	}
-	if !fits {
-		return nil
-	}
-	for i := len(taken) - 2; i >= 0; i-- {
-		s.Quota.Charge(taken[i].Node, taken[i].Workload.Usage)
-		if s.fits(borrow) {
-			taken = slices.Delete(taken, i, i+1)
-		} else {
-			s.Quota.Release(taken[i].Node, taken[i].Workload.Usage)
-		}
-	}
-	victims := make([]Victim, len(taken))
-	for i, c := range taken {
-		victims[i] = c.Victim
-	}
-	return victims
-}
-
-// takeable tells whether the candidate's queue, and every cohort between it and the
-// common ancestor, still uses more than its own of something needed.
-func (s *Search) takeable(c candidate, borrow bool) bool {
-	if c.own {
-		return true
-	}
-	if borrow && !c.borrowOK {
-		return false
-	}
-	for at := c.Node; at != c.below; at = s.Quota.Parent(at) {
-		if s.Quota.WithinNominal(at, s.Need) {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *Search) fits(borrow bool) bool {
-	if !s.Quota.Fits(s.Node, s.Requests) {
-		return false
-	}
-	if borrow {
-		return true
-	}
-	for _, e := range s.Requests {
-		if s.Quota.Nominal(s.Node, e.FR) < s.Quota.Usage(s.Node, e.FR).Add(e.Amount) {
-			return false
-		}
-	}
-	return true
+	victims := s.classical()
+	return victims, s.reach
 }

@@ -11,12 +11,15 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-const cpu, memory resource.FR = 0, 1
+// The flavor-resources: f/cpu, f/memory and g/cpu.
+const cpu, memory, cpu2 resource.FR = 0, 1, 2
+
+var allFRs = []resource.FR{cpu, memory, cpu2}
 
 // world is a forest by name, with what is reserved in it.
 type world struct {
 	f       *quota.Forest
-	total   int // of nodes
+	defs    []plainNode // by node
 	nodes   map[string]quota.Node
 	holders map[quota.Node][]*workload.Workload
 }
@@ -35,24 +38,43 @@ func queue(name, parent string, nominal resource.Amount) node {
 
 func cohort(name, parent string) node { return node{name: name, parent: parent, cohort: true} }
 
+func newTable() *resource.Table {
+	t := resource.NewTable()
+	t.FR("f", "cpu")
+	t.FR("f", "memory")
+	t.FR("g", "cpu")
+	return t
+}
+
 func newWorld(nodes ...node) *world {
-	w := &world{f: quota.NewForest(), nodes: map[string]quota.Node{"": quota.None}, holders: map[quota.Node][]*workload.Workload{}}
+	w := &world{f: quota.NewForest(newTable()), nodes: map[string]quota.Node{"": quota.None}, holders: map[quota.Node][]*workload.Workload{}}
 	for _, d := range nodes {
-		n := w.f.Add(d.cohort)
-		w.total++
-		w.nodes[d.name] = n
-		w.f.SetParent(n, w.nodes[d.parent])
 		lend := quota.NoLimit
 		if d.lend > 0 {
 			lend = d.lend
 		}
-		w.f.SetQuota(n, []quota.Cell{
+		w.nodes[d.name] = w.add(d.name, d.cohort, w.nodes[d.parent], 1000, []quota.Cell{
 			{FR: cpu, Nominal: d.nominal, Borrow: quota.NoLimit, Lend: lend},
 			{FR: memory, Nominal: d.nominal, Borrow: quota.NoLimit, Lend: lend},
 		})
 	}
+	w.f.Reach(cpu2)
 	w.f.Settle()
 	return w
+}
+
+// add makes a node in the forest and notes down what it is.
+func (w *world) add(name string, cohort bool, parent quota.Node, weight resource.Amount, cells []quota.Cell) quota.Node {
+	n := w.f.Add(name, cohort)
+	w.f.SetParent(n, parent)
+	w.f.SetQuota(n, cells)
+	w.f.SetWeight(n, weight)
+	d := plainNode{name: name, parent: parent, cohort: cohort, weight: weight, cells: map[resource.FR]quota.Cell{}}
+	for _, c := range cells {
+		d.cells[c.FR] = c
+	}
+	w.defs = append(w.defs, d)
+	return n
 }
 
 // held is a workload with a reservation.
@@ -80,10 +102,25 @@ func (w *world) hold(h held, fr resource.FR) *workload.Workload {
 
 func (w *world) search(queue string, p Policy, priority int64, amount resource.Amount) *Search {
 	return &Search{
-		Quota: w.f, Node: w.nodes[queue], Policy: p, Holders: func(n quota.Node) []*workload.Workload { return w.holders[n] },
+		Quota: w.f, Node: w.nodes[queue], Policy: p, Holders: w.reach,
 		Preemptor: &workload.Workload{UID: "p", Key: "p", Priority: priority, Since: 1000},
 		Requests:  resource.Vector{{FR: cpu, Amount: amount}}, Need: []resource.FR{cpu},
 	}
+}
+
+// reach makes the holders of a queue out of what is reserved in it.
+func (w *world) reach(n quota.Node) *Holders {
+	h := &Holders{}
+	for _, wl := range w.holders[n] {
+		h.Add(wl)
+	}
+	return h
+}
+
+// targets are the victims, without the reach.
+func targets(s *Search) []Victim {
+	victims, _ := s.Targets()
+	return victims
 }
 
 // describe gives the victims as "name reason", sorted.
@@ -207,7 +244,7 @@ func TestTargets(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := tc.world().search(tc.queue, tc.policy, tc.priority, tc.amount)
-			if diff := cmp.Diff(tc.want, describe(s.Targets())); diff != "" {
+			if diff := cmp.Diff(tc.want, describe(targets(s))); diff != "" {
 				t.Errorf("victims (-want +got):\n%s", diff)
 			}
 		})
@@ -238,7 +275,7 @@ func TestAttempts(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := tc.world.search("A", tc.policy, 50, tc.amount)
-			if diff := cmp.Diff(tc.want, describe(s.Targets())); diff != "" {
+			if diff := cmp.Diff(tc.want, describe(targets(s))); diff != "" {
 				t.Errorf("victims (-want +got):\n%s", diff)
 			}
 		})
@@ -247,14 +284,21 @@ func TestAttempts(t *testing.T) {
 		w := newWorld(cohort("c", ""), queue("A", "c", 4), queue("B", "c", 4), queue("S", "c", 2))
 		w.reserve(held{"a1", "A", 2, 1, 1}, held{"a2", "A", 1, 0, 2}, held{"b1", "B", 5, 99, 3})
 		w.hold(held{"mem", "B", 5, -5, 4}, memory)
-		if diff := cmp.Diff([]string{"a2 InClusterQueue"}, describe(w.search("A", reclaimLower, 50, 3).Targets())); diff != "" {
+		if diff := cmp.Diff([]string{"a2 InClusterQueue"}, describe(targets(w.search("A", reclaimLower, 50, 3)))); diff != "" {
+			t.Errorf("victims (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("candidates that use its cohort's quota: it borrows first", func(t *testing.T) {
+		w := newWorld(cohort("root", ""), cohort("t1", "root"), cohort("t2", "root"), queue("A", "t1", 4), queue("y", "t1", 4), queue("z", "t2", 4))
+		w.reserve(held{"a1", "A", 2, 0, 1}, held{"z1", "z", 4, 99, 1}, held{"z2", "z", 6, 99, 2})
+		if diff := cmp.Diff([]string{"z2 InCohortReclamation"}, describe(targets(w.search("A", Policy{Within: LowerPriority, Reclaim: Any}, 50, 3)))); diff != "" {
 			t.Errorf("victims (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("candidates elsewhere: within its own quota", func(t *testing.T) {
 		w := newWorld(cohort("c", ""), queue("A", "c", 4), queue("B", "c", 4), queue("S", "c", 2))
 		w.reserve(held{"a1", "A", 2, 1, 1}, held{"a2", "A", 1, 0, 2}, held{"b1", "B", 4, 99, 3}, held{"b2", "B", 1, -5, 4})
-		if diff := cmp.Diff([]string{"a1 InClusterQueue"}, describe(w.search("A", reclaimLower, 50, 3).Targets())); diff != "" {
+		if diff := cmp.Diff([]string{"a1 InClusterQueue"}, describe(targets(w.search("A", reclaimLower, 50, 3)))); diff != "" {
 			t.Errorf("victims (-want +got):\n%s", diff)
 		}
 	})
@@ -266,7 +310,7 @@ func TestOtherResource(t *testing.T) {
 	w.hold(held{"mem", "q", 4, -5, 9}, memory)
 	w.hold(held{"cpu", "q", 4, 0, 1}, cpu)
 	s := w.search("q", Policy{Within: LowerPriority}, 1, 4)
-	if diff := cmp.Diff([]string{"cpu InClusterQueue"}, describe(s.Targets())); diff != "" {
+	if diff := cmp.Diff([]string{"cpu InClusterQueue"}, describe(targets(s))); diff != "" {
 		t.Errorf("victims (-want +got):\n%s", diff)
 	}
 }
@@ -276,11 +320,11 @@ func TestOutOfReach(t *testing.T) {
 	w := newWorld(cohort("c", ""), queue("A", "c", 4), queue("B", "c", 0))
 	w.reserve(held{"b", "B", 4, 0, 1})
 	s := w.search("A", Policy{Reclaim: Any}, 1, 4)
-	if len(s.Targets()) != 1 {
+	if len(targets(s)) != 1 {
 		t.Fatal("b is not a victim to begin with")
 	}
-	s.Holders = func(quota.Node) []*workload.Workload { return nil }
-	if got := s.Targets(); got != nil {
+	s.Holders = func(quota.Node) *Holders { return nil }
+	if got := targets(s); got != nil {
 		t.Errorf("victims out of reach: %v", describe(got))
 	}
 }
@@ -290,6 +334,7 @@ func TestWords(t *testing.T) {
 		InClusterQueue:              "prioritization in the ClusterQueue",
 		InCohortReclamation:         "reclamation within the cohort",
 		InCohortReclaimWhileBorrows: "reclamation within the cohort while borrowing",
+		InCohortFairSharing:         "Fair Sharing within the cohort",
 		"Other":                     "Other",
 	} {
 		if got := Words(reason); got != want {

@@ -1,5 +1,6 @@
 // Package quota is the forest of ClusterQueues and Cohorts: who owns how much of
-// which flavor-resource, how much of it flows to whom, and what is left.
+// which flavor-resource, how much of it flows to whom, what is left, and who takes
+// more than a fair share.
 //
 // A node is a ClusterQueue (leaf) or a Cohort. For every flavor-resource (FR) it has
 // a nominal quota N, an optional borrowing limit B and lending limit L, and a usage U:
@@ -9,11 +10,16 @@
 //	la local           max(0, G − U): guaranteed and unused
 //
 // Usage of a child reaches its parent only past what the child guarantees to itself.
-// Charge, Release and the questions cost the depth of the tree; speculation is an
-// undo log, never a copy. spec: 10 §4.3.
+// Charge, Release and the questions cost the depth of the tree; an edit costs the
+// nodes of the trees it concerns, at the next Settle; speculation is an undo log,
+// never a copy. spec: 10 §4.3, 20 §4.1.
 package quota
 
-import "github.com/berth-project/berth/internal/core/resource"
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/resource"
+)
 
 // Node is the index of a ClusterQueue or Cohort in its forest.
 type Node int32
@@ -24,6 +30,10 @@ const None Node = -1
 // NoLimit is the value of a borrowing or lending limit that is not set.
 const NoLimit resource.Amount = -1
 
+// DefaultWeight is the weight in fair sharing of a node that nobody gave one, in
+// thousandths.
+const DefaultWeight resource.Amount = 1000
+
 // Cell is what a node says about one FR.
 type Cell struct {
 	FR      resource.FR
@@ -32,157 +42,134 @@ type Cell struct {
 	Lend    resource.Amount // lending limit, ≥ 0 or NoLimit
 }
 
-// Forest holds every node's quota and usage in dense arrays indexed by
-// node·stride + FR.
+// Forest holds every node's quota and usage in one dense array indexed by
+// node·stride + FR. It is not safe for concurrent use.
 type Forest struct {
-	nodes  []node
-	stride int
+	table *resource.Table
+	nodes []node
+	free  []Node // removed and not yet used again
 
-	nominal, borrow, lend, subtree, usage []resource.Amount
+	cells    []cell
+	lendable []resource.Amount // of a cohort, at the first FR of a resource; indexed as cells
+	stride   int
+	frs      int         // every FR below it has room
+	byKind   []kindOrder // those FRs, grouped by resource
+
+	edited  []Node // since the last Settle
+	settled []Node // what the last Settle returned
 
 	log         []undo
 	speculating int
-	stale       bool
+	version     uint64
 }
 
 type node struct {
-	parent Node
-	kids   []Node
-	root   Node // None below a cycle
-	height int32
-	cohort bool
-	used   bool
+	name       string
+	parent     Node
+	root       Node   // None below a cycle
+	path       []Node // itself and its ancestors up to the root; below a cycle itself
+	kids       []Node // sorted
+	weight     resource.Amount
+	generation uint64
+	height     int32
+	cohort     bool
+	used       bool
+	edited     bool // it is in Forest.edited
+}
+
+// cell is everything about one FR of one node, as large as a cache line.
+type cell struct {
+	nominal, borrow, lend resource.Amount // as SetQuota has it
+	usage                 resource.Amount
+	// Only edits change these; Settle works them out.
+	subtree, guaranteed, potential resource.Amount
+	own                            bool // SetQuota lists the FR
+	listed                         bool // the node or something below it lists the FR
+}
+
+var blank = cell{borrow: NoLimit, lend: NoLimit}
+
+// kindOrder is an FR, the first one of its resource, and whether it is the last one.
+type kindOrder struct {
+	fr, first resource.FR
+	last      bool
 }
 
 type undo struct {
-	index int32
-	was   resource.Amount
+	at  Node
+	fr  resource.FR
+	was resource.Amount
 }
 
-// NewForest returns an empty forest.
-func NewForest() *Forest { return &Forest{} }
+// NewForest returns an empty forest that counts the FRs of t.
+func NewForest(t *resource.Table) *Forest { return &Forest{table: t} }
 
-// Add makes a node without parent or quota. A cohort may have children.
-func (f *Forest) Add(cohort bool) Node {
-	f.stale = true
-	fresh := node{parent: None, root: None, cohort: cohort, used: true}
-	for i := range f.nodes {
-		if !f.nodes[i].used {
-			f.nodes[i] = fresh
-			return Node(i)
+// Add makes a node without parent or quota. A cohort may have children. The name is
+// for people and for breaking ties; the forest does not look at it.
+func (f *Forest) Add(name string, cohort bool) Node {
+	var n Node
+	if last := len(f.free) - 1; last >= 0 {
+		n, f.free = f.free[last], f.free[:last]
+	} else {
+		n = Node(len(f.nodes))
+		f.nodes = append(f.nodes, node{})
+		for range f.stride {
+			f.cells = append(f.cells, blank)
+			f.lendable = append(f.lendable, 0)
 		}
 	}
-	f.nodes = append(f.nodes, fresh)
-	f.grow(f.stride)
-	return Node(len(f.nodes) - 1)
+	nd := &f.nodes[n]
+	*nd = node{
+		name: name, cohort: cohort, used: true, weight: DefaultWeight, parent: None, root: n,
+		path: append(nd.path[:0], n), kids: nd.kids[:0], generation: nd.generation, edited: nd.edited,
+	}
+	f.touch(n)
+	return n
 }
 
 // Remove takes a node out. Its children lose their parent; its own usage must have
-// been released.
+// been released. Its number may be given to another node.
 func (f *Forest) Remove(n Node) {
-	f.stale = true
-	for i := range f.nodes {
-		if f.nodes[i].parent == n {
-			f.nodes[i].parent = None
-		}
+	kids := f.nodes[n].kids
+	for _, kid := range slices.Backward(kids) { // SetParent takes each out of the list
+		f.SetParent(kid, None)
 	}
-	f.nodes[n] = node{parent: None, root: None}
-	row := int(n) * f.stride
-	for i := row; i < row+f.stride; i++ {
-		f.nominal[i], f.borrow[i], f.lend[i], f.usage[i] = 0, NoLimit, NoLimit, 0
+	f.SetParent(n, None)
+	for i := range f.row(n) {
+		f.row(n)[i] = blank
 	}
+	clear(f.lendable[int(n)*f.stride : (int(n)+1)*f.stride])
+	f.version++
+	nd := &f.nodes[n]
+	nd.name, nd.used, nd.root, nd.path = "", false, None, nd.path[:0]
+	f.free = append(f.free, n)
 }
 
-// SetParent hangs n below parent, or makes it a root with None.
+// SetParent hangs n below parent, or makes it a root with None. What hangs below n
+// moves with it.
 func (f *Forest) SetParent(n, parent Node) {
-	f.nodes[n].parent = parent
-	f.stale = true
-}
-
-// SetQuota replaces everything that n says about quota.
-func (f *Forest) SetQuota(n Node, cells []Cell) {
-	f.stale = true
-	for _, c := range cells {
-		f.Reach(c.FR)
-	}
-	row := int(n) * f.stride
-	for i := row; i < row+f.stride; i++ {
-		f.nominal[i], f.borrow[i], f.lend[i] = 0, NoLimit, NoLimit
-	}
-	for _, c := range cells {
-		i := row + int(c.FR)
-		f.nominal[i], f.borrow[i], f.lend[i] = c.Nominal, c.Borrow, c.Lend
-	}
-}
-
-// Reach makes room for fr. Charging or asking about an FR that no node has quota
-// for needs it first.
-func (f *Forest) Reach(fr resource.FR) {
-	if int(fr) >= f.stride {
-		f.grow(max(int(fr)+1, 2*f.stride, 4))
-	}
-}
-
-func (f *Forest) grow(stride int) {
-	cells := len(f.nodes) * stride
-	regrow := func(old []resource.Amount, blank resource.Amount) []resource.Amount {
-		fresh := make([]resource.Amount, cells)
-		for i := range fresh {
-			fresh[i] = blank
-		}
-		for n := 0; f.stride > 0 && n*f.stride < len(old); n++ {
-			copy(fresh[n*stride:], old[n*f.stride:(n+1)*f.stride])
-		}
-		return fresh
-	}
-	f.nominal, f.subtree = regrow(f.nominal, 0), regrow(f.subtree, 0)
-	f.borrow, f.lend = regrow(f.borrow, NoLimit), regrow(f.lend, NoLimit)
-	f.usage = regrow(f.usage, 0)
-	f.stride = stride
-}
-
-// Settle recomputes roots, heights, subtree quotas and the cohorts' usage after
-// edits. Every question and charge asks for a settled forest; an unedited one is
-// settled at no cost. spec: 10 §4.3.5.
-func (f *Forest) Settle() {
-	if !f.stale {
+	was := f.nodes[n].parent
+	if was == parent {
 		return
 	}
-	f.stale = false
-	for i := range f.nodes {
-		f.nodes[i].kids = f.nodes[i].kids[:0]
-		f.nodes[i].height = 0
-		f.nodes[i].root = f.findRoot(Node(i))
+	f.touch(n)
+	if was != None {
+		f.touch(was)
+		kids := f.nodes[was].kids
+		i, _ := slices.BinarySearch(kids, n)
+		f.nodes[was].kids = slices.Delete(kids, i, i+1)
 	}
-	for i := range f.nodes {
-		if p := f.nodes[i].parent; p != None && f.nodes[i].used {
-			f.nodes[p].kids = append(f.nodes[p].kids, Node(i))
-		}
+	f.nodes[n].parent = parent
+	if parent != None {
+		kids := f.nodes[parent].kids
+		i, _ := slices.BinarySearch(kids, n)
+		f.nodes[parent].kids = slices.Insert(kids, i, n)
 	}
-	for i := range f.nodes {
-		switch n := Node(i); f.nodes[i].root {
-		case n:
-			f.settleTree(n)
-		case None:
-			f.settleAlone(n)
-		}
-	}
-}
-
-// settleAlone gives a node below a cycle what it has without its tree.
-func (f *Forest) settleAlone(n Node) {
-	row := int(n) * f.stride
-	copy(f.subtree[row:row+f.stride], f.nominal[row:row+f.stride])
-	if f.nodes[n].cohort {
-		clear(f.usage[row : row+f.stride])
-	}
+	f.hang(n, f.findRoot(n), n)
 }
 
 // findRoot walks up, and gives None when it walks in a circle.
 func (f *Forest) findRoot(n Node) Node {
-	if !f.nodes[n].used {
-		return None
-	}
 	for range f.nodes {
 		p := f.nodes[n].parent
 		if p == None {
@@ -193,113 +180,104 @@ func (f *Forest) findRoot(n Node) Node {
 	return None
 }
 
-func (f *Forest) settleTree(n Node) {
+// hang writes down root and path of n and of what is below it. In a circle the walk
+// comes back to where it began, top, and nowhere else: a node has one parent.
+func (f *Forest) hang(n, root, top Node) {
 	nd := &f.nodes[n]
-	row := int(n) * f.stride
-	copy(f.subtree[row:row+f.stride], f.nominal[row:row+f.stride])
-	if nd.cohort {
-		clear(f.usage[row : row+f.stride])
+	nd.root = root
+	nd.path = append(nd.path[:0], n)
+	switch {
+	case root == None:
+		f.touch(n)
+	case nd.parent != None:
+		nd.path = append(nd.path, f.nodes[nd.parent].path...)
 	}
 	for _, kid := range nd.kids {
-		f.settleTree(kid)
-		nd.height = max(nd.height, 1, f.nodes[kid].height+1)
-		for r := range f.stride {
-			i, k := row+r, int(kid)*f.stride+r
-			g := f.guaranteed(k)
-			f.subtree[i] = f.subtree[i].Add(f.subtree[k].Sub(g))
-			f.usage[i] = f.usage[i].Add(max(0, f.usage[k].Sub(g)))
+		if kid != top {
+			f.hang(kid, root, top)
 		}
 	}
 }
 
-func (f *Forest) guaranteed(i int) resource.Amount {
-	if f.lend[i] == NoLimit {
-		return 0
+// SetQuota replaces everything that n says about quota.
+func (f *Forest) SetQuota(n Node, cells []Cell) {
+	f.touch(n)
+	for _, c := range cells {
+		f.Reach(c.FR)
 	}
-	return max(0, f.subtree[i].Sub(f.lend[i]))
+	row := f.row(n)
+	for i := range row {
+		c := &row[i]
+		c.nominal, c.borrow, c.lend, c.own = 0, NoLimit, NoLimit, false
+	}
+	for _, said := range cells {
+		c := &row[said.FR]
+		c.nominal, c.borrow, c.lend, c.own = said.Nominal, said.Borrow, said.Lend, true
+	}
 }
 
-func (f *Forest) local(i int) resource.Amount {
-	return max(0, f.guaranteed(i).Sub(f.usage[i]))
+// SetWeight gives n its weight in fair sharing, in thousandths and ≥ 0. It changes
+// shares at once, and no quota. spec: 20 §4.1.
+func (f *Forest) SetWeight(n Node, milli resource.Amount) {
+	f.version++
+	f.nodes[n].weight = milli
 }
 
-// Charge adds usage to n and, past what n guarantees to itself, to its ancestors.
-// A node below a cycle is charged alone. spec: 10 §4.3.2.
-func (f *Forest) Charge(n Node, v resource.Vector) {
-	for _, e := range v {
-		for at, amount := n, e.Amount; at != None && amount > 0; at = f.up(at) {
-			i := int(at)*f.stride + int(e.FR)
-			free := f.local(i)
-			f.set(i, f.usage[i].Add(amount))
-			amount = amount.Sub(free)
+// Reach makes room for fr, a pair of the forest's table. Charging or asking about an
+// FR that no node has quota for needs it first.
+func (f *Forest) Reach(fr resource.FR) {
+	for ; f.frs <= int(fr); f.frs++ {
+		f.insert(resource.FR(f.frs))
+	}
+	if f.frs > f.stride {
+		f.grow(max(f.frs, 2*f.stride, 4))
+	}
+}
+
+// insert puts fr behind the others of its resource.
+func (f *Forest) insert(fr resource.FR) {
+	for i, o := range f.byKind {
+		if o.last && f.table.ResourceOf(o.fr) == f.table.ResourceOf(fr) {
+			f.byKind[i].last = false
+			f.byKind = slices.Insert(f.byKind, i+1, kindOrder{fr, o.first, true})
+			return
 		}
 	}
+	f.byKind = append(f.byKind, kindOrder{fr, fr, true})
 }
 
-// Release is the inverse of Charge.
-func (f *Forest) Release(n Node, v resource.Vector) {
-	for _, e := range v {
-		for at, amount := n, e.Amount; at != None && amount > 0; at = f.up(at) {
-			i := int(at)*f.stride + int(e.FR)
-			stored := f.usage[i].Sub(f.guaranteed(i))
-			f.set(i, f.usage[i].Sub(amount))
-			amount = min(amount, max(0, stored))
-		}
+func (f *Forest) grow(stride int) {
+	cells := make([]cell, len(f.nodes)*stride)
+	lendable := make([]resource.Amount, len(cells))
+	for i := range cells {
+		cells[i] = blank
+	}
+	for n := range f.nodes {
+		copy(cells[n*stride:], f.cells[n*f.stride:(n+1)*f.stride])
+		copy(lendable[n*stride:], f.lendable[n*f.stride:(n+1)*f.stride])
+	}
+	f.cells, f.lendable, f.stride = cells, lendable, stride
+}
+
+// touch notes that the tree of n has to be settled.
+func (f *Forest) touch(n Node) {
+	f.version++
+	if !f.nodes[n].edited {
+		f.nodes[n].edited = true
+		f.edited = append(f.edited, n)
 	}
 }
 
-// Saturated tells whether the usage of one of v's FRs is past counting, at n or above.
-// What is released from there is lost: Recount then.
-func (f *Forest) Saturated(n Node, v resource.Vector) bool {
-	for _, e := range v {
-		for at := n; at != None; at = f.up(at) {
-			if f.usage[f.at(at, e.FR)] == resource.Unlimited {
-				return true
-			}
-		}
-	}
-	return false
+// row is what n says, up to the last FR that has room.
+func (f *Forest) row(n Node) []cell {
+	first := int(n) * f.stride
+	return f.cells[first : first+f.frs]
 }
 
-// Recount replaces the usage of a ClusterQueue, and works out anew that of the cohorts.
-func (f *Forest) Recount(n Node, v resource.Vector) {
-	row := int(n) * f.stride
-	clear(f.usage[row : row+f.stride])
-	for _, e := range v {
-		f.usage[row+int(e.FR)] = e.Amount
-	}
-	f.stale = true
-	f.Settle()
-}
+func (f *Forest) at(n Node, fr resource.FR) *cell { return &f.cells[int(n)*f.stride+int(fr)] }
 
-func (f *Forest) up(n Node) Node {
-	if f.nodes[n].root == None {
-		return None
-	}
-	return f.nodes[n].parent
-}
+// local is what the node guarantees to itself and does not use.
+func (c *cell) local() resource.Amount { return max(0, c.guaranteed.Sub(c.usage)) }
 
-func (f *Forest) set(i int, a resource.Amount) {
-	if f.speculating > 0 {
-		f.log = append(f.log, undo{int32(i), f.usage[i]})
-	}
-	f.usage[i] = a
-}
-
-// Mark is a point that Rollback returns to.
-type Mark int
-
-// Mark begins a speculation. Marks nest; each must be rolled back, last first.
-func (f *Forest) Mark() Mark {
-	f.speculating++
-	return Mark(len(f.log))
-}
-
-// Rollback undoes every charge and release since m.
-func (f *Forest) Rollback(m Mark) {
-	for i := len(f.log) - 1; i >= int(m); i-- {
-		f.usage[f.log[i].index] = f.log[i].was
-	}
-	f.log = f.log[:m]
-	f.speculating--
-}
+// flow is what the parent sees of the usage.
+func (c *cell) flow() resource.Amount { return max(0, c.usage.Sub(c.guaranteed)) }

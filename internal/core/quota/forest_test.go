@@ -16,7 +16,7 @@ func one(amount resource.Amount) resource.Vector {
 
 // add makes a settled node with quota of one FR.
 func add(f *Forest, cohort bool, parent Node, nominal, borrow, lend resource.Amount) Node {
-	n := f.Add(cohort)
+	n := f.Add("", cohort)
 	f.SetParent(n, parent)
 	f.SetQuota(n, []Cell{{FR: fr, Nominal: nominal, Borrow: borrow, Lend: lend}})
 	f.Settle()
@@ -30,7 +30,7 @@ type example struct {
 }
 
 func newExample() example {
-	f := NewForest()
+	f := newForest()
 	e := example{f: f}
 	e.org = add(f, true, None, 10, NoLimit, NoLimit)
 	e.ml = add(f, true, e.org, 4, 6, 2)
@@ -112,7 +112,7 @@ func TestUnlimited(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := NewForest()
+			f := newForest()
 			c := add(f, true, None, 10, NoLimit, NoLimit)
 			q := add(f, false, c, tc.nominal, tc.borrow, tc.lend)
 			if got := f.Potential(q, fr); got != tc.potential {
@@ -131,7 +131,7 @@ func TestUnlimited(t *testing.T) {
 }
 
 func TestHeight(t *testing.T) {
-	f := NewForest()
+	f := newForest()
 	root := add(f, true, None, 0, NoLimit, NoLimit)
 	add(f, true, root, 0, NoLimit, NoLimit) // no children: height 0
 	mid := add(f, true, root, 0, NoLimit, NoLimit)
@@ -147,7 +147,7 @@ func TestHeight(t *testing.T) {
 // TestCycle: below a cycle nothing is available, and what is charged there is still
 // there when the cycle is broken. spec: 10 §4.3.5.
 func TestCycle(t *testing.T) {
-	f := NewForest()
+	f := newForest()
 	x := add(f, true, None, 2, NoLimit, NoLimit)
 	y := add(f, true, x, 3, NoLimit, NoLimit)
 	q := add(f, false, y, 4, NoLimit, NoLimit)
@@ -172,17 +172,71 @@ func TestCycle(t *testing.T) {
 
 // TestRemovedNodesAreReused: a new node on an old number knows nothing of the old one.
 func TestRemovedNodesAreReused(t *testing.T) {
-	f := NewForest()
+	f := newForest()
 	c := add(f, true, None, 5, NoLimit, NoLimit)
 	q := add(f, false, c, 4, 1, 1)
+	generation := f.Generation(c) + 1
+	if f.Bump(c); f.Generation(c) != generation {
+		t.Errorf("generation %d after a bump, want %d", f.Generation(c), generation)
+	}
 	f.Remove(c)
 	f.Settle()
 	if f.Parent(q) != None || f.Available(q, fr) != 4 {
 		t.Errorf("after its parent left: parent %d, available %d", f.Parent(q), f.Available(q, fr))
 	}
-	again := f.Add(false)
+	again := f.Add("", false)
 	f.Settle()
 	if again != c || f.Available(again, fr) != 0 || f.BorrowLimit(again, fr) != NoLimit || f.IsCohort(again) {
 		t.Errorf("node %d was not blank: available %d, borrowing limit %d", again, f.Available(again, fr), f.BorrowLimit(again, fr))
 	}
+	if got := f.Generation(again); got <= generation {
+		t.Errorf("generation %d comes after %d", got, generation)
+	}
+}
+
+// TestReach: room for more FRs changes nothing that is known, in trees at rest as well.
+func TestReach(t *testing.T) {
+	f := newForest()
+	add(f, false, None, 1, NoLimit, NoLimit)
+	c := add(f, true, None, 5, NoLimit, NoLimit)
+	q := add(f, false, c, 5, 3, NoLimit)
+	f.Charge(q, one(7))
+	f.Reach(11)
+	if got := f.Settle(); len(got) > 0 {
+		t.Errorf("settled %d", got)
+	}
+	if f.Available(q, fr) != 1 || f.Usage(c, fr) != 7 || f.Share(q).Value() != 200 || f.BorrowLimit(q, 11) != NoLimit || f.Available(q, 11) != 0 {
+		t.Errorf("available %d, used %d, share %v; of the new FR: borrowing limit %d, available %d",
+			f.Available(q, fr), f.Usage(c, fr), f.Share(q).Value(), f.BorrowLimit(q, 11), f.Available(q, 11))
+	}
+}
+
+// TestRecount: a cohort may be past counting when no queue is.
+func TestRecount(t *testing.T) {
+	const much resource.Amount = 1 << 62
+	f := newForest()
+	c := add(f, true, None, 5, NoLimit, NoLimit)
+	a, b := add(f, false, c, 1, NoLimit, 0), add(f, false, c, 0, NoLimit, NoLimit)
+	f.Charge(a, one(much))
+	f.Charge(b, one(much-1))
+	if f.Saturated(a, one(1)) {
+		t.Error("2⁶³−2 is called past counting") // a keeps 1 to itself
+	}
+	f.Charge(b, one(2))
+	if !f.Saturated(a, one(1)) || !f.Saturated(b, one(1)) {
+		t.Errorf("usage of the cohort is %d, and said to be counted", f.Usage(c, fr))
+	}
+	f.Recount(b, one(3))
+	if got := f.Usage(c, fr); got != much-1+3 || f.Saturated(a, one(1)) {
+		t.Errorf("usage of the cohort = %d, want %d", got, much-1+3)
+	}
+}
+
+// newForest counts up to 12 FRs: 4 flavors of 3 resources, the flavor first.
+func newForest() *Forest {
+	t := resource.NewTable()
+	for i := range 12 {
+		t.FR(string(rune('a'+i/3)), string(rune('x'+i%3)))
+	}
+	return NewForest(t)
 }

@@ -2,6 +2,9 @@ package quota
 
 import "github.com/berth-project/berth/internal/core/resource"
 
+// Name returns the name that n was added with.
+func (f *Forest) Name(n Node) string { return f.nodes[n].name }
+
 // Parent returns the node above n, or None.
 func (f *Forest) Parent(n Node) Node { return f.nodes[n].parent }
 
@@ -9,75 +12,83 @@ func (f *Forest) Parent(n Node) Node { return f.nodes[n].parent }
 // a node has no quota until an edit breaks the cycle.
 func (f *Forest) Root(n Node) Node { return f.nodes[n].root }
 
-// Kids returns the children of n, in order of their numbers. Not to be modified.
+// Kids returns the children of n, in order of their numbers. Not to be modified, and
+// good until the next edit.
 func (f *Forest) Kids(n Node) []Node { return f.nodes[n].kids }
 
 // IsCohort tells a Cohort from a ClusterQueue.
 func (f *Forest) IsCohort(n Node) bool { return f.nodes[n].cohort }
 
 // Nominal returns n's own quota of fr.
-func (f *Forest) Nominal(n Node, fr resource.FR) resource.Amount { return f.nominal[f.at(n, fr)] }
+func (f *Forest) Nominal(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).nominal }
 
 // Subtree returns the quota of n's subtree that is n's or visible to it.
-func (f *Forest) Subtree(n Node, fr resource.FR) resource.Amount { return f.subtree[f.at(n, fr)] }
+func (f *Forest) Subtree(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).subtree }
 
 // Usage returns what is charged to n.
-func (f *Forest) Usage(n Node, fr resource.FR) resource.Amount { return f.usage[f.at(n, fr)] }
+func (f *Forest) Usage(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).usage }
 
 // BorrowLimit returns n's borrowing limit of fr, NoLimit when unset.
-func (f *Forest) BorrowLimit(n Node, fr resource.FR) resource.Amount { return f.borrow[f.at(n, fr)] }
-
-func (f *Forest) at(n Node, fr resource.FR) int { return int(n)*f.stride + int(fr) }
+func (f *Forest) BorrowLimit(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).borrow }
 
 // Local returns what n guarantees to itself and does not use.
-func (f *Forest) Local(n Node, fr resource.FR) resource.Amount { return f.local(f.at(n, fr)) }
+func (f *Forest) Local(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).local() }
 
 // Available returns how much of fr a workload of n can still take, own and borrowed,
 // never below 0, and nothing below a cycle. spec: 10 §4.3.2.
 func (f *Forest) Available(n Node, fr resource.FR) resource.Amount {
-	if f.nodes[n].root == None {
+	nd := &f.nodes[n]
+	if nd.root == None {
 		return 0
 	}
-	return max(0, f.avail(n, fr))
+	top := f.at(nd.root, fr)
+	avail := top.subtree.Sub(top.usage)
+	for i := len(nd.path) - 2; i >= 0; i-- {
+		c := f.at(nd.path[i], fr)
+		if c.borrow != NoLimit {
+			avail = min(avail, c.borrowable())
+		}
+		avail = c.local().Add(avail)
+	}
+	return max(0, avail)
 }
 
-func (f *Forest) avail(n Node, fr resource.FR) resource.Amount {
-	i := f.at(n, fr)
-	p := f.up(n)
-	if p == None {
-		return f.subtree[i].Sub(f.usage[i])
+// borrowable is the most that a node with a borrowing limit may take from its parent,
+// its own lent quota included.
+func (c *cell) borrowable() resource.Amount {
+	return c.subtree.Sub(c.guaranteed).Sub(c.flow()).Add(c.borrow)
+}
+
+// Bottleneck returns the node that decides what is available to n: the root when that
+// has no more, or, limited, the node whose borrowing limit binds, the lowest of several.
+// Below a cycle it is None.
+func (f *Forest) Bottleneck(n Node, fr resource.FR) (at Node, limited bool) {
+	nd := &f.nodes[n]
+	if nd.root == None {
+		return None, false
 	}
-	fromParent := f.avail(p, fr)
-	if f.borrow[i] != NoLimit {
-		g := f.guaranteed(i)
-		stored := f.subtree[i].Sub(g).Sub(max(0, f.usage[i].Sub(g)))
-		fromParent = min(fromParent, stored.Add(f.borrow[i]))
+	top := f.at(nd.root, fr)
+	at, avail := nd.root, top.subtree.Sub(top.usage)
+	for i := len(nd.path) - 2; i >= 0; i-- {
+		c := f.at(nd.path[i], fr)
+		if c.borrow != NoLimit {
+			if limit := c.borrowable(); limit <= avail {
+				at, limited, avail = nd.path[i], true, limit
+			}
+		}
+		avail = c.local().Add(avail)
 	}
-	return f.local(i).Add(fromParent)
+	return at, limited
 }
 
 // Potential returns how much of fr a workload of n could take in an empty forest.
-func (f *Forest) Potential(n Node, fr resource.FR) resource.Amount {
-	i := f.at(n, fr)
-	if f.nodes[n].root == None {
-		return 0
-	}
-	p := f.up(n)
-	if p == None {
-		return f.subtree[i]
-	}
-	total := f.guaranteed(i).Add(f.Potential(p, fr))
-	if f.borrow[i] != NoLimit {
-		total = min(total, f.subtree[i].Add(f.borrow[i]))
-	}
-	return total
-}
+func (f *Forest) Potential(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).potential }
 
 // Borrowing tells whether n would use more than its own with v more.
 // spec: 10 §4.3.3.
 func (f *Forest) Borrowing(n Node, fr resource.FR, v resource.Amount) bool {
-	i := f.at(n, fr)
-	return f.subtree[i] < f.usage[i].Add(v)
+	c := f.at(n, fr)
+	return c.subtree < c.usage.Add(v)
 }
 
 // WithinNominal tells whether n uses no more than its own of every fr.
@@ -95,22 +106,19 @@ func (f *Forest) WithinNominal(n Node, frs []resource.FR) bool {
 // tells whether quota that belongs to that subtree could be won back from outside.
 // spec: 10 §4.3.3.
 func (f *Forest) Level(n Node, fr resource.FR, v resource.Amount) (level int, mayReclaim bool) {
-	p := f.up(n)
-	if p == None || !f.Borrowing(n, fr, v) {
-		return 0, p != None
+	path := f.nodes[n].path
+	last := len(path) - 1
+	if last == 0 || !f.Borrowing(n, fr, v) {
+		return 0, last > 0
 	}
 	rest := v.Sub(f.Local(n, fr))
-	for at := p; ; {
+	for i, at := range path[1:last] {
 		if !f.Borrowing(at, fr, rest) {
-			return int(f.nodes[at].height), f.up(at) != None
-		}
-		up := f.up(at)
-		if up == None {
-			return int(f.nodes[at].height), false
+			return int(f.nodes[path[i+1]].height), true
 		}
 		rest = rest.Sub(f.Local(at, fr))
-		at = up
 	}
+	return int(f.nodes[path[last]].height), false
 }
 
 // Fits tells whether all of v can be charged to n now.

@@ -1,23 +1,11 @@
 package quota
 
 import (
-	"flag"
-	"os"
-	"slices"
-	"testing"
-
-	"pgregory.net/rapid"
+	"math"
+	"math/big"
 
 	"github.com/berth-project/berth/internal/core/resource"
 )
-
-// TestMain runs ten times as many checks as rapid does by itself.
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "1000"); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
 
 // twin is the forest as the formulas of spec 10 §4.3.2 have it: recursive, nothing
 // stored but what was said and what the leaves use.
@@ -28,6 +16,7 @@ type twin struct {
 type twinNode struct {
 	parent Node
 	cohort bool
+	weight resource.Amount
 	cells  map[resource.FR]Cell
 	usage  map[resource.FR]resource.Amount // of a leaf
 }
@@ -39,6 +28,7 @@ func (w *twin) cell(n Node, fr resource.FR) Cell {
 	return Cell{fr, 0, NoLimit, NoLimit}
 }
 
+// kids are the children in any order: sums, maxima and "any of them" do not depend on it.
 func (w *twin) kids(n Node) (kids []Node) {
 	for k, node := range w.nodes {
 		if node.parent == n {
@@ -56,6 +46,17 @@ func (w *twin) inCycle(n Node) bool {
 		seen[n] = true
 	}
 	return false
+}
+
+// root is that of the tree; below a cycle the node itself.
+func (w *twin) root(n Node) Node {
+	if w.inCycle(n) {
+		return n
+	}
+	for w.nodes[n].parent != None {
+		n = w.nodes[n].parent
+	}
+	return n
 }
 
 func (w *twin) s(n Node, fr resource.FR) resource.Amount {
@@ -88,15 +89,20 @@ func (w *twin) la(n Node, fr resource.FR) resource.Amount {
 	return max(0, w.g(n, fr).Sub(w.u(n, fr)))
 }
 
-func (w *twin) avail(n Node, fr resource.FR) resource.Amount {
+// avail returns what is available and which node, by its borrowing limit or as the
+// root, says so.
+func (w *twin) avail(n Node, fr resource.FR) (avail resource.Amount, at Node, limited bool) {
 	if w.nodes[n].parent == None {
-		return w.s(n, fr).Sub(w.u(n, fr))
+		return w.s(n, fr).Sub(w.u(n, fr)), n, false
 	}
-	p := w.avail(w.nodes[n].parent, fr)
+	avail, at, limited = w.avail(w.nodes[n].parent, fr)
 	if b := w.cell(n, fr).Borrow; b != NoLimit {
-		p = min(p, w.s(n, fr).Sub(w.g(n, fr)).Sub(max(0, w.u(n, fr).Sub(w.g(n, fr)))).Add(b))
+		most := w.s(n, fr).Sub(w.g(n, fr)).Sub(max(0, w.u(n, fr).Sub(w.g(n, fr)))).Add(b)
+		if most <= avail {
+			avail, at, limited = most, n, true
+		}
 	}
-	return w.la(n, fr).Add(p)
+	return w.la(n, fr).Add(avail), at, limited
 }
 
 func (w *twin) potential(n Node, fr resource.FR) resource.Amount {
@@ -140,260 +146,102 @@ func (w *twin) level(n Node, fr resource.FR, v resource.Amount) (int, bool) {
 	}
 }
 
-// pair is a forest and its twin, told the same.
-type pair struct {
-	f    *Forest
-	w    *twin
-	frs  int
-	held []holding
-}
-
-type holding struct {
-	n Node
-	v resource.Vector
-}
-
-func drawPair(t *rapid.T) *pair {
-	p := &pair{f: NewForest(), w: &twin{nodes: map[Node]*twinNode{}}, frs: rapid.IntRange(1, 3).Draw(t, "frs")}
-	for range rapid.IntRange(1, 8).Draw(t, "nodes") {
-		p.add(t)
+// listed tells whether the node or anything below it says something about fr.
+func (w *twin) listed(n Node, fr resource.FR) bool {
+	if _, ok := w.nodes[n].cells[fr]; ok {
+		return true
 	}
-	p.settle()
-	return p
-}
-
-func (p *pair) settle() {
-	for fr := range p.frs {
-		p.f.Reach(resource.FR(fr))
-	}
-	p.f.Settle()
-}
-
-func (p *pair) list(which func(Node) bool) (nodes []Node) {
-	for n := range p.w.nodes {
-		if which == nil || which(n) {
-			nodes = append(nodes, n)
+	for _, k := range w.kids(n) {
+		if w.listed(k, fr) {
+			return true
 		}
 	}
-	slices.Sort(nodes)
-	return nodes
+	return false
 }
 
-func (p *pair) pick(t *rapid.T, what string, which func(Node) bool) Node {
-	nodes := p.list(which)
-	if len(nodes) == 0 {
-		t.Skip("no " + what)
-	}
-	return rapid.SampledFrom(nodes).Draw(t, what)
+// twinShare is spec 20 §4.1 in fractions: the ratio without the weight.
+type twinShare struct {
+	ratio  *big.Rat
+	weight resource.Amount
 }
 
-func (p *pair) isCohort(n Node) bool { return p.w.nodes[n].cohort }
-func (p *pair) isQueue(n Node) bool  { return !p.w.nodes[n].cohort }
-
-func (p *pair) add(t *rapid.T) {
-	cohort := rapid.Bool().Draw(t, "cohort")
-	n := p.f.Add(cohort)
-	p.w.nodes[n] = &twinNode{parent: None, cohort: cohort, usage: map[resource.FR]resource.Amount{}}
-	p.move(t, n)
-	p.edit(t, n)
-}
-
-func (p *pair) move(t *rapid.T, n Node) {
-	parents := append([]Node{None}, p.list(p.isCohort)...)
-	parent := rapid.SampledFrom(parents).Draw(t, "parent")
-	if parent == n {
-		parent = None
+func (w *twin) share(n Node, table *resource.Table, frs int) twinShare {
+	most := twinShare{new(big.Rat), w.nodes[n].weight}
+	parent := w.nodes[n].parent
+	if parent == None || w.inCycle(n) {
+		return most
 	}
-	p.w.nodes[n].parent = parent
-	p.f.SetParent(n, parent)
-	p.settle()
-}
-
-var amounts = rapid.SampledFrom([]resource.Amount{0, 1, 2, 3, 5, 8, 1000, resource.Unlimited})
-
-func (p *pair) edit(t *rapid.T, n Node) {
-	cells := map[resource.FR]Cell{}
-	var list []Cell
-	for fr := range p.frs {
-		if rapid.IntRange(0, 3).Draw(t, "has") == 3 {
-			continue
-		}
-		limit := rapid.OneOf(rapid.Just(NoLimit), amounts)
-		c := Cell{resource.FR(fr), amounts.Draw(t, "nominal"), limit.Draw(t, "borrow"), limit.Draw(t, "lend")}
-		cells[c.FR] = c
-		list = append(list, c)
-	}
-	p.w.nodes[n].cells = cells
-	p.f.SetQuota(n, list)
-	p.settle()
-}
-
-func (p *pair) charge(t *rapid.T) {
-	n := p.pick(t, "queue", p.isQueue)
-	var v resource.Vector
-	for fr := range p.frs {
-		v = v.Plus(resource.FR(fr), resource.Amount(rapid.Int64Range(0, 12).Draw(t, "amount")))
-	}
-	p.f.Charge(n, v)
-	for _, e := range v {
-		p.w.nodes[n].usage[e.FR] += e.Amount
-	}
-	p.held = append(p.held, holding{n, v})
-}
-
-func (p *pair) release(t *rapid.T) {
-	if len(p.held) == 0 {
-		t.Skip("nothing charged")
-	}
-	i := rapid.IntRange(0, len(p.held)-1).Draw(t, "which")
-	h := p.held[i]
-	p.held = slices.Delete(p.held, i, i+1)
-	p.f.Release(h.n, h.v)
-	for _, e := range h.v {
-		p.w.nodes[h.n].usage[e.FR] -= e.Amount
-	}
-}
-
-func (p *pair) remove(t *rapid.T) {
-	n := p.pick(t, "unused node", func(n Node) bool {
-		return !slices.ContainsFunc(p.held, func(h holding) bool { return h.n == n })
-	})
-	for _, node := range p.w.nodes {
-		if node.parent == n {
-			node.parent = None
-		}
-	}
-	delete(p.w.nodes, n)
-	p.f.Remove(n)
-	p.settle()
-}
-
-func (p *pair) agree(t *rapid.T) {
-	for _, n := range p.list(nil) {
-		for i := range p.frs {
+	for kind := range resource.ID(5) {
+		var borrowed, lendable resource.Amount
+		for i := range frs {
 			fr := resource.FR(i)
-			if p.w.inCycle(n) {
-				if p.f.Root(n) != None || p.f.Available(n, fr) != 0 || (p.isQueue(n) && p.f.Usage(n, fr) != p.w.u(n, fr)) {
-					t.Fatalf("node %d is below a cycle: root %d, available %d", n, p.f.Root(n), p.f.Available(n, fr))
-				}
+			if table.ResourceOf(fr) != kind {
 				continue
 			}
-			for what, pair := range map[string][2]resource.Amount{
-				"usage":     {p.f.Usage(n, fr), p.w.u(n, fr)},
-				"subtree":   {p.f.Subtree(n, fr), p.w.s(n, fr)},
-				"local":     {p.f.Local(n, fr), p.w.la(n, fr)},
-				"available": {p.f.Available(n, fr), max(0, p.w.avail(n, fr))},
-				"potential": {p.f.Potential(n, fr), p.w.potential(n, fr)},
-			} {
-				if pair[0] != pair[1] {
-					t.Fatalf("%s of node %d, FR %d: forest %d, twin %d", what, n, fr, pair[0], pair[1])
-				}
+			lendable = lendable.Add(w.potential(parent, fr))
+			if w.listed(n, fr) {
+				borrowed = borrowed.Add(max(0, w.u(n, fr).Sub(w.s(n, fr))))
 			}
-			v := amounts.Draw(t, "asked")
-			level, reclaim := p.f.Level(n, fr, v)
-			if l, r := p.w.level(n, fr, v); level != l || reclaim != r {
-				t.Fatalf("level of %d in node %d, FR %d: forest %d %v, twin %d %v", v, n, fr, level, reclaim, l, r)
+		}
+		if lendable > 0 {
+			ratio := new(big.Rat).SetFrac(big.NewInt(int64(borrowed)), big.NewInt(int64(lendable)))
+			if ratio.Mul(ratio, big.NewRat(1000, 1)).Cmp(most.ratio) > 0 {
+				most.ratio = ratio
 			}
 		}
 	}
+	return most
 }
 
-// TestTwin: edits, charges and releases in any order leave the forest what the
-// formulas say.
-func TestTwin(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPair(rt)
-		rt.Repeat(map[string]func(*rapid.T){
-			"":            p.agree,
-			"add":         func(t *rapid.T) { p.add(t) },
-			"remove":      p.remove,
-			"move":        func(t *rapid.T) { p.move(t, p.pick(t, "node", nil)) },
-			"edit":        func(t *rapid.T) { p.edit(t, p.pick(t, "node", nil)) },
-			"charge":      p.charge,
-			"charge more": p.charge,
-			"release":     p.release,
-		})
-	})
+func (s twinShare) infinite() bool { return s.weight == 0 && s.ratio.Sign() > 0 }
+
+// value is the share of a node that is not infinite.
+func (s twinShare) value() *big.Rat {
+	if s.weight == 0 {
+		return new(big.Rat)
+	}
+	return new(big.Rat).Mul(s.ratio, big.NewRat(1000, int64(s.weight)))
 }
 
-// TestReleaseIsInverse: after releasing in any order, everything is as it was.
-func TestReleaseIsInverse(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPair(rt)
-		for range rapid.IntRange(0, 3).Draw(rt, "before") {
-			p.charge(rt)
-		}
-		before := slices.Clone(p.f.usage)
-		first := len(p.held)
-		for range rapid.IntRange(1, 8).Draw(rt, "charges") {
-			p.charge(rt)
-		}
-		for _, h := range rapid.Permutation(p.held[first:]).Draw(rt, "order") {
-			p.f.Release(h.n, h.v)
-		}
-		if !slices.Equal(before, p.f.usage) {
-			rt.Fatalf("usage was %d, is %d", before, p.f.usage)
-		}
-	})
+func (s twinShare) compare(o twinShare) int {
+	switch {
+	case s.infinite() && o.infinite():
+		return s.ratio.Cmp(o.ratio)
+	case s.infinite():
+		return 1
+	case o.infinite():
+		return -1
+	}
+	return s.value().Cmp(o.value())
 }
 
-// TestRollback: whatever happens in speculations, nested ones too, leaves no trace.
-func TestRollback(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPair(rt)
-		p.charge(rt)
-		before := slices.Clone(p.f.usage)
-		outer := p.f.Mark()
-		p.charge(rt)
-		p.release(rt)
-		middle := slices.Clone(p.f.usage)
-		inner := p.f.Mark()
-		for range rapid.IntRange(0, 4).Draw(rt, "charges") {
-			p.charge(rt)
-		}
-		p.f.Rollback(inner)
-		if !slices.Equal(middle, p.f.usage) {
-			rt.Fatalf("after the inner rollback usage is %d, was %d", p.f.usage, middle)
-		}
-		p.f.Rollback(outer)
-		if !slices.Equal(before, p.f.usage) || len(p.f.log) != 0 || p.f.speculating != 0 {
-			rt.Fatalf("after the rollback usage is %d, was %d; %d left in the log", p.f.usage, before, len(p.f.log))
-		}
-	})
+func (s twinShare) ceil() int64 {
+	if s.infinite() {
+		return math.MaxInt64
+	}
+	v := s.value()
+	n := new(big.Int).Div(v.Num(), v.Denom())
+	if !v.IsInt() {
+		n.Add(n, big.NewInt(1))
+	}
+	if !n.IsInt64() {
+		return math.MaxInt64
+	}
+	return n.Int64()
 }
 
-// TestGuarantee: as long as everyone takes no more than what is available, a node
-// always gets what it guarantees to itself, and nobody passes its borrowing limit.
-func TestGuarantee(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPair(rt)
-		for range 20 {
-			n := p.pick(rt, "queue", p.isQueue)
-			fr := resource.FR(rapid.IntRange(0, p.frs-1).Draw(rt, "fr"))
-			amount := min(p.f.Available(n, fr), resource.Amount(rapid.Int64Range(0, 12).Draw(rt, "amount")))
-			v := resource.Vector{{FR: fr, Amount: amount}}
-			if !p.w.inCycle(n) && !p.f.Fits(n, v) {
-				rt.Fatalf("%d is available in node %d and does not fit", amount, n)
-			}
-			p.f.Charge(n, v)
-		}
-		for _, n := range p.list(p.isQueue) {
-			if p.w.inCycle(n) {
-				continue
-			}
-			for i := range p.frs {
-				fr := resource.FR(i)
-				if p.f.Available(n, fr) < p.f.Local(n, fr) {
-					rt.Fatalf("node %d guarantees itself %d more, and has %d", n, p.f.Local(n, fr), p.f.Available(n, fr))
-				}
-				c := p.w.cell(n, fr)
-				if over := p.f.Usage(n, fr).Sub(c.Nominal); c.Borrow != NoLimit && p.f.Parent(n) != None && over > c.Borrow {
-					rt.Fatalf("node %d borrows %d, past its limit %d", n, over, c.Borrow)
-				}
-				if p.f.Usage(n, fr) < 0 || p.f.Usage(n, fr) > p.f.Potential(n, fr) {
-					rt.Fatalf("node %d uses %d of at most %d", n, p.f.Usage(n, fr), p.f.Potential(n, fr))
-				}
-			}
-		}
-	})
+func (w wide) big() *big.Int {
+	sum := new(big.Int)
+	for _, limb := range w {
+		sum.Or(sum.Lsh(sum, 64), new(big.Int).SetUint64(limb))
+	}
+	return sum
+}
+
+func bigProduct(factors ...int64) *big.Int {
+	p := big.NewInt(1)
+	for _, factor := range factors {
+		p.Mul(p, big.NewInt(factor))
+	}
+	return p
 }

@@ -17,8 +17,20 @@ const Unlimited Amount = math.MaxInt64
 
 const least Amount = math.MinInt64
 
+// within is half the way to where numbers end. Where −within ≤ a, b < within, as nearly
+// always, a+b and a−b are what they are anywhere; Add and Sub are small enough for that
+// case to be compiled in place.
+const within Amount = 1 << 62
+
 // Add returns a+b.
 func (a Amount) Add(b Amount) Amount {
+	if (a+within)|(b+within) >= 0 { // a+within wraps to below 0 where a is outside
+		return a + b
+	}
+	return add(a, b)
+}
+
+func add(a, b Amount) Amount {
 	if a == Unlimited || b == Unlimited {
 		return Unlimited
 	}
@@ -34,6 +46,13 @@ func (a Amount) Add(b Amount) Amount {
 
 // Sub returns a−b.
 func (a Amount) Sub(b Amount) Amount {
+	if (a+within)|(b+within) >= 0 { // a+within wraps to below 0 where a is outside
+		return a - b
+	}
+	return sub(a, b)
+}
+
+func sub(a, b Amount) Amount {
 	switch {
 	case a == Unlimited && b == Unlimited:
 		return 0
@@ -42,9 +61,9 @@ func (a Amount) Sub(b Amount) Amount {
 	case b == Unlimited:
 		return least
 	case b == least:
-		return a.Add(Unlimited)
+		return add(a, Unlimited)
 	}
-	return a.Add(-b)
+	return add(a, -b)
 }
 
 // Mul returns a·n.

@@ -53,7 +53,10 @@ func TestSaturation(t *testing.T) {
 		}
 		return Amount(x.Int64())
 	}
-	finite := rapid.Int64Range(math.MinInt64+2, math.MaxInt64-1) // both ends stand for no end
+	finite := rapid.OneOf( // both ends stand for no end
+		rapid.Int64Range(math.MinInt64+2, math.MaxInt64-1),
+		rapid.SampledFrom([]int64{-1<<62 - 1, -1 << 62, -1<<62 + 1, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MinInt64 + 2, math.MaxInt64 - 1}),
+	)
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := finite.Draw(rt, "a"), finite.Draw(rt, "b")
 		x, y := big.NewInt(a), big.NewInt(b)
@@ -102,7 +105,10 @@ func TestTable(t *testing.T) {
 	if table.ID("cpu") != cpu || table.FR("a", "cpu") != a || a == b {
 		t.Error("names are not numbered once each")
 	}
-	if table.Name(cpu) != "cpu" || table.Pair(b) != (Pair{"b", "cpu"}) || table.Len() != 2 {
+	if gpu := table.FR("a", "gpu"); table.ResourceOf(a) != cpu || table.ResourceOf(b) != cpu || table.ResourceOf(gpu) != table.ID("gpu") {
+		t.Error("pairs do not know their resources")
+	}
+	if table.Name(cpu) != "cpu" || table.Pair(b) != (Pair{"b", "cpu"}) || table.Len() != 3 {
 		t.Errorf("names got lost: %q, %v, %d pairs", table.Name(cpu), table.Pair(b), table.Len())
 	}
 }

@@ -23,6 +23,7 @@ type Table struct {
 	names []string
 	frs   map[Pair]FR
 	pairs []Pair
+	of    []ID // the resource of each pair
 }
 
 // NewTable returns an empty table.
@@ -53,11 +54,21 @@ func (t *Table) FR(flavor, resource string) FR {
 	fr := FR(len(t.pairs))
 	t.frs[p] = fr
 	t.pairs = append(t.pairs, p)
+	t.of = append(t.of, t.ID(resource))
 	return fr
 }
 
+// Names returns the resource names in the order of their numbers.
+func (t *Table) Names() []string { return slices.Clone(t.names) }
+
+// Pairs returns what the FRs stand for, in the order of their numbers.
+func (t *Table) Pairs() []Pair { return slices.Clone(t.pairs) }
+
 // Pair returns what fr stands for.
 func (t *Table) Pair(fr FR) Pair { return t.pairs[fr] }
+
+// ResourceOf returns the number of fr's resource: pairs of one resource share it.
+func (t *Table) ResourceOf(fr FR) ID { return t.of[fr] }
 
 // Len returns how many pairs there are; every FR is below it.
 func (t *Table) Len() int { return len(t.pairs) }

@@ -53,8 +53,43 @@ type Refusal struct {
 
 	// For quota: what was asked, what could be had now, and what ever.
 	Asked, Available, Potential resource.Amount
-	// Preemptible says that quota could be won back, but from nobody at present.
+	// Node is the node of the tree that has no more to give, and Limited tells that its
+	// borrowing limit is what says so.
+	Node    string
+	Limited bool
+	// Preemptible says that quota could be won back, but from nobody at present: Reach
+	// says why.
 	Preemptible bool
+	Reach       *Reach // shared
+}
+
+// Reach is whom preemption could ask to go for what is short.
+type Reach struct {
+	Within, Reclaim string // the queue's policies, in the words of the API
+	Own, OwnAllowed int    // workloads in the own queue, and those that may be asked
+	Queues          int    // other queues of the tree that use more than their own
+	Others          int    // workloads in those
+	OthersAllowed   int    // and those that may be asked
+}
+
+// String is one sentence, without a full stop.
+func (r *Reach) String() string {
+	own := "in its own queue nobody may be asked to go (withinClusterQueue is " + r.Within + ")"
+	if r.Within != "Never" {
+		own = fmt.Sprintf("in its own queue %d of %s may be asked to go (withinClusterQueue is %s)", r.OwnAllowed, plural(r.Own, "workload"), r.Within)
+	}
+	others := "; elsewhere nobody (reclaimWithinCohort is " + r.Reclaim + ")"
+	switch {
+	case r.Reclaim != "Never" && r.Queues == 0:
+		others = "; no other queue uses more than its own"
+	case r.Reclaim != "Never":
+		others = fmt.Sprintf("; in %s that use more than their own, %d of %s (reclaimWithinCohort is %s)",
+			plural(r.Queues, "queue"), r.OthersAllowed, plural(r.Others, "workload"), r.Reclaim)
+	}
+	if r.OwnAllowed+r.OthersAllowed > 0 {
+		others += "; what they hold is not enough"
+	}
+	return own + others
 }
 
 // String is one clause, without a full stop.
@@ -72,6 +107,17 @@ func (r Refusal) String() string {
 	}
 	return fmt.Sprintf("%s in flavor %s: %s more needed (%s requested, %s available)",
 		r.Resource, r.Flavor, amount(r.Asked.Sub(r.Available)), amount(r.Asked), amount(r.Available))
+}
+
+// where says which node of the tree has no more to give, as a clause.
+func (r Refusal) where() string {
+	switch {
+	case r.Node == "":
+		return ""
+	case r.Limited:
+		return "the borrowing limit of " + r.Node + " is reached"
+	}
+	return r.Node + " has no more than that"
 }
 
 // Verdict is what became of a look at a workload.
@@ -109,7 +155,9 @@ type Look struct {
 	Choices              []Choice
 	Refusals             []Refusal
 	Victims              []Victim
-	WakesOn              []string // flavor-resources whose release brings it back, "flavor/resource"
+	// WakesOn are the flavor-resources whose release brings it back, and Table their names.
+	WakesOn []resource.FR
+	Table   *resource.Table `json:"-"`
 }
 
 // Sentence is the message of the condition: what is short and what would help.
@@ -125,10 +173,10 @@ func (l *Look) Sentence() string {
 	if why == "" {
 		why = l.shortfalls()
 	}
-	if l.Reason == ExceedsMaxQuota {
+	if l.Reason == ExceedsMaxQuota && len(l.WakesOn) == 0 {
 		return why + "; it can start only if quota is raised or its requests are lowered"
 	}
-	if len(l.WakesOn) > 0 && l.Reason == WaitingForQuota {
+	if len(l.WakesOn) > 0 && (l.Reason == WaitingForQuota || l.Reason == ExceedsMaxQuota) {
 		return why + "; it is looked at again as soon as quota is released"
 	}
 	return why
@@ -191,12 +239,29 @@ func (l *Look) String() string {
 	}
 	for _, r := range l.Refusals {
 		fmt.Fprintf(&b, "  %s: %s [%s]\n", r.PodSet, r, r.Reason)
+		if at := r.where(); at != "" {
+			fmt.Fprintf(&b, "    %s\n", at)
+		}
+		if r.Reach != nil {
+			fmt.Fprintf(&b, "    %s\n", r.Reach)
+		}
 	}
 	for _, v := range l.Victims {
 		fmt.Fprintf(&b, "  preempts %s in %s: %s\n", v.Key, v.Queue, v.Reason)
 	}
 	if len(l.WakesOn) > 0 {
-		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.WakesOn, ", "))
+		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.wakesOn(), ", "))
 	}
 	return b.String()
+}
+
+// wakesOn names the flavor-resources "flavor/resource", sorted.
+func (l *Look) wakesOn() []string {
+	names := make([]string, len(l.WakesOn))
+	for i, fr := range l.WakesOn {
+		p := l.Table.Pair(fr)
+		names[i] = p.Flavor + "/" + p.Resource
+	}
+	slices.Sort(names)
+	return names
 }

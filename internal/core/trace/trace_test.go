@@ -23,7 +23,8 @@ func TestSentence(t *testing.T) {
 		}
 		return out
 	}
-	wakes := []string{"spot/cpu"}
+	table := resource.NewTable()
+	wakes := []resource.FR{table.FR("spot", "cpu")}
 	tests := map[string]struct {
 		look Look
 		want string
@@ -38,11 +39,11 @@ func TestSentence(t *testing.T) {
 			"Waiting for 6 preempted workloads to stop: team/wa, team/wb, team/wc, team/wd, and 2 more",
 		},
 		"quota": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", WaitingForQuota, false)}, WakesOn: wakes},
+			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", WaitingForQuota, false)}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor spot: 2500m more needed (4 requested, 1500m available); it is looked at again as soon as quota is released",
 		},
 		"nobody to preempt, told once": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", WaitingForQuota, true), short("a", WaitingForQuota, true)}, WakesOn: wakes},
+			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", WaitingForQuota, true), short("a", WaitingForQuota, true)}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor a: 2500m more needed (4 requested, 1500m available), and no workload may be preempted for it; it is looked at again as soon as quota is released",
 		},
 		"too large": {
@@ -69,20 +70,26 @@ func TestSentence(t *testing.T) {
 }
 
 func TestString(t *testing.T) {
+	table := resource.NewTable()
+	refusal := short("spot", WaitingForQuota, true)
+	refusal.Node, refusal.Limited = "cohort c", true
+	refusal.Reach = &Reach{Within: "LowerPriority", Reclaim: "Any", Own: 3, OwnAllowed: 1, Queues: 2, Others: 7, OthersAllowed: 4}
 	look := Look{
 		Workload: "team/train", Queue: "q", Priority: -3, Verdict: Preempts, Reason: WaitingForPreemptedWorkloads,
 		Choices: []Choice{
 			{"driver", "cpu", "spot", 1000, "fit", 0},
 			{"workers", "memory", "ondemand", resource.Amount(8 << 30), "reclaim", 2},
 		},
-		Refusals: []Refusal{short("spot", WaitingForQuota, true)},
+		Refusals: []Refusal{refusal},
 		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
-		WakesOn:  []string{"ondemand/memory", "spot/cpu"},
+		WakesOn:  []resource.FR{table.FR("spot", "cpu"), table.FR("ondemand", "memory")}, Table: table,
 	}
 	want := `team/train in q (priority -3): preempts, WaitingForPreemptedWorkloads
   driver: 1 cpu from spot (fit)
   workers: 8Gi memory from ondemand (reclaim, borrows 2 up)
   main: cpu in flavor spot: 2500m more needed (4 requested, 1500m available), and no workload may be preempted for it [WaitingForQuota]
+    the borrowing limit of cohort c is reached
+    in its own queue 1 of 3 workloads may be asked to go (withinClusterQueue is LowerPriority); in 2 queues that use more than their own, 4 of 7 workloads (reclaimWithinCohort is Any); what they hold is not enough
   preempts team/old in other: InCohortReclamation
   wakes on a release of ondemand/memory, spot/cpu
 `
@@ -101,6 +108,81 @@ func TestSeverity(t *testing.T) {
 	for i := 1; i < len(order); i++ {
 		if order[i-1].Severity() >= order[i].Severity() {
 			t.Errorf("%s is not less severe than %s", order[i-1], order[i])
+		}
+	}
+}
+
+// TestReach is who could be asked to go, in words.
+func TestReach(t *testing.T) {
+	tests := map[string]struct {
+		reach *Reach
+		want  string
+	}{
+		"no policy": {
+			&Reach{Within: "Never", Reclaim: "Never"},
+			"in its own queue nobody may be asked to go (withinClusterQueue is Never); elsewhere nobody (reclaimWithinCohort is Never)",
+		},
+		"nobody borrows": {
+			&Reach{Within: "LowerPriority", Reclaim: "Any", Own: 1},
+			"in its own queue 0 of 1 workload may be asked to go (withinClusterQueue is LowerPriority); no other queue uses more than its own",
+		},
+		"not enough": {
+			&Reach{Within: "Never", Reclaim: "LowerPriority", Queues: 1, Others: 9, OthersAllowed: 2},
+			"in its own queue nobody may be asked to go (withinClusterQueue is Never); in 1 queue that use more than their own, " +
+				"2 of 9 workloads (reclaimWithinCohort is LowerPriority); what they hold is not enough",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.reach.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestHash: records that say something else have another hash, and so have records in
+// another order.
+func TestHash(t *testing.T) {
+	of := func(looks ...*Look) uint64 {
+		h := NewHash()
+		for _, l := range looks {
+			l.Hash(&h)
+		}
+		return h.Sum()
+	}
+	full := func() *Look {
+		return &Look{
+			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
+			Choices:  []Choice{{"p", "cpu", "f", 1, "fit", 1}},
+			Refusals: []Refusal{{PodSet: "p", Resource: "cpu", Flavor: "f", Reason: WaitingForQuota, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
+			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
+		}
+	}
+	other := &Look{Workload: "other"}
+	seen := map[uint64]string{of(full()): "the same", of(full(), other): "two", of(other, full()): "two, the other way"}
+	if len(seen) != 3 {
+		t.Fatal("the order does not count")
+	}
+	if _, ok := seen[of(full())]; !ok {
+		t.Fatal("the same record hashes otherwise")
+	}
+	for name, change := range map[string]func(*Look){
+		"workload": func(l *Look) { l.Workload = "x" }, "uid": func(l *Look) { l.UID = "x" }, "queue": func(l *Look) { l.Queue = "x" },
+		"priority": func(l *Look) { l.Priority++ }, "verdict": func(l *Look) { l.Verdict = Preempts }, "reason": func(l *Look) { l.Reason = "x" },
+		"note": func(l *Look) { l.Note = "" }, "amount": func(l *Look) { l.Choices[0].Amount++ }, "level": func(l *Look) { l.Choices[0].Level++ },
+		"mode": func(l *Look) { l.Choices[0].Mode = "x" }, "flavor": func(l *Look) { l.Choices[0].Flavor = "x" },
+		"no choice": func(l *Look) { l.Choices = nil }, "asked": func(l *Look) { l.Refusals[0].Asked++ },
+		"available": func(l *Look) { l.Refusals[0].Available++ }, "potential": func(l *Look) { l.Refusals[0].Potential++ },
+		"node": func(l *Look) { l.Refusals[0].Node = "" }, "limited": func(l *Look) { l.Refusals[0].Limited = true },
+		"preemptible": func(l *Look) { l.Refusals[0].Preemptible = true }, "reach": func(l *Look) { l.Refusals[0].Reach.Others++ },
+		"detail": func(l *Look) { l.Refusals[0].Detail = "x" }, "victim": func(l *Look) { l.Victims[0].UID = "x" },
+		"its reason": func(l *Look) { l.Victims[0].Reason = "x" }, "wakes": func(l *Look) { l.WakesOn[0] = 2 },
+	} {
+		l := full()
+		change(l)
+		if was, ok := seen[of(l)]; ok {
+			t.Errorf("another %s hashes like %s", name, was)
 		}
 	}
 }

@@ -24,7 +24,42 @@ type Workload struct {
 	PodSets  []PodSet
 	Class    int32 // equivalence class: equal classes get equal answers
 
+	// Gated: it may not have others preempted until its gates are open.
+	// spec: 20 §4.14.
+	Gated bool
+	// Successor: it is a slice of a job that may take the place of an earlier one.
+	Successor bool
+	// Replaces is that earlier slice, while the workload is looked at: what it holds
+	// counts as the workload's own. spec: 20 §4.11.
+	Replaces *Workload
+
 	Reservation
+
+	Scan Scan  // where its next search for flavors goes on
+	Spot int32 // its index in the line of its class; kept by package order
+}
+
+// Pin binds a resource of a pod set to a flavor-resource.
+type Pin struct {
+	PodSet string
+	FR     resource.FR
+}
+
+// Scan remembers how far the last search for flavors got. It is memory only: a search
+// without one starts at the first flavor. spec: 10 §4.6.5.
+type Scan struct {
+	Tried      []Tried // empty when nothing is left untried
+	Cycle      uint64  // the scheduling cycle it was made in
+	Generation uint64  // of its queue, see cycle.Queue
+	Rounds     int32   // looks in vain since it last started at the first flavor
+}
+
+// Tried says that, for one group of pod sets, the flavors of one resource group were
+// looked at up to but without Next, and that there are more.
+type Tried struct {
+	PodSets int16 // index of the group of pod sets, in order of first appearance
+	Group   int16 // index of the resource group
+	Next    int32 // index of the first flavor not looked at
 }
 
 // Reservation is what a workload holds of a queue's quota.
@@ -33,15 +68,42 @@ type Reservation struct {
 	ReservedAt Instant
 	Usage      resource.Vector
 	Evicting   bool // told to go, still holding its quota
-	Slot       int  // its index among the holders of its queue, while Reserved
+	Gone       bool // out of the quota forest for the rest of a cycle
+}
+
+// Want is an amount of one FR that one flavor would take of it for a waiting workload.
+// The wants of an offer are needed together, the offers of a clause are alternatives,
+// and all clauses have to be met.
+type Want struct {
+	FR            resource.FR
+	Least         resource.Amount
+	Clause, Offer int16
+	// Winnable: what is missing may be won by preemption.
+	Winnable bool
 }
 
 // PodSet is a number of equal pods.
 type PodSet struct {
 	Name        string
 	Count       int32
+	MinCount    int32     // may be admitted with as few as that; 0 for all or nothing
+	Group       string    // pod sets of one group get the same flavors; "" is a group of its own
 	Requests    []Request // of all Count pods together, sorted by resource name
 	Constraints *Constraints
+}
+
+// Scaled is the pod set with another number of pods: each request is divided by the old
+// count and multiplied by the new one. spec: 10 §4.6.1.
+func (p PodSet) Scaled(count int32) PodSet {
+	if count == p.Count || p.Count <= 0 {
+		return p
+	}
+	requests := make([]Request, len(p.Requests))
+	for i, r := range p.Requests {
+		requests[i] = Request{r.Resource, r.Amount.Scale(p.Count, count)}
+	}
+	p.Count, p.Requests = count, requests
+	return p
 }
 
 // Request is an amount of one resource, whatever its flavor.

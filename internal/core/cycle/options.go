@@ -1,0 +1,49 @@
+package cycle
+
+import (
+	"time"
+
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Options are the settings that decisions depend on. They are fixed for the life of a
+// World. Defaults has those that are usual.
+type Options struct {
+	// IgnoreUndeclared: resources that a queue does not cover need no quota there.
+	IgnoreUndeclared bool
+	// Fair turns fair sharing on: queues and cohorts take their turns, and are preempted,
+	// by their shares. spec: 10 §4.8.
+	Fair *preempt.Fair
+	// NonBorrowingFirst: with fair sharing, whoever stays within its own quota comes
+	// before those that borrow, whatever the shares.
+	NonBorrowingFirst bool
+	// PriorityInCohort: heads of different queues that borrow alike come by priority.
+	PriorityInCohort bool
+	// PreemptorFirst: a head whose victims are leaving comes before other queues' heads,
+	// and keeps quota from them whatever its queue may reclaim.
+	PreemptorFirst bool
+	// RecomputeOverlap: a head whose victims are leaving for another one is nominated
+	// anew as if they had left.
+	RecomputeOverlap bool
+	// KeepScan: a head that lost its flavor to another one goes on with the next flavor.
+	KeepScan bool
+	// FungibilityOff: queues' preferences among flavors count for nothing.
+	FungibilityOff bool
+	// PartialAdmission: pod sets that allow it may be admitted with fewer pods.
+	PartialAdmission bool
+	// ClaimTimeout is how long quota is held for a preemptor whose victims don't leave,
+	// in nanoseconds; 0 is for ever.
+	ClaimTimeout workload.Instant
+	// EditWindow is the least time between two looks at everyone in a tree because of
+	// edits, in nanoseconds. spec: 10 §4.4.
+	EditWindow workload.Instant
+}
+
+// Defaults returns the options of an installation that configures nothing.
+func Defaults() Options {
+	return Options{
+		NonBorrowingFirst: true, PriorityInCohort: true, RecomputeOverlap: true, KeepScan: true, PartialAdmission: true,
+		ClaimTimeout: workload.Instant(10 * time.Minute), EditWindow: workload.Instant(time.Second),
+	}
+}

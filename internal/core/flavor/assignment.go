@@ -1,0 +1,103 @@
+package flavor
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Assignment is the outcome for a whole workload.
+type Assignment struct {
+	PodSets  []PodSet        // in the workload's order; when NoFit, those that were done before
+	Mode     Mode            // the worst of its pod sets
+	Level    int             // the farthest any of its requests borrows
+	Usage    resource.Vector // by FR, without zeros
+	Refusals []trace.Refusal // what was tried in vain, in order
+	// Reason says why nothing fits, when Mode is NoFit: of the flavors of the resource
+	// group that failed the least severe, of the resources of one flavor the most
+	// severe. The search ends at the first group that fails, and whatever was found
+	// before it has no reason; so that one is also the most severe over the resource
+	// groups and pod sets. spec: 10 §4.6.7.
+	Reason trace.Reason
+	// Tried is where the next search can go on: only what has flavors left. A group of
+	// pod sets that failed has no part in it, unless another pick for it could help.
+	Tried []workload.Tried
+	// Resumed tells that a search did not start at its first flavor: the reason and the
+	// refusals are not about all flavors then.
+	Resumed bool
+
+	flat []Resource // of all pod sets
+}
+
+// PodSet is what one pod set got.
+type PodSet struct {
+	Name      string
+	Count     int32
+	Resources []Resource
+}
+
+// Resource is a resource with its flavor.
+type Resource struct {
+	Resource resource.ID
+	FR       resource.FR
+	Amount   resource.Amount // of all pods of the set
+	Mode     Mode
+	Level    int
+}
+
+// Untried tells whether a search stopped before its last flavor.
+func (a *Assignment) Untried() bool { return len(a.Tried) > 0 }
+
+// Needs returns the FRs that are to be won by preemption, sorted.
+func (a *Assignment) Needs() []resource.FR {
+	var frs []resource.FR
+	for _, ps := range a.PodSets {
+		for _, r := range ps.Resources {
+			if r.Mode != Fit {
+				frs = append(frs, r.FR)
+			}
+		}
+	}
+	slices.Sort(frs)
+	return slices.Compact(frs)
+}
+
+// Clone returns a copy that shares nothing with a. Short lists come with the copy in
+// one piece: it is four allocations for up to eight FRs and four entries of Tried.
+func (a *Assignment) Clone() *Assignment {
+	block := &struct {
+		Assignment
+		usage [8]resource.Entry
+		tried [4]workload.Tried
+	}{Assignment: *a}
+	c := &block.Assignment
+	c.Usage = append(resource.Vector(block.usage[:0:8]), a.Usage...)
+	c.Tried = append(block.tried[:0:4], a.Tried...)
+	c.PodSets = append([]PodSet(nil), a.PodSets...)
+	c.Refusals = append([]trace.Refusal(nil), a.Refusals...)
+	c.flat = make([]Resource, 0, len(a.flat))
+	for i := range c.PodSets {
+		from := len(c.flat)
+		c.flat = append(c.flat, c.PodSets[i].Resources...)
+		c.PodSets[i].Resources = c.flat[from:len(c.flat):len(c.flat)]
+	}
+	return c
+}
+
+// add adds amount at fr in v's own memory; nothing leaves no entry.
+func add(v resource.Vector, fr resource.FR, amount resource.Amount) resource.Vector {
+	if amount <= 0 {
+		return v
+	}
+	i := 0
+	for i < len(v) && v[i].FR < fr {
+		i++
+	}
+	if i < len(v) && v[i].FR == fr {
+		v[i].Amount = v[i].Amount.Add(amount)
+		return v
+	}
+	return slices.Insert(v, i, resource.Entry{FR: fr, Amount: amount})
+}

@@ -1,0 +1,118 @@
+package flavor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// kind is what a detail is about.
+type kind int8
+
+const (
+	matches kind = iota // nothing is in the way
+	missing
+	tainted
+	notSelected
+	notInAffinity
+	contradicts
+	notNominated
+	notPinned
+	uncovered
+)
+
+// detail is a text of a refusal as data. The same ones come up in every cycle, so a
+// search writes each once.
+type detail struct {
+	kind   kind
+	flavor string
+	other  string         // what the flavor contradicts, or what is not covered
+	key    string         // the label key it is about
+	taint  workload.Taint // not tolerated
+}
+
+// String is the text of the detail, "" when nothing is in the way.
+func (d detail) String() string {
+	switch d.kind {
+	case matches:
+	case missing:
+		return fmt.Sprintf("flavor %s does not exist", d.flavor)
+	case tainted:
+		return fmt.Sprintf("flavor %s has taint %s that the pods do not tolerate", d.flavor, taintText(d.taint))
+	case notSelected:
+		return fmt.Sprintf("flavor %s does not match the node selector", d.flavor)
+	case notInAffinity:
+		return fmt.Sprintf("flavor %s does not match the required node affinity", d.flavor)
+	case contradicts:
+		return fmt.Sprintf("flavor %s contradicts flavor %s, which the pods also get: label %s", d.flavor, d.other, d.key)
+	case notNominated:
+		return fmt.Sprintf("flavor %s is not the one that the workload was nominated for", d.flavor)
+	case notPinned:
+		return fmt.Sprintf("flavor %s is not the one that the running slice has", d.flavor)
+	case uncovered:
+		return fmt.Sprintf("no resource group of the ClusterQueue covers %s", d.other)
+	}
+	return ""
+}
+
+func taintText(t workload.Taint) string {
+	text := t.Key
+	if t.Value != "" {
+		text += "=" + t.Value
+	}
+	return strings.TrimSuffix(text+":"+t.Effect, ":")
+}
+
+// maxTexts bounds what edits of flavors leave behind.
+const maxTexts = 1 << 12
+
+func (s *Search) text(d detail) string {
+	text, known := s.texts[d]
+	if known {
+		return text
+	}
+	if s.texts == nil || len(s.texts) >= maxTexts {
+		s.texts = map[detail]string{}
+	}
+	text = d.String()
+	s.texts[d] = text
+	return text
+}
+
+// refuse notes that the flavor named in d cannot be had by a pod set.
+func (s *Search) refuse(podSet int, d detail) {
+	s.into.Refusals = append(s.into.Refusals, trace.Refusal{
+		PodSet: s.podSets[podSet].Name, Flavor: d.flavor, Reason: trace.NoMatchingFlavor, Detail: s.text(d),
+	})
+}
+
+// nodeText is the text that names a node of the tree.
+type nodeText struct {
+	name   string
+	cohort bool
+	text   string
+}
+
+// where names the node of the tree that has no more of fr to give, and tells whether
+// its borrowing limit is what says so.
+func (s *Search) where(fr resource.FR) (node string, limited bool) {
+	at, limited := s.Quota.Bottleneck(s.Node, fr)
+	if at == quota.None {
+		return "", false
+	}
+	if missing := int(at) + 1 - len(s.nodes); missing > 0 {
+		s.nodes = append(s.nodes, make([]nodeText, missing)...)
+	}
+	t := &s.nodes[at]
+	if name, isCohort := s.Quota.Name(at), s.Quota.IsCohort(at); t.text == "" || t.name != name || t.cohort != isCohort {
+		*t = nodeText{name, isCohort, "ClusterQueue " + name}
+		if isCohort {
+			t.text = "cohort " + name
+		}
+	}
+	return t.text, limited
+}

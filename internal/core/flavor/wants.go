@@ -1,0 +1,112 @@
+package flavor
+
+import (
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Wants writes into into, in the memory that it has, what has to be available for the
+// workload to be admitted, at the minimum counts of its pod sets: a clause for each group
+// of pod sets and each resource group that they ask something of, in it an offer for each
+// flavor that the pods can use and that can ever have enough, in that what it takes of
+// each FR. Until every clause has an offer with all that it wants, the answer stays what
+// it is. Nothing is returned when that can never be, however much is released.
+//
+// What several groups of pod sets take of one FR is not added up. spec: 10 §6 #7.
+func (s *Search) Wants(podSets []workload.PodSet, into []workload.Want) []workload.Want {
+	into = into[:0]
+	defer func() { s.podSets = nil }()
+	clause := int16(0)
+	for number := range s.prepare(podSets) {
+		s.asks = s.asks[:0]
+		for i := range podSets {
+			if s.numbers[i] == number {
+				s.sum(&podSets[i], leastCount(&podSets[i]))
+			}
+		}
+		for i := range s.asks {
+			if a := &s.asks[i]; a.group < 0 && a.amount > 0 && !s.IgnoreUndeclared {
+				return into[:0]
+			}
+		}
+		for group := range s.Groups {
+			if !s.asked(group) {
+				continue
+			}
+			had := len(into)
+			into = s.clause(number, group, clause, into)
+			if len(into) == had {
+				return into[:0]
+			}
+			clause++
+		}
+	}
+	return into
+}
+
+// asked tells whether something is asked of a resource group.
+func (s *Search) asked(group int) bool {
+	for i := range s.asks {
+		if s.asks[i].group == group {
+			return true
+		}
+	}
+	return false
+}
+
+// clause appends what each flavor of a resource group would take.
+func (s *Search) clause(number int16, group int, clause int16, into []workload.Want) []workload.Want {
+	for offer := range s.Groups[group].Offers {
+		o := &s.Groups[group].Offers[offer]
+		from := len(into)
+		if !s.usable(number, o.Flavor) {
+			continue
+		}
+		for i := range s.asks {
+			a := &s.asks[i]
+			if a.group != group {
+				continue
+			}
+			fr := o.FRs[a.at]
+			if a.amount > s.Quota.Potential(s.Node, fr) {
+				into = into[:from]
+				break
+			}
+			w := workload.Want{FR: fr, Least: a.amount, Clause: clause, Offer: int16(offer)}
+			w.Winnable = s.winnable(w)
+			into = append(into, w)
+		}
+	}
+	return into
+}
+
+// usable tells whether all pod sets of a group can use a flavor.
+func (s *Search) usable(number int16, f *Flavor) bool {
+	for i := range s.podSets {
+		if s.numbers[i] == number && f.mismatch(s.podSets[i].Constraints).kind != matches {
+			return false
+		}
+	}
+	return true
+}
+
+func leastCount(ps *workload.PodSet) int32 {
+	if ps.MinCount > 0 {
+		return min(ps.MinCount, ps.Count)
+	}
+	return ps.Count
+}
+
+// winnable tells whether check could ask the oracle for w or more, whatever is in use.
+// A request past the queue's own quota may reclaim only on behalf of a cohort that has
+// a parent.
+func (s *Search) winnable(w workload.Want) bool {
+	if s.NoPreemption {
+		return false
+	}
+	if s.PreemptsWhileBorrowing || w.Least <= s.Quota.Nominal(s.Node, w.FR) {
+		return true
+	}
+	parent := s.Quota.Parent(s.Node)
+	return parent != quota.None && s.Quota.Parent(parent) != quota.None
+}

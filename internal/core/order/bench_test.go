@@ -1,0 +1,329 @@
+package order
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// many makes n workloads of that many classes.
+func many(n, classes int) []*workload.Workload {
+	all := make([]*workload.Workload, n)
+	for i := range all {
+		all[i] = &workload.Workload{UID: fmt.Sprintf("%08d", i), Class: int32(i % classes), Since: workload.Instant(i * 7919 % n)}
+	}
+	return all
+}
+
+// plenty is a queue that has so much of each FR, and cannot preempt.
+type plenty [testFRs]resource.Amount
+
+func (p *plenty) Available(fr resource.FR) resource.Amount { return p[fr] }
+
+func (p *plenty) Winnable(*workload.Workload, resource.FR, resource.Amount) bool { return false }
+
+// either wants so much of FR 1 or of FR 2.
+func either(of1, of2 resource.Amount) []workload.Want {
+	return []workload.Want{{FR: 1, Least: of1}, {FR: 2, Least: of2, Offer: 1}}
+}
+
+// TestNoAllocations: a line that has been in use for a while needs no more memory.
+func TestNoAllocations(t *testing.T) {
+	var line Pending
+	now := &plenty{}
+	all := many(1000, 500)
+	for _, w := range all {
+		if w.Class >= 300 {
+			w.Priority = -1
+		}
+		line.Add(w, false)
+	}
+	lone := &workload.Workload{UID: "lone", Class: 1000, Priority: -2}
+	first := &workload.Workload{UID: "first", Class: 1001, Priority: 1}
+	line.Add(first, false)
+	wants := make([][]workload.Want, 500)
+	for i := range wants { // so few want the same that a shelf is kept when it is empty
+		more := resource.Amount(i % 20)
+		wants[i] = either(2+more, 2+more)
+	}
+	mine := either(1, 1<<30)
+	for _, w := range all[:300] {
+		line.Park(w, wants[w.Class], now)
+	}
+	line.Park(first, mine, now)
+	tests := map[string]func(){
+		"add and remove of a class": func() {
+			line.Add(lone, false)
+			line.Remove(lone)
+		},
+		"add and remove of a member": func() {
+			line.Remove(all[999])
+			line.Add(all[999], false)
+		},
+		"park and wake": func() {
+			now[1] = 1
+			if !line.Release(1, now) || !line.WakeNext(now) || line.Head() != first {
+				t.Fatal("the first was not woken")
+			}
+			now[1] = 0
+			line.Park(first, mine, now)
+			line.WakeNext(now)
+		},
+		"a look at some": func() {
+			now[1] = 3
+			line.Release(1, now)
+			looks := 0
+			for ; line.WakeNext(now); looks++ {
+				if head := line.Head(); head == first {
+					line.Park(head, mine, now)
+				} else {
+					line.Park(head, wants[head.Class], now)
+				}
+			}
+			now[1] = 0
+			if looks != 31 || len(line.Released()) > 0 {
+				t.Fatalf("%d looks, and released are %v", looks, line.Released())
+			}
+		},
+		"a release that helps nobody": func() {
+			now[2] = 1
+			if line.Release(2, now) || line.WakeNext(now) {
+				t.Fatal("it does")
+			}
+			now[2] = 0
+		},
+		"a head comes and goes": func() { // of a parked class
+			line.Remove(all[0])
+			line.Add(all[0], false)
+			line.Remove(all[500])
+			line.Add(all[500], false)
+		},
+		"aside and back": func() {
+			line.SetAside(all[600])
+			line.Remove(all[600])
+			line.Add(all[600], false)
+		},
+	}
+	for name, f := range tests {
+		for range 200 { // void tickets come and are tidied up
+			f()
+		}
+		if n := testing.AllocsPerRun(500, f); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+	if line.Parked() != 601 || line.Active() != 400 {
+		t.Errorf("%d parked and %d active, want 601 and 400", line.Parked(), line.Active())
+	}
+}
+
+// TestMemory: a class of one costs little, even where every workload is one, and so does
+// parking it, even where each wants another amount.
+func TestMemory(t *testing.T) {
+	const n = 100_000
+	tests := map[string]struct {
+		wants func(i int) []workload.Want // nil to stay awake
+		most  uint64                      // bytes a class
+	}{
+		"awake":                {nil, 200},
+		"parked":               {func(int) []workload.Want { return either(4, 1) }, 400},
+		"parked, each alone":   {func(i int) []workload.Want { return either(resource.Amount(1+i), 1) }, 480},
+		"parked without wants": {func(int) []workload.Want { return nil }, 220},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			all, now := many(n, n), &plenty{}
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			line := new(Pending)
+			for i, w := range all {
+				line.Add(w, false)
+				if tc.wants != nil {
+					line.Park(w, tc.wants(i), now)
+				}
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			per := (after.HeapAlloc - before.HeapAlloc) / n
+			t.Logf("%d bytes a class", per)
+			if per > tc.most {
+				t.Errorf("%d bytes a class of one, want %d at most", per, tc.most)
+			}
+			runtime.KeepAlive(line)
+			runtime.KeepAlive(all)
+		})
+	}
+}
+
+// kept is for how many tickets a line has room, on shelves in use or not.
+func (p *Pending) kept() (tickets int) {
+	for _, l := range p.lists {
+		for _, s := range l.shelf[:cap(l.shelf)] {
+			tickets += cap(s.tickets)
+		}
+	}
+	return tickets
+}
+
+// TestNoGarbage: the memory that a line keeps does not grow with how often its classes are
+// parked and woken, whatever they want, or get another head.
+func TestNoGarbage(t *testing.T) {
+	const n = 1000
+	now := &plenty{}
+	tests := map[string]func(line *Pending, all []*workload.Workload, round int){
+		"a crowd on another shelf each time": func(line *Pending, all []*workload.Workload, round int) {
+			park := func(from, to int, wants func(i int) []workload.Want) {
+				for i := from; i < to; i++ {
+					line.Park(all[i], wants(i), now)
+				}
+			}
+			alone := func(i int) []workload.Want { return either(resource.Amount(n+i), 1) }
+			crowd := func(int) []workload.Want { return either(resource.Amount(1+round), 1) }
+			park(0, 5*round, alone)
+			park(n/2, n, crowd)
+			park(5*round, n/2, alone)
+			sound(t, line)
+			line.WakeAll()
+		},
+		"another head each time": func(line *Pending, all []*workload.Workload, round int) {
+			for i, w := range all {
+				line.Park(w, either(resource.Amount(1+i), 1), now)
+			}
+			for range 50 {
+				first := &workload.Workload{UID: "first", Class: int32(round), Priority: 1}
+				line.Add(first, false)
+				line.Remove(first)
+			}
+			sound(t, line)
+		},
+	}
+	for name, f := range tests {
+		t.Run(name, func(t *testing.T) {
+			line, all := new(Pending), many(n, n)
+			for _, w := range all {
+				line.Add(w, false)
+			}
+			for round := range 100 {
+				f(line, all, round)
+			}
+			if kept := line.kept(); kept > 20*n {
+				t.Errorf("room for %d tickets is kept for %d classes", kept, n)
+			}
+		})
+	}
+}
+
+func BenchmarkPushPop(b *testing.B) {
+	const n = 100_000
+	for _, classes := range []int{1, n} {
+		b.Run(fmt.Sprintf("classes=%d", classes), func(b *testing.B) {
+			var line Pending
+			for _, w := range many(n, classes) {
+				line.Add(w, false)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				head := line.Head()
+				line.Remove(head)
+				head.Since += n / 2
+				line.Add(head, false)
+			}
+		})
+	}
+}
+
+// parkedCrowd makes a line of 10,000 parked classes that want so many different amounts of FR 1,
+// from 100 on, the last in line the least. The very last wants 99.
+func parkedCrowd(values int) (line *Pending, all []*workload.Workload, wants [][]workload.Want) {
+	const n = 10_000
+	line, all = new(Pending), many(n, n)
+	for i, w := range all {
+		w.Since = workload.Instant(i)
+		line.Add(w, false)
+		least := resource.Amount(100 + (n-1-i)%values)
+		if i == n-1 {
+			least = 99
+		}
+		wants = append(wants, either(least, 100))
+		line.Park(w, wants[i], &plenty{})
+	}
+	return line, all, wants
+}
+
+// BenchmarkWake is a release that helps nobody, one that wakes a single class, and one that
+// could help everyone, with a look at the first only.
+func BenchmarkWake(b *testing.B) {
+	for _, values := range []int{10, 10_000} {
+		line, all, wants := parkedCrowd(values)
+		last := len(all) - 1
+		wake := func(now *plenty, available resource.Amount, want int) {
+			now[1] = available
+			if !line.Release(1, now) || !line.WakeNext(now) || line.Head() != all[want] {
+				b.Fatal("not woken")
+			}
+			now[1] = 0
+			line.Park(all[want], wants[want], now)
+			line.WakeNext(now)
+		}
+		for name, f := range map[string]func(now *plenty){
+			"nothing released": func(now *plenty) { line.WakeNext(now) },
+			"none fits": func(now *plenty) {
+				now[1] = 98
+				line.Release(1, now)
+			},
+			"one fits": func(now *plenty) { wake(now, 99, last) },
+			"all fit":  func(now *plenty) { wake(now, 100_000, 0) },
+		} {
+			b.Run(fmt.Sprintf("values=%d/%s", values, name), func(b *testing.B) {
+				now := &plenty{}
+				b.ReportAllocs()
+				for b.Loop() {
+					f(now)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkDrain is a look at each of 10,000 parked classes, in vain, after a release that
+// could have helped them all.
+func BenchmarkDrain(b *testing.B) {
+	for _, values := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("values=%d", values), func(b *testing.B) {
+			line, all, wants := parkedCrowd(values)
+			now := &plenty{1: 100_000}
+			b.ReportAllocs()
+			for b.Loop() {
+				line.Release(1, now)
+				looks := 0
+				for ; line.WakeNext(now); looks++ {
+					line.Park(all[line.Head().Class], wants[line.Head().Class], now)
+				}
+				if looks != len(all) {
+					b.Fatalf("%d looks", looks)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPark is a class that is parked and leaves.
+func BenchmarkPark(b *testing.B) {
+	for _, values := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("values=%d", values), func(b *testing.B) {
+			line, all, _ := parkedCrowd(values)
+			w := &workload.Workload{UID: "w", Class: int32(len(all))}
+			wants, now := either(98, 100), &plenty{}
+			b.ReportAllocs()
+			for b.Loop() {
+				line.Add(w, false)
+				line.Park(w, wants, now)
+				line.Remove(w)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package order
+
+import (
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// class is the line of those that no decision can tell apart but by age. There can be
+// as many as there are workloads, so it is small: the line of one sits in first.
+type class struct {
+	at     int32              // its index among the awake or the parked classes
+	parked bool               // which of the two
+	line   heap[waiter]       // never empty while the class is in use
+	first  [1]waiter          // the memory that line begins with
+	wants  []workload.Want    // while parked: what has to be met
+	watch  []watch            // while on shelves: what it waits for of that
+	all    bool               // everything is met one by one: it watches all of it
+	stamp  uint32             // of its last ticket
+	by     *workload.Workload // while parked: who was looked at
+}
+
+func newClass() *class {
+	c := &class{}
+	c.line = c.first[:0]
+	return c
+}
+
+func (c *class) head() *workload.Workload { return c.line[0].Workload }
+
+// id is the number of the class.
+func (c *class) id() int32 { return c.head().Class }
+
+func (c *class) has(w *workload.Workload) bool {
+	return int(w.Spot) < len(c.line) && c.line[w.Spot].Workload == w
+}
+
+func (c *class) before(o *class) bool { return c.line[0].before(o.line[0]) }
+
+func (c *class) moved(i int) { c.at = int32(i) }
+
+// watch is a want that a class has a ticket for.
+type watch struct {
+	want  int32  // its index
+	stamp uint32 // of the ticket
+}
+
+// watches returns which of the things that the class watches is fr, if so much of it is
+// enough, else −1.
+func (c *class) watches(fr resource.FR, available resource.Amount) int32 {
+	for i, w := range c.watch {
+		if want := &c.wants[w.want]; want.FR == fr && threshold(want) <= available {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// choose finds what the class has to watch: what the offers of one clause lack that is
+// not met, or everything if all are.
+func (c *class) choose(now Figures) {
+	d := demand{c.head(), c.wants}
+	for from := 0; from < len(c.wants); {
+		c.watch = c.watch[:0]
+		to, met := d.clause(from, now, c.add)
+		if !met {
+			c.all = false
+			return
+		}
+		from = to
+	}
+	c.watch, c.all = c.watch[:0], true
+	for i := range c.wants {
+		c.add(i)
+	}
+}
+
+// add watches a want, once an FR, with the least of what is wanted of it.
+func (c *class) add(want int) {
+	for i := range c.watch {
+		if other := &c.wants[c.watch[i].want]; other.FR == c.wants[want].FR {
+			if threshold(&c.wants[want]) < threshold(other) {
+				c.watch[i].want = int32(want)
+			}
+			return
+		}
+	}
+	c.watch = append(c.watch, watch{want: int32(want)})
+}
+
+// rank is what decides about the place of most workloads, kept where it is compared.
+type rank struct {
+	priority int64
+	since    workload.Instant
+}
+
+func rankOf(w *workload.Workload) rank { return rank{w.Priority, w.Since} }
+
+// waiter is a workload in the line of its class.
+type waiter struct {
+	rank
+	*workload.Workload
+}
+
+func (w waiter) before(o waiter) bool {
+	switch {
+	case w.priority != o.priority:
+		return w.priority > o.priority
+	case w.since != o.since:
+		return w.since < o.since
+	}
+	return w.UID < o.UID
+}
+
+func (w waiter) moved(i int) { w.Spot = int32(i) }
+
+// ticket is what a parked class has for one thing that it watches: class.watch[watch].
+// It is not taken off its shelf when the class no longer needs it, but found to be void
+// when it comes first: so that nobody needs to know where it is.
+type ticket struct {
+	waiter // the head of the class when it was given
+	class  *class
+	watch  int32
+	stamp  uint32
+}
+
+func (t *ticket) valid() bool {
+	return int(t.watch) < len(t.class.watch) && t.class.watch[t.watch].stamp == t.stamp
+}
+
+// before puts those first that come first in line. A class has one valid ticket on a
+// shelf.
+func (t ticket) before(o ticket) bool {
+	if t.Workload == o.Workload {
+		return t.stamp > o.stamp
+	}
+	return t.waiter.before(o.waiter)
+}
+
+func (t ticket) moved(int) {}

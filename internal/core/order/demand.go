@@ -1,0 +1,76 @@
+package order
+
+import "github.com/berth-project/berth/internal/core/workload"
+
+// demand is what a workload wants: clauses of offers of wants.
+type demand struct {
+	by    *workload.Workload
+	wants []workload.Want
+}
+
+// Lacks tells whether some clause of what w wants is not met, so that a look at it would
+// be in vain.
+func Lacks(w *workload.Workload, wants []workload.Want, now Figures) bool {
+	d := demand{w, wants}
+	for from := 0; from < len(wants); {
+		to, met := d.clause(from, now, nil)
+		if !met {
+			return true
+		}
+		from = to
+	}
+	return false
+}
+
+// clause looks at the clause that begins at index from, and returns where it ends and
+// whether one of its offers has everything. To lacking, if not nil, it names of each of
+// the offers before that one what it lacks most: that is likely to stay so for long.
+func (d *demand) clause(from int, now Figures, lacking func(want int)) (to int, met bool) {
+	same := func(i int) bool { return i < len(d.wants) && d.wants[i].Clause == d.wants[from].Clause }
+	for to = from; same(to); {
+		offer, lack, most := d.wants[to].Offer, -1, 0.0
+		for ; same(to) && d.wants[to].Offer == offer; to++ {
+			if met || (lack >= 0 && lacking == nil) {
+				continue
+			}
+			if part, short := d.short(to, now); short && (lack < 0 || part > most) {
+				lack, most = to, part
+			}
+		}
+		switch {
+		case lack < 0:
+			met = true
+		case lacking != nil:
+			lacking(lack)
+		}
+	}
+	return to, met
+}
+
+// lack returns what the offer that a want belongs to lacks most, −1 if nothing.
+func (d *demand) lack(want int, now Figures) int {
+	same := func(i int) bool {
+		return i >= 0 && i < len(d.wants) && d.wants[i].Clause == d.wants[want].Clause && d.wants[i].Offer == d.wants[want].Offer
+	}
+	from := want
+	for same(from - 1) {
+		from--
+	}
+	lack, most := -1, 0.0
+	for i := from; same(i); i++ {
+		if part, short := d.short(i, now); short && (lack < 0 || part > most) {
+			lack, most = i, part
+		}
+	}
+	return lack
+}
+
+// short tells whether there is too little for a want, and which part of it is missing.
+func (d *demand) short(i int, now Figures) (part float64, short bool) {
+	w := &d.wants[i]
+	available := now.Available(w.FR)
+	if w.Least <= available || (w.Winnable && now.Winnable(d.by, w.FR, w.Least)) {
+		return 0, false
+	}
+	return 1 - float64(available)/float64(w.Least), true
+}

@@ -1,0 +1,265 @@
+package order
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Contestant is the head of a queue in the tournament of one cycle.
+type Contestant struct {
+	Node     quota.Node // of its queue
+	Workload *workload.Workload
+	Name     string          // of its queue
+	Usage    resource.Vector // what it would charge
+	Frees    resource.Vector // what leaves its queue with that: its predecessor slice
+	Sticky   bool            // its victims are leaving
+	Entry    int             // the caller's index
+}
+
+// Rules are what a tournament asks about besides shares and age.
+type Rules struct {
+	StickyFirst       bool // whose victims are leaving goes before everything
+	NonBorrowingFirst bool // within its own quota goes before a low share
+	ByPriority        bool // at equal shares, higher priority goes before longer in line
+}
+
+// Tournament gives out the heads of the queues one by one, in the order of fair
+// sharing: each time it compares what the children of a cohort would use if their
+// head were charged, from the queues up to the root, in the forest as it then is. The
+// caller charges or releases between two calls of Next, and edits nothing. Reset
+// begins one; the memory of the last is used again. spec: 20 §4.2.
+type Tournament struct {
+	forest *quota.Forest
+	rules  Rules
+
+	entrants []entrant
+	stands   []stand // of all entrants
+	waiting  []int32 // entrants, by tree and the next tree last, once sorted
+	sorted   bool
+	rising   []riser // in this round: who is left to compare
+	best     []int32 // by node: the index in rising of its best so far, else -1
+}
+
+// entrant is a contestant and where its path to the root begins in stands.
+type entrant struct {
+	Contestant
+	root    quota.Node // None for a queue without parent
+	first   int32
+	depth   int32  // how many nodes there are below the root; stands of the path
+	version uint64 // of the forest for which the stands hold, 0 for none
+}
+
+// stand is what a node on a contestant's path would look like with it.
+type stand struct {
+	node    quota.Node
+	borrows bool // on one of the FRs it asks for
+	share   quota.Share
+}
+
+// riser is an entrant that has won up to the node at depth.
+type riser struct {
+	at    int32 // its index in the tree
+	depth int32 // of the node it stands for, 0 for the root
+}
+
+// never is the version of a forest that nobody has seen.
+const never = math.MaxUint64
+
+// Reset begins a tournament without contestants over a settled forest.
+func (t *Tournament) Reset(f *quota.Forest, rules Rules) {
+	t.forest, t.rules = f, rules
+	clear(t.entrants)
+	t.entrants, t.stands, t.waiting = t.entrants[:0], t.stands[:0], t.waiting[:0]
+}
+
+// Add lets c take part. Its vectors must stay as they are until it is given out.
+func (t *Tournament) Add(c Contestant) {
+	e := entrant{Contestant: c, root: t.forest.Root(c.Node), first: int32(len(t.stands)), version: never}
+	if e.root == c.Node {
+		e.root = quota.None
+	}
+	for n := c.Node; e.root != quota.None && n != e.root; n = t.forest.Parent(n) {
+		t.stands = append(t.stands, stand{node: n})
+		e.depth++
+		for int(t.forest.Parent(n)) >= len(t.best) {
+			t.best = append(t.best, -1)
+		}
+	}
+	t.waiting = append(t.waiting, int32(len(t.entrants)))
+	t.entrants = append(t.entrants, e)
+	t.sorted = false
+}
+
+// Next gives out the winner, false when everyone has been given out. Queues without
+// parent, or below a cycle, come first, as they take nothing from others; then tree
+// after tree by the name of the root.
+func (t *Tournament) Next() (c Contestant, ok bool) {
+	if len(t.waiting) == 0 {
+		return Contestant{}, false
+	}
+	if !t.sorted {
+		slices.SortFunc(t.waiting, t.compareTrees)
+		t.sorted = true
+	}
+	last := len(t.waiting) - 1
+	root, winner := t.entrants[t.waiting[last]].root, last
+	if root != quota.None {
+		from := last
+		for from > 0 && t.entrants[t.waiting[from-1]].root == root {
+			from--
+		}
+		winner = from + t.play(t.waiting[from:], root)
+	}
+	c = t.entrants[t.waiting[winner]].Contestant
+	t.waiting[winner] = t.waiting[last]
+	t.waiting = t.waiting[:last]
+	return c, true
+}
+
+// compareTrees sorts those last that are given out first.
+func (t *Tournament) compareTrees(i, j int32) int {
+	a, b := &t.entrants[i], &t.entrants[j]
+	switch {
+	case a.root == b.root && a.root != quota.None:
+		return cmp.Compare(j, i)
+	case a.root == b.root:
+		return cmp.Or(t.compare(b, a), cmp.Compare(j, i))
+	case a.root == quota.None:
+		return 1
+	case b.root == quota.None:
+		return -1
+	}
+	return cmp.Or(strings.Compare(t.forest.Name(b.root), t.forest.Name(a.root)), cmp.Compare(b.root, a.root))
+}
+
+// play returns the index of the winner among the entrants of one tree. Level by level
+// from the deepest, the best of each cohort's children takes its place.
+func (t *Tournament) play(tree []int32, root quota.Node) int {
+	if len(tree) == 1 {
+		return 0
+	}
+	t.look(tree)
+	t.rising = t.rising[:0]
+	deepest := int32(0)
+	for i, id := range tree {
+		depth := t.entrants[id].depth
+		t.rising = append(t.rising, riser{int32(i), depth})
+		deepest = max(deepest, depth)
+	}
+	for depth := deepest; depth > 0; depth-- {
+		left := t.rising[:0] // never ahead of what is read
+		for _, r := range t.rising {
+			if r.depth < depth {
+				left = append(left, r)
+				continue
+			}
+			cohort := t.above(tree[r.at], depth, root)
+			if best := t.best[cohort]; best < 0 {
+				t.best[cohort] = int32(len(left))
+				left = append(left, riser{r.at, depth - 1})
+			} else if t.compareAt(tree[r.at], tree[left[best].at], depth) < 0 {
+				left[best].at = r.at
+			}
+		}
+		for _, r := range left {
+			if r.depth == depth-1 && t.entrants[tree[r.at]].depth >= depth {
+				t.best[t.above(tree[r.at], depth, root)] = -1
+			}
+		}
+		t.rising = left
+	}
+	return int(t.rising[0].at)
+}
+
+// above returns the cohort over the node at that depth of an entrant's path.
+func (t *Tournament) above(id, depth int32, root quota.Node) quota.Node {
+	if depth == 1 {
+		return root
+	}
+	return t.stand(id, depth-1).node
+}
+
+// stand returns the node at that depth of an entrant's path, 1 for a child of the root.
+func (t *Tournament) stand(id, depth int32) *stand {
+	e := &t.entrants[id]
+	return &t.stands[e.first+e.depth-depth]
+}
+
+// look brings the stands of a tree's entrants up to date.
+func (t *Tournament) look(tree []int32) {
+	f, version := t.forest, t.forest.Version()
+	for _, id := range tree {
+		e := &t.entrants[id]
+		if e.version == version {
+			continue
+		}
+		mark := f.Mark()
+		f.Release(e.Node, e.Frees)
+		f.Charge(e.Node, e.Usage)
+		for i := e.first; i < e.first+e.depth; i++ {
+			s := &t.stands[i]
+			s.share, s.borrows = f.Share(s.node), t.rules.NonBorrowingFirst && borrows(f, s.node, e.Usage)
+		}
+		f.Rollback(mark)
+	}
+	version = f.Version() // looking may have counted as a change
+	for _, id := range tree {
+		t.entrants[id].version = version
+	}
+}
+
+// borrows tells whether n uses more than its own of an FR in v.
+func borrows(f *quota.Forest, n quota.Node, v resource.Vector) bool {
+	for _, e := range v {
+		if f.Borrowing(n, e.FR, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// compareAt compares two contestants of one cohort by their nodes at that depth.
+func (t *Tournament) compareAt(i, j, depth int32) int {
+	a, b := &t.entrants[i], &t.entrants[j]
+	x, y := t.stand(i, depth), t.stand(j, depth)
+	switch {
+	case t.rules.StickyFirst && a.Sticky != b.Sticky:
+		return ahead(a.Sticky)
+	case x.borrows != y.borrows:
+		return ahead(y.borrows)
+	}
+	if by := x.share.Compare(y.share); by != 0 {
+		return by
+	}
+	return t.compare(a, b)
+}
+
+// compare is the order of those between whom shares do not decide.
+func (t *Tournament) compare(a, b *entrant) int {
+	v, w := a.Workload, b.Workload
+	switch {
+	case t.rules.StickyFirst && a.Sticky != b.Sticky:
+		return ahead(a.Sticky)
+	case t.rules.ByPriority && v.Priority != w.Priority:
+		return ahead(v.Priority > w.Priority)
+	case v.Since != w.Since:
+		return ahead(v.Since < w.Since)
+	case a.Name != b.Name:
+		return ahead(a.Name < b.Name)
+	}
+	return strings.Compare(v.UID, w.UID)
+}
+
+// ahead is a comparison that the first of two wins or loses.
+func ahead(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
+}

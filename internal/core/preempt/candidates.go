@@ -1,0 +1,175 @@
+package preempt
+
+import (
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Holders have two parts, in this order.
+const (
+	leaving = iota
+	staying
+	parts
+)
+
+// start returns cursors at the first candidates of a queue in either part, and tells
+// whether there is any.
+func (s *Search) start(h *Holders, rule Rule) (at [parts]cursor, found bool) {
+	at = [parts]cursor{{in: &h.leaving}, {in: &h.staying}}
+	for part := range at {
+		if s.seek(&at[part], rule) != nil {
+			found = true
+		}
+	}
+	return at, found
+}
+
+// seek moves c to the first candidate from where it is, or past the end. It looks at no
+// more than that: priorities ascend, so the rule ends the sequence.
+func (s *Search) seek(c *cursor, rule Rule) *workload.Workload {
+	for w := c.get(); w != nil; w = c.get() {
+		if rule.ends(s.Preemptor, w) {
+			c.chunk, c.i = len(c.in.chunks), 0
+			break
+		}
+		if s.candidate(w, rule) {
+			return w
+		}
+		c.step()
+	}
+	return nil
+}
+
+// candidate tells whether the rule allows w, and its going could help. spec: 10 §4.7.2.
+func (s *Search) candidate(w *workload.Workload, rule Rule) bool {
+	p := s.Preemptor
+	return rule.allows(p, w) && s.holdsNeeded(w) && w.UID != p.UID &&
+		(p.Replaces == nil || w.UID != p.Replaces.UID) && (s.Gone == nil || !s.Gone(w))
+}
+
+// rule is the one that decides about the workloads of a queue.
+func (s *Search) rule(n quota.Node) Rule {
+	if n == s.Node {
+		return s.Policy.Within
+	}
+	return s.Policy.Reclaim
+}
+
+func (s *Search) holdsNeeded(w *workload.Workload) bool {
+	for _, fr := range s.Need {
+		if w.Usage.Of(fr) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// head is the first candidate left of a source.
+type head struct {
+	*workload.Workload
+	at     cursor
+	source int32 // index in sources
+}
+
+// merge is a binary heap of the heads of some queues: heads[0] goes first of them all.
+type merge []head
+
+func (m merge) heapify() {
+	for i := len(m)/2 - 1; i >= 0; i-- {
+		m.down(i)
+	}
+}
+
+func (m merge) down(i int) {
+	for {
+		least := i
+		for kid := 2*i + 1; kid <= 2*i+2 && kid < len(m); kid++ {
+			if compare(m[kid].Workload, m[least].Workload) < 0 {
+				least = kid
+			}
+		}
+		if least == i {
+			return
+		}
+		m[i], m[least] = m[least], m[i]
+		i = least
+	}
+}
+
+// pop drops heads[0] and its queue.
+func (m merge) pop() merge {
+	last := len(m) - 1
+	m[0] = m[last]
+	m[last] = head{}
+	m = m[:last]
+	m.down(0)
+	return m
+}
+
+// fits tells whether the preemptor fits now; borrowing or within its own quota.
+func (s *Search) fits(borrow bool) bool {
+	if !s.Quota.Fits(s.Node, s.Requests) {
+		return false
+	}
+	if borrow {
+		return true
+	}
+	for _, e := range s.Requests {
+		if s.Quota.Nominal(s.Node, e.FR) < s.Quota.Usage(s.Node, e.FR).Add(e.Amount) {
+			return false
+		}
+	}
+	return true
+}
+
+// take releases what w holds and notes it down.
+func (s *Search) take(w *workload.Workload, n quota.Node, reason string) *taken {
+	s.Quota.Release(n, w.Usage)
+	s.taken = append(s.taken, taken{Victim: Victim{w, n, reason}})
+	return &s.taken[len(s.taken)-1]
+}
+
+// fillBack puts back, from the second-last, whoever is not needed after all, and returns
+// the rest. The forest says what is left when enough is asked. spec: 10 §4.7.5.
+func (s *Search) fillBack(enough func(back *taken) bool) []Victim {
+	left := len(s.taken)
+	for i := left - 2; i >= 0; i-- {
+		t := &s.taken[i]
+		s.Quota.Charge(t.Node, t.Workload.Usage)
+		if t.back = true; enough(t) {
+			left--
+			continue
+		}
+		t.back = false
+		s.Quota.Release(t.Node, t.Workload.Usage)
+	}
+	victims := make([]Victim, 0, left)
+	for i := range s.taken {
+		if !s.taken[i].back {
+			victims = append(victims, s.taken[i].Victim)
+		}
+	}
+	return victims
+}
+
+// tally notes how many an attempt that failed could take.
+func (s *Search) tally() {
+	own := 0
+	for i := range s.taken {
+		if s.taken[i].Node == s.Node {
+			own++
+		}
+	}
+	s.reach.OwnAllowed = max(s.reach.OwnAllowed, own)
+	s.reach.OthersAllowed = max(s.reach.OthersAllowed, len(s.taken)-own)
+}
+
+// holders returns those of another queue that uses more than its own, and counts them.
+func (s *Search) holders(n quota.Node) *Holders {
+	h := s.Holders(n)
+	if h != nil {
+		s.reach.Queues++
+		s.reach.Others += h.Len()
+	}
+	return h
+}

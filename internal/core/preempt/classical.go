@@ -1,0 +1,214 @@
+package preempt
+
+import (
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// tier is a list of candidates; the lists are gone through in this order.
+// spec: 10 §4.7.3.
+type tier int8
+
+const (
+	hierarchical tier = iota // use quota of a subtree that the request fits in
+	priority                 // of other queues that borrow
+	own
+	tiers
+)
+
+// source is a queue that has candidates, with the terms on which they may be taken.
+type source struct {
+	node  quota.Node
+	below quota.Node // the common ancestor: every node under it must stay over nominal
+	tier  tier
+	start [parts]cursor // at its first candidates
+}
+
+// classical is spec 10 §4.7.
+func (s *Search) classical() []Victim {
+	s.gather()
+	if len(s.sources) == 0 {
+		return nil
+	}
+	first, both := s.attempts()
+	if victims := s.attempt(first); victims != nil || !both {
+		return victims
+	}
+	return s.attempt(!first)
+}
+
+// gather finds the queues that have candidates. In the rest of the tree it goes from the
+// nearest cohort up: while the request fits in the quota of a subtree around the
+// preemptor, whoever uses that quota from outside is hierarchical and has to give back
+// what it borrowed. spec: 10 §4.7.2.
+func (s *Search) gather() {
+	s.sources = s.sources[:0]
+	if s.Policy.Reclaim != Never {
+		s.rest = append(s.rest[:0], s.Requests...)
+		advantage := s.inQuotaOf(s.Node, s.rest)
+		s.leaveLocal(s.Node, s.rest)
+		below := s.Node
+		for at := s.Quota.Parent(s.Node); at != quota.None; at = s.Quota.Parent(at) {
+			list := priority
+			if advantage {
+				list = hierarchical
+			}
+			s.subtree(at, at, below, list)
+			advantage = advantage || s.inQuotaOf(at, s.rest)
+			s.leaveLocal(at, s.rest)
+			below = at
+		}
+	}
+	if h := s.Holders(s.Node); h != nil {
+		s.reach.Own = h.Len()
+		s.source(s.Node, s.Node, own, h)
+	}
+}
+
+// subtree visits the queues below at that use more than their own of something needed,
+// leaving out the part below skip, which was visited before.
+func (s *Search) subtree(at, lca, skip quota.Node, list tier) {
+	for _, kid := range s.Quota.Kids(at) {
+		switch {
+		case kid == skip || s.Quota.WithinNominal(kid, s.Need):
+		case s.Quota.IsCohort(kid):
+			s.subtree(kid, lca, skip, list)
+		default:
+			if h := s.holders(kid); h != nil {
+				s.source(kid, lca, list, h)
+			}
+		}
+	}
+}
+
+func (s *Search) source(n, lca quota.Node, list tier, h *Holders) {
+	if start, found := s.start(h, s.rule(n)); found {
+		s.sources = append(s.sources, source{node: n, below: lca, tier: list, start: start})
+	}
+}
+
+func (s *Search) inQuotaOf(n quota.Node, v resource.Vector) bool {
+	for _, e := range v {
+		if s.Quota.Borrowing(n, e.FR, e.Amount) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Search) leaveLocal(n quota.Node, v resource.Vector) {
+	for i := range v {
+		v[i].Amount = max(0, v[i].Amount.Sub(s.Quota.Local(n, v[i].FR)))
+	}
+}
+
+// attempts says whether to try first with the preemptor borrowing, or within its own
+// quota, and whether to try the other way after that. spec: 10 §4.7.4.
+func (s *Search) attempts() (borrow, both bool) {
+	var has [tiers]bool
+	for i := range s.sources {
+		has[s.sources[i].tier] = true
+	}
+	others := has[hierarchical] || has[priority]
+	switch {
+	case !others, !s.Policy.BorrowWithin && !s.underNominal():
+		return true, false
+	case !s.Policy.BorrowWithin && !has[hierarchical]:
+		return false, true
+	}
+	return true, true
+}
+
+func (s *Search) underNominal() bool {
+	for _, fr := range s.Need {
+		if s.Quota.Usage(s.Node, fr) >= s.Quota.Nominal(s.Node, fr) {
+			return false
+		}
+	}
+	return true
+}
+
+// attempt takes candidates until the preemptor fits: of every list those being evicted,
+// then of every list the rest. spec: 10 §4.7.3, §4.7.4.
+func (s *Search) attempt(borrow bool) []Victim {
+	mark := s.Quota.Mark()
+	defer s.Quota.Rollback(mark)
+	s.taken = s.taken[:0]
+	for part := range parts {
+		for list := range tiers {
+			if list == priority && borrow && !s.Policy.BorrowWithin {
+				continue
+			}
+			if s.takeFrom(part, list, borrow) {
+				return s.fillBack(func(*taken) bool { return s.fits(borrow) })
+			}
+		}
+	}
+	s.tally()
+	return nil
+}
+
+// takeFrom takes the candidates of one list in order, until the preemptor fits or there
+// is none left. Who may not be taken now may not later either, and no other of that
+// queue: what a node uses only goes down, and priorities only go up.
+func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
+	m := merge(s.heads[:0])
+	for i := range s.sources {
+		if src := &s.sources[i]; src.tier == list {
+			if w := src.start[part].get(); w != nil {
+				m = append(m, head{w, src.start[part], int32(i)})
+			}
+		}
+	}
+	s.heads = m
+	m.heapify()
+	for len(m) > 0 {
+		top := &m[0]
+		src := &s.sources[top.source]
+		if (list == priority && borrow && !s.whileBorrowing(top.Workload)) || !s.overNominal(src) {
+			m = m.pop()
+			continue
+		}
+		s.take(top.Workload, src.node, s.reason(list, top.Workload))
+		if s.fits(borrow) {
+			return true
+		}
+		top.at.step()
+		if top.Workload = s.seek(&top.at, s.rule(src.node)); top.Workload == nil {
+			m = m.pop()
+		} else {
+			m.down(0)
+		}
+	}
+	return false
+}
+
+// whileBorrowing tells whether a candidate that does not use the preemptor's quota may go
+// though the preemptor borrows.
+func (s *Search) whileBorrowing(c *workload.Workload) bool {
+	return s.Policy.BorrowWithin && c.Priority < s.Preemptor.Priority &&
+		(s.Policy.Threshold == nil || c.Priority <= *s.Policy.Threshold)
+}
+
+// overNominal tells whether the candidate's queue, and every cohort between it and the
+// common ancestor, still uses more than its own of something needed. Of the own queue
+// nothing is asked.
+func (s *Search) overNominal(src *source) bool {
+	for at := src.node; at != src.below; at = s.Quota.Parent(at) {
+		if s.Quota.WithinNominal(at, s.Need) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Search) reason(list tier, c *workload.Workload) string {
+	switch {
+	case list == own:
+		return InClusterQueue
+	case list == priority && s.whileBorrowing(c):
+		return InCohortReclaimWhileBorrows
+	}
+	return InCohortReclamation
+}

@@ -1,0 +1,368 @@
+package preempt
+
+import (
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// rival is a queue with candidates.
+type rival struct {
+	node  quota.Node
+	at    [parts]cursor      // at the first candidate left of either part
+	head  *workload.Workload // the first of them all, nil for none
+	retry *workload.Workload // the first one that failed its test
+}
+
+// branch is a node of the tree in which the next target is looked for.
+type branch struct {
+	node   quota.Node
+	share  quota.Share
+	rival  int32 // index in rivals, none for a cohort
+	inside bool  // the preemptor's queue is it or below it
+	// For a branch that is not inside, the two nodes just below the ancestor that it has
+	// in common with the preemptor: the preemptor's side, and its own.
+	mine, theirs quota.Node
+	// Of a cohort: branches[first:left] are its children that are left, as a heap, and
+	// those up to end were pruned.
+	first, left, end int32
+}
+
+const none = -1
+
+// fair is spec 20 §4.3. Shares are those of the forest with the preemptor in and the
+// victims so far out.
+func (s *Search) fair() []Victim {
+	mark := s.Quota.Mark()
+	defer s.Quota.Rollback(mark)
+	s.Quota.Charge(s.Node, s.Requests)
+	s.taken = s.taken[:0]
+	s.plant()
+	if len(s.rivals) == 0 {
+		return nil
+	}
+	s.arrange()
+	if s.firstRound() || (len(s.Fair.Strategies) > 1 && s.secondRound()) {
+		return s.fillBack(func(back *taken) bool { return s.fitsOnceMore() && s.justified(back) })
+	}
+	s.tally()
+	return nil
+}
+
+// fitsOnceMore tells whether the preemptor, who is in, fits.
+func (s *Search) fitsOnceMore() bool {
+	mark := s.Quota.Mark()
+	defer s.Quota.Rollback(mark)
+	s.Quota.Release(s.Node, s.Requests)
+	return s.fits(true)
+}
+
+// firstRound takes from the queue with the highest share, again and again, until the
+// preemptor fits or there is nobody left whom the first strategy allows to be taken.
+func (s *Search) firstRound() bool {
+	entitled := s.Fair.WithinNominal && s.Quota.WithinNominal(s.Node, s.Need)
+	for b := s.pick(); b != nil; b = s.pick() {
+		r := &s.rivals[b.rival]
+		switch {
+		case b.inside:
+			s.take(r.head, r.node, InClusterQueue)
+		case entitled:
+			s.take(r.head, r.node, InCohortReclamation).mine = b.mine
+		case !s.test(b, r):
+			s.update()
+			continue
+		}
+		if s.fitsOnceMore() {
+			return true
+		}
+		s.advance(r)
+		s.update()
+	}
+	return false
+}
+
+// test takes the first candidate of the queue that passes the first strategy, and notes
+// the first that fails; with false there is no candidate left. Nobody's going makes the
+// share of its side larger: where the preemptor's is above that, all of them fail, which
+// covers an infinite share against a finite one.
+func (s *Search) test(b *branch, r *rival) bool {
+	initial := len(s.Fair.Strategies) > 0 && s.Fair.Strategies[0] == LessThanInitialShare
+	p, limit := s.Quota.Share(b.mine), bound{s.Quota.Share(b.theirs), initial}
+	if !limit.allows(p) {
+		r.fail()
+		r.head = nil
+	}
+	for ; r.head != nil; s.advance(r) {
+		if !initial {
+			limit.share = s.shareWithout(b.theirs, r)
+		}
+		if limit.allows(p) {
+			s.takeFairly(b, r, limit)
+			return true
+		}
+		r.fail()
+	}
+	return false
+}
+
+func (r *rival) fail() {
+	if r.retry == nil {
+		r.retry = r.head
+	}
+}
+
+func (s *Search) takeFairly(b *branch, r *rival, limit bound) {
+	t := s.take(r.head, r.node, InCohortFairSharing)
+	t.mine, t.limit = b.mine, limit
+}
+
+// shareWithout returns the share of n, above r, if r's first candidate went.
+func (s *Search) shareWithout(n quota.Node, r *rival) quota.Share {
+	mark := s.Quota.Mark()
+	defer s.Quota.Rollback(mark)
+	s.Quota.Release(r.node, r.head.Usage)
+	return s.Quota.Share(n)
+}
+
+// secondRound gives those that failed another chance, the first one of each queue: the
+// share of its side as it is now has to be larger than the preemptor's.
+func (s *Search) secondRound() bool {
+	for i := range s.rivals {
+		s.rivals[i].head = s.rivals[i].retry
+	}
+	s.arrange()
+	for b := s.pick(); b != nil; b = s.pick() {
+		r := &s.rivals[b.rival]
+		limit := bound{s.Quota.Share(b.theirs), true}
+		if limit.allows(s.Quota.Share(b.mine)) {
+			s.takeFairly(b, r, limit)
+			if s.fitsOnceMore() {
+				return true
+			}
+		}
+		r.head = nil
+		s.update()
+	}
+	return false
+}
+
+// bound is what the preemptor's share may be at most, or has to be less than.
+type bound struct {
+	share quota.Share
+	less  bool
+}
+
+func (b bound) allows(p quota.Share) bool {
+	c := p.Compare(b.share)
+	return c < 0 || (c == 0 && !b.less)
+}
+
+// justified tells whether every victim left that was taken for a fair share still would
+// be, with back in again. Without that a preemptor whose share was low only because more
+// of its side were to go would keep what it had no right to take, and the victim's queue
+// would take it back, forever (spec: 10 §6 #5).
+//
+// Each victim is held against the share that it was tested with when it was taken.
+// Taking more since then could only lower the preemptor's share, so before anybody is
+// put back all of them pass; and whoever is put back on the victim's side only makes its
+// test easier. So it is enough to look when the preemptor's side grows, and to leave out
+// that one: the victims are then more than the fewest, and the outcome is stable.
+func (s *Search) justified(back *taken) bool {
+	if back.Node != s.Node && s.Quota.Parent(s.Quota.Parent(back.mine)) == quota.None {
+		return true // it shares nothing but the root with the preemptor
+	}
+	of, p := quota.None, quota.Share{}
+	for i := range s.taken {
+		t := &s.taken[i]
+		if t.back || t.Reason != InCohortFairSharing {
+			continue
+		}
+		if t.mine != of {
+			of, p = t.mine, s.Quota.Share(t.mine)
+		}
+		if !t.limit.allows(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// plant makes the branches, each cohort's children next to each other and after it:
+// queues that have candidates, and cohorts that borrow or have the preemptor inside.
+func (s *Search) plant() {
+	s.branches, s.rivals = s.branches[:0], s.rivals[:0]
+	root := s.Quota.Root(s.Node)
+	s.sprout(branch{node: root, inside: true, rival: none, mine: quota.None, theirs: quota.None})
+	for i := 0; i < len(s.branches); i++ {
+		b := s.branches[i]
+		if b.rival != none {
+			continue
+		}
+		mine := b.mine
+		if b.inside {
+			mine = s.childToward(b.node)
+		}
+		first := len(s.branches)
+		for _, kid := range s.Quota.Kids(b.node) {
+			k := branch{node: kid, inside: kid == mine && b.inside, rival: none, mine: mine, theirs: b.theirs}
+			if b.inside {
+				k.theirs = kid
+			}
+			s.sprout(k)
+		}
+		s.branches[i].first, s.branches[i].end = int32(first), int32(len(s.branches))
+	}
+}
+
+// childToward returns the child of a cohort that the preemptor is below, or its queue.
+func (s *Search) childToward(cohort quota.Node) quota.Node {
+	n := s.Node
+	for s.Quota.Parent(n) != cohort {
+		n = s.Quota.Parent(n)
+	}
+	return n
+}
+
+// sprout adds a branch if targets can be found there.
+func (s *Search) sprout(b branch) {
+	var h *Holders
+	switch {
+	case s.Quota.IsCohort(b.node):
+		if b.inside || (s.Policy.Reclaim != Never && s.Quota.Borrows(b.node)) {
+			s.branches = append(s.branches, b)
+		}
+		return
+	case b.inside:
+		if h = s.Holders(b.node); h != nil {
+			s.reach.Own = h.Len()
+		}
+	case s.Policy.Reclaim != Never && !s.Quota.WithinNominal(b.node, s.Need):
+		h = s.holders(b.node)
+	}
+	if h == nil {
+		return
+	}
+	if start, found := s.start(h, s.rule(b.node)); found {
+		b.rival = int32(len(s.rivals))
+		s.rivals = append(s.rivals, rival{node: b.node, at: start})
+		s.setHead(&s.rivals[b.rival])
+		s.branches = append(s.branches, b)
+	}
+}
+
+// setHead finds the first candidate left.
+func (s *Search) setHead(r *rival) {
+	if r.head = r.at[leaving].get(); r.head == nil {
+		r.head = r.at[staying].get()
+	}
+}
+
+// advance moves r past its first candidate.
+func (s *Search) advance(r *rival) {
+	part := leaving
+	if r.at[leaving].get() == nil {
+		part = staying
+	}
+	r.at[part].step()
+	s.seek(&r.at[part], s.rule(r.node))
+	s.setHead(r)
+}
+
+// alive tells whether a target can be found there. What is pruned once stays so: usage
+// only goes down, and candidates only get fewer.
+func (s *Search) alive(b *branch) bool {
+	if b.rival == none {
+		return b.first < b.left && (b.inside || s.Quota.Borrows(b.node))
+	}
+	return s.rivals[b.rival].head != nil && (b.inside || s.Quota.Borrows(b.node))
+}
+
+// arrange prunes, looks up all shares and makes the heaps, from the leaves up.
+func (s *Search) arrange() {
+	for i := len(s.branches) - 1; i >= 0; i-- {
+		b := &s.branches[i]
+		b.share = s.Quota.Share(b.node)
+		b.left = b.first
+		for k := b.first; k < b.end; k++ {
+			if s.alive(&s.branches[k]) {
+				s.branches[k], s.branches[b.left] = s.branches[b.left], s.branches[k]
+				b.left++
+			}
+		}
+		kids := s.branches[b.first:b.left]
+		for k := len(kids)/2 - 1; k >= 0; k-- {
+			s.down(kids, k)
+		}
+	}
+}
+
+// pick descends from the root into the child with the highest share, and notes the way.
+func (s *Search) pick() *branch {
+	if len(s.branches) == 0 || !s.alive(&s.branches[0]) {
+		return nil
+	}
+	s.way = append(s.way[:0], 0)
+	for at := int32(0); ; {
+		b := &s.branches[at]
+		if b.rival != none {
+			return b
+		}
+		at = b.first
+		s.way = append(s.way, at)
+	}
+}
+
+// update mends the heaps along the way of the last pick: only there shares or candidates
+// have changed, and every node on it is the first of its siblings.
+func (s *Search) update() {
+	for i := len(s.way) - 1; i > 0; i-- {
+		b, up := &s.branches[s.way[i]], &s.branches[s.way[i-1]]
+		if s.alive(b) {
+			b.share = s.Quota.Share(b.node)
+		} else {
+			up.left--
+			*b, s.branches[up.left] = s.branches[up.left], *b
+		}
+		s.down(s.branches[up.first:up.left], 0)
+	}
+}
+
+func (s *Search) down(kids []branch, i int) {
+	for {
+		first := i
+		for k := 2*i + 1; k <= 2*i+2 && k < len(kids); k++ {
+			if s.ahead(&kids[k], &kids[first]) {
+				first = k
+			}
+		}
+		if first == i {
+			return
+		}
+		kids[i], kids[first] = kids[first], kids[i]
+		i = first
+	}
+}
+
+// ahead tells whether targets are looked for in a before b: at the higher share, in a
+// cohort before a queue, of two cohorts by name (spec: 20 §6 #3), of two queues at the
+// better first candidate.
+func (s *Search) ahead(a, b *branch) bool {
+	if c := a.share.Compare(b.share); c != 0 {
+		return c > 0
+	}
+	switch {
+	case (a.rival == none) != (b.rival == none):
+		return a.rival == none
+	case a.rival == none:
+		return strings.Compare(s.Quota.Name(a.node), s.Quota.Name(b.node)) < 0
+	}
+	v, w := s.rivals[a.rival].head, s.rivals[b.rival].head
+	switch {
+	case v.Evicting != w.Evicting:
+		return v.Evicting
+	case a.inside != b.inside:
+		return b.inside
+	}
+	return compare(v, w) < 0
+}

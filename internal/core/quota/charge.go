@@ -1,0 +1,115 @@
+package quota
+
+import "github.com/berth-project/berth/internal/core/resource"
+
+// Charge adds usage to n and, past what n guarantees to itself, to its ancestors.
+// A node below a cycle is charged alone. A sum that is past counting is so for the
+// ancestors too. spec: 10 §4.3.2.
+func (f *Forest) Charge(n Node, v resource.Vector) {
+	f.version++
+	path := f.nodes[n].path
+	for _, e := range v {
+		amount := e.Amount
+		for _, at := range path {
+			if amount <= 0 {
+				break
+			}
+			c := f.at(at, e.FR)
+			before := c.flow()
+			f.set(at, e.FR, c, c.usage.Add(amount))
+			amount = c.flow().Sub(before)
+		}
+	}
+}
+
+// Release is the inverse of Charge.
+func (f *Forest) Release(n Node, v resource.Vector) {
+	f.version++
+	path := f.nodes[n].path
+	for _, e := range v {
+		amount := e.Amount
+		for _, at := range path {
+			if amount <= 0 {
+				break
+			}
+			c := f.at(at, e.FR)
+			before := c.flow()
+			f.set(at, e.FR, c, c.usage.Sub(amount))
+			amount = before.Sub(c.flow())
+		}
+	}
+}
+
+// Saturated tells whether the usage of one of v's FRs is past counting, at n or above.
+// What is released from there is lost: Recount then.
+func (f *Forest) Saturated(n Node, v resource.Vector) bool {
+	for _, e := range v {
+		for _, at := range f.nodes[n].path {
+			if f.at(at, e.FR).usage == resource.Unlimited {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Recount replaces the usage of a ClusterQueue, and works out anew that of the cohorts
+// above it from what their children use.
+func (f *Forest) Recount(n Node, v resource.Vector) {
+	f.version++
+	row, path := f.row(n), f.nodes[n].path
+	for i := range row {
+		fr := resource.FR(i)
+		f.set(n, fr, &row[i], v.Of(fr))
+		for _, at := range path[1:] {
+			var sum resource.Amount
+			for _, kid := range f.nodes[at].kids {
+				sum = sum.Add(f.at(kid, fr).flow())
+			}
+			f.set(at, fr, f.at(at, fr), sum)
+		}
+	}
+}
+
+// set changes the usage of c, which is that of fr at the node.
+func (f *Forest) set(at Node, fr resource.FR, c *cell, usage resource.Amount) {
+	if f.speculating > 0 {
+		f.log = append(f.log, undo{at, fr, c.usage})
+	}
+	c.usage = usage
+}
+
+// Mark is a point that Rollback returns to.
+type Mark int
+
+// Mark begins a speculation. Marks nest; each must be rolled back, last first.
+func (f *Forest) Mark() Mark {
+	f.speculating++
+	return Mark(len(f.log))
+}
+
+// Rollback undoes every charge, release and recount since m.
+func (f *Forest) Rollback(m Mark) {
+	if len(f.log) > int(m) {
+		f.version++
+	}
+	for i := len(f.log) - 1; i >= int(m); i-- {
+		u := f.log[i]
+		f.at(u.at, u.fr).usage = u.was
+	}
+	f.log = f.log[:m]
+	f.speculating--
+}
+
+// Version grows with every change of a usage, a quota, a parent or a weight: what was
+// worked out at one version holds as long as the version is the same.
+func (f *Forest) Version() uint64 { return f.version }
+
+// Generation returns the allocatable generation of n: it grows when the tree of n is
+// settled after an edit, and by Bump. A node that gets the number of a removed one
+// goes on from there. spec: 10 §4.3.6.
+func (f *Forest) Generation(n Node) uint64 { return f.nodes[n].generation }
+
+// Bump lets the generation of n grow for a reason that the forest does not see: a
+// workload of the queue was removed or replaced.
+func (f *Forest) Bump(n Node) { f.nodes[n].generation++ }

@@ -1,0 +1,270 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+func (p *player) instant() workload.Instant { return seconds(p.now) }
+
+// wait moves the clock on. It takes as long as it says, and no second of its own.
+func (p *player) wait(a *args) string {
+	n := a.whole("SECONDS", a.word("SECONDS"), 1, maxSecond)
+	if p.now+n > maxSecond {
+		a.fail("the clock ends at second %d", maxSecond)
+	}
+	if a.done() {
+		p.now += n - 1
+	}
+	return ""
+}
+
+// step lets the engine decide, prints that and, unless it is said otherwise, writes it.
+// Then a second step must have nothing to add.
+func (p *player) step(a *args) string {
+	budget := a.number("budget", 10_000, 1, maxBudget)
+	unwritten, quiet := a.flag("unwritten"), a.flag("quiet")
+	if !a.done() {
+		return ""
+	}
+	r := p.s.Step(p.instant(), int(budget))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d cycles, %d decisions\n", r.Cycles, len(r.Decisions))
+	for _, d := range r.Decisions {
+		if !quiet {
+			b.WriteString(d.Look.String())
+			if d.Replaced != nil {
+				fmt.Fprintf(&b, "  takes the place of %s\n", d.Replaced.Key)
+			}
+		}
+		p.decided(d)
+	}
+	if r.More {
+		b.WriteString("more to do\n")
+	}
+	if r.Next > 0 {
+		fmt.Fprintf(&b, "again in %d s\n", (r.Next-p.instant())/second)
+	}
+	if err := p.spend(r.Cycles); err != nil {
+		a.err = err
+	}
+	if unwritten {
+		return b.String()
+	}
+	if settled := p.writeAll(); !settled || r.More {
+		return b.String()
+	}
+	if again := p.s.Step(p.instant(), int(budget)); len(again.Decisions) > 0 {
+		a.err = fmt.Errorf("%w:\n%s", ErrUnsettled, again.Decisions[0].Look)
+	}
+	return b.String()
+}
+
+// decided notes what has to be written of a decision.
+func (p *player) decided(d cycle.Decision) {
+	if d.Look.Verdict == trace.Admitted {
+		w := admission{grant: p.s.Grant(&d), at: d.Workload.ReservedAt, generation: p.s.Generation(d.Workload.UID)}
+		if d.Replaced != nil {
+			w.replaced = d.Replaced.UID
+			w.version = p.workloads[w.replaced].Version
+		}
+		p.admissions[d.Workload.UID] = w
+	}
+	for _, v := range d.Evict {
+		p.evictions[v.Workload.UID] = true
+	}
+}
+
+// writeAll writes all that is decided. It tells whether nothing else came of that, so
+// that there is nothing new to decide about.
+func (p *player) writeAll() bool {
+	settled := true
+	for _, name := range sortedKeys(p.admissions) {
+		if p.current(name) {
+			settled = p.admit(name) && settled
+			continue
+		}
+		delete(p.admissions, name)
+		p.s.AdmissionFailed(name)
+		settled = false
+	}
+	for _, name := range sortedKeys(p.evictions) {
+		p.tell(name)
+	}
+	return settled
+}
+
+// current tells whether a workload still is what was admitted; writing fails otherwise.
+func (p *player) current(name string) bool {
+	def := p.workloads[name]
+	return def != nil && def.Queueable && !def.Reserved && def.Generation == p.admissions[name].generation
+}
+
+// admit writes an admission, and finishes the slice that it replaces. That is news for
+// nobody, unless that slice has lost its place meanwhile or never had it in writing, so
+// that it waits or has another, or others want to replace it too.
+func (p *player) admit(name string) (settled bool) {
+	w, def := p.admissions[name], p.workloads[name]
+	delete(p.admissions, name)
+	def.Reserved, def.Admitted, def.Queue, def.ReservedAt, def.Held = true, true, w.grant.Queue, w.at, nil
+	for _, ps := range w.grant.PodSets {
+		for _, h := range ps.Held {
+			h.PodSet = ps.Name
+			def.Held = append(def.Held, h)
+		}
+	}
+	def.Version++
+	p.s.AdmissionWritten(*def)
+	old := p.workloads[w.replaced]
+	if old == nil || !old.Queueable {
+		return true
+	}
+	settled = old.Reserved && old.Version == w.version
+	for _, o := range p.workloads { //berth:unordered only asks whether there is one
+		settled = settled && (o == def || o.Replaces != old.Name)
+	}
+	p.end(old)
+	return settled
+}
+
+// tell writes that a workload has to go, if it still holds something.
+func (p *player) tell(name string) {
+	delete(p.evictions, name)
+	if def := p.workloads[name]; def != nil && def.Reserved && !def.Evicting {
+		def.Evicting = true
+		def.Version++
+		p.s.Written(*def)
+	}
+}
+
+// written: what was decided about a workload in an unwritten step is written now.
+func (p *player) written(a *args) string {
+	name := a.word("NAME")
+	_, admitted := p.admissions[name]
+	switch {
+	case a.err != nil:
+	case !admitted && !p.evictions[name]:
+		a.fail("nothing about %s is being written", quote(name))
+	case admitted && !p.current(name):
+		a.fail("%s is no longer what was admitted, so that cannot be written; say write-fails %s", quote(name), name)
+	}
+	switch {
+	case !a.done():
+	case admitted:
+		p.admit(name)
+	default:
+		p.tell(name)
+	}
+	return ""
+}
+
+func (p *player) writeFails(a *args) string {
+	name := a.word("NAME")
+	if _, ok := p.admissions[name]; a.err == nil && !ok {
+		a.fail("no admission of %s is being written", quote(name))
+	}
+	if a.done() {
+		delete(p.admissions, name)
+		p.s.AdmissionFailed(name)
+	}
+	return ""
+}
+
+func (p *player) evictFails(a *args) string {
+	name := a.word("NAME")
+	if a.err == nil && !p.evictions[name] {
+		a.fail("no eviction of %s is being written", quote(name))
+	}
+	if a.done() {
+		delete(p.evictions, name)
+		p.s.EvictionFailed(name)
+	}
+	return ""
+}
+
+// show prints the whole world.
+func (p *player) show(a *args) string {
+	if !a.done() {
+		return ""
+	}
+	return p.s.Dump()
+}
+
+// explain prints what is known about a workload.
+func (p *player) explain(a *args) string {
+	def := p.workload(a)
+	if !a.done() {
+		return ""
+	}
+	return p.s.Explain(def.UID)
+}
+
+// status prints the counters and amounts of a ClusterQueue's status.
+func (p *player) status(a *args) string {
+	name := a.name("QUEUE")
+	if !a.done() {
+		return ""
+	}
+	v, ok := p.s.Queue(name)
+	if !ok {
+		return "no such queue\n"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d active, %d parked, %d reserved, %d admitted\n", v.Active, v.Parked, v.Reserved, v.Admitted)
+	for _, list := range []struct {
+		what string
+		held []state.Held
+	}{{"reserved", v.Reservation}, {"used", v.Usage}, {"borrowed", v.Borrowed}} {
+		for _, h := range list.held {
+			fmt.Fprintf(&b, "%s %s/%s=%s\n", list.what, h.Flavor, h.Resource, h.Amount.Format(h.Resource))
+		}
+	}
+	return b.String()
+}
+
+// available prints the figures of every node for one flavor-resource.
+func (p *player) available(a *args) string {
+	name, res := a.name("FLAVOR"), a.word("RESOURCE")
+	if a.err == nil {
+		a.checkName(res, "/")
+	}
+	p.spread(a, nil, []string{name + "/" + res})
+	if !a.done() {
+		return ""
+	}
+	var b strings.Builder
+	for _, f := range p.s.Figures(name, res) {
+		fmt.Fprintf(&b, "%s %s: subtree %s used %s available %s potential %s\n", kind(f.Cohort), f.Name,
+			f.Subtree.Format(res), f.Usage.Format(res), f.Available.Format(res), f.Potential.Format(res))
+	}
+	return b.String()
+}
+
+// shares prints the fair share of every node, and as its status has it.
+func (p *player) shares(a *args) string {
+	if !a.done() {
+		return ""
+	}
+	var b strings.Builder
+	for _, f := range p.s.Shares() {
+		exact := strconv.FormatFloat(f.Share.Value(), 'f', 3, 64)
+		if strings.Contains(exact, ".") {
+			exact = strings.TrimRight(strings.TrimRight(exact, "0"), ".")
+		}
+		fmt.Fprintf(&b, "%s %s: share %s, status %d\n", kind(f.Cohort), f.Name, exact, f.Share.Ceil())
+	}
+	return b.String()
+}
+
+func kind(cohort bool) string {
+	if cohort {
+		return "cohort"
+	}
+	return "queue"
+}

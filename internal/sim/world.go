@@ -1,0 +1,230 @@
+package sim
+
+import (
+	"math"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+var strategies = map[string]preempt.Strategy{
+	preempt.LessThanOrEqualToFinalShare.String(): preempt.LessThanOrEqualToFinalShare,
+	preempt.LessThanInitialShare.String():        preempt.LessThanInitialShare,
+}
+
+// options makes the world anew, with other settings than the usual ones.
+func (p *player) options(a *args) string {
+	if p.begun {
+		a.fail("options come before everything else")
+	}
+	if o := a.settings(); a.done() {
+		p.create(o)
+	}
+	return ""
+}
+
+func (a *args) settings() state.Options {
+	o := state.Options{Options: cycle.Defaults()}
+	o.IgnoreUndeclared = a.flag("ignore-undeclared")
+	o.Fair = a.fair()
+	switch within := !a.flag("no-within-nominal"); {
+	case o.Fair != nil:
+		o.Fair.WithinNominal = within
+	case !within:
+		a.fail("no-within-nominal means nothing without fair")
+	}
+	o.NonBorrowingFirst = !a.flag("no-non-borrowing-first")
+	o.PriorityInCohort = !a.flag("no-priority-in-cohort")
+	o.PreemptorFirst = a.flag("preemptor-first")
+	o.RecomputeOverlap = !a.flag("no-recompute-overlap")
+	o.KeepScan = !a.flag("no-keep-scan")
+	o.FungibilityOff = a.flag("no-fungibility")
+	o.PartialAdmission = !a.flag("no-partial")
+	o.NoClasses = a.flag("no-classes")
+	o.ClaimTimeout = seconds(a.number("claim-timeout", int64(o.ClaimTimeout/second), 0, maxSecond))
+	o.EditWindow = seconds(a.number("edit-window", int64(o.EditWindow/second), 0, maxSecond))
+	return o
+}
+
+// fair takes fair[=STRATEGY,...], nil for neither. Both strategies are the usual.
+func (a *args) fair() *preempt.Fair {
+	both := []preempt.Strategy{preempt.LessThanOrEqualToFinalShare, preempt.LessThanInitialShare}
+	f := &preempt.Fair{Strategies: both, WithinNominal: true}
+	if a.flag("fair") {
+		return f
+	}
+	text, ok := a.value("fair")
+	if !ok {
+		return nil
+	}
+	f.Strategies = nil
+	for name := range strings.SplitSeq(text, ",") {
+		f.Strategies = append(f.Strategies, meaning(a, "fair", name, strategies))
+	}
+	if len(f.Strategies) > len(both) {
+		a.fail("fair: there are two strategies, the second for what the first one refuses")
+	}
+	return f
+}
+
+func (p *player) namespace(a *args) string {
+	name := a.name("NAME")
+	if labels := a.labels(a.pairs("")); a.done() {
+		p.s.SetNamespace(name, labels)
+	}
+	return ""
+}
+
+func (p *player) flavor(a *args) string {
+	f := flavor.Flavor{Name: a.name("NAME"), Labels: a.labels(a.pairs("label.")), Tolerations: a.tolerations()}
+	for _, text := range a.values("taint") {
+		key, value := a.keyValue("taint", text, false)
+		f.Taints = append(f.Taints, workload.Taint{Key: key, Value: value, Effect: "NoSchedule"})
+	}
+	if a.done() {
+		p.s.SetFlavor(f)
+	}
+	return ""
+}
+
+func (a *args) tolerations() (out []workload.Toleration) {
+	for _, text := range a.values("tolerate") {
+		key, value := a.keyValue("tolerate", text, false)
+		out = append(out, workload.Toleration{Key: key, Operator: "Equal", Value: value})
+	}
+	return out
+}
+
+func (p *player) cohort(a *args) string {
+	def := state.Cohort{Name: a.name("NAME"), Parent: a.nameOf("parent", ""), Weight: a.weight(), Groups: a.groups()}
+	if def.Parent == def.Name {
+		a.fail("a cohort cannot be its own parent")
+	}
+	p.named(a, "cohort "+def.Name, def.Parent, def.Groups)
+	if a.done() {
+		p.s.SetCohort(def)
+	}
+	return ""
+}
+
+// named notes a node, its parent and its quotas.
+func (p *player) named(a *args, node, parent string, groups []state.Group) {
+	nodes := []string{node}
+	if parent != "" {
+		nodes = append(nodes, "cohort "+parent)
+	}
+	var frs []string
+	for _, g := range groups {
+		for _, f := range g.Flavors {
+			for _, r := range f.Resources {
+				frs = append(frs, f.Flavor+"/"+r.Resource)
+			}
+		}
+	}
+	p.spread(a, nodes, frs)
+}
+
+var rules = map[string]preempt.Rule{
+	"never": preempt.Never, "lower": preempt.LowerPriority, "lower-or-newer": preempt.LowerOrNewerEqualPriority, "any": preempt.Any,
+}
+
+// queue also makes the flavors that it names, without labels, and a LocalQueue of its
+// name in the namespace default, as far as there are none.
+func (p *player) queue(a *args) string {
+	def := a.queue()
+	p.named(a, "queue "+def.Name, def.Cohort, def.Groups)
+	if !a.done() {
+		return ""
+	}
+	for _, g := range def.Groups {
+		for _, f := range g.Flavors {
+			if !p.s.HasFlavor(f.Flavor) {
+				p.s.SetFlavor(flavor.Flavor{Name: f.Flavor})
+			}
+		}
+	}
+	if !p.s.HasQueue(def.Name) {
+		p.s.SetLocalQueue(state.LocalQueue{Namespace: "default", Name: def.Name, Queue: def.Name})
+	}
+	p.s.SetQueue(def)
+	return ""
+}
+
+func (a *args) queue() state.Queue {
+	def := state.Queue{Name: a.name("NAME"), Cohort: a.nameOf("cohort", ""), Weight: a.weight(), Strict: a.flag("strict"), Namespaces: []workload.Term{{}}}
+	def.Closed, _ = a.value("closed")
+	if text, ok := a.value("namespaces"); ok {
+		key, value := a.keyValue("namespaces", text, true)
+		def.Namespaces = []workload.Term{{{Key: key, Op: workload.In, Values: []string{value}}}}
+	}
+	def.Preemption = preempt.Policy{Within: oneOf(a, "within", preempt.Never, rules), Reclaim: oneOf(a, "reclaim", preempt.Never, rules)}
+	a.borrowWithin(&def.Preemption)
+	def.Fungibility = flavor.Fungibility{
+		TryNextWhenBorrowing: a.flag("try-when-borrowing"), StopWhenPreempting: a.flag("stop-when-preempting"),
+		PreemptionOverBorrowing: a.flag("preemption-over-borrowing"),
+	}
+	def.Groups = a.groups()
+	return def
+}
+
+// borrowWithin takes borrow-within=lower[:THRESHOLD].
+func (a *args) borrowWithin(to *preempt.Policy) {
+	text, ok := a.value("borrow-within")
+	if !ok {
+		return
+	}
+	policy, threshold, bounded := strings.Cut(text, ":")
+	if policy != "lower" {
+		a.fail("borrow-within=%s: write borrow-within=lower, or borrow-within=lower:THRESHOLD, or leave it out for never", quote(text))
+	}
+	to.BorrowWithin = true
+	if bounded {
+		to.Threshold = new(a.whole("the threshold of borrow-within", threshold, math.MinInt64, math.MaxInt64))
+	}
+}
+
+func (p *player) localQueue(a *args) string {
+	def := state.LocalQueue{Name: a.name("NAME"), Queue: a.nameOf("queue", ""), Namespace: a.nameOf("namespace", "default"), Stopped: a.flag("stopped")}
+	if def.Queue == "" {
+		a.fail("queue= is missing; usage: %s", a.usage)
+	}
+	if a.done() {
+		p.s.SetLocalQueue(def)
+	}
+	return ""
+}
+
+// delete takes something away. What is being written of a workload will fail.
+func (p *player) delete(a *args) string {
+	kinds := map[string]func(name, namespace string){
+		"workload":   func(name, _ string) { delete(p.workloads, name); p.s.DeleteWorkload(name) },
+		"queue":      func(name, _ string) { p.s.DeleteQueue(name) },
+		"cohort":     func(name, _ string) { p.s.DeleteCohort(name) },
+		"flavor":     func(name, _ string) { p.s.DeleteFlavor(name) },
+		"localqueue": func(name, namespace string) { p.s.DeleteLocalQueue(namespace, name) },
+		"namespace":  func(name, _ string) { p.s.DeleteNamespace(name) },
+	}
+	what := a.word("the kind of what is deleted")
+	name, namespace := a.name("NAME"), "default"
+	if what == "localqueue" {
+		namespace = a.nameOf("namespace", namespace)
+	}
+	if a.err != nil {
+		return ""
+	}
+	remove := meaning(a, "delete", what, kinds)
+	switch {
+	case what == "workload":
+		p.find(a, name)
+	case what == "queue" && !p.s.HasQueue(name), what == "flavor" && !p.s.HasFlavor(name):
+		a.fail("there is no %s %s", what, name)
+	}
+	if a.done() {
+		remove(name, namespace)
+	}
+	return ""
+}

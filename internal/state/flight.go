@@ -1,0 +1,146 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Event is something that a State was told, or a step that it made: one field is set.
+type Event struct {
+	SetFlavor        *flavor.Flavor `json:",omitempty"`
+	DeleteFlavor     string         `json:",omitempty"`
+	SetCohort        *Cohort        `json:",omitempty"`
+	DeleteCohort     string         `json:",omitempty"`
+	SetQueue         *Queue         `json:",omitempty"`
+	DeleteQueue      string         `json:",omitempty"`
+	SetLocalQueue    *LocalQueue    `json:",omitempty"`
+	DeleteLocalQueue *Name          `json:",omitempty"`
+	SetNamespace     *Namespace     `json:",omitempty"`
+	DeleteNamespace  string         `json:",omitempty"`
+	SetWorkload      *Workload      `json:",omitempty"`
+	Written          *Workload      `json:",omitempty"`
+	AdmissionWritten *Workload      `json:",omitempty"`
+	DeleteWorkload   string         `json:",omitempty"`
+	AdmissionFailed  string         `json:",omitempty"`
+	EvictionFailed   string         `json:",omitempty"`
+	Step             *Step          `json:",omitempty"`
+}
+
+// Step is a step with what came of it.
+type Step struct {
+	Now    workload.Instant
+	Budget int
+	Cycles int
+	Hash   uint64 // of the traces of all its decisions
+}
+
+// Apply tells s what another State was told. The result is that of a step.
+func (s *State) Apply(e Event) (r cycle.Result) {
+	switch {
+	case e.SetFlavor != nil:
+		s.SetFlavor(*e.SetFlavor)
+	case e.DeleteFlavor != "":
+		s.DeleteFlavor(e.DeleteFlavor)
+	case e.SetCohort != nil:
+		s.SetCohort(*e.SetCohort)
+	case e.DeleteCohort != "":
+		s.DeleteCohort(e.DeleteCohort)
+	case e.SetQueue != nil:
+		s.SetQueue(*e.SetQueue)
+	case e.DeleteQueue != "":
+		s.DeleteQueue(e.DeleteQueue)
+	case e.SetLocalQueue != nil:
+		s.SetLocalQueue(*e.SetLocalQueue)
+	case e.DeleteLocalQueue != nil:
+		s.DeleteLocalQueue(e.DeleteLocalQueue.Namespace, e.DeleteLocalQueue.Name)
+	case e.SetNamespace != nil:
+		s.SetNamespace(e.SetNamespace.Name, e.SetNamespace.Labels)
+	case e.DeleteNamespace != "":
+		s.DeleteNamespace(e.DeleteNamespace)
+	case e.Step != nil:
+		r = s.Step(e.Step.Now, e.Step.Budget)
+	default:
+		s.applyWorkload(e)
+	}
+	return r
+}
+
+func (s *State) applyWorkload(e Event) {
+	switch {
+	case e.SetWorkload != nil:
+		s.SetWorkload(*e.SetWorkload)
+	case e.Written != nil:
+		s.Written(*e.Written)
+	case e.AdmissionWritten != nil:
+		s.AdmissionWritten(*e.AdmissionWritten)
+	case e.DeleteWorkload != "":
+		s.DeleteWorkload(e.DeleteWorkload)
+	case e.AdmissionFailed != "":
+		s.AdmissionFailed(e.AdmissionFailed)
+	case e.EvictionFailed != "":
+		s.EvictionFailed(e.EvictionFailed)
+	}
+}
+
+// Hash is one number for the traces of some decisions, in their order.
+func Hash(decisions []cycle.Decision) uint64 {
+	h := trace.NewHash()
+	for i := range decisions {
+		decisions[i].Look.Hash(&h)
+	}
+	return h.Sum()
+}
+
+// recorder keeps what a State was told since some moment, and what the State was at
+// that moment: as much as the last two legs hold. A nil recorder keeps nothing.
+type recorder struct {
+	leg         int // events a leg holds at least
+	last, older leg
+}
+
+// leg is a piece of the record: a world, and what happened to it.
+type leg struct {
+	from   *Snapshot
+	events []Event
+}
+
+// Record has s keep what it is told from now on: at least the last events, at most twice
+// as many, or twice as many as there are workloads if that is more. Call it before the
+// first event or right after a step.
+func (s *State) Record(events int) {
+	s.flight = &recorder{leg: max(1, events), last: leg{from: s.Snapshot()}}
+}
+
+func (f *recorder) note(e Event) {
+	if f != nil {
+		f.last.events = append(f.last.events, e)
+	}
+}
+
+// stepped records a step. When the leg is full and nothing is left undone, another one
+// begins.
+func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.Result) {
+	if f == nil {
+		return
+	}
+	f.note(Event{Step: &Step{Now: now, Budget: budget, Cycles: r.Cycles, Hash: Hash(r.Decisions)}})
+	if !r.More && len(f.last.events) >= max(f.leg, len(s.records)) {
+		f.older, f.last = f.last, leg{from: s.Snapshot()}
+	}
+}
+
+// Recorded returns the record: a Snapshot, and the events since. It is nil without Record.
+func (s *State) Recorded() (from *Snapshot, events []Event) {
+	f := s.flight
+	switch {
+	case f == nil:
+		return nil, nil
+	case f.older.from == nil:
+		return f.last.from, f.last.events
+	}
+	return f.older.from, slices.Concat(f.older.events, f.last.events)
+}

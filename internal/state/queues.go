@@ -1,0 +1,270 @@
+package state
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+)
+
+// SetFlavor adds or changes a flavor; its Missing is ignored.
+func (s *State) SetFlavor(f flavor.Flavor) {
+	s.flight.note(Event{SetFlavor: &f})
+	f.Missing = false
+	s.setFlavor(f)
+}
+
+// DeleteFlavor takes a flavor away. Queues that name it are closed until it is back.
+func (s *State) DeleteFlavor(name string) {
+	s.flight.note(Event{DeleteFlavor: name})
+	s.setFlavor(flavor.Flavor{Name: name, Missing: true})
+}
+
+func (s *State) setFlavor(f flavor.Flavor) {
+	have := s.flavor(f.Name)
+	if reflect.DeepEqual(*have, f) {
+		return
+	}
+	*have = f
+	var nodes []quota.Node
+	var turned []*queue // opened or closed by this
+	for _, q := range s.using(f.Name) {
+		was := q.q.Closed
+		if q.q.Closed = s.closed(&q.def); q.q.Closed != was {
+			turned = append(turned, q)
+		}
+		nodes = append(nodes, q.q.Node)
+	}
+	s.edited(nodes...)
+	for _, q := range turned {
+		s.replace(s.heading(q.def.Name))
+	}
+}
+
+// closed says why nothing can be admitted in a queue, "" when something can.
+func (s *State) closed(def *Queue) string {
+	var missing []string
+	for _, g := range def.Groups {
+		for _, f := range g.Flavors {
+			if s.flavor(f.Flavor).Missing {
+				missing = append(missing, f.Flavor)
+			}
+		}
+	}
+	if def.Closed != "" || len(missing) == 0 {
+		return def.Closed
+	}
+	slices.Sort(missing)
+	return "ResourceFlavors not found: " + strings.Join(slices.Compact(missing), ", ")
+}
+
+// flavor returns the flavor of a name, a missing one at its first use.
+func (s *State) flavor(name string) *flavor.Flavor {
+	f := s.flavors[name]
+	if f == nil {
+		f = &flavor.Flavor{Name: name, Missing: true}
+		s.flavors[name] = f
+	}
+	return f
+}
+
+// using returns the queues that list a flavor, by name.
+func (s *State) using(name string) []*queue {
+	var out []*queue
+	for _, key := range slices.Sorted(maps.Keys(s.queues)) {
+		q := s.queues[key]
+		for _, g := range q.def.Groups {
+			if slices.ContainsFunc(g.Flavors, func(f FlavorQuota) bool { return f.Flavor == name }) {
+				out = append(out, q)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// edited recomputes the forest and has everyone in the nodes' trees looked at again.
+func (s *State) edited(nodes ...quota.Node) {
+	if len(nodes) > 0 {
+		s.world.Edited(nodes...)
+	}
+}
+
+// SetCohort adds or changes a cohort.
+func (s *State) SetCohort(def Cohort) {
+	s.flight.note(Event{SetCohort: &def})
+	c := s.cohort(def.Name)
+	if c.def != nil && reflect.DeepEqual(*c.def, def) {
+		return
+	}
+	s.hang(c.node, c.parent(), def.Parent)
+	c.def = &def
+	s.editCohort(c, &def)
+}
+
+// DeleteCohort takes a cohort's own quota and parent away. As long as others name it,
+// it lives on without them. spec: 10 §4.3.5.
+func (s *State) DeleteCohort(name string) {
+	s.flight.note(Event{DeleteCohort: name})
+	c := s.cohorts[name]
+	if c == nil {
+		return
+	}
+	s.hang(c.node, c.parent(), "")
+	c.def = nil
+	s.editCohort(c, &Cohort{})
+	s.sweep(name)
+}
+
+func (s *State) editCohort(c *cohort, def *Cohort) {
+	s.world.Quota.SetQuota(c.node, s.cells(def.Groups))
+	s.world.Quota.SetWeight(c.node, weight(def.Weight))
+	s.world.Edited(c.node)
+}
+
+// weight of a fair share, in thousandths.
+func weight(w *resource.Amount) resource.Amount {
+	if w == nil {
+		return quota.DefaultWeight
+	}
+	return *w
+}
+
+func (s *State) cohort(name string) *cohort {
+	c := s.cohorts[name]
+	if c == nil {
+		c = &cohort{node: s.world.Quota.Add(name, true)}
+		s.cohorts[name] = c
+	}
+	return c
+}
+
+// parent is the name of the cohort above, "" for none.
+func (c *cohort) parent() string {
+	if c.def == nil {
+		return ""
+	}
+	return c.def.Parent
+}
+
+// hang moves a node from below one cohort to below another; "" is none. A cohort exists
+// while it is defined or something hangs below it.
+func (s *State) hang(n quota.Node, from, to string) {
+	if from == to {
+		return
+	}
+	parent := quota.None
+	if to != "" {
+		c := s.cohort(to)
+		c.named++
+		parent = c.node
+	}
+	s.world.Quota.SetParent(n, parent)
+	if from != "" {
+		s.cohorts[from].named--
+		s.sweep(from)
+	}
+}
+
+// sweep removes a cohort that nobody defines or names any more.
+func (s *State) sweep(name string) {
+	if c := s.cohorts[name]; c.def == nil && c.named == 0 {
+		s.world.Quota.Remove(c.node)
+		s.world.Edited()
+		delete(s.cohorts, name)
+	}
+}
+
+func (s *State) cells(groups []Group) []quota.Cell {
+	var cells []quota.Cell
+	for _, g := range groups {
+		for _, f := range g.Flavors {
+			for _, r := range f.Resources {
+				cells = append(cells, quota.Cell{
+					FR: s.world.Table.FR(f.Flavor, r.Resource), Nominal: r.Nominal, Borrow: r.Borrow, Lend: r.Lend,
+				})
+			}
+		}
+	}
+	return cells
+}
+
+// SetQueue adds or changes a queue.
+func (s *State) SetQueue(def Queue) {
+	s.flight.note(Event{SetQueue: &def})
+	have := s.queues[def.Name]
+	if have != nil && reflect.DeepEqual(have.def, def) {
+		return
+	}
+	fresh := have == nil
+	if fresh {
+		have = &queue{seen: seen{name: Name{Name: def.Name}}, q: &cycle.Queue{Name: def.Name, Node: s.world.Quota.Add(def.Name, false)}}
+		s.queues[def.Name] = have
+		s.world.AddQueue(have.q)
+	}
+	s.see(&have.seen)
+	q := have.q
+	s.hang(q.Node, have.def.Cohort, def.Cohort)
+	have.def = def
+	was := q.Closed
+	q.Closed, q.Strict, q.Namespaces = s.closed(&def), def.Strict, def.Namespaces
+	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
+	s.world.Quota.SetQuota(q.Node, s.cells(def.Groups))
+	s.world.Quota.SetWeight(q.Node, weight(def.Weight))
+	s.world.Edited(q.Node)
+	if fresh {
+		s.gather(def.Name)
+	}
+	if fresh || q.Closed != was {
+		s.replace(s.heading(def.Name))
+	}
+}
+
+func (s *State) groups(defs []Group) []flavor.Group {
+	groups := make([]flavor.Group, 0, len(defs))
+	for _, d := range defs {
+		var g flavor.Group
+		for _, name := range d.Resources {
+			g.Resources = append(g.Resources, s.world.Table.ID(name))
+		}
+		for _, f := range d.Flavors {
+			offer := flavor.Offer{Flavor: s.flavor(f.Flavor)}
+			for _, name := range d.Resources {
+				offer.FRs = append(offer.FRs, s.world.Table.FR(f.Flavor, name))
+			}
+			g.Offers = append(g.Offers, offer)
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// DeleteQueue takes a queue out. Its quota is gone; workloads with a reservation in
+// it are no longer counted anywhere, those in its line wait for it to return.
+func (s *State) DeleteQueue(name string) {
+	s.flight.note(Event{DeleteQueue: name})
+	have := s.queues[name]
+	if have == nil {
+		return
+	}
+	held := slices.Collect(have.q.Holders().All())
+	line := s.world.RemoveQueue(have.q)
+	s.hang(have.q.Node, have.def.Cohort, "")
+	s.world.Quota.Remove(have.q.Node)
+	s.world.Edited()
+	for _, w := range slices.Concat(held, line) {
+		r := s.records[w.UID]
+		s.touch(r)
+		r.in = nil
+		if r.def.Reserved {
+			s.stray(r)
+		}
+	}
+	delete(s.queues, name)
+	s.replace(s.heading(name))
+}

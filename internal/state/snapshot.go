@@ -1,0 +1,156 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Snapshot is a whole State as plain data: from it a State can be made that decides
+// exactly as this one would.
+type Snapshot struct {
+	Options     Options
+	Resources   []string        // in the order in which they got their numbers
+	Pairs       []resource.Pair // likewise
+	Namespaces  []Namespace
+	Flavors     []flavor.Flavor
+	Cohorts     []Cohort
+	Queues      []Queue // in the order of their indexes
+	LocalQueues []LocalQueue
+	Workloads   []WorkloadMemory
+	Memory      cycle.Memory
+}
+
+// WorkloadMemory is a workload with what a State knows of it beyond its definition.
+type WorkloadMemory struct {
+	Def      Workload
+	Assumed  *flavor.Assignment `json:",omitempty"` // what it was given; not written yet
+	In       string             `json:",omitempty"` // of which ClusterQueue, if it was given something
+	At       workload.Instant   `json:",omitempty"` // and when,
+	Priority int64              `json:",omitempty"` // being of this priority
+	Since    workload.Instant   `json:",omitempty"` // and in line since
+	Evicting bool               `json:",omitempty"`
+	Yields   string             `json:",omitempty"`
+	// What was decided about it the last time.
+	Verdict trace.Verdict  `json:",omitempty"`
+	Reason  trace.Reason   `json:",omitempty"`
+	Note    string         `json:",omitempty"`
+	Victims []trace.Victim `json:",omitempty"`
+}
+
+// Snapshot returns s as data, which shares what is never modified with it. Call it after a
+// step that left nothing to do.
+func (s *State) Snapshot() *Snapshot {
+	s.world.Settle()
+	out := &Snapshot{Options: s.options, Memory: s.world.Remember()}
+	out.Resources, out.Pairs = s.world.Table.Names(), s.world.Table.Pairs()
+	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
+		out.Namespaces = append(out.Namespaces, Namespace{name, s.namespaces[name]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.flavors)) {
+		if f := s.flavors[name]; !f.Missing {
+			out.Flavors = append(out.Flavors, *f)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.cohorts)) {
+		if c := s.cohorts[name]; c.def != nil {
+			out.Cohorts = append(out.Cohorts, *c.def)
+		}
+	}
+	for _, q := range s.world.Queues {
+		if q != nil {
+			out.Queues = append(out.Queues, s.queues[q.Name].def)
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(s.localQueues), Name.compare) {
+		if l := s.localQueues[name]; l.exists {
+			out.LocalQueues = append(out.LocalQueues, l.def)
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(s.records)) {
+		r := s.records[uid]
+		m := WorkloadMemory{Def: r.def, Evicting: r.wl.Evicting, Yields: r.yields}
+		if r.assumed {
+			m.Assumed, m.At, m.Priority, m.Since = r.got, r.wl.ReservedAt, r.wl.Priority, r.wl.Since
+			if q := s.queueOf(r.wl); q != nil {
+				m.In = q.Name
+			}
+		}
+		m.Verdict, m.Reason, m.Note, m.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
+		out.Workloads = append(out.Workloads, m)
+	}
+	return out
+}
+
+// Restore makes a State of a snapshot.
+func Restore(from *Snapshot) (*State, error) {
+	s := New(from.Options)
+	for _, name := range from.Resources {
+		s.world.Table.ID(name)
+	}
+	for _, p := range from.Pairs {
+		s.world.Table.FR(p.Flavor, p.Resource)
+	}
+	for _, n := range from.Namespaces {
+		s.SetNamespace(n.Name, n.Labels)
+	}
+	for _, f := range from.Flavors {
+		s.SetFlavor(f)
+	}
+	for _, c := range from.Cohorts {
+		s.SetCohort(c)
+	}
+	for _, q := range from.Queues {
+		s.SetQueue(q)
+	}
+	for _, l := range from.LocalQueues {
+		s.SetLocalQueue(l)
+	}
+	for i := range from.Workloads {
+		if err := s.recall(&from.Workloads[i]); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", from.Workloads[i].Def.Key(), err)
+		}
+	}
+	s.notices, s.touched = nil, nil
+	err := s.world.Recall(from.Memory, func(uid string) *workload.Workload {
+		if r := s.records[uid]; r != nil {
+			return r.wl
+		}
+		return nil
+	})
+	return s, err
+}
+
+// recall places a workload as it was.
+func (s *State) recall(m *WorkloadMemory) error {
+	r := &record{yields: m.Yields, said: said{m.Verdict, m.Reason, m.Note, m.Victims}}
+	s.records[m.Def.UID] = r
+	s.define(r, m.Def)
+	if m.Assumed == nil {
+		r.wl = &workload.Workload{Key: m.Def.Key(), Reservation: workload.Reservation{Evicting: m.Evicting}}
+		s.place(r)
+		return nil
+	}
+	s.intern(r)
+	r.assumed, r.got = true, m.Assumed
+	if m.In == "" {
+		return nil // its queue is gone since
+	}
+	q := s.queues[m.In]
+	if q == nil {
+		return fmt.Errorf("it was admitted to ClusterQueue %s, which is not there", m.In)
+	}
+	r.wl.Queue, r.wl.Usage, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, m.Assumed.Usage, m.At, m.Evicting
+	r.wl.Priority, r.wl.Since = m.Priority, m.Since
+	if m.Yields == "" {
+		r.in = q.q
+		s.world.Reserve(r.wl)
+	}
+	return nil
+}
