@@ -22,7 +22,7 @@ GENERATOR := $(TOOLS)/controller-gen
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate tidy measure bench clean need-go
+	demo generate tidy measure bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -59,6 +59,9 @@ measure: build ## memory, processor time and API writes of a running manager, as
 
 bench: need-go ## benchmarks of the engine
 	$(GO) test -run '^$$' -bench . -benchmem $(ARGS) ./internal/...
+
+bench-core: need-go ## the figures of the engine as name: value lines, in a minute (ARGS='-only steady,burst' for some)
+	@$(GO) run ./test/bench $(ARGS)
 
 generate: $(GENERATOR) ## deep copies, CRDs and RBAC rules, after a change in api/ or of a +kubebuilder marker
 	@GO='$(GO)' tools/generate . '$(TOOLS)'

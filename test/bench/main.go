@@ -1,0 +1,186 @@
+// Command bench measures the engine alone, on one core and in memory, and prints
+// `name: value` lines: `make bench-core`. Each figure has a world of its own, described
+// where it is built. A decision is one entry of cycle.Result.Decisions: a look at a
+// workload with its verdict. Times are processor time, of the engine and of the little
+// that the generator does meanwhile; allocations are the engine's alone.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// figure is one line of the output.
+type figure struct {
+	name  string
+	value float64
+}
+
+// group is the figures that come of one world.
+type group struct {
+	name string
+	run  func(*bench) error
+}
+
+// groups are in the order of the output.
+var groups = []group{
+	{"steady", (*bench).steady},
+	{"steady_preempting", (*bench).steadyPreempting},
+	{"burst", (*bench).burst},
+	{"parked", (*bench).parked},
+	{"preempt", (*bench).preempt},
+	{"fair", (*bench).fair},
+	{"memory", (*bench).memory},
+	{"scaling", (*bench).scaling},
+}
+
+// bench collects figures.
+type bench struct {
+	progress io.Writer
+	started  time.Time
+	figures  []figure
+	profile  io.Writer // where a processor profile goes, nil for nowhere
+	profiled bool      // it runs
+	allocs   bool      // allocations are profiled from the first measurement on
+}
+
+func main() {
+	runtime.GOMAXPROCS(1)
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out, progress io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(progress)
+	only := flags.String("only", "", "comma-separated groups to run: "+strings.Join(names(), ", "))
+	cpu := flags.String("cpuprofile", "", "file for a processor profile from the first measurement on")
+	mem := flags.String("memprofile", "", "file for a profile of the allocations from the first measurement on")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	wanted, err := parseGroups(*only)
+	if err != nil {
+		return err
+	}
+	b := &bench{progress: progress, started: clock(), allocs: *mem != ""}
+	if b.allocs {
+		runtime.MemProfileRate = 0
+	}
+	if *cpu != "" {
+		f, err := os.Create(*cpu)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		b.profile = f
+	}
+	for _, g := range wanted {
+		b.say("%s", g.name)
+		from := len(b.figures)
+		if err := g.run(b); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+		for _, f := range b.figures[from:] {
+			fmt.Fprintf(out, "%s: %s\n", f.name, number(f.value))
+		}
+	}
+	pprof.StopCPUProfile()
+	b.say("done")
+	if *mem != "" {
+		return writeAllocs(*mem)
+	}
+	return nil
+}
+
+func names() (all []string) {
+	for _, g := range groups {
+		all = append(all, g.name)
+	}
+	return all
+}
+
+// parseGroups returns the groups of a comma-separated list, all of them for none.
+func parseGroups(list string) (wanted []group, err error) {
+	if list == "" {
+		return groups, nil
+	}
+	ask := strings.Split(list, ",")
+	for _, name := range ask {
+		if !slices.Contains(names(), name) {
+			return nil, fmt.Errorf("-only %s: no group %q; there are %s", list, name, strings.Join(names(), ", "))
+		}
+	}
+	for _, g := range groups {
+		if slices.Contains(ask, g.name) {
+			wanted = append(wanted, g)
+		}
+	}
+	return wanted, nil
+}
+
+func writeAllocs(file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return pprof.Lookup("allocs").WriteTo(f, 0)
+}
+
+// say reports progress, with the seconds since the start.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, "%6.1fs  %s\n", since(b.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (b *bench) figure(name string, value float64) {
+	b.figures = append(b.figures, figure{name, value})
+}
+
+// measuring is called before each measurement: what was done until then is in no
+// profile, and its garbage is collected on its own account. Not so once a processor
+// profile runs, which would show that collection as part of what is measured.
+func (b *bench) measuring() error {
+	if b.allocs {
+		runtime.MemProfileRate = 16 << 10
+	}
+	if b.profiled {
+		return nil
+	}
+	runtime.GC()
+	if b.profile == nil {
+		return nil
+	}
+	b.profiled = true
+	return pprof.StartCPUProfile(b.profile)
+}
+func clock() time.Time { return time.Now() }
+
+func since(t time.Time) time.Duration { return clock().Sub(t) }
+
+// spent is the processor time of this process so far, in steps of a microsecond. Unlike
+// the clock it does not run while others have the core; on an idle machine the two agree.
+func spent() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // only its arguments can be wrong
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// mallocs is how many objects were allocated so far.
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
