@@ -660,7 +660,9 @@ func (m *machine) check(t *rapid.T) {
 	}
 	members := 0
 	for _, c := range m.s.classes {
-		members += c.members
+		for ; c != nil; c = c.next {
+			members += int(c.members)
+		}
 	}
 	if members != len(m.s.records) || len(m.s.records) != len(m.objects) {
 		t.Fatalf("%d objects, %d records, %d members of classes", len(m.objects), len(m.s.records), members)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -96,12 +95,13 @@ func (s *State) define(r *record, def Workload) {
 		}
 		r.lane.records = r
 	}
-	if old.UID == "" {
+	if old.UID == "" && s.names != nil {
 		s.names[Name{def.Namespace, def.Name}] = r
 	}
 	if old.Replaces != def.Replaces {
 		s.unfile(r, old)
 		if def.Replaces != "" {
+			s.nameAll()
 			name := Name{def.Namespace, def.Replaces}
 			s.heirs[name] = append(s.heirs[name], r)
 		}
@@ -199,10 +199,7 @@ func samePlace(a, b *Workload) bool {
 	if flatten(a) != flatten(b) || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
 		return false
 	}
-	return slices.EqualFunc(a.PodSets, b.PodSets, func(x, y PodSet) bool {
-		return x.Name == y.Name && x.Count == y.Count && x.MinCount == y.MinCount && x.Group == y.Group &&
-			x.Shape == y.Shape && slices.Equal(x.Requests, y.Requests)
-	})
+	return samePodSets(a.PodSets, b.PodSets)
 }
 
 // DeleteWorkload forgets a workload and gives back what it held.
@@ -412,34 +409,95 @@ func (s *State) intern(r *record) {
 // common. spec: 10 §4.4.
 type class struct {
 	id      int32
-	members int
-	key     string
-	defs    []PodSet
+	members int32
+	hash    uint64
+	next    *class // another class of the same hash
+	kin     kin
 	podSets []workload.PodSet
+}
+
+// kin is what the definitions of a class have in common. The namespace counts, since a
+// queue may not take workloads of every namespace.
+type kin struct {
+	namespace, replaces, owner, uid string
+	priority                        int64
+	gated                           bool
+	podSets                         []PodSet
+}
+
+func (s *State) kinOf(def *Workload) kin {
+	k := kin{namespace: def.Namespace, priority: def.Priority, gated: def.Gated, podSets: def.PodSets}
+	if def.Replaces != "" {
+		k.replaces, k.owner = def.Replaces, def.Owner
+	}
+	if s.options.NoClasses {
+		k.uid = def.UID
+	}
+	return k
+}
+
+func (k *kin) equal(o *kin) bool {
+	return k.namespace == o.namespace && k.priority == o.priority && k.gated == o.gated && k.replaces == o.replaces &&
+		k.owner == o.owner && k.uid == o.uid && samePodSets(k.podSets, o.podSets)
+}
+
+// hash is equal for equal ones.
+func (k *kin) hash() uint64 {
+	h := trace.NewHash()
+	h.Text(k.namespace)
+	h.Number(k.priority)
+	h.Text(k.uid)
+	for i := range k.podSets {
+		ps := &k.podSets[i]
+		h.Text(ps.Name)
+		h.Number(int64(ps.Count))
+		h.Text(ps.Shape)
+		for _, r := range ps.Requests {
+			h.Text(r.Resource)
+			h.Number(int64(r.Amount))
+		}
+	}
+	return h.Sum()
 }
 
 // joinClass finds the class of a record, which from then on shares its pod sets.
 func (s *State) joinClass(r *record) {
-	s.classKey(&r.def)
-	c := s.classes[string(s.key)]
+	kin := s.kinOf(&r.def)
+	hash := kin.hash()
+	c := s.classes[hash]
+	for c != nil && !c.kin.equal(&kin) {
+		c = c.next
+	}
 	if c == nil {
 		s.lastClass++
-		c = &class{id: s.lastClass, key: string(s.key), defs: r.def.PodSets, podSets: s.podSets(r.def.PodSets)}
-		s.classes[c.key] = c
+		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], kin: kin, podSets: s.podSets(r.def.PodSets)}
+		s.classes[hash] = c
 	}
 	c.members++
 	s.leaveClass(r)
-	r.class, r.def.PodSets = c, c.defs
+	r.class, r.def.PodSets = c, c.kin.podSets
 }
 
 func (s *State) leaveClass(r *record) {
-	if r.class == nil {
+	c := r.class
+	if c == nil {
 		return
 	}
-	if r.class.members--; r.class.members == 0 {
-		delete(s.classes, r.class.key)
-	}
 	r.class = nil
+	if c.members--; c.members > 0 {
+		return
+	}
+	switch at := s.classes[c.hash]; {
+	case at != c:
+		for at.next != c {
+			at = at.next
+		}
+		at.next = c.next
+	case c.next != nil:
+		s.classes[c.hash] = c.next
+	default:
+		delete(s.classes, c.hash)
+	}
 }
 
 func (s *State) podSets(defs []PodSet) []workload.PodSet {
@@ -462,34 +520,9 @@ func (s *State) podSets(defs []PodSet) []workload.PodSet {
 	return podSets
 }
 
-// classKey writes into s.key what is the same for all members of a class. The namespace
-// is part of it, since a queue may not take workloads of every namespace.
-func (s *State) classKey(def *Workload) {
-	b := s.key[:0]
-	text := func(t string) { b = append(strconv.AppendInt(append(b, '|'), int64(len(t)), 36), t...) }
-	number := func(n int64) { b = strconv.AppendInt(append(b, ' '), n, 36) }
-	text(def.Namespace)
-	number(def.Priority)
-	if s.options.NoClasses {
-		text(def.UID)
-	}
-	if def.Gated {
-		b = append(b, '!')
-	}
-	if def.Replaces != "" {
-		text(def.Replaces)
-		text(def.Owner)
-	}
-	for _, ps := range def.PodSets {
-		text(ps.Name)
-		number(int64(ps.Count))
-		number(int64(ps.MinCount))
-		text(ps.Group)
-		text(ps.Shape)
-		for _, r := range ps.Requests {
-			text(r.Resource)
-			number(int64(r.Amount))
-		}
-	}
-	s.key = b
+func samePodSets(a, b []PodSet) bool {
+	return slices.EqualFunc(a, b, func(x, y PodSet) bool {
+		return x.Name == y.Name && x.Count == y.Count && x.MinCount == y.MinCount && x.Group == y.Group &&
+			x.Shape == y.Shape && slices.Equal(x.Requests, y.Requests)
+	})
 }

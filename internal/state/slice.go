@@ -9,6 +9,17 @@ import (
 // second slice; once that is admitted, it takes the place of the first. Between the two
 // only the difference is charged. spec: 20 §4.11.
 
+// nameAll begins to keep the records by name, which only slices need.
+func (s *State) nameAll() {
+	if s.names != nil {
+		return
+	}
+	s.names = map[Name]*record{}
+	for _, r := range s.records { //berth:unordered names are unique among those that exist
+		s.names[Name{r.def.Namespace, r.def.Name}] = r
+	}
+}
+
 // predecessor returns the slice whose place w is to take, with the flavors it is bound
 // to; nil if there is none in the same queue, or one that does not belong to the same
 // owner: the name alone must not finish somebody else's workload.

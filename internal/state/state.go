@@ -30,9 +30,8 @@ type State struct {
 	names       map[Name]*record              // the newest of each name
 	heirs       map[Name][]*record            // the slices that want to replace the one of a name
 	strays      map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
-	classes     map[string]*class             // by key
+	classes     map[uint64]*class             // by hash, see class.next
 	lastClass   int32
-	key         []byte           // see classKey
 	notices     []cycle.Decision // what is known without a look
 	touched     []*seen
 
@@ -86,7 +85,7 @@ func New(o Options) *State {
 	s := &State{
 		options: o, world: cycle.NewWorld(o.Options), flavors: map[string]*flavor.Flavor{}, cohorts: map[string]*cohort{},
 		queues: map[string]*queue{}, localQueues: map[Name]*localQueue{}, leads: map[string][]*localQueue{}, namespaces: map[string]map[string]string{},
-		records: map[string]*record{}, names: map[Name]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[string]*class{},
+		records: map[string]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[uint64]*class{},
 	}
 	s.world.NamespaceLabels = func(w *workload.Workload) (map[string]string, bool) {
 		namespace, _ := w.Split()

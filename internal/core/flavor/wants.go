@@ -16,7 +16,7 @@ import (
 func (s *Search) Wants(podSets []workload.PodSet, into []workload.Want) []workload.Want {
 	into = into[:0]
 	defer func() { s.podSets = nil }()
-	clause := int16(0)
+	clause := uint8(0)
 	for number := range s.prepare(podSets) {
 		s.asks = s.asks[:0]
 		for i := range podSets {
@@ -55,7 +55,7 @@ func (s *Search) asked(group int) bool {
 }
 
 // clause appends what each flavor of a resource group would take.
-func (s *Search) clause(number int16, group int, clause int16, into []workload.Want) []workload.Want {
+func (s *Search) clause(number int16, group int, clause uint8, into []workload.Want) []workload.Want {
 	for offer := range s.Groups[group].Offers {
 		o := &s.Groups[group].Offers[offer]
 		from := len(into)
@@ -72,7 +72,7 @@ func (s *Search) clause(number int16, group int, clause int16, into []workload.W
 				into = into[:from]
 				break
 			}
-			w := workload.Want{FR: fr, Least: a.amount, Clause: clause, Offer: int16(offer)}
+			w := workload.Want{FR: fr, Least: a.amount, Clause: clause, Offer: uint16(offer)}
 			w.Winnable = s.winnable(w)
 			into = append(into, w)
 		}

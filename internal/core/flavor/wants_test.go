@@ -21,10 +21,10 @@ func TestWants(t *testing.T) {
 	}
 	win := func(w workload.Want) workload.Want { w.Winnable = true; return w }
 	// Two pod sets of 3 and 2 pods ask for 6 and 4 gpus, FR 0 or 1, and for pods, FR 2.
-	gpus := func(clause int16, amount resource.Amount) []workload.Want {
+	gpus := func(clause uint8, amount resource.Amount) []workload.Want {
 		return []workload.Want{{FR: 0, Least: amount, Clause: clause}, {FR: 1, Least: amount, Clause: clause, Offer: 1}}
 	}
-	pods := func(clause int16, amount resource.Amount) []workload.Want {
+	pods := func(clause uint8, amount resource.Amount) []workload.Want {
 		return []workload.Want{{FR: 2, Least: amount, Clause: clause}}
 	}
 	both := slices.Concat(gpus(0, 6), pods(1, 3), gpus(2, 4), pods(3, 2))
@@ -129,8 +129,11 @@ func TestWantsTwin(t *testing.T) {
 // lacks tells whether there is a clause without an offer that has all it wants, victims
 // included.
 func lacks(w *world, wants []workload.Want, victims []resource.Amount) bool {
-	type offer struct{ clause, offer int16 }
-	short, met := map[offer]bool{}, map[int16]bool{}
+	type offer struct {
+		clause uint8
+		offer  uint16
+	}
+	short, met := map[offer]bool{}, map[uint8]bool{}
 	for _, x := range wants {
 		has := w.Quota.Available(w.Node, x.FR)
 		if x.Winnable {

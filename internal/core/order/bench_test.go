@@ -200,6 +200,18 @@ func TestNoGarbage(t *testing.T) {
 			}
 			sound(t, line)
 		},
+		"somebody comes and goes who wants what nobody else does": func(line *Pending, all []*workload.Workload, round int) {
+			for _, w := range all {
+				line.Park(w, either(1, 1), now)
+			}
+			for i := range 50 {
+				w := &workload.Workload{UID: "w", Class: n}
+				line.Add(w, false)
+				line.Park(w, either(resource.Amount(2+50*round+i), 2), now)
+				line.Remove(w)
+			}
+			sound(t, line)
+		},
 	}
 	for name, f := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -56,15 +56,18 @@ func (c *class) watches(fr resource.FR, available resource.Amount) int32 {
 }
 
 // choose finds what the class has to watch: what the offers of one clause lack that is
-// not met, or everything if all are.
+// not met, or everything if all are. What preemption might win may come to be had by
+// others being admitted, which is no release, so then any release is to be looked at.
 func (c *class) choose(now Figures) {
 	d := demand{c.head(), c.wants}
 	for from := 0; from < len(c.wants); {
-		c.watch = c.watch[:0]
+		c.watch, c.all = c.watch[:0], false
 		to, met := d.clause(from, now, c.add)
-		if !met {
-			c.all = false
+		if !met && !c.winnable() {
 			return
+		}
+		if !met {
+			break
 		}
 		from = to
 	}
@@ -72,6 +75,16 @@ func (c *class) choose(now Figures) {
 	for i := range c.wants {
 		c.add(i)
 	}
+}
+
+// winnable tells whether something that the class watches may be won by preemption.
+func (c *class) winnable() bool {
+	for _, w := range c.watch {
+		if c.wants[w.want].Winnable {
+			return true
+		}
+	}
+	return false
 }
 
 // add watches a want, once an FR, with the least of what is wanted of it.

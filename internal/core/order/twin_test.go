@@ -97,10 +97,10 @@ func (p *plain) head() *workload.Workload {
 
 // lacks tells whether some clause has no offer of which everything is there.
 func (p *plain) lacks(wants []workload.Want) bool {
-	met := map[int16]map[int16]bool{} // by clause and offer
+	met := map[uint8]map[uint16]bool{} // by clause and offer
 	for _, w := range wants {
 		if met[w.Clause] == nil {
-			met[w.Clause] = map[int16]bool{}
+			met[w.Clause] = map[uint16]bool{}
 		}
 		enough := w.Least <= p.Available(w.FR) || w.Winnable && p.Winnable(nil, w.FR, w.Least)
 		before, seen := met[w.Clause][w.Offer]
@@ -371,8 +371,8 @@ func (m *machine) park(t *rapid.T) { m.parkOne(t, pick(t, m.twin.all)) }
 
 func (m *machine) parkOne(t *rapid.T, w *workload.Workload) {
 	m.buffer = m.buffer[:0]
-	for clause := range rapid.Int16Range(0, 2).Draw(t, "clauses") {
-		offer := int16(0) // of another flavor than the others: no FR is in two of them
+	for clause := range rapid.Uint8Range(0, 2).Draw(t, "clauses") {
+		offer := uint16(0) // of another flavor than the others: no FR is in two of them
 		for _, fr := range rapid.SliceOfNDistinct(rapid.IntRange(0, testFRs-1), 1, testFRs, rapid.ID[int]).Draw(t, "frs") {
 			m.buffer = append(m.buffer, workload.Want{
 				FR: resource.FR(fr), Least: resource.Amount(rapid.SampledFrom([]int{0, 1, 3, 4, 6}).Draw(t, "least")), Clause: clause, Offer: offer,

@@ -78,7 +78,16 @@ func (s Share) Compare(o Share) int {
 	case o.Infinite():
 		return -1
 	}
+	a, b := s.approximately(), o.approximately()
+	if margin := max(a, b) * 1e-9; a > b+margin || b > a+margin {
+		return cmp.Compare(a, b)
+	}
 	return product(s.borrowed, o.lendable, o.weight).compare(product(o.borrowed, s.lendable, s.weight))
+}
+
+// approximately is the share to some 15 digits, but for its factor.
+func (s Share) approximately() float64 {
+	return float64(s.borrowed) / (float64(s.lendable) * float64(s.weight))
 }
 
 // Value returns the share as a number, +Inf when infinite.

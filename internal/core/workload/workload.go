@@ -72,12 +72,15 @@ type Reservation struct {
 }
 
 // Want is an amount of one FR that one flavor would take of it for a waiting workload.
-// The wants of an offer are needed together, the offers of a clause are alternatives,
-// and all clauses have to be met.
+// The wants of an offer are needed together, the offers of a clause are alternatives, and
+// all clauses have to be met. Wants of one offer, and offers of one clause, stand side by
+// side; numbers tell neighbors apart and nothing else. An FR is in one offer of a clause
+// at most.
 type Want struct {
-	FR            resource.FR
-	Least         resource.Amount
-	Clause, Offer int16
+	Least  resource.Amount
+	FR     resource.FR
+	Offer  uint16
+	Clause uint8
 	// Winnable: what is missing may be won by preemption.
 	Winnable bool
 }
