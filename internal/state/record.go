@@ -21,11 +21,11 @@ import (
 //	    │ deleted                └───────── SetWorkload, not reserved    ▼ reserved
 //	    └───────────────────────────────────────────────────────────── held
 type record struct {
-	def     Workload
+	def     Workload // without PodSets where these are those of its class
 	wl      *workload.Workload
 	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
 	class   *class
-	said    said
+	said    *said
 	assumed bool // Step admitted it, and that is not written yet
 	got     *flavor.Assignment
 	// yields is the UID of the slice that took its place: what is written of its own
@@ -39,7 +39,7 @@ type record struct {
 // said is what was decided about a workload the last time: of the figures nothing is
 // kept, since they can be had as they are now.
 type said struct {
-	verdict trace.Verdict // "" for nothing yet
+	verdict trace.Verdict
 	reason  trace.Reason
 	note    string
 	victims []trace.Victim
@@ -68,7 +68,8 @@ func (s *State) setWorkload(def Workload) {
 	if r.assumed && s.asAssumed(r) {
 		return
 	}
-	if r.wl != nil && !r.assumed && samePlace(&before, &r.def) {
+	if r.wl != nil && !r.assumed && s.samePlace(r, &before) {
+		s.shed(r)
 		if def.Evicting {
 			s.world.SetEvicting(r.wl, true)
 		}
@@ -174,6 +175,7 @@ func (s *State) asAssumed(r *record) bool {
 		return false
 	}
 	r.assumed, r.got = false, nil
+	s.shed(r)
 	s.world.Written(r.wl, def.ReservedAt)
 	if def.Evicting {
 		s.world.SetEvicting(r.wl, true)
@@ -181,8 +183,10 @@ func (s *State) asAssumed(r *record) bool {
 	return true
 }
 
-// samePlace tells whether nothing changed that decisions depend on.
-func samePlace(a, b *Workload) bool {
+// samePlace tells whether nothing changed, since it was defined as before, that decisions
+// depend on.
+func (s *State) samePlace(r *record, before *Workload) bool {
+	a, b := before, &r.def
 	if a.Reserved && b.Reserved { // what it asked for does not matter while it holds something
 		return a.Priority == b.Priority && a.Since == b.Since && a.Queue == b.Queue && a.ReservedAt == b.ReservedAt &&
 			(!a.Evicting || b.Evicting) && slices.Equal(a.Held, b.Held)
@@ -199,7 +203,7 @@ func samePlace(a, b *Workload) bool {
 	if flatten(a) != flatten(b) || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
 		return false
 	}
-	return samePodSets(a.PodSets, b.PodSets)
+	return s.ofClass(r)
 }
 
 // DeleteWorkload forgets a workload and gives back what it held.
@@ -345,7 +349,7 @@ func (s *State) bypass(r *record, q *queue) {
 	if by == nil {
 		return
 	}
-	if first := s.records[by.UID]; first != nil && first.said.verdict == trace.Waits {
+	if first := s.records[by.UID]; first != nil && first.said != nil && first.said.verdict == trace.Waits {
 		look := s.world.Explain(r.wl)
 		look.Reason, look.Note = first.said.reason, first.said.note
 		s.notice(r, q, *look)
@@ -403,126 +407,4 @@ func (s *State) intern(r *record) {
 	} else {
 		r.wl.Key = def.Key()
 	}
-}
-
-// class is those that no decision can tell apart but by age, with what they have in
-// common. spec: 10 §4.4.
-type class struct {
-	id      int32
-	members int32
-	hash    uint64
-	next    *class // another class of the same hash
-	kin     kin
-	podSets []workload.PodSet
-}
-
-// kin is what the definitions of a class have in common. The namespace counts, since a
-// queue may not take workloads of every namespace.
-type kin struct {
-	namespace, replaces, owner, uid string
-	priority                        int64
-	gated                           bool
-	podSets                         []PodSet
-}
-
-func (s *State) kinOf(def *Workload) kin {
-	k := kin{namespace: def.Namespace, priority: def.Priority, gated: def.Gated, podSets: def.PodSets}
-	if def.Replaces != "" {
-		k.replaces, k.owner = def.Replaces, def.Owner
-	}
-	if s.options.NoClasses {
-		k.uid = def.UID
-	}
-	return k
-}
-
-func (k *kin) equal(o *kin) bool {
-	return k.namespace == o.namespace && k.priority == o.priority && k.gated == o.gated && k.replaces == o.replaces &&
-		k.owner == o.owner && k.uid == o.uid && samePodSets(k.podSets, o.podSets)
-}
-
-// hash is equal for equal ones.
-func (k *kin) hash() uint64 {
-	h := trace.NewHash()
-	h.Text(k.namespace)
-	h.Number(k.priority)
-	h.Text(k.uid)
-	for i := range k.podSets {
-		ps := &k.podSets[i]
-		h.Text(ps.Name)
-		h.Number(int64(ps.Count))
-		h.Text(ps.Shape)
-		for _, r := range ps.Requests {
-			h.Text(r.Resource)
-			h.Number(int64(r.Amount))
-		}
-	}
-	return h.Sum()
-}
-
-// joinClass finds the class of a record, which from then on shares its pod sets.
-func (s *State) joinClass(r *record) {
-	kin := s.kinOf(&r.def)
-	hash := kin.hash()
-	c := s.classes[hash]
-	for c != nil && !c.kin.equal(&kin) {
-		c = c.next
-	}
-	if c == nil {
-		s.lastClass++
-		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], kin: kin, podSets: s.podSets(r.def.PodSets)}
-		s.classes[hash] = c
-	}
-	c.members++
-	s.leaveClass(r)
-	r.class, r.def.PodSets = c, c.kin.podSets
-}
-
-func (s *State) leaveClass(r *record) {
-	c := r.class
-	if c == nil {
-		return
-	}
-	r.class = nil
-	if c.members--; c.members > 0 {
-		return
-	}
-	switch at := s.classes[c.hash]; {
-	case at != c:
-		for at.next != c {
-			at = at.next
-		}
-		at.next = c.next
-	case c.next != nil:
-		s.classes[c.hash] = c.next
-	default:
-		delete(s.classes, c.hash)
-	}
-}
-
-func (s *State) podSets(defs []PodSet) []workload.PodSet {
-	podSets := make([]workload.PodSet, len(defs))
-	n := 0
-	for _, ps := range defs {
-		n += len(ps.Requests)
-	}
-	all := make([]workload.Request, 0, n)
-	for i, ps := range defs {
-		from := len(all)
-		for _, req := range ps.Requests {
-			all = append(all, workload.Request{Resource: s.world.Table.ID(req.Resource), Amount: req.Amount})
-		}
-		podSets[i] = workload.PodSet{
-			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group,
-			Requests: all[from:len(all):len(all)], Constraints: ps.Constraints,
-		}
-	}
-	return podSets
-}
-
-func samePodSets(a, b []PodSet) bool {
-	return slices.EqualFunc(a, b, func(x, y PodSet) bool {
-		return x.Name == y.Name && x.Count == y.Count && x.MinCount == y.MinCount && x.Group == y.Group &&
-			x.Shape == y.Shape && slices.Equal(x.Requests, y.Requests)
-	})
 }

@@ -82,7 +82,10 @@ func (s *State) Snapshot() *Snapshot {
 				m.In = q.Name
 			}
 		}
-		m.Verdict, m.Reason, m.Note, m.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
+		m.Def.PodSets = s.podSetsOf(r)
+		if r.said != nil {
+			m.Verdict, m.Reason, m.Note, m.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
+		}
 		out.Workloads = append(out.Workloads, m)
 	}
 	return out
@@ -129,7 +132,10 @@ func Restore(from *Snapshot) (*State, error) {
 
 // recall places a workload as it was.
 func (s *State) recall(m *WorkloadMemory) error {
-	r := &record{yields: m.Yields, said: said{m.Verdict, m.Reason, m.Note, m.Victims}}
+	r := &record{yields: m.Yields}
+	if m.Verdict != "" {
+		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims})
+	}
 	s.records[m.Def.UID] = r
 	s.define(r, m.Def)
 	if m.Assumed == nil {

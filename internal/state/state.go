@@ -34,6 +34,7 @@ type State struct {
 	lastClass   int32
 	notices     []cycle.Decision // what is known without a look
 	touched     []*seen
+	lastSaid    *said
 
 	flight *recorder
 }
@@ -110,7 +111,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		if rec == nil {
 			continue
 		}
-		rec.said = said{d.Look.Verdict, d.Look.Reason, d.Look.Note, d.Look.Victims}
+		s.say(rec, said{d.Look.Verdict, d.Look.Reason, d.Look.Note, d.Look.Victims})
 		if d.Look.Verdict == trace.Admitted {
 			rec.assumed, rec.got = true, d.Admitted
 			s.replaced(rec, d.Replaced)
@@ -119,6 +120,14 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	}
 	s.flight.stepped(s, now, budget, &r)
 	return r
+}
+
+// say notes what was decided about a record. Most of them are told the same.
+func (s *State) say(r *record, it said) {
+	if l := s.lastSaid; l == nil || l.verdict != it.verdict || l.reason != it.reason || l.note != it.note || len(l.victims)+len(it.victims) > 0 {
+		s.lastSaid = &it
+	}
+	r.said = s.lastSaid
 }
 
 // Touched returns, sorted, the queues whose view may have changed since the last call.

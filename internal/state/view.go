@@ -181,9 +181,9 @@ func (s *State) Look(uid string) *trace.Look {
 			Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority, Verdict: trace.Withdrawn,
 			Note: "another slice of its job has taken its place",
 		}
-	case r.in == nil && (r.said.verdict == "" || !r.def.Queueable):
+	case r.in == nil && (r.said == nil || !r.def.Queueable):
 		return nil
-	case r.said.verdict == "":
+	case r.said == nil:
 		return &trace.Look{
 			Workload: r.wl.Key, UID: uid, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Waits,
 			Reason: trace.PendingEvaluation, Note: s.behind(r),

@@ -78,18 +78,14 @@ func (b *bench) burst() error {
 	return nil
 }
 
-// arrivals are workloads for queues in turn, each queue with 50 shapes and three
-// priorities.
+// arrivals are workloads for queues in turn, of 50 shapes and three priorities.
 func arrivals(queues, n int) []state.Workload {
 	y := yard{rnd: rand.New(rand.NewPCG(3, 4))}
-	shapes := make([][]shape, queues)
-	for q := range shapes {
-		shapes[q] = newShapes(y.rnd, 50)
-	}
+	shapes := newShapes(y.rnd, 50)
 	defs := make([]state.Workload, n)
 	for i := range defs {
 		q := i % queues
-		defs[i] = arrival(i, q, y.priority(), start+workload.Instant(i)*millis, shapes[q][y.rnd.IntN(50)].podSets("main"))
+		defs[i] = arrival(i, q, y.priority(), start+workload.Instant(i)*millis, shapes[y.rnd.IntN(50)].podSets("main"))
 	}
 	return defs
 }
@@ -200,17 +196,13 @@ func (b *bench) memory() error {
 	return nil
 }
 
-// fill submits workloads with two pod sets, of 50 shapes in every queue or each of its
-// own.
+// fill submits workloads with two pod sets, of 50 shapes or each of its own.
 func fill(s *state.State, distinct bool) {
 	y := yard{rnd: rand.New(rand.NewPCG(5, 6))}
-	shapes := make([][]shape, 1000)
-	for q := range shapes {
-		shapes[q] = newShapes(y.rnd, 50)
-	}
+	shapes := newShapes(y.rnd, 50)
 	for i := range many {
 		q := i % 1000
-		sh := shapes[q][y.rnd.IntN(50)]
+		sh := shapes[y.rnd.IntN(50)]
 		if distinct {
 			sh.ask[0] += resource.Amount(i)
 		}
