@@ -117,9 +117,11 @@ func newRoot(version, program string) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newVersion(version))
+	root.AddCommand(newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newReplay(), newVersion(version))
 	for _, command := range root.Commands() {
-		command.Args = noArguments
+		if command.Args == nil {
+			command.Args = noArguments
+		}
 		command.Flags().SortFlags = false
 		command.Flags().SetNormalizeFunc(spelling)
 	}

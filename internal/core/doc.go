@@ -9,7 +9,7 @@
 //	                                             ▼
 //	                 cycle.Step: one head a queue, as long as there is progress
 //	                   nominate   flavor.Assign ── asks ──► preempt.Targets
-//	                   order      by borrow level, priority, time
+//	                   order      by borrow level, priority, time; or a tournament of shares
 //	                   process    charge, book, or refuse
 //	                                             ▼
 //	                           decisions (admit, preempt, wait) + trace
@@ -29,6 +29,11 @@
 //   - Claim: quota held for a workload whose victims are still leaving.
 //   - Stand: the head of a strict queue that waits and keeps quota from others.
 //   - Parked: pending, looked at, and not looked at again until an event that can help.
+//   - Want, offer, clause: an amount of one FR that a flavor would take; all of them for
+//     one flavor; the flavors that are alternatives. A parked class waits for its clauses.
+//   - Pen: parked classes that have had their look at what was released last.
+//   - Slice: one of several workloads of a growing job; the last takes the first's place.
+//   - Share: how much of what its cohort could lend a node borrows, by its weight.
 //   - Class: workloads that no decision can tell apart, except by their age.
 //
 // Nothing here knows Kubernetes, logs, blocks, reads a clock or draws a random

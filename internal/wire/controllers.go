@@ -24,7 +24,12 @@ import (
 
 // addEverything is the list of what the manager runs.
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
-	e := engine.New(state.New(stateOptions(&cfg.Options)), time.Now)
+	s := state.New(stateOptions(&cfg.Options))
+	s.Record(flightEvents)
+	e := engine.New(s, time.Now)
+	if err := mgr.AddMetricsServerExtraHandler(flightPath, flightRecord(e)); err != nil {
+		return err
+	}
 	if err := mgr.Add(everywhere(e.Run)); err != nil {
 		return err
 	}

@@ -1,0 +1,32 @@
+package wire
+
+import (
+	"net/http"
+
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/sim"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// flightPath is where the metrics server gives out the record of the engine's decisions,
+// to whom the API server lets read that path.
+const flightPath = "/debug/flight-record"
+
+// flightEvents is how many events the record goes back at least.
+const flightEvents = 5000
+
+// flightRecord serves what the engine was told and decided of late, for berth replay.
+func flightRecord(e *engine.Engine) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var from *state.Snapshot
+		var events []state.Event
+		if err := e.Ask(r.Context(), func(s *state.State) { from, events = s.Recorded() }); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		if err := sim.WriteRecord(w, from, events); err != nil {
+			panic(http.ErrAbortHandler) // half of it is out: the reader has to notice
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/sim"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// What the manager gives out can be replayed.
+func TestFlightRecord(t *testing.T) {
+	s := state.New(state.Options{Options: cycle.Defaults()})
+	s.Record(flightEvents)
+	e := engine.New(s, time.Now)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = e.Run(ctx) }()
+	e.Open()
+	e.Post(func(s *state.State) { s.SetNamespace("ns", nil) })
+	if err := e.Ask(ctx, func(*state.State) {}); err != nil { // the step that follows is over when the next question is asked
+		t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	flightRecord(e).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, flightPath, nil))
+	if rec.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", rec.Code, rec.Body)
+	}
+	if _, steps, err := sim.Replay(rec.Body, nil); err != nil || steps == 0 {
+		t.Errorf("replayed %d steps: %v", steps, err)
+	}
+	cancel()
+	gone, stop := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer stop()
+	rec = httptest.NewRecorder()
+	flightRecord(e).ServeHTTP(rec, httptest.NewRequestWithContext(gone, http.MethodGet, flightPath, nil))
+	if rec.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d from an engine that has stopped", rec.Code)
+	}
+}
