@@ -42,7 +42,7 @@ func newReplay() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer file.Close() //nolint:errcheck // it was only read
+			defer file.Close()
 			return r.run(file)
 		},
 	}

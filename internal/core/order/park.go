@@ -343,8 +343,8 @@ func (p *Pending) next(now Figures) (next *class, watch int32) {
 		}
 		available := now.Available(fr)
 		if favored != nil {
-			if watch := favored.watches(fr, available); watch >= 0 {
-				return favored, watch
+			if at := favored.watches(fr, available); at >= 0 {
+				return favored, at
 			}
 		}
 		for i := 0; p.stocked(at, i) && p.lists[at].shelf[i].least <= available; i++ {
@@ -361,14 +361,14 @@ func (p *Pending) WakeAll() int {
 	before := p.actives
 	for i := range p.lists {
 		l := &p.lists[i]
-		for s := len(l.shelf) - 1; s >= 0; s-- {
+		for s := range slices.Backward(l.shelf) {
 			l.drop(s)
 		}
 	}
 	p.released, p.pen, p.void = p.released[:0], 0, 0
-	for last := len(p.parked) - 1; last >= 0; last-- {
-		p.parked[last].watch = p.parked[last].watch[:0]
-		p.rouse(p.parked[last])
+	for _, c := range slices.Backward(p.parked) {
+		c.watch = c.watch[:0]
+		p.rouse(c)
 	}
 	aside := p.aside
 	p.aside = aside[:0]
