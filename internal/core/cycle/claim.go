@@ -19,6 +19,7 @@ type claim struct {
 	usage   resource.Vector
 	before  *workload.Workload // the slice whose place the heir takes
 	victims []preempt.Victim   // none, if it waits for victims of others
+	level   int                // how far up the cohorts it borrows
 	since   workload.Instant
 	expired bool
 }
@@ -81,8 +82,9 @@ func (w *World) expireClaims(now workload.Instant) (next workload.Instant) {
 
 // bookClaims holds, for every heir in the trees at hand, what its victims give back.
 // It happens after nomination: others are nominated as if there were no claims, and
-// then find the quota taken. It appends the heads that stand: they were looked at
-// before, nothing changed, and they have their turn to reserve.
+// then find the quota taken. It appends the heads that stand, and the heirs whose claim
+// has expired: they were looked at before, nothing changed, and they have their turn to
+// keep what they can from those behind them.
 func (c *round) bookClaims(queues []*Queue) {
 	for _, q := range queues {
 		if q.tree.keeps == 0 || slices.Contains(c.trees, q.tree) {
@@ -94,14 +96,37 @@ func (c *round) bookClaims(queues []*Queue) {
 				c.takeOut(o.claim.victims, o)
 				c.book(o, o.claim.usage, o.claim.before)
 			}
+			if o.claim != nil && o.claim.expired && o.round != c.w.cycles {
+				c.stands(o, o.claim.heir, o.claim.before, o.claim.level, o.claim.usage)
+			}
 			if o.stand != nil {
-				e := c.w.entry(o, o.stand.wl)
-				e.standing, e.before, e.got.Level = true, o.stand.before, o.stand.level
-				e.got.Usage = append(e.got.Usage[:0], o.stand.usage...)
-				c.entries = append(c.entries, e)
+				c.stands(o, o.stand.wl, o.stand.before, o.stand.level, o.stand.usage)
 			}
 		}
 	}
+}
+
+// stands gives a head that is not looked at its turn.
+func (c *round) stands(q *Queue, wl, before *workload.Workload, level int, usage resource.Vector) {
+	e := c.w.entry(q, wl)
+	e.standing, e.before, e.got.Level = true, before, level
+	e.got.Usage = append(e.got.Usage, usage...)
+	c.entries = append(c.entries, e)
+}
+
+// keepOn is the turn of a head that stands.
+func (c *round) keepOn(e *entry) {
+	claim := e.q.claim
+	if claim == nil || claim.heir != e.wl {
+		c.reserve(e)
+		return
+	}
+	c.takeOut(claim.victims, e.q)
+	if !c.fits(e.q, claim.usage, claim.before) {
+		c.putBack(e.q)
+		return
+	}
+	c.book(e.q, claim.usage, claim.before)
 }
 
 // takeOut removes victims from the forest for the rest of the cycle, for the heir of q.
@@ -241,7 +266,7 @@ func (c *round) postpone(e *entry) {
 
 // claim holds what the head needs from here on, and makes it stay the head.
 func (c *round) claim(e *entry, victims []preempt.Victim) {
-	fresh := &claim{heir: e.wl, usage: slices.Clone(e.got.Usage), before: e.before, victims: victims, since: c.now}
+	fresh := &claim{heir: e.wl, usage: slices.Clone(e.got.Usage), before: e.before, victims: victims, level: e.got.Level, since: c.now}
 	if had := e.hadClaim; had.same(fresh) {
 		fresh.since, fresh.expired = had.since, had.expired
 	}

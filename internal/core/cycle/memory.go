@@ -51,6 +51,7 @@ type ClaimMemory struct {
 	Heir, Before string
 	Usage        resource.Vector
 	Victims      []VictimMemory
+	Level        int
 	Since        workload.Instant
 	Expired      bool
 }
@@ -104,7 +105,7 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 		m.Aside = append(m.Aside, wl.UID)
 	}
 	if c := q.claim; c != nil {
-		m.Claim = &ClaimMemory{Heir: c.heir.UID, Usage: c.usage, Since: c.since, Expired: c.expired}
+		m.Claim = &ClaimMemory{Heir: c.heir.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired}
 		if c.before != nil && c.before.Reserved {
 			m.Claim.Before = c.before.UID
 		}
@@ -205,7 +206,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	}
 	var c *claim
 	if m.Claim != nil {
-		c = &claim{heir: get(m.Claim.Heir), before: get(m.Claim.Before), usage: m.Claim.Usage, since: m.Claim.Since, expired: m.Claim.Expired}
+		c = &claim{heir: get(m.Claim.Heir), before: get(m.Claim.Before), usage: m.Claim.Usage, level: m.Claim.Level, since: m.Claim.Since, expired: m.Claim.Expired}
 		for _, v := range m.Claim.Victims {
 			if wl := get(v.UID); wl != nil {
 				c.victims = append(c.victims, preempt.Victim{Workload: wl, Node: w.Queues[wl.Queue].Node, Reason: v.Reason})

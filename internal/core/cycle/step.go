@@ -138,6 +138,7 @@ type round struct {
 func (c *round) run(queues []*Queue) {
 	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
 	for _, q := range queues {
+		q.round = c.w.cycles
 		q.looked = q.Pending.Head()
 		q.lookedVersion = q.tree.version
 		e := c.w.entry(q, q.looked)
@@ -177,7 +178,7 @@ func (c *round) run(queues []*Queue) {
 // turn gives one head its turn.
 func (c *round) turn(e *entry) {
 	if e.standing {
-		c.reserve(e)
+		c.keepOn(e)
 		return
 	}
 	c.process(e)

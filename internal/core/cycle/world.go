@@ -68,6 +68,7 @@ type Queue struct {
 	claim   *claim
 	stand   *stand
 
+	round         uint64             // the last cycle in which its head was looked at
 	looked        *workload.Workload // the head at the last look
 	lookedVersion uint64
 }
