@@ -313,3 +313,26 @@ func TestProblems(t *testing.T) {
 		})
 	}
 }
+
+// spec: 10 §4.4 (c): without priorities among the heads of a cohort, whoever gave way to a
+// workload that borrows goes behind it.
+func TestYieldToBorrowers(t *testing.T) {
+	w := workloadWith(condition(kueue.WorkloadPreempted, metav1.ConditionTrue, kueue.ReasonInCohortReclaimWhileBorrowing))
+	other := workloadWith(condition(kueue.WorkloadPreempted, metav1.ConditionTrue, kueue.ReasonInCohortReclamation))
+	at := instant(w.Status.Conditions[0].LastTransitionTime.UnixNano())
+	created := instant(w.CreationTimestamp.UnixNano())
+	for name, tc := range map[string]struct {
+		w     *kueue.Workload
+		yield bool
+		want  workload.Instant
+	}{
+		"behind it":           {w, true, at + workload.Instant(time.Millisecond)},
+		"with priorities":     {w, false, created},
+		"it did not borrow":   {other, true, created},
+		"was never preempted": {workloadWith(), true, created},
+	} {
+		if got := Workload(tc.w, Requests{YieldToBorrowers: tc.yield}).Since; got != tc.want {
+			t.Errorf("%s: in line since %d, want %d", name, got, tc.want)
+		}
+	}
+}

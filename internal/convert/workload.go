@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -15,9 +16,14 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Requests are the settings that say which of a pod's requests count.
+// Requests are the settings that say which of a pod's requests count, and since when a
+// workload is in line.
 type Requests struct {
 	ExcludePrefixes []string // resources whose names begin so need no quota
+	// YieldToBorrowers: who was preempted by a workload that borrows goes behind it. It
+	// keeps the two from preempting each other where the heads of a cohort do not come by
+	// priority.
+	YieldToBorrowers bool
 }
 
 // Workload converts a Workload as of its resourceVersion.
@@ -25,7 +31,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
-		Since: since(w), Queueable: queueable(w),
+		Since: since(w, r), Queueable: queueable(w),
 		Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if w.Spec.Priority != nil {
@@ -51,11 +57,15 @@ func version(rv string) uint64 {
 
 // since is the queue timestamp: preemption does not cost the place in line, failing
 // to become ready and failing a check do. spec: 10 §4.4.
-func since(w *kueue.Workload) workload.Instant {
+func since(w *kueue.Workload, r Requests) workload.Instant {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	if evicted != nil && evicted.Status == "True" &&
 		(evicted.Reason == kueue.ReasonPodsReadyTimeout || evicted.Reason == kueue.ReasonAdmissionCheck) {
 		return instant(evicted.LastTransitionTime.UnixNano())
+	}
+	preempted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted)
+	if r.YieldToBorrowers && preempted != nil && preempted.Status == "True" && preempted.Reason == kueue.ReasonInCohortReclaimWhileBorrowing {
+		return instant(preempted.LastTransitionTime.Add(time.Millisecond).UnixNano())
 	}
 	return instant(w.CreationTimestamp.UnixNano())
 }

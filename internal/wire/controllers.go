@@ -62,7 +62,9 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 }
 
 func requests(o *options.Options) convert.Requests {
-	return convert.Requests{ExcludePrefixes: o.Resources.ExcludePrefixes}
+	return convert.Requests{
+		ExcludePrefixes: o.Resources.ExcludePrefixes, YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
+	}
 }
 
 // addJobs adds the integrations of job kinds.
