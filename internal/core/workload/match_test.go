@@ -1,6 +1,10 @@
 package workload
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/berth-project/berth/internal/core/resource"
+)
 
 func TestExprMatches(t *testing.T) {
 	labels := map[string]string{"type": "spot", "gen": "7", "name": "x"}
@@ -83,20 +87,18 @@ func TestTolerates(t *testing.T) {
 	}
 }
 
-func TestBefore(t *testing.T) {
-	w := func(uid string, priority int64, at Instant) *Workload {
-		return &Workload{UID: uid, Priority: priority, Reservation: Reservation{ReservedAt: at}}
+func TestScaled(t *testing.T) {
+	ps := PodSet{Count: 3, Requests: []Request{{0, 7}, {1, 3}}}
+	for count, want := range map[int32][]resource.Amount{1: {2, 1}, 2: {4, 2}, 3: {7, 3}, 6: {12, 6}} {
+		got := ps.Scaled(count)
+		if got.Count != count || got.Requests[0].Amount != want[0] || got.Requests[1].Amount != want[1] {
+			t.Errorf("scaled to %d: %+v, want %v", count, got, want)
+		}
 	}
-	tests := map[string]struct{ first, second *Workload }{
-		"lower priority goes first":   {w("b", 1, 1), w("a", 2, 9)},
-		"then the newest reservation": {w("b", 1, 9), w("a", 1, 1)},
-		"then the smaller UID":        {w("a", 1, 1), w("b", 1, 1)},
+	if none := (PodSet{}).Scaled(4); none.Count != 0 {
+		t.Errorf("nothing to scale: %+v", none)
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if tc.first.Before(tc.second) >= 0 || tc.second.Before(tc.first) <= 0 {
-				t.Errorf("Before = %d, and %d the other way round", tc.first.Before(tc.second), tc.second.Before(tc.first))
-			}
-		})
+	if ps.Requests[0].Amount != 7 {
+		t.Error("the original was changed")
 	}
 }

@@ -3,7 +3,6 @@
 package workload
 
 import (
-	"cmp"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/resource"
@@ -119,14 +118,4 @@ type Request struct {
 func (w *Workload) Split() (namespace, name string) {
 	namespace, name, _ = strings.Cut(w.Key, "/")
 	return namespace, name
-}
-
-// Before is the order of reservation from newest to oldest, ended by UID: who goes
-// first when someone has to. spec: 10 §4.7.3.
-func (w *Workload) Before(o *Workload) int {
-	return cmp.Or(
-		cmp.Compare(w.Priority, o.Priority),
-		cmp.Compare(o.ReservedAt, w.ReservedAt),
-		strings.Compare(w.UID, o.UID),
-	)
 }
