@@ -83,14 +83,16 @@ func (s *State) queueOf(w *workload.Workload) *cycle.Queue {
 }
 
 // tellHeirs has the slices that wait to replace this one looked at again: what they ask
-// for is another amount now.
-func (s *State) tellHeirs(r *record) {
+// for is another amount now. It tells whether there are any.
+func (s *State) tellHeirs(r *record) (told bool) {
 	for _, heir := range s.heirs[Name{r.def.Namespace, r.def.Name}] {
 		if heir != r && heir.def.Owner == r.def.Owner && !heir.assumed && heir.wl != nil && !heir.wl.Reserved && heir.in != nil {
 			s.world.Dequeue(heir.wl)
 			s.intern(heir)
 			heir.wl.Queue = heir.in.Index
 			s.world.Enqueue(heir.wl)
+			told = true
 		}
 	}
+	return told
 }

@@ -101,12 +101,27 @@ func New(o Options) *State {
 // that it admits count as admitted from here on; the caller reports how writing that
 // down went with SetWorkload or AdmissionFailed.
 func (s *State) Step(now workload.Instant, budget int) cycle.Result {
-	r := s.world.Step(now, budget)
+	var r cycle.Result
 	if len(s.notices) > 0 {
-		r.Decisions = append(s.drainNotices(), r.Decisions...)
+		r.Decisions = s.drainNotices()
+		s.decided(r.Decisions)
 	}
-	for i := range r.Decisions {
-		d := &r.Decisions[i]
+	for again := true; again; {
+		part := s.world.Step(now, budget-r.Cycles)
+		again = s.decided(part.Decisions) && !part.More
+		r.Decisions = append(r.Decisions, part.Decisions...)
+		r.Cycles += part.Cycles
+		r.More, r.Next = part.More, part.Next
+	}
+	s.flight.stepped(s, now, budget, &r)
+	return r
+}
+
+// decided takes note of decisions, and tells whether there is more to look at for them:
+// slices whose predecessor was just admitted.
+func (s *State) decided(decisions []cycle.Decision) (more bool) {
+	for i := range decisions {
+		d := &decisions[i]
 		rec := s.records[d.Workload.UID]
 		if rec == nil {
 			continue
@@ -115,11 +130,11 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		if d.Look.Verdict == trace.Admitted {
 			rec.assumed, rec.got = true, d.Admitted
 			s.replaced(rec, d.Replaced)
+			more = s.tellHeirs(rec) || more
 		}
 		s.touch(rec)
 	}
-	s.flight.stepped(s, now, budget, &r)
-	return r
+	return more
 }
 
 // say notes what was decided about a record. Most of them are told the same.
