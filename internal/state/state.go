@@ -130,9 +130,14 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 		if d.Look.Verdict == trace.Admitted {
 			rec.assumed, rec.got = true, d.Admitted
 			s.replaced(rec, d.Replaced)
-			more = s.tellHeirs(rec) || more
 		}
 		s.touch(rec)
+	}
+	// Not before everything is noted: an heir may have been admitted, and replaced, itself.
+	for i := range decisions {
+		if rec := s.records[decisions[i].Workload.UID]; rec != nil && decisions[i].Look.Verdict == trace.Admitted {
+			more = s.tellHeirs(rec) || more
+		}
 	}
 	return more
 }

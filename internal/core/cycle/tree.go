@@ -11,7 +11,6 @@ import (
 // tree is what the queues of one cohort tree have in common. A queue below a cycle of
 // cohorts is a tree of its own.
 type tree struct {
-	root    quota.Node
 	queues  []*Queue // by index
 	awake   []*Queue // those with somebody to look at, and some without
 	version uint64   // the last change that can alter an answer, by World.changes
@@ -90,13 +89,13 @@ func (w *World) rebuild(root quota.Node) {
 	t := w.trees[root]
 	if len(queues) == 0 {
 		if t != nil {
-			*t = tree{root: root}
+			*t = tree{}
 			w.trees[root] = nil
 		}
 		return
 	}
 	if t == nil {
-		t = &tree{root: root}
+		t = &tree{}
 		w.trees[root] = t
 	}
 	slices.SortFunc(queues, func(a, b *Queue) int { return int(a.Index) - int(b.Index) })
