@@ -264,11 +264,14 @@ func (c *round) process(e *entry) {
 	case e.got.Mode == flavor.Fit:
 		c.admit(e)
 	case len(e.targets) == 0:
-		c.reserve(e)
 		if c.goesOn(e) {
+			if !e.q.Strict {
+				c.reserve(e)
+			}
 			c.wait(e, trace.WaitingForQuota, e.note)
 			return
 		}
+		c.reserve(e)
 		c.park(e, trace.WaitingForQuota, e.note)
 	case e.wl.Gated:
 		e.wl.Scan = workload.Scan{}
@@ -279,7 +282,9 @@ func (c *round) process(e *entry) {
 }
 
 // goesOn tells whether a head that cannot be admitted has flavors left that it has not
-// tried: then it stays active and is looked at again at once. spec: 10 §4.4, §4.6.5.
+// tried: then it stays active and is looked at again at once. What it stands for remains
+// as it was until it has come to the end: else two heads that try their flavors in turn
+// would have each other looked at for ever. spec: 10 §4.4, §4.6.5.
 func (c *round) goesOn(e *entry) bool {
 	rounds := e.wl.Scan.Rounds + 1
 	c.remember(e)
@@ -289,6 +294,7 @@ func (c *round) goesOn(e *entry) bool {
 	}
 	e.wl.Scan.Rounds = rounds
 	e.q.looked = nil
+	c.w.keep(e.q, e.q.claim, e.hadStand)
 	return true
 }
 
