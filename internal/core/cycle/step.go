@@ -316,7 +316,7 @@ func (c *round) gate(e *entry) {
 	look.Verdict, look.Reason = trace.Waits, trace.PendingEvaluation
 	look.Note = fmt.Sprintf("it would have to preempt %d of the workloads in its way, and one of its preemption gates is closed", len(e.targets))
 	if !e.q.Strict {
-		e.q.Pending.Park(e.wl, c.w.wanted(e), e.q.now)
+		e.q.Pending.Park(e.wl, c.w.wanted(e))
 	}
 	c.decide(e, Decision{Gated: true, Look: look})
 }
@@ -329,7 +329,7 @@ func (c *round) park(e *entry, reason trace.Reason, note string) {
 	wants := c.w.wanted(e)
 	look.Table, look.WakesOn = c.w.Table, frsOf(wants)
 	if !e.q.Strict {
-		e.q.Pending.Park(e.wl, wants, e.q.now)
+		e.q.Pending.Park(e.wl, wants)
 	}
 	c.decide(e, Decision{Look: look})
 }
@@ -387,7 +387,7 @@ func (c *round) parkLoser(l loser) bool {
 		return false
 	}
 	l.look.Table, l.look.WakesOn = c.w.Table, frsOf(wants)
-	l.q.Pending.Park(l.wl, wants, l.q.now)
+	l.q.Pending.Park(l.wl, wants)
 	l.wl.Scan = workload.Scan{}
 	c.w.nominate(l.entry)
 	l.look.Refusals, l.look.Choices, l.look.Note = slices.Clone(l.got.Refusals), nil, l.note

@@ -51,9 +51,9 @@ func TestNoAllocations(t *testing.T) {
 	}
 	mine := either(1, 1<<30)
 	for _, w := range all[:300] {
-		line.Park(w, wants[w.Class], now)
+		line.Park(w, wants[w.Class])
 	}
-	line.Park(first, mine, now)
+	line.Park(first, mine)
 	tests := map[string]func(){
 		"add and remove of a class": func() {
 			line.Add(lone, false)
@@ -69,7 +69,7 @@ func TestNoAllocations(t *testing.T) {
 				t.Fatal("the first was not woken")
 			}
 			now[1] = 0
-			line.Park(first, mine, now)
+			line.Park(first, mine)
 			line.WakeNext(now)
 		},
 		"a look at some": func() {
@@ -78,9 +78,9 @@ func TestNoAllocations(t *testing.T) {
 			looks := 0
 			for ; line.WakeNext(now); looks++ {
 				if head := line.Head(); head == first {
-					line.Park(head, mine, now)
+					line.Park(head, mine)
 				} else {
-					line.Park(head, wants[head.Class], now)
+					line.Park(head, wants[head.Class])
 				}
 			}
 			now[1] = 0
@@ -135,7 +135,7 @@ func TestMemory(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			all, now := many(n, n), &plenty{}
+			all := many(n, n)
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
@@ -143,9 +143,10 @@ func TestMemory(t *testing.T) {
 			for i, w := range all {
 				line.Add(w, false)
 				if tc.wants != nil {
-					line.Park(w, tc.wants(i), now)
+					line.Park(w, tc.wants(i))
 				}
 			}
+			line.openPen(&plenty{})
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			per := (after.HeapAlloc - before.HeapAlloc) / n
@@ -178,8 +179,9 @@ func TestNoGarbage(t *testing.T) {
 		"a crowd on another shelf each time": func(line *Pending, all []*workload.Workload, round int) {
 			park := func(from, to int, wants func(i int) []workload.Want) {
 				for i := from; i < to; i++ {
-					line.Park(all[i], wants(i), now)
+					line.Park(all[i], wants(i))
 				}
+				line.openPen(now)
 			}
 			alone := func(i int) []workload.Want { return either(resource.Amount(n+i), 1) }
 			crowd := func(int) []workload.Want { return either(resource.Amount(1+round), 1) }
@@ -191,7 +193,7 @@ func TestNoGarbage(t *testing.T) {
 		},
 		"another head each time": func(line *Pending, all []*workload.Workload, round int) {
 			for i, w := range all {
-				line.Park(w, either(resource.Amount(1+i), 1), now)
+				line.Park(w, either(resource.Amount(1+i), 1))
 			}
 			for range 50 {
 				first := &workload.Workload{UID: "first", Class: int32(round), Priority: 1}
@@ -202,12 +204,12 @@ func TestNoGarbage(t *testing.T) {
 		},
 		"somebody comes and goes who wants what nobody else does": func(line *Pending, all []*workload.Workload, round int) {
 			for _, w := range all {
-				line.Park(w, either(1, 1), now)
+				line.Park(w, either(1, 1))
 			}
 			for i := range 50 {
 				w := &workload.Workload{UID: "w", Class: n}
 				line.Add(w, false)
-				line.Park(w, either(resource.Amount(2+50*round+i), 2), now)
+				line.Park(w, either(resource.Amount(2+50*round+i), 2))
 				line.Remove(w)
 			}
 			sound(t, line)
@@ -261,8 +263,9 @@ func parkedCrowd(values int) (line *Pending, all []*workload.Workload, wants [][
 			least = 99
 		}
 		wants = append(wants, either(least, 100))
-		line.Park(w, wants[i], &plenty{})
+		line.Park(w, wants[i])
 	}
+	line.openPen(&plenty{})
 	return line, all, wants
 }
 
@@ -278,7 +281,7 @@ func BenchmarkWake(b *testing.B) {
 				b.Fatal("not woken")
 			}
 			now[1] = 0
-			line.Park(all[want], wants[want], now)
+			line.Park(all[want], wants[want])
 			line.WakeNext(now)
 		}
 		for name, f := range map[string]func(now *plenty){
@@ -313,7 +316,7 @@ func BenchmarkDrain(b *testing.B) {
 				line.Release(1, now)
 				looks := 0
 				for ; line.WakeNext(now); looks++ {
-					line.Park(all[line.Head().Class], wants[line.Head().Class], now)
+					line.Park(all[line.Head().Class], wants[line.Head().Class])
 				}
 				if looks != len(all) {
 					b.Fatalf("%d looks", looks)
@@ -333,7 +336,8 @@ func BenchmarkPark(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				line.Add(w, false)
-				line.Park(w, wants, now)
+				line.Park(w, wants)
+				line.openPen(now)
 				line.Remove(w)
 			}
 		})

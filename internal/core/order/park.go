@@ -22,7 +22,7 @@ type Park struct {
 	Member *workload.Workload // its head
 	By     *workload.Workload // who was looked at; may have left the line since
 	Wants  []workload.Want
-	Tried  bool // looked at since the release that is being dealt with
+	Tried  bool // looked at since the last release was dealt with
 }
 
 // list holds who watches an FR, sorted by how much of it is wanted at least. Past its
@@ -44,36 +44,45 @@ type shelf struct {
 //
 // A release does not wake everyone it could help: the first of them may take it all.
 // The line notes what was released, and WakeNext wakes one class at a time, the next in
-// line of those that may be met then, until there is none. A class that is parked
-// meanwhile, or is found to lack something else, is in the pen and not on any shelf. The
-// next release, or the end of this one, opens the pen.
+// line of those that may be met then, until there is none. A class that is parked, or is
+// found meanwhile to lack something else, is in the pen and not on any shelf. The next
+// release, or the end of this one, opens the pen. In the middle of a cycle, when figures
+// are what they are for that cycle only, there are no releases: what a class lacks is
+// chosen by figures that last.
 
 // Park sets w aside with every active workload of its class, since what did not
 // work for it won't for them, until wants may be met. Without wants only WakeAll helps.
 // The line copies wants.
-func (p *Pending) Park(w *workload.Workload, wants []workload.Want, now Figures) {
-	p.park(w, w, wants, now, len(p.released) > 0)
+func (p *Pending) Park(w *workload.Workload, wants []workload.Want) {
+	if c := p.park(w, w, wants); c != nil {
+		p.toPen(c)
+	}
 }
 
 // Restore parks the class of k.Member as Park(k.By, k.Wants) did in the line that k is
 // from. By needs to have a UID only, if that is all that is left of it.
-func (p *Pending) Restore(k Park, now Figures) { p.park(k.Member, k.By, k.Wants, now, k.Tried) }
+func (p *Pending) Restore(k Park, now Figures) {
+	switch c := p.park(k.Member, k.By, k.Wants); {
+	case c == nil:
+	case k.Tried:
+		p.toPen(c)
+	default:
+		p.file(c, now)
+	}
+}
 
-func (p *Pending) park(member, by *workload.Workload, wants []workload.Want, now Figures, penned bool) {
+// park returns the class that it parked, which is on no shelf yet; nil if there is none.
+func (p *Pending) park(member, by *workload.Workload, wants []workload.Want) *class {
 	c := p.classes[member.Class]
 	if c == nil || c.parked {
-		return
+		return nil
 	}
 	p.awake.remove(int(c.at))
 	c.parked, c.by, c.at = true, by, int32(len(p.parked))
 	p.parked = append(p.parked, c)
 	p.actives -= len(c.line)
 	c.wants, c.watch = append(c.wants[:0], wants...), c.watch[:0]
-	if penned {
-		p.toPen(c)
-		return
-	}
-	p.file(c, now)
+	return c
 }
 
 // toPen puts a parked class that is on no shelf into the pen.

@@ -105,7 +105,7 @@ func TestStickySurvivesParking(t *testing.T) {
 	line.Add(first, false)
 	line.Add(heir, false)
 	line.Stick(heir)
-	line.Park(heir, []workload.Want{{FR: 2}}, y)
+	line.Park(heir, []workload.Want{{FR: 2}})
 	if line.Head() != first {
 		t.Fatal("a parked workload is head")
 	}
@@ -148,7 +148,7 @@ func TestRelease(t *testing.T) {
 			} {
 				w := &workload.Workload{UID: string(rune('a' + i)), Class: int32(i)}
 				line.Add(w, false)
-				line.Park(w, wants, y)
+				line.Park(w, wants)
 			}
 			y.use(y.node, tc.fr, 6-tc.available)
 			if got := line.Release(tc.fr, y); got != tc.want {
@@ -297,7 +297,7 @@ func TestWake(t *testing.T) {
 					line.Stick(w)
 				}
 				if !g.awake {
-					line.Park(w, g.wants, y)
+					line.Park(w, g.wants)
 				}
 			}
 			y.extra[cpu] = 2
@@ -313,7 +313,7 @@ func TestWake(t *testing.T) {
 					line.Remove(w)
 					y.forest.Charge(y.node, resource.Vector{{FR: cpu, Amount: g.takes}})
 				} else {
-					line.Park(w, g.wants, y)
+					line.Park(w, g.wants)
 				}
 			}
 			if !slices.Equal(woken, tc.want) {
@@ -334,14 +334,14 @@ func TestPenOpens(t *testing.T) {
 	first, second := &workload.Workload{UID: "1", Class: 1}, &workload.Workload{UID: "2", Class: 2}
 	for _, w := range []*workload.Workload{first, second} {
 		line.Add(w, false)
-		line.Park(w, []workload.Want{{FR: 1, Least: 1}}, y)
+		line.Park(w, []workload.Want{{FR: 1, Least: 1}})
 	}
 	for _, fr := range []resource.FR{1, 1, 3} { // the last one is of no use to them by itself
 		line.Release(fr, y)
 		if !line.WakeNext(y) || line.Head() != first {
 			t.Fatalf("head is %v, want the first", line.Head())
 		}
-		line.Park(first, []workload.Want{{FR: 1, Least: 1}}, y)
+		line.Park(first, []workload.Want{{FR: 1, Least: 1}})
 		for _, k := range line.Parks() {
 			if k.Tried != (k.Member == first) {
 				t.Fatalf("%s: tried is %v", k.Member.UID, k.Tried)
@@ -359,7 +359,7 @@ func TestVoidTickets(t *testing.T) {
 	add := func(uid string, class int32) {
 		w := &workload.Workload{UID: uid, Key: uid, Class: class}
 		line.Add(w, false)
-		line.Park(w, []workload.Want{{FR: 1, Least: 4}}, y)
+		line.Park(w, []workload.Want{{FR: 1, Least: 4}})
 	}
 	for i, uid := range []string{"2", "5", "6"} {
 		add(uid, int32(i))
@@ -373,7 +373,7 @@ func TestVoidTickets(t *testing.T) {
 	var woken []string
 	for line.WakeNext(y) {
 		woken = append(woken, line.Head().Key)
-		line.Park(line.Head(), []workload.Want{{FR: 1, Least: 4}}, y)
+		line.Park(line.Head(), []workload.Want{{FR: 1, Least: 4}})
 	}
 	if want := []string{"0", "1", "2", "6", "70", "71", "72", "8"}; !slices.Equal(woken, want) {
 		t.Errorf("woken are %v, want %v", woken, want)
@@ -387,7 +387,8 @@ func TestCrowdBehindTheParked(t *testing.T) {
 	for i := range 10_000 {
 		w := &workload.Workload{UID: "w", Since: workload.Instant(i)}
 		line.Add(w, false)
-		line.Park(w, []workload.Want{{FR: 1, Least: 7}}, y)
+		line.Park(w, []workload.Want{{FR: 1, Least: 7}})
+		line.openPen(y)
 	}
 	if kept := line.kept(); kept > 200 {
 		t.Errorf("room for %d tickets is kept for one class", kept)
