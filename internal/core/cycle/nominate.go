@@ -29,8 +29,7 @@ func (w *World) nominate(e *entry) {
 		return
 	}
 	w.prepare(e)
-	if e.before != nil && e.before.Evicting {
-		e.barred, e.note = trace.WaitingForQuota, "the slice of its job that it is to replace is being stopped"
+	if e.bar(); e.barred != "" {
 		return
 	}
 	if s := &e.wl.Scan; len(s.Tried) > 0 && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node)) {

@@ -240,6 +240,7 @@ func (c *round) tournament() {
 
 // process decides about one head. spec: 10 §4.5 step 5.
 func (c *round) process(e *entry) {
+	e.bar()
 	if e.barred != "" {
 		if e.q.Heir() == e.wl {
 			c.dropClaim(e.q)
@@ -249,6 +250,10 @@ func (c *round) process(e *entry) {
 		return
 	}
 	c.dropClaim(e.q)
+	if slices.ContainsFunc(e.targets, replaced) {
+		c.skip(e, "a workload that it would preempt was replaced by another slice of its job")
+		return
+	}
 	if c.w.RecomputeOverlap && slices.ContainsFunc(e.targets, gone) {
 		c.w.renominate(e)
 	}
@@ -309,6 +314,17 @@ func (q *Queue) offers() int32 {
 }
 
 func gone(v preempt.Victim) bool { return v.Workload.Gone }
+
+// replaced tells whether a slice took the place of the victim in this cycle.
+func replaced(v preempt.Victim) bool { return !v.Workload.Reserved }
+
+// bar keeps a slice from taking the place of one that was told to go: by others in an
+// earlier cycle, or in this one.
+func (e *entry) bar() {
+	if e.before != nil && e.before.Evicting {
+		e.barred, e.note = trace.WaitingForQuota, "the slice of its job that it is to replace is being stopped"
+	}
+}
 
 // gate sets aside a head that would have to preempt and may not. spec: 10 §4.5 step 5f.
 func (c *round) gate(e *entry) {
