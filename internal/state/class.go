@@ -1,70 +1,100 @@
 package state
 
 import (
+	"encoding/binary"
 	"slices"
 
-	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // class is those that no decision can tell apart but by age, with what they have in
 // common. spec: 10 §4.4.
 type class struct {
-	id      int32
-	members int32
-	hash    uint64
-	next    *class // another class of the same hash
-	kin     kin
-	podSets []workload.PodSet
-	shapes  []string // of the pod sets
+	kin
+	id, members int32
+	hash        uint64
+	next        *class // another class of the same hash
 }
 
 // kin is what the definitions of a class have in common. The namespace counts, since a
 // queue may not take workloads of every namespace.
 type kin struct {
-	namespace, replaces, owner, uid string
-	priority                        int64
-	gated                           bool
+	shape     *shape
+	namespace string
+	apart     string // what it shares with nobody, or only with slices that are to replace the same one
+	priority  int64
+	gated     bool
 }
 
-func (s *State) kinOf(def *Workload) kin {
-	k := kin{namespace: def.Namespace, priority: def.Priority, gated: def.Gated}
+// shape is the pod sets that any number of classes have.
+type shape struct {
+	podSets []workload.PodSet
+	texts   []string // PodSet.Shape of each
+	users   int32    // classes
+	hash    uint64
+	next    *shape // another shape of the same hash
+}
+
+func (s *State) kinOf(def *Workload, of *shape) kin {
+	k := kin{shape: of, namespace: def.Namespace, priority: def.Priority, gated: def.Gated}
 	if def.Replaces != "" {
-		k.replaces, k.owner = def.Replaces, def.Owner
+		k.apart = def.Replaces + "/" + def.Owner // no name has a slash
 	}
 	if s.options.NoClasses {
-		k.uid = def.UID
+		k.apart = def.UID
 	}
 	return k
 }
 
-// hash is equal for the definitions of one class.
-func (k *kin) hash(podSets []PodSet) uint64 {
-	h := trace.NewHash()
-	h.Text(k.namespace)
-	h.Number(k.priority)
-	h.Text(k.uid)
-	for i := range podSets {
-		ps := &podSets[i]
-		h.Text(ps.Name)
-		h.Number(int64(ps.Count))
-		h.Text(ps.Shape)
-		for _, r := range ps.Requests {
-			h.Text(r.Resource)
-			h.Number(int64(r.Amount))
-		}
-	}
-	return h.Sum()
+func (k *kin) hash() uint64 {
+	h := sum64(k.shape.hash)
+	h.text(k.namespace)
+	h.text(k.apart)
+	h.number(k.priority)
+	return uint64(h)
 }
 
-// is tells whether the pod sets of a class are these.
-func (s *State) is(c *class, podSets []PodSet) bool {
-	if len(c.podSets) != len(podSets) {
+// sum64 is a hash for tables. Where a hash is shown or stored, trace.Hash is the one.
+type sum64 uint64
+
+func (h *sum64) number(n int64) {
+	*h = (*h ^ sum64(n)) * 0x9e3779b97f4a7c15
+	*h ^= *h >> 32
+}
+
+func (h *sum64) text(s string) {
+	h.number(int64(len(s)))
+	for ; len(s) >= 8; s = s[8:] {
+		h.number(int64(binary.LittleEndian.Uint64([]byte(s[:8]))))
+	}
+	for i := range len(s) {
+		h.number(int64(s[i]))
+	}
+}
+
+func hashOf(podSets []PodSet) uint64 {
+	var h sum64
+	for i := range podSets {
+		ps := &podSets[i]
+		h.text(ps.Name)
+		h.number(int64(ps.Count))
+		h.text(ps.Shape)
+		for _, r := range ps.Requests {
+			h.number(int64(len(r.Resource)))
+			h.number(int64(r.Amount))
+		}
+	}
+	return uint64(h)
+}
+
+// is tells whether pod sets are of a shape.
+func (s *State) is(of *shape, podSets []PodSet) bool {
+	if len(of.podSets) != len(podSets) {
 		return false
 	}
 	for i := range podSets {
-		x, y := &c.podSets[i], &podSets[i]
-		if x.Name != y.Name || x.Count != y.Count || x.MinCount != y.MinCount || x.Group != y.Group || c.shapes[i] != y.Shape ||
+		x, y := &of.podSets[i], &podSets[i]
+		if x.Name != y.Name || x.Count != y.Count || x.MinCount != y.MinCount || x.Group != y.Group || of.texts[i] != y.Shape ||
 			!slices.EqualFunc(x.Requests, y.Requests, func(r workload.Request, q Request) bool {
 				return r.Amount == q.Amount && s.world.Table.Name(r.Resource) == q.Resource
 			}) {
@@ -75,7 +105,9 @@ func (s *State) is(c *class, podSets []PodSet) bool {
 }
 
 // ofClass tells whether the pod sets of a record are those of its class.
-func (s *State) ofClass(r *record) bool { return r.def.PodSets == nil || s.is(r.class, r.def.PodSets) }
+func (s *State) ofClass(r *record) bool {
+	return r.def.PodSets == nil || s.is(r.class.shape, r.def.PodSets)
+}
 
 // shed lets go of a record's pod sets if its class has them as well.
 func (s *State) shed(r *record) {
@@ -89,12 +121,13 @@ func (s *State) podSetsOf(r *record) []PodSet {
 	if r.def.PodSets != nil || r.class == nil {
 		return r.def.PodSets
 	}
-	defs := make([]PodSet, len(r.class.podSets))
+	of := r.class.shape
+	defs := make([]PodSet, len(of.podSets))
 	for i := range defs {
-		ps := &r.class.podSets[i]
+		ps := &of.podSets[i]
 		defs[i] = PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group, Constraints: ps.Constraints,
-			Shape: r.class.shapes[i], Requests: make([]Request, len(ps.Requests)),
+			Shape: of.texts[i], Requests: make([]Request, len(ps.Requests)),
 		}
 		for j, q := range ps.Requests {
 			defs[i].Requests[j] = Request{s.world.Table.Name(q.Resource), q.Amount}
@@ -103,21 +136,40 @@ func (s *State) podSetsOf(r *record) []PodSet {
 	return defs
 }
 
+// shapeOf finds the shape of a record.
+func (s *State) shapeOf(r *record) *shape {
+	if r.def.PodSets == nil && r.class != nil {
+		return r.class.shape
+	}
+	podSets := r.def.PodSets
+	hash := hashOf(podSets)
+	of := s.shapes[hash]
+	for of != nil && !s.is(of, podSets) {
+		of = of.next
+	}
+	if of == nil {
+		of = &shape{hash: hash, next: s.shapes[hash], podSets: s.podSets(podSets), texts: make([]string, len(podSets))}
+		for i := range podSets {
+			of.texts[i] = podSets[i].Shape
+		}
+		s.shapes[hash] = of
+	}
+	return of
+}
+
 // joinClass finds the class of a record, which from then on shares its pod sets.
 func (s *State) joinClass(r *record) {
-	podSets, kin := s.podSetsOf(r), s.kinOf(&r.def)
-	hash := kin.hash(podSets)
+	kin := s.kinOf(&r.def, s.shapeOf(r))
+	hash := kin.hash()
 	c := s.classes[hash]
-	for c != nil && (c.kin != kin || !s.is(c, podSets)) {
+	for c != nil && c.kin != kin {
 		c = c.next
 	}
 	if c == nil {
 		s.lastClass++
-		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], kin: kin, podSets: s.podSets(podSets), shapes: make([]string, len(podSets))}
-		for i := range podSets {
-			c.shapes[i] = podSets[i].Shape
-		}
+		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], kin: kin}
 		s.classes[hash] = c
+		kin.shape.users++
 	}
 	c.members++
 	s.leaveClass(r)
@@ -133,17 +185,29 @@ func (s *State) leaveClass(r *record) {
 	if c.members--; c.members > 0 {
 		return
 	}
-	switch at := s.classes[c.hash]; {
-	case at != c:
-		for at.next != c {
-			at = at.next
-		}
-		at.next = c.next
-	case c.next != nil:
-		s.classes[c.hash] = c.next
-	default:
-		delete(s.classes, c.hash)
+	unlink(s.classes, c.hash, c, func(c *class) **class { return &c.next })
+	if of := c.shape; of.users > 1 {
+		of.users--
+	} else {
+		unlink(s.shapes, of.hash, of, func(of *shape) **shape { return &of.next })
 	}
+}
+
+// unlink takes it out of those that are found by hash, and linked to others of the same.
+func unlink[T any](all map[uint64]*T, hash uint64, it *T, next func(*T) **T) {
+	at := all[hash]
+	if at == it {
+		if *next(it) == nil {
+			delete(all, hash)
+		} else {
+			all[hash] = *next(it)
+		}
+		return
+	}
+	for *next(at) != it {
+		at = *next(at)
+	}
+	*next(at) = *next(it)
 }
 
 func (s *State) podSets(defs []PodSet) []workload.PodSet {

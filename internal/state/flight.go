@@ -121,6 +121,15 @@ func (f *recorder) note(e Event) {
 	}
 }
 
+// noteWorkload notes what is said about a workload: a copy, so that without a recorder
+// the definition stays off the heap.
+func (f *recorder) noteWorkload(def *Workload, event func(kept *Workload) Event) {
+	if f != nil {
+		kept := *def
+		f.note(event(&kept))
+	}
+}
+
 // stepped records a step. When the leg is full and nothing is left undone, another one
 // begins.
 func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.Result) {

@@ -49,11 +49,11 @@ type said struct {
 // ignored; while an admission is being written, so is everything that the writing
 // does not contradict.
 func (s *State) SetWorkload(def Workload) {
-	s.flight.note(Event{SetWorkload: &def})
-	s.setWorkload(def)
+	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{SetWorkload: kept} })
+	s.setWorkload(&def)
 }
 
-func (s *State) setWorkload(def Workload) {
+func (s *State) setWorkload(def *Workload) {
 	r := s.records[def.UID]
 	if r == nil {
 		r = &record{}
@@ -85,9 +85,9 @@ func (s *State) setWorkload(def Workload) {
 }
 
 // define replaces what is known of a record, and files it under its names.
-func (s *State) define(r *record, def Workload) {
+func (s *State) define(r *record, def *Workload) {
 	old := r.def
-	r.def = def
+	r.def = *def
 	if r.lane == nil || old.Namespace != def.Namespace || old.LocalQueue != def.LocalQueue {
 		s.leaveLane(r)
 		r.lane = s.lane(Name{def.Namespace, def.LocalQueue})
@@ -141,9 +141,9 @@ func (s *State) unfile(r *record, def Workload) {
 // Written is SetWorkload for the outcome of a write of our own: it changes nothing for
 // a workload that was deleted meanwhile.
 func (s *State) Written(def Workload) {
-	s.flight.note(Event{Written: &def})
+	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{Written: kept} })
 	if s.records[def.UID] != nil {
-		s.setWorkload(def)
+		s.setWorkload(&def)
 	}
 }
 
@@ -151,12 +151,12 @@ func (s *State) Written(def Workload) {
 // write is known already, which happens when a watch starts over and leaves versions
 // out, that is what counts: the assumption ends here or never.
 func (s *State) AdmissionWritten(def Workload) {
-	s.flight.note(Event{AdmissionWritten: &def})
+	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{AdmissionWritten: kept} })
 	r := s.records[def.UID]
 	switch {
 	case r == nil: // deleted meanwhile
 	case def.Version >= r.def.Version:
-		s.setWorkload(def)
+		s.setWorkload(&def)
 	case r.assumed:
 		s.place(r)
 		s.touch(r)
@@ -397,7 +397,7 @@ func (s *State) intern(r *record) {
 	s.joinClass(r)
 	r.wl = &workload.Workload{
 		UID: def.UID, Queue: -1, Priority: def.Priority, Created: def.Created, Since: def.Since,
-		PodSets: r.class.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "",
+		PodSets: r.class.shape.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "",
 	}
 	if old != nil {
 		r.wl.Key = old.Key

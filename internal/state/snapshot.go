@@ -137,7 +137,7 @@ func (s *State) recall(m *WorkloadMemory) error {
 		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims})
 	}
 	s.records[m.Def.UID] = r
-	s.define(r, m.Def)
+	s.define(r, &m.Def)
 	if m.Assumed == nil {
 		r.wl = &workload.Workload{Key: m.Def.Key(), Reservation: workload.Reservation{Evicting: m.Evicting}}
 		s.place(r)

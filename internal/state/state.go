@@ -31,6 +31,7 @@ type State struct {
 	heirs       map[Name][]*record            // the slices that want to replace the one of a name
 	strays      map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
 	classes     map[uint64]*class             // by hash, see class.next
+	shapes      map[uint64]*shape             // likewise
 	lastClass   int32
 	notices     []cycle.Decision // what is known without a look
 	touched     []*seen
@@ -86,7 +87,7 @@ func New(o Options) *State {
 	s := &State{
 		options: o, world: cycle.NewWorld(o.Options), flavors: map[string]*flavor.Flavor{}, cohorts: map[string]*cohort{},
 		queues: map[string]*queue{}, localQueues: map[Name]*localQueue{}, leads: map[string][]*localQueue{}, namespaces: map[string]map[string]string{},
-		records: map[string]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[uint64]*class{},
+		records: map[string]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
 	}
 	s.world.NamespaceLabels = func(w *workload.Workload) (map[string]string, bool) {
 		namespace, _ := w.Split()
@@ -109,7 +110,11 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	for again := true; again; {
 		part := s.world.Step(now, budget-r.Cycles)
 		again = s.decided(part.Decisions) && !part.More
-		r.Decisions = append(r.Decisions, part.Decisions...)
+		if r.Decisions == nil {
+			r.Decisions = part.Decisions
+		} else {
+			r.Decisions = append(r.Decisions, part.Decisions...)
+		}
 		r.Cycles += part.Cycles
 		r.More, r.Next = part.More, part.Next
 	}
