@@ -37,9 +37,11 @@ type World struct {
 	edited []quota.Node
 	stale  bool // edits are not settled yet
 
-	touched []*tree // with something new to look at
-	due     []*tree // to be looked at again because of edits
-	keepers []*Queue
+	touched  []*tree // with something new to look at
+	due      []*tree // to be looked at again because of edits
+	keepers  []*Queue
+	patterns order.Patterns
+
 	changes uint64 // grows with everything that can alter an answer
 	cycles  uint64
 
@@ -88,6 +90,7 @@ func NewWorld(o Options) *World {
 // AddQueue gives q its index and lets workloads into it. Edited has to follow.
 func (w *World) AddQueue(q *Queue) {
 	q.Index, q.now = int32(len(w.Queues)), &figures{w, q}
+	q.Pending.Share(&w.patterns)
 	w.Queues = append(w.Queues, q)
 	for int(q.Node) >= len(w.byNode) {
 		w.byNode = append(w.byNode, nil)

@@ -12,7 +12,7 @@ type class struct {
 	parked bool               // which of the two
 	line   heap[waiter]       // never empty while the class is in use
 	first  [1]waiter          // the memory that line begins with
-	wants  []workload.Want    // while parked: what has to be met
+	wants  packed             // while parked: what has to be met
 	watch  []watch            // while on shelves: what it waits for of that
 	all    bool               // everything is met one by one: it watches all of it
 	stamp  uint32             // of its last ticket
@@ -48,22 +48,26 @@ type watch struct {
 // enough, else −1.
 func (c *class) watches(fr resource.FR, available resource.Amount) int32 {
 	for i, w := range c.watch {
-		if want := &c.wants[w.want]; want.FR == fr && threshold(want) <= available {
+		if want := c.wants.at(w.want); want.FR == fr && threshold(&want) <= available {
 			return int32(i)
 		}
 	}
 	return -1
 }
 
-// choose finds what the class has to watch: what the offers of one clause lack that is
-// not met, or everything if all are. What preemption might win may come to be had by
-// others being admitted, which is no release, so then any release is to be looked at.
-func (c *class) choose(now Figures) {
-	d := demand{c.head(), c.wants}
-	for from := 0; from < len(c.wants); {
+// choose finds what the class has to watch of its wants: what the offers of one clause
+// lack that is not met, or everything if all are. What preemption might win may come to be
+// had by others being admitted, which is no release, so then any release is to be looked at.
+func (c *class) choose(wants []workload.Want, now Figures) {
+	if c.watch == nil {
+		c.watch = make([]watch, 0, 4)
+	}
+	d := demand{c.head(), wants}
+	add := func(want int) { c.add(want, wants) }
+	for from := 0; from < len(wants); {
 		c.watch, c.all = c.watch[:0], false
-		to, met := d.clause(from, now, c.add)
-		if !met && !c.winnable() {
+		to, met := d.clause(from, now, add)
+		if !met && !c.winnable(wants) {
 			return
 		}
 		if !met {
@@ -72,15 +76,15 @@ func (c *class) choose(now Figures) {
 		from = to
 	}
 	c.watch, c.all = c.watch[:0], true
-	for i := range c.wants {
-		c.add(i)
+	for i := range wants {
+		c.add(i, wants)
 	}
 }
 
 // winnable tells whether something that the class watches may be won by preemption.
-func (c *class) winnable() bool {
+func (c *class) winnable(wants []workload.Want) bool {
 	for _, w := range c.watch {
-		if c.wants[w.want].Winnable {
+		if wants[w.want].Winnable {
 			return true
 		}
 	}
@@ -88,10 +92,10 @@ func (c *class) winnable() bool {
 }
 
 // add watches a want, once an FR, with the least of what is wanted of it.
-func (c *class) add(want int) {
+func (c *class) add(want int, wants []workload.Want) {
 	for i := range c.watch {
-		if other := &c.wants[c.watch[i].want]; other.FR == c.wants[want].FR {
-			if threshold(&c.wants[want]) < threshold(other) {
+		if other := &wants[c.watch[i].want]; other.FR == wants[want].FR {
+			if threshold(&wants[want]) < threshold(other) {
 				c.watch[i].want = int32(want)
 			}
 			return

@@ -81,7 +81,11 @@ func (p *Pending) park(member, by *workload.Workload, wants []workload.Want) *cl
 	c.parked, c.by, c.at = true, by, int32(len(p.parked))
 	p.parked = append(p.parked, c)
 	p.actives -= len(c.line)
-	c.wants, c.watch = append(c.wants[:0], wants...), c.watch[:0]
+	if p.patterns == nil {
+		p.patterns = &Patterns{}
+	}
+	c.wants.pack(wants, p.patterns)
+	c.watch = c.watch[:0]
 	return c
 }
 
@@ -102,23 +106,30 @@ func (p *Pending) penned(c *class) bool { return c.at < p.pen }
 
 // file puts a parked class on the shelves of what it has to watch.
 func (p *Pending) file(c *class, now Figures) {
-	c.choose(now)
+	c.choose(p.wantsOf(c), now)
 	for i := range c.watch {
 		p.giveTicket(c, i)
 	}
 }
 
+// wantsOf returns what a parked class wants. The slice is good until the next call, for
+// whichever class and line.
+func (p *Pending) wantsOf(c *class) []workload.Want {
+	p.patterns.wants = c.wants.unpack(p.patterns.wants[:0])
+	return p.patterns.wants
+}
+
 // giveTicket puts a class on the shelf of one thing that it watches.
 func (p *Pending) giveTicket(c *class, watch int) {
-	want := &c.wants[c.watch[watch].want]
+	want := c.wants.at(c.watch[watch].want)
 	at, found := p.find(want.FR)
 	if !found {
 		p.lists = slices.Insert(p.lists, at, list{fr: want.FR})
 	}
 	l := &p.lists[at]
-	s, found := l.find(threshold(want))
+	s, found := l.find(threshold(&want))
 	if !found {
-		l.add(s, threshold(want))
+		l.add(s, threshold(&want))
 	}
 	c.stamp++
 	c.watch[watch].stamp = c.stamp
@@ -235,11 +246,10 @@ func (p *Pending) rouse(c *class) {
 	p.actives += len(c.line)
 }
 
-// WantsOf returns what the class of w waits for, nil if it is not parked. The line
-// owns the slice: it is good until the class wakes.
+// WantsOf returns what the class of w waits for, nil if it is not parked.
 func (p *Pending) WantsOf(w *workload.Workload) []workload.Want {
 	if c := p.classes[w.Class]; c != nil && c.parked && c.has(w) {
-		return c.wants
+		return c.wants.unpack([]workload.Want{})
 	}
 	return nil
 }
@@ -252,7 +262,13 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 	}
 	p.openPen(now)
 	at, found := p.find(fr)
-	if !found || !p.stocked(at, 0) || p.lists[at].shelf[0].least > now.Available(fr) {
+	if !found || len(p.lists[at].shelf) == 0 {
+		return false
+	}
+	// As long as the first shelf wants too much, it does not matter that its tickets may be
+	// void: to find out is to visit a class.
+	available := now.Available(fr)
+	if p.lists[at].shelf[0].least > available || !p.stocked(at) || p.lists[at].shelf[0].least > available {
 		return false
 	}
 	if i, noted := slices.BinarySearch(p.released, fr); !noted {
@@ -261,22 +277,26 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 	return true
 }
 
-// stocked tells whether there is a shelf at index s, or after those without a valid ticket
-// were taken out. The first ticket on it is valid.
-func (p *Pending) stocked(list, s int) bool {
+// stocked tells whether a list has a shelf with a valid ticket. If so, its first shelf is
+// that, and the first ticket there.
+func (p *Pending) stocked(list int) bool {
 	l := &p.lists[list]
-	for s < len(l.shelf) {
-		tickets := &l.shelf[s].tickets
-		for len(*tickets) > 0 {
-			if (*tickets)[0].valid() {
-				return true
-			}
-			tickets.remove(0)
-			p.void--
+	for len(l.shelf) > 0 {
+		if l.shelf[0].tickets[0].valid() {
+			return true
 		}
-		l.drop(s)
+		p.discard(l, 0)
 	}
 	return false
+}
+
+// discard takes the first ticket off a shelf, which is void.
+func (p *Pending) discard(l *list, s int) {
+	l.shelf[s].tickets.remove(0)
+	p.void--
+	if len(l.shelf[s].tickets) == 0 {
+		l.drop(s)
+	}
 }
 
 // openPen puts the classes in the pen on shelves again.
@@ -316,7 +336,7 @@ func (p *Pending) WakeNext(now Figures) bool {
 			continue
 		}
 		p.withdraw(next)
-		if !Lacks(next.head(), next.wants, now) {
+		if !Lacks(next.head(), p.wantsOf(next), now) {
 			p.rouse(next)
 			return true
 		}
@@ -330,9 +350,9 @@ func (p *Pending) lookElsewhere(c *class, at int32, now Figures) bool {
 	if c.all {
 		return false
 	}
-	d := demand{c.head(), c.wants}
+	d := demand{c.head(), p.wantsOf(c)}
 	lack := d.lack(int(c.watch[at].want), now)
-	if lack < 0 || c.wants[lack].Winnable {
+	if lack < 0 || d.wants[lack].Winnable {
 		return false
 	}
 	c.watch[at].want = int32(lack)
@@ -345,6 +365,7 @@ func (p *Pending) lookElsewhere(c *class, at int32, now Figures) bool {
 // which enough is available, with what it watches; nil for none.
 func (p *Pending) next(now Figures) (next *class, watch int32) {
 	favored := p.favored()
+	var best waiter
 	for _, fr := range p.released {
 		at, found := p.find(fr)
 		if !found {
@@ -356,9 +377,16 @@ func (p *Pending) next(now Figures) (next *class, watch int32) {
 				return favored, at
 			}
 		}
-		for i := 0; p.stocked(at, i) && p.lists[at].shelf[i].least <= available; i++ {
-			if t := &p.lists[at].shelf[i].tickets[0]; next == nil || t.class.before(next) {
-				next, watch = t.class, t.watch
+		l := &p.lists[at]
+		for i := 0; i < len(l.shelf) && l.shelf[i].least <= available; {
+			switch t := &l.shelf[i].tickets[0]; {
+			case next != nil && !t.waiter.before(best): // valid or not
+				i++
+			case t.valid():
+				best, next, watch = t.waiter, t.class, t.watch
+				i++
+			default:
+				p.discard(l, i)
 			}
 		}
 	}
@@ -395,7 +423,7 @@ func (p *Pending) WakeAll() int {
 func (p *Pending) Parks() []Park {
 	parks := make([]Park, 0, len(p.parked))
 	for _, c := range p.parked {
-		parks = append(parks, Park{c.head(), c.by, slices.Clone(c.wants), p.penned(c)})
+		parks = append(parks, Park{c.head(), c.by, c.wants.unpack(nil), p.penned(c)})
 	}
 	slices.SortFunc(parks, func(a, b Park) int {
 		return cmp.Or(strings.Compare(a.By.UID, b.By.UID), strings.Compare(a.Member.UID, b.Member.UID))

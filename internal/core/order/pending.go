@@ -39,12 +39,17 @@ type Pending struct {
 	aside    []*workload.Workload // parked alone, in no order
 	sticky   *workload.Workload   // goes before all others: its victims are leaving
 	spare    []*class             // for the next ones
+	patterns *Patterns            // of what the parked ones want
 
 	actives, members int
 }
 
 // spares is how many classes that nobody is in are kept for new ones.
 const spares = 64
+
+// Share has the line keep what it can share with others there. Call it before anyone
+// is parked.
+func (p *Pending) Share(patterns *Patterns) { p.patterns = patterns }
 
 // Head returns who is next, or nil.
 func (p *Pending) Head() *workload.Workload {

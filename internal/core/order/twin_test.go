@@ -227,7 +227,7 @@ func sound(t tester, line *Pending) {
 		if int(c.at) != i || !c.parked {
 			t.Fatalf("class %d is parked at %d, and has %d", c.id(), i, c.at)
 		}
-		if line.penned(c) != (len(c.watch) == 0) && len(c.wants) > 0 {
+		if line.penned(c) != (len(c.watch) == 0) && c.wants.len() > 0 {
 			t.Fatalf("class %d watches %v; in the pen: %v", c.id(), c.watch, line.penned(c))
 		}
 		watches += len(c.watch)
@@ -268,8 +268,8 @@ func soundShelf(t tester, fr resource.FR, s shelf) (valid int) {
 		}
 		valid++
 		c := tk.class
-		want := &c.wants[c.watch[tk.watch].want]
-		if want.FR != fr || threshold(want) != s.least || tk.rank != c.line[0].rank {
+		want := c.wants.at(c.watch[tk.watch].want)
+		if want.FR != fr || threshold(&want) != s.least || tk.rank != c.line[0].rank {
 			t.Fatalf("a ticket of class %d for %v, of rank %v, is on the shelf of %d for %d", c.id(), want, tk.rank, fr, s.least)
 		}
 		for at := i; at > 0; {
