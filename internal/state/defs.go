@@ -109,7 +109,6 @@ type Workload struct {
 	Replaces string
 	// Gated: it may not have others preempted.
 	Gated bool
-
 	// Queueable: it may wait in line. A workload that is finished, deactivated,
 	// gated or being deleted may not.
 	Queueable bool
@@ -118,11 +117,10 @@ type Workload struct {
 
 	// Reserved: it has a reservation in Queue and holds Held, whatever the queue
 	// says about it. Admitted and Evicting say more about that.
-	Reserved           bool
-	Queue              string
-	Held               []Held
-	ReservedAt         workload.Instant
-	Admitted, Evicting bool
+	Reserved, Admitted, Evicting bool
+	Queue                        string
+	Held                         []Held
+	ReservedAt                   workload.Instant
 }
 
 // Key is namespace/name.

@@ -26,8 +26,8 @@ type record struct {
 	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
 	class   *class
 	said    *said
-	assumed bool // Step admitted it, and that is not written yet
 	got     *flavor.Assignment
+	assumed bool // Step admitted it, and that is not written yet
 	// yields is the UID of the slice that took its place: what is written of its own
 	// reservation counts no longer, unless the admission of that slice fails.
 	yields string
@@ -95,6 +95,11 @@ func (s *State) define(r *record, def *Workload) {
 			r.next.prev = r
 		}
 		r.lane.records = r
+	}
+	// Equal texts that are kept anyway take the place of those that came with the definition.
+	r.def.Namespace, r.def.LocalQueue = r.lane.name.Namespace, r.lane.name.Name
+	if old.UID == def.UID && old.Name == def.Name {
+		r.def.UID, r.def.Name = old.UID, old.Name
 	}
 	if old.UID == "" && s.names != nil {
 		s.names[Name{def.Namespace, def.Name}] = r
@@ -396,7 +401,7 @@ func (s *State) intern(r *record) {
 	def, old, was := &r.def, r.wl, r.class
 	s.joinClass(r)
 	r.wl = &workload.Workload{
-		UID: def.UID, Queue: -1, Priority: def.Priority, Created: def.Created, Since: def.Since,
+		UID: def.UID, Queue: -1, Priority: def.Priority, Since: def.Since,
 		PodSets: r.class.shape.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "",
 	}
 	if old != nil {
@@ -406,5 +411,6 @@ func (s *State) intern(r *record) {
 		}
 	} else {
 		r.wl.Key = def.Key()
+		def.Name = r.wl.Key[len(def.Namespace)+1:] // one copy is enough
 	}
 }

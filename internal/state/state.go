@@ -150,7 +150,8 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 // say notes what was decided about a record. Most of them are told the same.
 func (s *State) say(r *record, it said) {
 	if l := s.lastSaid; l == nil || l.verdict != it.verdict || l.reason != it.reason || l.note != it.note || len(l.victims)+len(it.victims) > 0 {
-		s.lastSaid = &it
+		kept := it
+		s.lastSaid = &kept
 	}
 	r.said = s.lastSaid
 }

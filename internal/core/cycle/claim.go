@@ -275,7 +275,7 @@ func (c *round) claim(e *entry, victims []preempt.Victim) {
 	if !e.q.Strict {
 		e.q.Pending.Stick(e.wl)
 	}
-	e.wl.Scan = workload.Scan{}
+	e.wl.Scan = nil
 }
 
 // leaving returns the victims of the workload's claim that are still there, when

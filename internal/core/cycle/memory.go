@@ -88,8 +88,8 @@ func (w *World) Remember() Memory {
 		}
 		m.Queues = append(m.Queues, w.rememberQueue(q))
 		for _, wl := range q.Pending.All() {
-			if len(wl.Scan.Tried) > 0 {
-				m.Scans = append(m.Scans, ScanMemory{wl.UID, wl.Scan.Tried, wl.Scan.Cycle, wl.Scan.Rounds, wl.Scan.Generation == w.Quota.Generation(q.Node)})
+			if s := wl.Scan; s != nil {
+				m.Scans = append(m.Scans, ScanMemory{wl.UID, s.Tried, s.Cycle, s.Rounds, s.Generation == w.Quota.Generation(q.Node)})
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error
 		if wl == nil {
 			return fmt.Errorf("there is no workload %q", s.UID)
 		}
-		wl.Scan = workload.Scan{Tried: s.Tried, Cycle: s.Cycle, Rounds: s.Rounds, Generation: w.Quota.Generation(w.Queues[wl.Queue].Node)}
+		wl.Scan = &workload.Scan{Tried: s.Tried, Cycle: s.Cycle, Rounds: s.Rounds, Generation: w.Quota.Generation(w.Queues[wl.Queue].Node)}
 		if !s.Current {
 			wl.Scan.Generation--
 		}

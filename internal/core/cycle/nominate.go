@@ -32,7 +32,7 @@ func (w *World) nominate(e *entry) {
 	if e.bar(); e.barred != "" {
 		return
 	}
-	if s := &e.wl.Scan; len(s.Tried) > 0 && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node)) {
+	if s := e.wl.Scan; s != nil && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node)) {
 		w.flavors.Resume = s.Tried
 	}
 	w.inPlaceOf(e, func() {

@@ -279,7 +279,7 @@ func (c *round) process(e *entry) {
 		c.reserve(e)
 		c.park(e, trace.WaitingForQuota, e.note)
 	case e.wl.Gated:
-		e.wl.Scan = workload.Scan{}
+		e.wl.Scan = nil
 		c.gate(e)
 	default:
 		c.preempt(e)
@@ -291,10 +291,13 @@ func (c *round) process(e *entry) {
 // as it was until it has come to the end: else two heads that try their flavors in turn
 // would have each other looked at for ever. spec: 10 §4.4, §4.6.5.
 func (c *round) goesOn(e *entry) bool {
-	rounds := e.wl.Scan.Rounds + 1
+	rounds := int32(1)
+	if e.wl.Scan != nil {
+		rounds += e.wl.Scan.Rounds
+	}
 	c.remember(e)
-	if len(e.wl.Scan.Tried) == 0 || rounds >= e.q.offers() {
-		e.wl.Scan = workload.Scan{}
+	if e.wl.Scan == nil || rounds >= e.q.offers() {
+		e.wl.Scan = nil
 		return false
 	}
 	e.wl.Scan.Rounds = rounds
@@ -353,10 +356,15 @@ func (c *round) park(e *entry, reason trace.Reason, note string) {
 // remember keeps where the search for flavors is to go on. spec: 10 §4.6.5.
 func (c *round) remember(e *entry) {
 	if len(e.got.Tried) == 0 || c.w.FungibilityOff {
-		e.wl.Scan = workload.Scan{}
+		e.wl.Scan = nil
 		return
 	}
-	e.wl.Scan = workload.Scan{Tried: slices.Clone(e.got.Tried), Cycle: c.w.cycles, Generation: c.w.Quota.Generation(e.q.Node)}
+	scan := &struct {
+		workload.Scan
+		tried [2]workload.Tried
+	}{Scan: workload.Scan{Cycle: c.w.cycles, Generation: c.w.Quota.Generation(e.q.Node)}}
+	scan.Tried = append(scan.tried[:0], e.got.Tried...)
+	e.wl.Scan = &scan.Scan
 }
 
 func (c *round) wait(e *entry, reason trace.Reason, note string) {
@@ -377,7 +385,7 @@ func (c *round) skip(e *entry, note string) {
 	if c.w.KeepScan {
 		c.remember(e)
 	} else {
-		e.wl.Scan = workload.Scan{}
+		e.wl.Scan = nil
 	}
 	look := c.look(e)
 	look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, note
@@ -404,7 +412,7 @@ func (c *round) parkLoser(l loser) bool {
 	}
 	l.look.Table, l.look.WakesOn = c.w.Table, frsOf(wants)
 	l.q.Pending.Park(l.wl, wants)
-	l.wl.Scan = workload.Scan{}
+	l.wl.Scan = nil
 	c.w.nominate(l.entry)
 	l.look.Refusals, l.look.Choices, l.look.Note = slices.Clone(l.got.Refusals), nil, l.note
 	if l.got.Mode == flavor.NoFit {
@@ -422,7 +430,7 @@ func (c *round) admit(e *entry) {
 	}
 	w := c.w
 	e.q.Pending.Remove(e.wl)
-	e.wl.Scan = workload.Scan{}
+	e.wl.Scan = nil
 	d := Decision{Admitted: e.got.Clone(), Look: c.look(e)}
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.before != nil && e.before.Reserved {

@@ -15,13 +15,13 @@ type Instant int64
 // fixed between two events about it.
 type Workload struct {
 	UID      string
-	Key      string // namespace/name
-	Queue    int32  // index of its queue in the world, -1 while it has none
-	Priority int64  // effective priority, higher first
-	Created  Instant
+	Key      string  // namespace/name
+	Priority int64   // effective priority, higher first
 	Since    Instant // queue timestamp: its place among equals. spec: 10 §4.4
 	PodSets  []PodSet
+	Queue    int32 // index of its queue in the world, -1 while it has none
 	Class    int32 // equivalence class: equal classes get equal answers
+	Spot     int32 // its index in the line of its class; kept by package order
 
 	// Gated: it may not have others preempted until its gates are open.
 	// spec: 20 §4.14.
@@ -32,10 +32,9 @@ type Workload struct {
 	// counts as the workload's own. spec: 20 §4.11.
 	Replaces *Workload
 
-	Reservation
+	Scan *Scan // where its next search for flavors goes on; nil is at the first
 
-	Scan Scan  // where its next search for flavors goes on
-	Spot int32 // its index in the line of its class; kept by package order
+	Reservation
 }
 
 // Pin binds a resource of a pod set to a flavor-resource.
@@ -47,7 +46,7 @@ type Pin struct {
 // Scan remembers how far the last search for flavors got. It is memory only: a search
 // without one starts at the first flavor. spec: 10 §4.6.5.
 type Scan struct {
-	Tried      []Tried // empty when nothing is left untried
+	Tried      []Tried // never empty
 	Cycle      uint64  // the scheduling cycle it was made in
 	Generation uint64  // of its queue, see cycle.Queue
 	Rounds     int32   // looks in vain since it last started at the first flavor
@@ -64,10 +63,10 @@ type Tried struct {
 // Reservation is what a workload holds of a queue's quota.
 type Reservation struct {
 	Reserved   bool
-	ReservedAt Instant
-	Usage      resource.Vector
 	Evicting   bool // told to go, still holding its quota
 	Gone       bool // out of the quota forest for the rest of a cycle
+	ReservedAt Instant
+	Usage      resource.Vector
 }
 
 // Want is an amount of one FR that one flavor would take of it for a waiting workload.
