@@ -30,7 +30,7 @@
 //
 //	options [ignore-undeclared] [fair[=STRATEGY,...]] [no-within-nominal]
 //	        [no-non-borrowing-first] [no-priority-in-cohort] [preemptor-first]
-//	        [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial]
+//	        [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial]
 //	        [no-classes] [claim-timeout=SECONDS] [edit-window=SECONDS]
 //
 // are settings that differ from the usual ones (cycle.Defaults). They come first, if at
@@ -39,6 +39,7 @@
 // it that whoever stays within its own quota need not compare shares; no-non-borrowing-first
 // that such heads come first. no-priority-in-cohort orders heads of different queues
 // without their priorities; preemptor-first puts those first whose victims are leaving.
+// block-admission admits nobody while somebody with a reservation is not ready.
 // no-recompute-overlap and no-keep-scan forget what is known of a head that loses to
 // another one; no-fungibility ignores try-when-borrowing and its like; no-partial admits
 // all pods or none; no-classes looks at equal workloads one by one. A claim-timeout of 0 is
@@ -82,12 +83,12 @@
 // # Workloads
 //
 //	submit NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND]
-//	       [owner=UID] [replaces=NAME] [gated] [PODS] [/ NAME [xCOUNT] [PODS] ...]
+//	       [owner=UID] [replaces=NAME] [gated] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]
 //
 // is a workload, or copies of it named NAME-0001 and so on; the name may be that of one
 // that is finished or deleted. at is when it was created, now
 // if nothing is said. replaces names the slice of the same owner whose place it takes;
-// gated keeps it from preempting. After each / comes a pod set with the number of its pods;
+// gated keeps it from preempting, a problem from being admitted at all. After each / comes a pod set with the number of its pods;
 // what stands before the first / is one pod set "main" of one pod. PODS are
 //
 //	[min=COUNT] [group=NAME] [selector.KEY=VALUE ...] [tolerate=KEY[:VALUE] ...]
@@ -97,10 +98,11 @@
 // pod sets of a group get the same flavors; affinities are alternatives.
 //
 //	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated]
-//	     [gate=open|closed] [PODS] [/ NAME [xCOUNT] [PODS] ...]
+//	     [gate=open|closed] [problem=WHY] [rest=yes|no] [ready=yes|no] [PODS] [/ NAME [xCOUNT] [PODS] ...]
 //
 // changes what is said, and pod sets as a whole. stale is an update that arrives late: it
-// is older than what is known.
+// is older than what is known. A problem of none is over; who rests waits outside the line;
+// ready are all pods of a workload, or not.
 //
 //	reserve NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [pending]
 //	        FLAVOR/RESOURCE=AMOUNT ...

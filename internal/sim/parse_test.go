@@ -26,6 +26,7 @@ func TestSettings(t *testing.T) {
 		"ignore-undeclared":      func(o *state.Options) { o.IgnoreUndeclared = true },
 		"no-non-borrowing-first": func(o *state.Options) { o.NonBorrowingFirst = false },
 		"no-priority-in-cohort":  func(o *state.Options) { o.PriorityInCohort = false },
+		"block-admission":        func(o *state.Options) { o.BlockAdmission = true },
 		"preemptor-first":        func(o *state.Options) { o.PreemptorFirst = true },
 		"no-recompute-overlap":   func(o *state.Options) { o.RecomputeOverlap = false },
 		"no-keep-scan":           func(o *state.Options) { o.KeepScan = false },

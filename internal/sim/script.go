@@ -123,7 +123,7 @@ type command struct {
 // commands by name. What they take is told in doc.go in the same words.
 var commands = map[string]command{
 	"options": {"[ignore-undeclared] [fair[=STRATEGY,...]] [no-within-nominal] [no-non-borrowing-first] [no-priority-in-cohort] " +
-		"[preemptor-first] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] " +
+		"[preemptor-first] [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] " +
 		"[claim-timeout=SECONDS] [edit-window=SECONDS]", (*player).options, false},
 	"namespace": {"NAME [KEY=VALUE ...]", (*player).namespace, true},
 	"flavor":    {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...]", (*player).flavor, true},
@@ -134,9 +134,10 @@ var commands = map[string]command{
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +
-		"[gated] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
+		"[gated] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
 	"reserve": {"NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [pending] FLAVOR/RESOURCE=AMOUNT ...", (*player).reserve, false},
 	"edit": {"NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated] [gate=open|closed] " +
+		"[problem=WHY] [rest=yes|no] [ready=yes|no] " +
 		"[PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).edit, false},
 	"finish":  {"NAME", (*player).finish, false},
 	"evict":   {"NAME", (*player).evict, false},

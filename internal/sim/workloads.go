@@ -82,6 +82,13 @@ func (p *player) change(def *state.Workload, a *args, sets []*args) {
 	def.Owner = a.nameOf("owner", def.Owner)
 	def.Replaces = a.nameOf("replaces", def.Replaces)
 	def.Gated = a.flag("gated") || def.Gated
+	switch why := a.nameOf("problem", ""); why {
+	case "":
+	case "none":
+		def.Problem = nil
+	default:
+		def.Problem = &workload.Problem{Reason: "Misconfigured", Note: why}
+	}
 	if len(a.words) > 0 {
 		sets = slices.Insert(sets, 0, &args{command: a.command, usage: a.usage, known: a.known, words: append([]string{"main"}, a.words...)})
 		a.words = nil
@@ -138,7 +145,7 @@ func (a *args) podSet() state.PodSet {
 	}
 	for _, r := range a.pairs("") {
 		a.checkName(r[0], "/")
-		if misplaced := []string{"queue", "namespace", "prio", "at", "owner", "replaces", "gate"}; slices.Contains(misplaced, r[0]) {
+		if misplaced := []string{"queue", "namespace", "prio", "at", "owner", "replaces", "gate", "problem", "rest", "ready"}; slices.Contains(misplaced, r[0]) {
 			a.fail("%s= belongs before the pod sets, and there only once", r[0])
 		}
 		ps.Requests = append(ps.Requests, state.Request{Resource: r[0], Amount: a.amount(r[0], r[1])})
@@ -201,6 +208,9 @@ func (p *player) edit(a *args) string {
 	}
 	before, sets := a.split()
 	next.Gated = oneOf(before, "gate", next.Gated, map[string]bool{"open": false, "closed": true})
+	yes := map[string]bool{"yes": true, "no": false}
+	next.Resting = oneOf(before, "rest", next.Resting, yes)
+	next.Ready = oneOf(before, "ready", next.Ready, yes)
 	p.change(&next, before, sets)
 	before.done()
 	a.err = before.err

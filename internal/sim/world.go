@@ -40,6 +40,7 @@ func (a *args) settings() state.Options {
 	o.NonBorrowingFirst = !a.flag("no-non-borrowing-first")
 	o.PriorityInCohort = !a.flag("no-priority-in-cohort")
 	o.PreemptorFirst = a.flag("preemptor-first")
+	o.BlockAdmission = a.flag("block-admission")
 	o.RecomputeOverlap = !a.flag("no-recompute-overlap")
 	o.KeepScan = !a.flag("no-keep-scan")
 	o.FungibilityOff = a.flag("no-fungibility")

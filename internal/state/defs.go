@@ -109,6 +109,11 @@ type Workload struct {
 	Replaces string
 	// Gated: it may not have others preempted.
 	Gated bool
+	// Problem keeps it from being admitted whatever quota is free; nil for nothing.
+	Problem *workload.Problem
+	// Resting: it would wait in line, but not before a time that the outside knows.
+	Resting bool
+
 	// Queueable: it may wait in line. A workload that is finished, deactivated,
 	// gated or being deleted may not.
 	Queueable bool
@@ -118,9 +123,11 @@ type Workload struct {
 	// Reserved: it has a reservation in Queue and holds Held, whatever the queue
 	// says about it. Admitted and Evicting say more about that.
 	Reserved, Admitted, Evicting bool
-	Queue                        string
-	Held                         []Held
-	ReservedAt                   workload.Instant
+	// Ready: all its pods are.
+	Ready      bool
+	Queue      string
+	Held       []Held
+	ReservedAt workload.Instant
 }
 
 // Key is namespace/name.

@@ -56,6 +56,10 @@ func TestMachine(t *testing.T) {
 			"edit localqueue":  m.editLocalQueue,
 			"edit namespace":   m.editNamespace,
 			"gate":             m.gate,
+			"rest":             m.rest,
+			"problem":          m.problem,
+			"ready":            m.ready,
+			"ready again":      m.ready,
 			"slice":            m.slice,
 			"copy":             m.copy,
 		})
@@ -77,7 +81,7 @@ func drawOptions(t *rapid.T) Options {
 	rare := func(what string) bool { return rapid.IntRange(0, 4).Draw(t, what) == 4 }
 	o.PriorityInCohort, o.RecomputeOverlap = !rare("no priority in cohort"), !rare("no recompute")
 	o.KeepScan, o.PreemptorFirst, o.FungibilityOff = !rare("no scan kept"), rare("preemptor first"), rare("no fungibility")
-	o.NoClasses = rare("no classes")
+	o.NoClasses, o.BlockAdmission = rare("no classes"), rare("block admission")
 	return o
 }
 
@@ -439,6 +443,7 @@ func (m *machine) evictFails(t *rapid.T) {
 func (m *machine) evicted(t *rapid.T) {
 	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
 	o.def.Reserved, o.def.Admitted, o.def.Evicting, o.def.Held, o.def.Queue = false, false, false, nil, ""
+	o.def.Ready = false
 	o.replaced = ""
 	m.set(o)
 }
@@ -498,6 +503,31 @@ func (m *machine) editWorkload(t *rapid.T) {
 func (m *machine) gate(t *rapid.T) {
 	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
 	o.def.Gated = !o.def.Gated
+	m.set(o)
+}
+
+// rest sends a workload out of the line for a while, or back into it.
+func (m *machine) rest(t *rapid.T) {
+	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
+	o.def.Resting = !o.def.Resting
+	m.set(o)
+}
+
+// problem gives a workload something that keeps it from being admitted, or takes it away.
+func (m *machine) problem(t *rapid.T) {
+	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
+	if o.def.Problem != nil {
+		o.def.Problem = nil
+	} else {
+		o.def.Problem = &workload.Problem{Reason: string(trace.Misconfigured), Note: "it asks for too little"}
+	}
+	m.set(o)
+}
+
+// ready has the pods of a workload become ready, or not ready any more.
+func (m *machine) ready(t *rapid.T) {
+	_, o := pick(t, "running", m.objects, func(o *object) bool { return o.def.Reserved })
+	o.def.Ready = !o.def.Ready
 	m.set(o)
 }
 
@@ -691,7 +721,7 @@ func (m *machine) place(o *object) string {
 		return ""
 	}
 	lq, ok := m.lqs[def.Namespace+"/"+def.LocalQueue]
-	if _, exists := m.queues[lq.Queue]; !ok || !exists || lq.Stopped || !def.Queueable {
+	if _, exists := m.queues[lq.Queue]; !ok || !exists || lq.Stopped || !def.Queueable || def.Resting {
 		return ""
 	}
 	return "waits in " + lq.Queue

@@ -34,6 +34,7 @@ type record struct {
 
 	lane       *localQueue // the LocalQueue that it names
 	prev, next *record     // in lane.records
+	rests      bool        // it is counted in lane.resting
 }
 
 // said is what was decided about a workload the last time: of the figures nothing is
@@ -70,6 +71,7 @@ func (s *State) setWorkload(def *Workload) {
 	}
 	if r.wl != nil && !r.assumed && s.samePlace(r, &before) {
 		s.shed(r)
+		s.world.SetReady(r.wl, def.Ready)
 		if def.Evicting {
 			s.world.SetEvicting(r.wl, true)
 		}
@@ -88,6 +90,7 @@ func (s *State) setWorkload(def *Workload) {
 func (s *State) define(r *record, def *Workload) {
 	old := r.def
 	r.def = *def
+	defer s.countResting(r)
 	if r.lane == nil || old.Namespace != def.Namespace || old.LocalQueue != def.LocalQueue {
 		s.leaveLane(r)
 		r.lane = s.lane(Name{def.Namespace, def.LocalQueue})
@@ -114,9 +117,25 @@ func (s *State) define(r *record, def *Workload) {
 	}
 }
 
+// countResting counts a record in its LocalQueue while it rests.
+func (s *State) countResting(r *record) {
+	rests := r.def.Resting && r.def.Queueable && !r.def.Reserved
+	switch {
+	case rests && !r.rests:
+		r.lane.resting++
+	case r.rests && !rests:
+		r.lane.resting--
+	}
+	r.rests = rests
+}
+
 func (s *State) leaveLane(r *record) {
 	if r.lane == nil {
 		return
+	}
+	if r.rests {
+		r.rests = false
+		r.lane.resting--
 	}
 	switch {
 	case r.prev != nil:
@@ -182,6 +201,7 @@ func (s *State) asAssumed(r *record) bool {
 	r.assumed, r.got = false, nil
 	s.shed(r)
 	s.world.Written(r.wl, def.ReservedAt)
+	s.world.SetReady(r.wl, def.Ready)
 	if def.Evicting {
 		s.world.SetEvicting(r.wl, true)
 	}
@@ -197,13 +217,18 @@ func (s *State) samePlace(r *record, before *Workload) bool {
 			(!a.Evicting || b.Evicting) && slices.Equal(a.Held, b.Held)
 	}
 	type flat struct {
-		localQueue, queue, replaces, owner string
-		priority                           int64
-		since                              workload.Instant
-		queueable, reserved, gated         bool
+		localQueue, queue, replaces, owner  string
+		priority                            int64
+		since                               workload.Instant
+		queueable, resting, reserved, gated bool
+		problem                             workload.Problem
 	}
 	flatten := func(w *Workload) flat {
-		return flat{w.LocalQueue, w.Queue, w.Replaces, w.Owner, w.Priority, w.Since, w.Queueable, w.Reserved, w.Gated}
+		f := flat{w.LocalQueue, w.Queue, w.Replaces, w.Owner, w.Priority, w.Since, w.Queueable, w.Resting, w.Reserved, w.Gated, workload.Problem{}}
+		if w.Problem != nil {
+			f.problem = *w.Problem
+		}
+		return f
 	}
 	if flatten(a) != flatten(b) || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
 		return false
@@ -324,7 +349,7 @@ func (s *State) place(r *record) {
 		case r.yields == "":
 			r.in = q.q
 			r.wl.Queue, r.wl.Usage = q.q.Index, s.amounts(r.def.Held)
-			r.wl.ReservedAt = r.def.ReservedAt
+			r.wl.ReservedAt, r.wl.Ready = r.def.ReservedAt, r.def.Ready
 			s.world.Reserve(r.wl)
 		}
 		return
@@ -334,6 +359,9 @@ func (s *State) place(r *record) {
 		return
 	}
 	q, reason, note := s.route(r)
+	if r.def.Resting {
+		return
+	}
 	if q != nil {
 		r.in = q.q
 		r.wl.Queue = q.q.Index
@@ -402,7 +430,7 @@ func (s *State) intern(r *record) {
 	s.joinClass(r)
 	r.wl = &workload.Workload{
 		UID: def.UID, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "",
+		PodSets: r.class.shape.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "", Problem: def.Problem,
 	}
 	if old != nil {
 		r.wl.Key = old.Key

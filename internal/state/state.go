@@ -73,6 +73,7 @@ type localQueue struct {
 	def     LocalQueue
 	exists  bool
 	records *record // those that name it, linked
+	resting int     // how many of those rest
 }
 
 // Options are the settings that decisions depend on.

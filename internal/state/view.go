@@ -37,6 +37,11 @@ func (s *State) Queue(name string) (View, bool) {
 		return View{}, false
 	}
 	v := View{Counts: Counts{Active: q.q.Pending.Active(), Parked: q.q.Pending.Parked()}}
+	for _, l := range s.heading(name) {
+		if !l.def.Stopped {
+			v.Parked += l.resting
+		}
+	}
 	if q.q.Closed != "" {
 		v.Active, v.Parked = 0, v.Active+v.Parked
 	}
@@ -78,6 +83,9 @@ func (s *State) LocalQueue(namespace, name string) View {
 		default:
 			v.Active++
 		}
+	}
+	if !lq.def.Stopped {
+		v.Parked = lq.resting
 	}
 	s.tally(&v, slices.Values(reserved))
 	return v

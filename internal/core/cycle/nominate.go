@@ -21,6 +21,9 @@ func (s *scratch) bind(w *World) {
 func (w *World) nominate(e *entry) {
 	labels, exists := w.NamespaceLabels(e.wl)
 	switch {
+	case e.wl.Problem != nil:
+		e.barred, e.note, e.blocks = trace.Reason(e.wl.Problem.Reason), e.wl.Problem.Note, e.q.Strict
+		return
 	case !exists:
 		e.barred, e.note = trace.Misconfigured, "its namespace does not exist"
 		return

@@ -30,6 +30,9 @@ type Options struct {
 	KeepScan bool
 	// FungibilityOff: queues' preferences among flavors count for nothing.
 	FungibilityOff bool
+	// BlockAdmission: nobody is admitted while somebody with a reservation is not ready.
+	// spec: 20 §4.15.
+	BlockAdmission bool
 	// PartialAdmission: pod sets that allow it may be admitted with fewer pods.
 	PartialAdmission bool
 	// ClaimTimeout is how long quota is held for a preemptor whose victims don't leave,

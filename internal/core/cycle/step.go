@@ -79,6 +79,7 @@ type entry struct {
 	targets []preempt.Victim
 	barred  trace.Reason // why it is not looked at, with note
 	note    string
+	blocks  bool // though barred it stays the head, since its queue is strict
 
 	standing  bool // looked at before, and here only to keep its quota
 	postponed bool // it fits once the victims of others are gone
@@ -245,7 +246,9 @@ func (c *round) process(e *entry) {
 		if e.q.Heir() == e.wl {
 			c.dropClaim(e.q)
 		}
-		e.q.Pending.SetAside(e.wl)
+		if !e.blocks {
+			e.q.Pending.SetAside(e.wl)
+		}
 		c.wait(e, e.barred, e.note)
 		return
 	}
@@ -429,6 +432,11 @@ func (c *round) admit(e *entry) {
 		return
 	}
 	w := c.w
+	if w.BlockAdmission && w.unready > 0 {
+		c.book(e.q, e.got.Usage, e.before)
+		c.wait(e, trace.WaitingForPodsReady, "no workload is admitted before all that hold quota are ready (waitForPodsReady.blockAdmission)")
+		return
+	}
 	e.q.Pending.Remove(e.wl)
 	e.wl.Scan = nil
 	d := Decision{Admitted: e.got.Clone(), Look: c.look(e)}
@@ -437,6 +445,7 @@ func (c *round) admit(e *entry) {
 		d.Replaced = e.before
 		e.q.holders.Remove(e.before)
 		w.charge(e.q, e.before, false)
+		w.countUnready(e.before, -1)
 		e.before.Reserved = false
 		w.Quota.Bump(e.q.Node)
 	}

@@ -42,6 +42,7 @@ type World struct {
 	keepers  []*Queue
 	patterns order.Patterns
 
+	unready int    // how many hold quota and are not ready
 	changes uint64 // grows with everything that can alter an answer
 	cycles  uint64
 
@@ -163,6 +164,7 @@ func (w *World) Reserve(wl *workload.Workload) {
 	w.settle()
 	q := w.Queues[wl.Queue]
 	wl.Reserved = true
+	w.countUnready(wl, 1)
 	q.holders.Add(wl)
 	w.charge(q, wl, true)
 	w.changed(q)
@@ -176,6 +178,7 @@ func (w *World) Release(wl *workload.Workload) {
 	w.settle()
 	q := w.Queues[wl.Queue]
 	q.holders.Remove(wl)
+	w.countUnready(wl, -1)
 	wl.Reserved = false
 	w.charge(q, wl, false)
 	w.Quota.Bump(q.Node)
@@ -242,6 +245,35 @@ func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 		return
 	}
 	wl.Evicting = evicting
+}
+
+// SetReady says whether all pods of a workload with a reservation are ready.
+func (w *World) SetReady(wl *workload.Workload, ready bool) {
+	if wl.Ready == ready {
+		return
+	}
+	w.countUnready(wl, -1)
+	wl.Ready = ready
+	w.countUnready(wl, 1)
+}
+
+// countUnready counts a workload if it holds quota and is not ready. Once nobody is left
+// everyone may be admitted again.
+func (w *World) countUnready(wl *workload.Workload, by int) {
+	if !wl.Reserved || wl.Ready {
+		return
+	}
+	w.unready += by
+	if w.unready > 0 || !w.BlockAdmission {
+		return
+	}
+	for _, t := range w.trees {
+		if t != nil && len(t.awake) > 0 {
+			w.changes++
+			t.version = w.changes
+			w.touch(t)
+		}
+	}
 }
 
 // EvictionFailed takes back that a workload was told to go.

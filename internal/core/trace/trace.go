@@ -21,6 +21,7 @@ const (
 	ExceedsMaxQuota              Reason = "ExceedsMaxQuota"
 	NoMatchingFlavor             Reason = "NoMatchingFlavor"
 	WaitingForPreemptedWorkloads Reason = "WaitingForPreemptedWorkloads"
+	WaitingForPodsReady          Reason = "WaitingForPodsReady"
 	Misconfigured                Reason = "Misconfigured"
 	Suspended                    Reason = "Suspended"
 	PendingEvaluation            Reason = "PendingEvaluation"
@@ -37,7 +38,7 @@ func (r Reason) Severity() int {
 		return 2
 	case NoMatchingFlavor:
 		return 3
-	case WaitingForPreemptedWorkloads, Misconfigured, Suspended, PendingEvaluation, Inactive:
+	case WaitingForPreemptedWorkloads, WaitingForPodsReady, Misconfigured, Suspended, PendingEvaluation, Inactive:
 	}
 	return 0
 }

@@ -32,10 +32,17 @@ type Workload struct {
 	// counts as the workload's own. spec: 20 §4.11.
 	Replaces *Workload
 
+	// Problem is what keeps it from being admitted whatever quota is free, nil for nothing.
+	Problem *Problem
+
 	Scan *Scan // where its next search for flavors goes on; nil is at the first
 
 	Reservation
 }
+
+// Problem says why a workload cannot be admitted: a reason as in trace.Reason, and a
+// sentence.
+type Problem struct{ Reason, Note string }
 
 // Pin binds a resource of a pod set to a flavor-resource.
 type Pin struct {
@@ -64,6 +71,7 @@ type Tried struct {
 type Reservation struct {
 	Reserved   bool
 	Evicting   bool // told to go, still holding its quota
+	Ready      bool // all its pods are
 	Gone       bool // out of the quota forest for the rest of a cycle
 	ReservedAt Instant
 	Usage      resource.Vector
