@@ -232,7 +232,7 @@ func (w *World) Explain(wl *workload.Workload) *trace.Look {
 		l.Reason = e.got.Reason
 	}
 	if e.barred == "" && len(l.Refusals) > 0 {
-		l.Table, l.WakesOn = w.Table, frsOf(w.wanted(e))
+		w.wakesOn(l, w.wanted(e))
 	}
 	w.spare = append(w.spare, e)
 	return l
@@ -240,18 +240,29 @@ func (w *World) Explain(wl *workload.Workload) *trace.Look {
 
 // look starts the record of what was found for a head.
 func (c *round) look(e *entry) *trace.Look {
-	l := &trace.Look{
-		Workload: e.wl.Key, UID: e.wl.UID, Queue: e.q.Name, Priority: e.wl.Priority,
-		Refusals: slices.Clone(e.got.Refusals),
-	}
+	l := c.blank(e)
+	c.detail(l, e)
+	return l
+}
+
+// blank is a record of nothing but whom it is about.
+func (c *round) blank(e *entry) *trace.Look {
+	l := &c.w.looks.take(1)[0]
+	l.Workload, l.UID, l.Queue, l.Priority = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority
+	return l
+}
+
+// detail says in a record what was found and what was not.
+func (c *round) detail(l *trace.Look, e *entry) {
+	l.Refusals = c.w.refusals.clone(e.got.Refusals)
 	if e.got.Mode == flavor.NoFit || e.barred != "" {
-		return l
+		return
 	}
 	n := 0
 	for _, ps := range e.got.PodSets {
 		n += len(ps.Resources)
 	}
-	l.Choices = make([]trace.Choice, 0, n)
+	l.Choices = c.w.choices.take(n)[:0]
 	for _, ps := range e.got.PodSets {
 		for _, r := range ps.Resources {
 			p := c.w.Table.Pair(r.FR)
@@ -261,7 +272,6 @@ func (c *round) look(e *entry) *trace.Look {
 			})
 		}
 	}
-	return l
 }
 
 // wanted returns what has to be available for the outcome of a look to be another one;
@@ -278,15 +288,17 @@ func (w *World) wanted(e *entry) []workload.Want {
 	return w.wants
 }
 
-// frsOf are the FRs of wants, each once, sorted.
-func frsOf(wants []workload.Want) []resource.FR {
+// wakesOn says in a record what has to be released for it: the FRs of wants, each once,
+// sorted.
+func (w *World) wakesOn(l *trace.Look, wants []workload.Want) {
+	l.Table = w.Table
 	if len(wants) == 0 {
-		return nil
+		return
 	}
-	frs := make([]resource.FR, len(wants))
-	for i, want := range wants {
-		frs[i] = want.FR
+	w.frs = w.frs[:0]
+	for i := range wants {
+		w.frs = append(w.frs, wants[i].FR)
 	}
-	slices.Sort(frs)
-	return slices.Compact(frs)
+	slices.Sort(w.frs)
+	l.WakesOn = w.releases.clone(slices.Compact(w.frs))
 }

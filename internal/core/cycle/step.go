@@ -105,6 +105,11 @@ type scratch struct {
 	frs      []resource.FR
 	single   [1]resource.Entry
 	most     int // decisions of a step so far
+
+	looks    slab[trace.Look]
+	choices  slab[trace.Choice]
+	refusals slab[trace.Refusal]
+	releases slab[resource.FR]
 }
 
 // entry takes an entry from the spare ones.
@@ -163,7 +168,11 @@ func (c *round) run(queues []*Queue) {
 	}
 	c.released = c.released[:0]
 	for _, l := range c.skipped {
-		if !c.parkLoser(l) && c.passing {
+		if c.parkLoser(l) {
+			continue
+		}
+		c.detail(l.look, l.entry)
+		if c.passing {
 			l.q.looked = nil
 		}
 	}
@@ -349,7 +358,7 @@ func (c *round) park(e *entry, reason trace.Reason, note string) {
 	look := c.look(e)
 	look.Verdict, look.Reason, look.Note = trace.Waits, reason, note
 	wants := c.w.wanted(e)
-	look.Table, look.WakesOn = c.w.Table, frsOf(wants)
+	c.w.wakesOn(look, wants)
 	if !e.q.Strict {
 		e.q.Pending.Park(e.wl, wants)
 	}
@@ -390,13 +399,13 @@ func (c *round) skip(e *entry, note string) {
 	} else {
 		e.wl.Scan = nil
 	}
-	look := c.look(e)
+	look := c.blank(e)
 	look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, note
 	c.skipped = append(c.skipped, loser{e, look})
 	c.decide(e, Decision{Look: look})
 }
 
-// loser is a head that was skipped, with the record of it.
+// loser is a head that was skipped, with the record of it, which is not complete yet.
 type loser struct {
 	*entry
 	look *trace.Look
@@ -413,11 +422,11 @@ func (c *round) parkLoser(l loser) bool {
 	if !order.Lacks(l.wl, wants, l.q.now) {
 		return false
 	}
-	l.look.Table, l.look.WakesOn = c.w.Table, frsOf(wants)
+	c.w.wakesOn(l.look, wants)
 	l.q.Pending.Park(l.wl, wants)
 	l.wl.Scan = nil
 	c.w.nominate(l.entry)
-	l.look.Refusals, l.look.Choices, l.look.Note = slices.Clone(l.got.Refusals), nil, l.note
+	l.look.Refusals, l.look.Note = c.w.refusals.clone(l.got.Refusals), l.note
 	if l.got.Mode == flavor.NoFit {
 		l.look.Reason = l.got.Reason
 	}
