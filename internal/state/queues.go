@@ -206,6 +206,7 @@ func (s *State) SetQueue(def Queue) {
 		have = &queue{seen: seen{name: Name{Name: def.Name}}, q: &cycle.Queue{Name: def.Name, Node: s.world.Quota.Add(def.Name, false)}}
 		s.queues[def.Name] = have
 		s.world.AddQueue(have.q)
+		s.byIndex = append(s.byIndex, &have.seen)
 	}
 	s.see(&have.seen)
 	q := have.q

@@ -23,6 +23,7 @@ type State struct {
 	flavors     map[string]*flavor.Flavor
 	cohorts     map[string]*cohort
 	queues      map[string]*queue
+	byIndex     []*seen // of the queues there ever were, by cycle.Queue.Index
 	localQueues map[Name]*localQueue
 	leads       map[string][]*localQueue // the LocalQueues that exist, by ClusterQueue
 	namespaces  map[string]map[string]string
@@ -172,7 +173,7 @@ func (s *State) Touched() []Name {
 // touch notes that the queues of a record show it otherwise from now on.
 func (s *State) touch(r *record) {
 	if r.in != nil {
-		s.see(&s.queues[r.in.Name].seen)
+		s.see(s.byIndex[r.in.Index])
 	}
 	if r.lane != nil {
 		s.see(&r.lane.seen)
@@ -233,14 +234,17 @@ func (s *State) drainNotices() []cycle.Decision {
 
 // amounts interns what a workload holds, without zeros.
 func (s *State) amounts(held []Held) resource.Vector {
-	var v resource.Vector
+	if len(held) == 0 {
+		return nil
+	}
+	v := make(resource.Vector, 0, len(held))
 	for _, h := range held {
 		if h.Amount <= 0 {
 			continue
 		}
 		fr := s.world.Table.FR(h.Flavor, h.Resource)
 		s.world.Quota.Reach(fr)
-		v = v.Plus(fr, h.Amount)
+		v = v.Add(fr, h.Amount)
 	}
 	return v
 }

@@ -111,7 +111,7 @@ func (s *State) tally(v *View, reserved iter.Seq[*workload.Workload]) {
 
 func sum(a, b resource.Vector) resource.Vector {
 	for _, e := range b {
-		a = a.Plus(e.FR, e.Amount)
+		a = a.Add(e.FR, e.Amount)
 	}
 	return a
 }

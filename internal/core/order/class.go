@@ -36,7 +36,16 @@ func (c *class) has(w *workload.Workload) bool {
 
 func (c *class) before(o *class) bool { return c.line[0].before(o.line[0]) }
 
-func (c *class) moved(i int) { c.at = int32(i) }
+// seat is the place of an awake class among the others: with its head, which decides
+// about that, so that to compare two of them no class has to be visited.
+type seat struct {
+	waiter
+	class *class
+}
+
+func (s seat) before(o seat) bool { return s.waiter.before(o.waiter) }
+
+func (s seat) moved(i int) { s.class.at = int32(i) }
 
 // watch is a want that a class has a ticket for.
 type watch struct {

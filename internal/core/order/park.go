@@ -242,7 +242,7 @@ func (p *Pending) unpark(c *class) {
 // rouse makes a parked class active whose wants have been withdrawn.
 func (p *Pending) rouse(c *class) {
 	p.unpark(c)
-	p.awake.push(c)
+	p.awake.push(seat{c.line[0], c})
 	p.actives += len(c.line)
 }
 

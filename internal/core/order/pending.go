@@ -30,7 +30,7 @@ func Compare(a, b *workload.Workload) int {
 // value is an empty line.
 type Pending struct {
 	classes  map[int32]*class     // of everyone but those aside
-	awake    heap[*class]         // the classes that are not parked
+	awake    heap[seat]           // the classes that are not parked
 	parked   []*class             // those that are, in no order but the pen first
 	lists    []list               // what those want, sorted by FR
 	pen      int32                // how many of those are in the pen
@@ -59,7 +59,7 @@ func (p *Pending) Head() *workload.Workload {
 	if len(p.awake) == 0 {
 		return nil
 	}
-	return p.awake[0].head()
+	return p.awake[0].Workload
 }
 
 // favored returns the class of the sticky workload, or nil.
@@ -105,7 +105,7 @@ func (p *Pending) open(w *workload.Workload) {
 	}
 	p.classes[w.Class] = c
 	c.line.push(waiter{rankOf(w), w})
-	p.awake.push(c)
+	p.awake.push(seat{c.line[0], c})
 	p.actives++
 }
 
@@ -122,6 +122,12 @@ func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
 		return
 	}
 	p.actives++
+	p.reseat(c)
+}
+
+// reseat gives an awake class the place that its head has by now.
+func (p *Pending) reseat(c *class) {
+	p.awake[c.at].waiter = c.line[0]
 	p.awake.fix(int(c.at))
 }
 
@@ -172,7 +178,7 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 	case c.parked:
 		p.shift(c)
 	default:
-		p.awake.fix(int(c.at))
+		p.reseat(c)
 	}
 	return true
 }
@@ -232,8 +238,8 @@ func (p *Pending) Aside() []*workload.Workload {
 // All returns everyone in line: the head first, the parked after the active ones.
 func (p *Pending) All() []*workload.Workload {
 	all := make([]*workload.Workload, 0, p.members)
-	for _, c := range p.awake {
-		all = c.appendTo(all)
+	for _, s := range p.awake {
+		all = s.class.appendTo(all)
 	}
 	active := len(all)
 	for _, c := range p.parked {

@@ -232,7 +232,11 @@ func sound(t tester, line *Pending) {
 		}
 		watches += len(c.watch)
 	}
-	for _, c := range line.awake {
+	for _, s := range line.awake {
+		c := s.class
+		if s.waiter != c.line[0] {
+			t.Fatalf("class %d has the seat of %s, and its head is %s", c.id(), s.UID, c.head().UID)
+		}
 		if c.parked || len(c.watch) > 0 {
 			t.Fatalf("class %d is awake and watches %v", c.id(), c.watch)
 		}

@@ -94,6 +94,19 @@ func (v Vector) Plus(fr FR, amount Amount) Vector {
 	return slices.Insert(slices.Clone(v), i, Entry{fr, amount})
 }
 
+// Add returns v with amount added at fr, in v's own memory if there is room.
+func (v Vector) Add(fr FR, amount Amount) Vector {
+	i := 0
+	for i < len(v) && v[i].FR < fr {
+		i++
+	}
+	if i < len(v) && v[i].FR == fr {
+		v[i].Amount = v[i].Amount.Add(amount)
+		return v
+	}
+	return slices.Insert(v, i, Entry{fr, amount})
+}
+
 // Of returns the amount at fr, 0 if there is none.
 func (v Vector) Of(fr FR) Amount {
 	for _, e := range v {
