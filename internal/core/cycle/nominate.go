@@ -79,7 +79,8 @@ func (w *World) aim(q *Queue) {
 	s.Policy.Off = w.FungibilityOff
 	s.IgnoreUndeclared = w.IgnoreUndeclared
 	s.PreemptsWhileBorrowing = q.Preemption.BorrowWithin || (w.Fair != nil && q.Preemption.Reclaim != preempt.Never)
-	s.NoPreemption = q.Preemption.Within == preempt.Never && q.Preemption.Reclaim == preempt.Never
+	s.NoReclaim = q.Preemption.Reclaim == preempt.Never
+	s.NoPreemption = s.NoReclaim && q.Preemption.Within == preempt.Never
 	s.Resume, s.Only, s.Pins = nil, nil, nil
 }
 
@@ -95,17 +96,17 @@ func (w *World) inPlaceOf(e *entry, look func()) {
 	look()
 }
 
-// assign finds the flavors, and the victims that they need. The search asks what
-// preemption can do for each FR alone; if there are then no victims for all of them
-// together, flavors that fit without any are taken. If there are none either, fewer pods
-// may do. spec: 10 §4.6.6, §6 #30.
+// assign finds the flavors, and the victims that they need. The search asks about each
+// flavor together with those picked before; if what was picked after the last question
+// leaves no victims for all of it, flavors that fit without any are taken. If there are
+// none either, fewer pods may do. spec: 10 §4.6.6, §6 #30.
 func (w *World) assign(e *entry) {
 	w.attempt(e, e.wl.PodSets)
 	if e.got.Mode == flavor.Fit || len(e.targets) > 0 {
 		return
 	}
 	if e.got.Mode == flavor.Preempt || e.got.Mode == flavor.Reclaim {
-		e.note = "what it needs could be had by preemption one resource at a time, but not all together"
+		e.note = "what is short could be had by preemption, but not together with the rest"
 		oracle := w.flavors.Oracle
 		w.flavors.Oracle = nobody
 		w.flavors.Assign(e.wl.PodSets, &w.fallback)
@@ -119,20 +120,21 @@ func (w *World) assign(e *entry) {
 	w.shrink(e)
 }
 
-func nobody(resource.FR, resource.Amount) (flavor.Mode, int, trace.Reach) {
-	return flavor.NoCandidates, 0, trace.Reach{}
+func nobody(*flavor.Question) (flavor.Mode, trace.Reach) {
+	return flavor.NoCandidates, trace.Reach{}
 }
 
 // attempt finds flavors and victims for some number of pods.
 func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 	e.targets, e.note = nil, ""
+	w.answers = w.answers[:0]
 	w.flavors.Assign(podSets, &e.got)
 	if e.got.Mode == flavor.NoFit || e.got.Mode == flavor.Fit {
 		return
 	}
 	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil {
-		w.frs = append(w.frs[:0], e.got.Needs()...)
-		e.targets, _ = w.preemption(e, e.got.Usage, w.frs)
+		w.frs = e.got.Needs(w.frs)
+		e.targets = w.preemption(e, e.got.Usage, w.frs).victims
 	}
 }
 
@@ -187,34 +189,62 @@ func selects(terms []workload.Term, labels map[string]string) bool {
 	return slices.ContainsFunc(terms, func(t workload.Term) bool { return t.Matches(labels) })
 }
 
-func (w *World) preemption(e *entry, usage resource.Vector, need []resource.FR) ([]preempt.Victim, trace.Reach) {
-	s := &w.victims
-	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, usage, need
-	return s.Targets()
+// answer is what preemption could do for some requests in the course of an attempt, in
+// which nothing changes.
+type answer struct {
+	requests resource.Vector
+	need     []resource.FR
+	victims  []preempt.Victim
+	reach    trace.Reach
 }
 
-// oracle runs the whole preemption search for one FR alone. spec: 10 §4.6.3.
-func (w *World) oracle(fr resource.FR, amount resource.Amount) (flavor.Mode, int, trace.Reach) {
+// preemption looks for victims, or takes those that were found before in the attempt: the
+// question about the flavor picked last is about all of the assignment.
+func (w *World) preemption(e *entry, requests resource.Vector, need []resource.FR) *answer {
+	for i := range w.answers {
+		if a := &w.answers[i]; slices.Equal(a.requests, requests) && slices.Equal(a.need, need) {
+			return a
+		}
+	}
+	n := len(w.answers)
+	w.answers = slices.Grow(w.answers, 1)[:n+1] // with the memory that it had
+	a := &w.answers[n]
+	a.requests, a.need = append(a.requests[:0], requests...), append(a.need[:0], need...)
+	s := &w.victims
+	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, a.requests, a.need
+	a.victims, a.reach = s.Targets()
+	return a
+}
+
+// oracle runs the whole preemption search for all that a flavor is asked for.
+// spec: 10 §4.6.3, §6 #30.
+func (w *World) oracle(q *flavor.Question) (flavor.Mode, trace.Reach) {
 	e := w.at
 	if p := e.q.Preemption; p.Within == preempt.Never && p.Reclaim == preempt.Never {
-		return flavor.NoCandidates, 0, trace.Reach{Within: p.Within.String(), Reclaim: p.Reclaim.String()}
+		return flavor.NoCandidates, trace.Reach{Within: p.Within.String(), Reclaim: p.Reclaim.String()}
 	}
-	w.single[0], w.frs = resource.Entry{FR: fr, Amount: amount}, append(w.frs[:0], fr)
-	victims, reach := w.preemption(e, w.single[:], w.frs)
-	if len(victims) == 0 {
-		return flavor.NoCandidates, 0, reach
+	a := w.preemption(e, q.Requests, q.Need)
+	if len(a.victims) == 0 {
+		return flavor.NoCandidates, a.reach
 	}
 	mode := flavor.Reclaim
 	mark := w.Quota.Mark()
 	defer w.Quota.Rollback(mark)
-	for _, v := range victims {
-		if v.Node == e.q.Node {
+	for _, v := range a.victims {
+		if v.Node == e.q.Node && holds(v.Workload, q.Short) {
 			mode = flavor.Preempt
 		}
 		w.Quota.Release(v.Node, v.Workload.Usage)
 	}
-	level, _ := w.Quota.Level(e.q.Node, fr, amount)
-	return mode, level, trace.Reach{}
+	for i, fr := range q.Short {
+		q.Levels[i], _ = w.Quota.Level(e.q.Node, fr, q.Requests.Of(fr))
+	}
+	return mode, trace.Reach{}
+}
+
+// holds tells whether a workload holds any of frs.
+func holds(wl *workload.Workload, frs []resource.FR) bool {
+	return slices.ContainsFunc(frs, func(fr resource.FR) bool { return wl.Usage.Of(fr) > 0 })
 }
 
 // Explain looks at a waiting workload as things are now, and decides nothing: what falls

@@ -103,8 +103,8 @@ type scratch struct {
 	wants    []workload.Want
 	scaled   []workload.PodSet
 	frs      []resource.FR
-	single   [1]resource.Entry
-	most     int // decisions of a step so far
+	answers  []answer // of the attempt at work
+	most     int      // decisions of a step so far
 
 	looks    slab[trace.Look]
 	choices  slab[trace.Choice]

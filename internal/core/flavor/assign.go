@@ -9,11 +9,6 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Oracle tells what preemption could do for amount of fr: NoCandidates, Preempt or
-// Reclaim, and how far up the preemptor would borrow once the victims are gone. With
-// NoCandidates it tells whom it could have asked.
-type Oracle func(fr resource.FR, amount resource.Amount) (Mode, int, trace.Reach)
-
 // Search is the world as one queue's assignments see it, and the memory that they
 // need: one value serves any number of them, with its fields changed in between.
 type Search struct {
@@ -29,6 +24,9 @@ type Search struct {
 	// NoPreemption: the policies of the queue let nobody be preempted for it. It makes
 	// Wants more precise; Assign asks the Oracle all the same.
 	NoPreemption bool
+	// NoReclaim: they let nobody in other queues be preempted, so that the Oracle never
+	// says Reclaim.
+	NoReclaim bool
 	// IgnoreUndeclared: resources that no group covers need no quota.
 	IgnoreUndeclared bool
 
@@ -49,7 +47,9 @@ type Search struct {
 	spans        []span  // of each pod set in into.flat
 	asks         []ask   // of the group of pod sets at hand, in name order
 	picks        []picked
-	contradicted bool // the last search refused a flavor for the labels of a pick
+	question     Question
+	needs        []resource.FR // what the groups of pod sets before this one are short of, sorted
+	contradicted bool          // the last search refused a flavor for the labels of a pick
 	texts        map[detail]string
 	nodes        []nodeText   // by node
 	reach        *trace.Reach // the last one that was asked about; shared by refusals
@@ -90,7 +90,7 @@ func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 		PodSets: into.PodSets[:0], Mode: Fit, Usage: into.Usage[:0], Refusals: into.Refusals[:0],
 		Tried: into.Tried[:0], flat: into.flat[:0],
 	}
-	s.into = into
+	s.into, s.needs = into, s.needs[:0]
 	groups := s.prepare(podSets)
 	for number := range groups {
 		if !s.assignGroup(number) {
@@ -257,6 +257,9 @@ func (s *Search) give(number int16) {
 				a.Usage = add(a.Usage, q.got.fr, amount)
 				a.Mode = min(a.Mode, q.got.mode)
 				a.Level = max(a.Level, q.got.level)
+				if q.got.mode != Fit {
+					s.needs = insert(s.needs, q.got.fr)
+				}
 			}
 		}
 		s.spans[i] = span{from, len(a.flat), true}

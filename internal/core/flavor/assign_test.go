@@ -92,7 +92,7 @@ func TestWorstResource(t *testing.T) {
 	}
 }
 
-// TestCheck is the decision of spec 10 §4.6.3 for one flavor-resource.
+// TestCheck is the decision of spec 10 §4.6.3 for one flavor-resource, up to the oracle.
 func TestCheck(t *testing.T) {
 	type setting struct {
 		nominal, inCohort, used, borrow resource.Amount
@@ -108,9 +108,9 @@ func TestCheck(t *testing.T) {
 		"borrows":                     {setting{nominal: 4, inCohort: 6, borrow: -1, asked: 10}, grade{Fit, 1}, ""},
 		"more than there is":          {setting{nominal: 4, inCohort: 5, borrow: -1, asked: 10}, grade{NoFit, 0}, trace.ExceedsMaxQuota},
 		"more than may be borrowed":   {setting{nominal: 4, inCohort: 60, borrow: 5, asked: 10}, grade{NoFit, 0}, trace.ExceedsMaxQuota},
-		"own quota in use":            {setting{nominal: 10, used: 1, borrow: -1, asked: 10}, grade{Preempt, 0}, trace.WaitingForQuota},
+		"own quota in use":            {setting{nominal: 10, used: 1, borrow: -1, asked: 10}, grade{NoCandidates, 2}, trace.WaitingForQuota},
 		"larger than its own":         {setting{nominal: 4, inCohort: 6, used: 1, borrow: -1, asked: 10}, grade{NoFit, 2}, trace.WaitingForQuota},
-		"larger, may while borrowing": {setting{nominal: 4, inCohort: 6, used: 1, borrow: -1, asked: 10, whileBorrowing: true}, grade{Preempt, 0}, trace.WaitingForQuota},
+		"larger, may while borrowing": {setting{nominal: 4, inCohort: 6, used: 1, borrow: -1, asked: 10, whileBorrowing: true}, grade{NoCandidates, 2}, trace.WaitingForQuota},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -119,11 +119,10 @@ func TestCheck(t *testing.T) {
 			w.cells[w.Node] = []quota.Cell{{FR: fr, Nominal: tc.nominal, Borrow: tc.borrow, Lend: quota.NoLimit}}
 			w.cells[w.mid] = []quota.Cell{{FR: fr, Nominal: tc.inCohort, Borrow: quota.NoLimit, Lend: quota.NoLimit}}
 			w.used = w.used.Plus(fr, tc.used)
-			w.oracle[fr] = grade{Preempt, 0}
 			w.PreemptsWhileBorrowing = tc.whileBorrowing
 			w.settle()
-			got, reason, _ := w.check(fr, tc.asked)
-			if got != tc.want || (got.mode != Fit && reason != tc.reason) {
+			got, reason := w.check(fr, tc.asked)
+			if got != tc.want || reason != tc.reason {
 				t.Errorf("check = %v, %q, want %v, %q", got, reason, tc.want, tc.reason)
 			}
 		})

@@ -50,18 +50,18 @@ type Resource struct {
 // Untried tells whether a search stopped before its last flavor.
 func (a *Assignment) Untried() bool { return len(a.Tried) > 0 }
 
-// Needs returns the FRs that are to be won by preemption, sorted.
-func (a *Assignment) Needs() []resource.FR {
-	var frs []resource.FR
+// Needs writes into into, in the memory that it has, the FRs that are to be won by
+// preemption, sorted.
+func (a *Assignment) Needs(into []resource.FR) []resource.FR {
+	into = into[:0]
 	for _, ps := range a.PodSets {
 		for _, r := range ps.Resources {
 			if r.Mode != Fit {
-				frs = append(frs, r.FR)
+				into = insert(into, r.FR)
 			}
 		}
 	}
-	slices.Sort(frs)
-	return slices.Compact(frs)
+	return into
 }
 
 // Clone returns a copy that shares nothing with a. Short lists come with the copy in
@@ -100,4 +100,13 @@ func add(v resource.Vector, fr resource.FR, amount resource.Amount) resource.Vec
 		return v
 	}
 	return slices.Insert(v, i, resource.Entry{FR: fr, Amount: amount})
+}
+
+// insert adds fr to sorted frs, unless it is there.
+func insert(frs []resource.FR, fr resource.FR) []resource.FR {
+	i, found := slices.BinarySearch(frs, fr)
+	if found {
+		return frs
+	}
+	return slices.Insert(frs, i, fr)
 }

@@ -28,9 +28,10 @@ type Offer struct {
 	FRs    []resource.FR
 }
 
-// eligible tells whether all pod sets of a group can use a flavor for what they ask of
-// a resource group, and notes why not. spec: 10 §4.6.2.
-func (s *Search) eligible(number int16, group int, o *Offer) bool {
+// obstacle says why a pod set of a group cannot use a flavor for what it asks of a
+// resource group, and which pod set that is, the first of them; it matches when all can.
+// spec: 10 §4.6.2.
+func (s *Search) obstacle(number int16, group int, o *Offer) (podSet int, d detail) {
 	for i := range s.podSets {
 		if s.numbers[i] != number {
 			continue
@@ -40,17 +41,16 @@ func (s *Search) eligible(number int16, group int, o *Offer) bool {
 			d = o.Flavor.mismatch(s.podSets[i].Constraints)
 		}
 		if d.kind != matches {
-			s.refuse(i, d)
-			return false
+			return i, d
 		}
 	}
-	return s.consistent(number, group, o.Flavor)
+	return s.inconsistent(number, group, o.Flavor)
 }
 
-// consistent tells whether the flavor goes together with those that the same pods get
-// from other resource groups, and notes why not: where two have different values for a
-// label key, there is no node for the pods. spec: 10 §6 #10.
-func (s *Search) consistent(number int16, group int, f *Flavor) bool {
+// inconsistent says why the flavor does not go together with those that the same pods get
+// from other resource groups: where two have different values for a label key, there is
+// no node for the pods. spec: 10 §6 #10.
+func (s *Search) inconsistent(number int16, group int, f *Flavor) (podSet int, d detail) {
 	for _, p := range s.picks {
 		key, differ := contradiction(f, p.flavor)
 		if !differ {
@@ -59,13 +59,11 @@ func (s *Search) consistent(number int16, group int, f *Flavor) bool {
 		for i := range s.podSets {
 			ps := &s.podSets[i]
 			if s.numbers[i] == number && s.asksOf(ps, p.group) && s.asksOf(ps, group) {
-				s.contradicted = true
-				s.refuse(i, detail{kind: contradicts, flavor: f.Name, other: p.flavor.Name, key: key})
-				return false
+				return i, detail{kind: contradicts, flavor: f.Name, other: p.flavor.Name, key: key}
 			}
 		}
 	}
-	return true
+	return 0, detail{}
 }
 
 // contradiction returns the first label key, in name order, that both flavors have with

@@ -291,7 +291,7 @@ func TestShort(t *testing.T) {
 	if a.Mode != NoCandidates || a.Reason != "" {
 		t.Errorf("mode %s, reason %q", a.Mode, a.Reason)
 	}
-	if diff := cmp.Diff([]resource.FR{w.Table.FR("own", "gpu")}, a.Needs()); diff != "" {
+	if diff := cmp.Diff([]resource.FR{w.Table.FR("own", "gpu")}, a.Needs(nil)); diff != "" {
 		t.Errorf("needs (-want +got):\n%s", diff)
 	}
 }

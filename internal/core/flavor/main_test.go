@@ -41,8 +41,12 @@ func newWorld() *world {
 	w.Search = Search{Table: table, Quota: f, Node: f.Add("q", false)}
 	f.SetParent(w.mid, w.root)
 	f.SetParent(w.Node, w.mid)
-	w.Oracle = func(fr resource.FR, _ resource.Amount) (Mode, int, trace.Reach) {
-		return w.oracle[fr].mode, w.oracle[fr].level, trace.Reach{Within: "asked"}
+	w.Oracle = func(q *Question) (Mode, trace.Reach) {
+		mode := Reclaim
+		for i, fr := range q.Short {
+			mode, q.Levels[i] = min(mode, w.oracle[fr].mode), w.oracle[fr].level
+		}
+		return mode, trace.Reach{Within: "asked"}
 	}
 	return w
 }

@@ -90,20 +90,31 @@ func (s *Search) search(number int16, group int) trace.Reason {
 	best := picked{group: group}
 	bestGrade := grade{NoFit, 0}
 	reason := trace.Reason("")
+	rest := outlook{}
 	for i := s.start(number, group); i < len(g.Offers); i++ {
 		o := &g.Offers[i]
-		if !s.eligible(number, group, o) {
+		if podSet, d := s.obstacle(number, group, o); d.kind != matches {
+			s.contradicted = s.contradicted || d.kind == contradicts
+			s.refuse(podSet, d)
 			reason = milder(reason, trace.NoMatchingFlavor)
 			continue
 		}
-		grd, class := s.try(number, group, o)
-		if grd.mode == NoFit {
-			reason = milder(reason, class)
+		t := s.try(group, o)
+		if t.open && s.idle(number, group, i, t, bestGrade, &rest) {
+			s.shortfalls(number, group)
 			continue
 		}
-		stop := s.Policy.stop(grd)
-		if stop || s.Policy.preferred(grd, bestGrade) {
-			best.flavor, bestGrade = o.Flavor, grd
+		if t.open {
+			t.grade = s.preempt(number, group)
+		}
+		if t.mode == NoFit {
+			s.shortfalls(number, group)
+			reason = milder(reason, t.class)
+			continue
+		}
+		stop := s.Policy.stop(t.grade)
+		if stop || s.Policy.preferred(t.grade, bestGrade) {
+			best.flavor, bestGrade = o.Flavor, t.grade
 			s.keep(group)
 		}
 		if stop {
@@ -144,11 +155,18 @@ func (s *Search) record(number int16, group, next int) {
 	}
 }
 
-// try grades one flavor, the worst over the requests, and leaves the grade of each in
-// its ask. A flavor that does not fit is of the class of its most severe resource.
-func (s *Search) try(number int16, group int, o *Offer) (grade, trace.Reason) {
-	all := grade{Fit, 0}
-	class := trace.Reason("")
+// trial is what is known of a flavor before anybody is asked for victims.
+type trial struct {
+	// grade is the worst over the requests; where it is open, the best that it can be.
+	grade
+	open  bool         // there is not enough, and preemption may help
+	class trace.Reason // of its most severe resource, when it does not fit
+}
+
+// try grades one flavor, as far as that goes without preemption, and leaves in every ask
+// what is known of it: NoCandidates where preemption may help.
+func (s *Search) try(group int, o *Offer) trial {
+	t, never := trial{grade: grade{Fit, 0}}, false
 	for i := range s.asks {
 		a := &s.asks[i]
 		if a.group != group {
@@ -156,17 +174,25 @@ func (s *Search) try(number int16, group int, o *Offer) (grade, trace.Reason) {
 		}
 		fr := o.FRs[a.at]
 		total := s.into.Usage.Of(fr).Add(a.amount)
-		grd, reason, reach := s.check(fr, total)
-		if grd.mode <= NoCandidates {
-			s.short(number, fr, total, grd.mode, reason, reach)
-			if grd.mode == NoFit && reason.Severity() > class.Severity() {
-				class = reason
-			}
-		}
-		all = s.Policy.worst(all, grd)
+		grd, class := s.check(fr, total)
 		a.trial = quote{fr, grd}
+		switch grd.mode {
+		case NoFit:
+			never = true
+			if class.Severity() > t.class.Severity() {
+				t.class = class
+			}
+		case NoCandidates:
+			t.open = true
+			grd = s.hope(fr, total)
+		case Preempt, Reclaim, Fit:
+		}
+		t.grade = s.Policy.worst(t.grade, grd)
 	}
-	return all, class
+	if never {
+		t.grade, t.open = grade{NoFit, 0}, false
+	}
+	return t
 }
 
 // keep makes the flavor that was just tried the one to take.
@@ -178,42 +204,46 @@ func (s *Search) keep(group int) {
 	}
 }
 
-// check grades amount of one FR. spec: 10 §4.6.3.
-func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Reason, trace.Reach) {
+// check grades amount of one FR, as far as that goes without preemption: NoCandidates is
+// for the oracle to better. spec: 10 §4.6.3.
+func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Reason) {
 	if amount > s.Quota.Potential(s.Node, fr) {
-		return grade{NoFit, 0}, trace.ExceedsMaxQuota, trace.Reach{}
+		return grade{NoFit, 0}, trace.ExceedsMaxQuota
 	}
 	level, mayReclaim := s.Quota.Level(s.Node, fr, amount)
 	if amount <= s.Quota.Available(s.Node, fr) {
-		return grade{Fit, level}, "", trace.Reach{}
+		return grade{Fit, level}, ""
 	}
 	if s.Quota.Nominal(s.Node, fr) < amount && !mayReclaim && !s.PreemptsWhileBorrowing {
-		return grade{NoFit, level}, trace.WaitingForQuota, trace.Reach{}
+		return grade{NoFit, level}, trace.WaitingForQuota
 	}
-	mode, after, reach := s.Oracle(fr, amount)
-	if mode == NoCandidates {
-		after = level
-	}
-	return grade{mode, after}, trace.WaitingForQuota, reach
+	return grade{NoCandidates, level}, trace.WaitingForQuota
 }
 
-// short notes that there is not enough of fr for the pod sets of a group.
-func (s *Search) short(number int16, fr resource.FR, total resource.Amount, mode Mode, reason trace.Reason, reach trace.Reach) {
+// shortfalls notes what there is not enough of for the flavor that was just tried, when
+// nobody was asked for victims.
+func (s *Search) shortfalls(number int16, group int) {
+	for i := range s.asks {
+		if a := &s.asks[i]; a.group == group && a.trial.mode <= NoCandidates {
+			s.short(number, a, nil)
+		}
+	}
+}
+
+// short notes that there is not enough of what was just tried for an ask. With a reach,
+// preemption was to win it, and that is whom it could have asked.
+func (s *Search) short(number int16, a *ask, reach *trace.Reach) {
+	fr := a.trial.fr
 	p := s.Table.Pair(fr)
 	r := trace.Refusal{
-		PodSet: s.podSets[s.first(number)].Name, Resource: p.Resource, Flavor: p.Flavor, Reason: reason,
-		Asked: total, Available: s.Quota.Available(s.Node, fr), Potential: s.Quota.Potential(s.Node, fr),
+		PodSet: s.podSets[s.first(number)].Name, Resource: p.Resource, Flavor: p.Flavor, Reason: trace.WaitingForQuota,
+		Asked: s.into.Usage.Of(fr).Add(a.amount), Available: s.Quota.Available(s.Node, fr), Potential: s.Quota.Potential(s.Node, fr),
+		Preemptible: reach != nil, Reach: reach,
 	}
-	if reason == trace.WaitingForQuota {
+	if r.Asked > r.Potential {
+		r.Reason = trace.ExceedsMaxQuota
+	} else {
 		r.Node, r.Limited = s.where(fr)
-	}
-	if mode == NoCandidates {
-		r.Preemptible = true
-		if s.reach == nil || *s.reach != reach {
-			fresh := reach
-			s.reach = &fresh
-		}
-		r.Reach = s.reach
 	}
 	s.into.Refusals = append(s.into.Refusals, r)
 }

@@ -117,10 +117,8 @@ func drawWorld(t *rapid.T, w *world) {
 	w.Policy = Fungibility{flag("try"), flag("stop"), flag("over"), rapid.IntRange(0, 7).Draw(t, "off") == 7}
 	w.PreemptsWhileBorrowing = flag("while borrowing")
 	w.IgnoreUndeclared = flag("ignore undeclared")
-	w.Oracle = func(fr resource.FR, amount resource.Amount) (Mode, int, trace.Reach) {
-		h := (int(fr)*7 + int(amount)*3) % 5
-		return []Mode{NoCandidates, Preempt, Reclaim, Preempt, Reclaim}[h], h % 3, trace.Reach{}
-	}
+	w.NoPreemption, w.NoReclaim = rapid.IntRange(0, 7).Draw(t, "no preemption") == 7, flag("no reclaim")
+	w.Oracle = w.guess
 	kinds := rapid.SampledFrom([][][]string{
 		{{"cpu", "gpu"}}, {{"cpu"}, {"gpu"}}, {{"gpu"}, {"cpu"}}, {{"cpu", "pods"}, {"gpu"}}, {{"gpu", "cpu"}, {"pods"}},
 	}).Draw(t, "resource groups")
@@ -153,6 +151,33 @@ func drawWorld(t *rapid.T, w *world) {
 		w.Groups = append(w.Groups, g)
 	}
 	w.settle()
+}
+
+// guess is an oracle of which nothing can be foreseen but what is always so: whom the
+// policies spare, and that more than the queue owns is borrowed.
+func (w *world) guess(q *Question) (Mode, trace.Reach) {
+	h := 0
+	stir := func(n int) { h = (h*31 + n) % 1_000_003 }
+	for _, e := range q.Requests {
+		stir(int(e.FR)*7 + int(e.Amount)*3)
+	}
+	for _, fr := range slices.Concat(q.Need, slices.Sorted(slices.Values(q.Short))) {
+		stir(int(fr))
+	}
+	mode := []Mode{NoCandidates, Preempt, Reclaim, Preempt, Reclaim}[h%5]
+	switch {
+	case w.NoPreemption:
+		mode = NoCandidates
+	case w.NoReclaim:
+		mode = min(mode, Preempt)
+	}
+	for i, fr := range q.Short {
+		q.Levels[i] = (h/5 + int(fr)) % 3
+		if q.Requests.Of(fr) > w.Quota.Subtree(w.Node, fr) {
+			q.Levels[i] = max(q.Levels[i], 1)
+		}
+	}
+	return mode, trace.Reach{}
 }
 
 func drawPodSets(t *rapid.T, w *world) (podSets []workload.PodSet) {
@@ -246,10 +271,25 @@ func (w *world) cover(name string) int {
 	return slices.IndexFunc(w.Groups, func(g Group) bool { return slices.Contains(g.Resources, w.Table.ID(name)) })
 }
 
+// soFar is what the pod sets looked at so far take, and what of it is short.
+type soFar struct {
+	taken map[resource.FR]resource.Amount
+	short map[resource.FR]bool
+}
+
+func (so soFar) usage() (v resource.Vector) {
+	for fr, amount := range so.taken {
+		if amount > 0 {
+			v = v.Plus(fr, amount)
+		}
+	}
+	return v
+}
+
 // bruteForce assigns by §4.6.1 to §4.6.5, over the grades of everything.
 func (w *world) bruteForce(podSets []workload.PodSet) outcome {
 	out := outcome{OK: true}
-	taken := map[resource.FR]resource.Amount{}
+	so := soFar{taken: map[resource.FR]resource.Amount{}, short: map[resource.FR]bool{}}
 	var order []string
 	groups := map[string][]workload.PodSet{}
 	for _, ps := range podSets {
@@ -263,24 +303,18 @@ func (w *world) bruteForce(podSets []workload.PodSet) outcome {
 		groups[name] = append(groups[name], ps)
 	}
 	for number, name := range order {
-		if out.Reason = w.bruteGroup(number, groups[name], taken, &out); out.Reason != "" {
+		if out.Reason = w.bruteGroup(number, groups[name], so, &out); out.Reason != "" {
 			out.OK = false
 			break
 		}
 	}
-	var usage resource.Vector
-	for _, fr := range slices.Sorted(maps.Keys(taken)) {
-		if taken[fr] > 0 {
-			usage = usage.Plus(fr, taken[fr])
-		}
-	}
-	out.Usage = usage.Format(w.Table)
+	out.Usage = so.usage().Format(w.Table)
 	slices.Sort(out.Given)
 	return out
 }
 
 // bruteGroup assigns one group of pod sets, and says why when it cannot.
-func (w *world) bruteGroup(number int, members []workload.PodSet, taken map[resource.FR]resource.Amount, out *outcome) trace.Reason {
+func (w *world) bruteGroup(number int, members []workload.PodSet, so soFar, out *outcome) trace.Reason {
 	total := map[string]resource.Amount{}
 	for _, ps := range members {
 		for name, amount := range w.wish(ps) {
@@ -289,6 +323,7 @@ func (w *world) bruteGroup(number int, members []workload.PodSet, taken map[reso
 	}
 	chosen := map[int]int{} // by resource group
 	gradeOf := map[string]grade{}
+	picked := soFar{taken: maps.Clone(so.taken), short: maps.Clone(so.short)}
 	var tried []string
 	for _, name := range slices.Sorted(maps.Keys(total)) {
 		gi := w.cover(name)
@@ -314,21 +349,13 @@ func (w *world) bruteGroup(number int, members []workload.PodSet, taken map[reso
 				clash = clash || (usable && i >= from)
 				continue
 			}
+			asks := resource.Vector{}
 			for at, id := range g.Resources {
 				if amount, asked := total[w.Table.Name(id)]; asked {
-					val := amount + taken[o.FRs[at]]
-					grd := w.grade(o.FRs[at], val)
-					grades[i] = append(grades[i], grd)
-					if grd.mode != NoFit {
-						continue
-					}
-					class := trace.WaitingForQuota
-					if val > w.Quota.Potential(w.Node, o.FRs[at]) {
-						class = trace.ExceedsMaxQuota
-					}
-					severity[i] = max(severity[i], class.Severity())
+					asks = append(asks, resource.Entry{FR: o.FRs[at], Amount: amount})
 				}
 			}
+			grades[i], severity[i] = w.grades(asks, picked)
 		}
 		best, last := choose(w.Policy, grades, from)
 		if best < 0 {
@@ -346,9 +373,14 @@ func (w *world) bruteGroup(number int, members []workload.PodSet, taken map[reso
 		}
 		chosen[gi] = best
 		next := 0
-		for _, id := range g.Resources {
-			if _, asked := total[w.Table.Name(id)]; asked {
+		for at, id := range g.Resources {
+			if amount, asked := total[w.Table.Name(id)]; asked {
 				gradeOf[w.Table.Name(id)] = grades[best][next]
+				fr := g.Offers[best].FRs[at]
+				picked.taken[fr] += amount
+				if grades[best][next].mode != Fit {
+					picked.short[fr] = true
+				}
 				next++
 			}
 		}
@@ -361,7 +393,10 @@ func (w *world) bruteGroup(number int, members []workload.PodSet, taken map[reso
 				continue
 			}
 			fr := w.Groups[gi].Offers[chosen[gi]].FRs[slices.Index(w.Groups[gi].Resources, w.Table.ID(name))]
-			taken[fr] += amount
+			so.taken[fr] += amount
+			if gradeOf[name].mode != Fit {
+				so.short[fr] = true
+			}
 			out.Given = append(out.Given, given(ps.Name, w.Table.Pair(fr), amount, gradeOf[name]))
 		}
 	}
@@ -424,20 +459,38 @@ func (w *world) usable(members []workload.PodSet, group int, o Offer, chosen map
 	return true, clashes
 }
 
-func (w *world) grade(fr resource.FR, amount resource.Amount) grade {
-	if amount > w.Quota.Potential(w.Node, fr) {
-		return grade{NoFit, 0}
-	}
-	level, reclaim := w.Quota.Level(w.Node, fr, amount)
-	switch {
-	case amount <= w.Quota.Available(w.Node, fr):
-		return grade{Fit, level}
-	case w.Quota.Nominal(w.Node, fr) >= amount || reclaim || w.PreemptsWhileBorrowing:
-		mode, after, _ := w.Oracle(fr, amount)
-		if mode == NoCandidates {
-			return grade{mode, level}
+// grades is §4.6.3 for what is asked of a flavor, by one question for all of it that is
+// short; severity is that of the most severe reason if it never fits.
+func (w *world) grades(asks resource.Vector, picked soFar) (grades []grade, severity int) {
+	all := soFar{taken: maps.Clone(picked.taken), short: maps.Clone(picked.short)}
+	q := Question{}
+	for _, e := range asks {
+		all.taken[e.FR] += e.Amount
+		val := all.taken[e.FR]
+		level, reclaim := w.Quota.Level(w.Node, e.FR, val)
+		g := grade{NoFit, level}
+		switch {
+		case val > w.Quota.Potential(w.Node, e.FR):
+			severity = trace.ExceedsMaxQuota.Severity()
+		case val <= w.Quota.Available(w.Node, e.FR):
+			g.mode = Fit
+		case w.Quota.Nominal(w.Node, e.FR) >= val || reclaim || w.PreemptsWhileBorrowing:
+			g.mode = NoCandidates
+			q.Short, q.Levels, all.short[e.FR] = append(q.Short, e.FR), append(q.Levels, 0), true
+		default:
+			severity = max(severity, trace.WaitingForQuota.Severity())
 		}
-		return grade{mode, after}
+		grades = append(grades, g)
 	}
-	return grade{NoFit, level}
+	if severity > 0 || len(q.Short) == 0 {
+		return grades, severity
+	}
+	q.Need, q.Requests = slices.Sorted(maps.Keys(all.short)), all.usage()
+	mode, _ := w.Oracle(&q)
+	for i := range grades {
+		if mode != NoCandidates && grades[i].mode == NoCandidates {
+			grades[i] = grade{mode, q.Levels[slices.Index(q.Short, asks[i].FR)]}
+		}
+	}
+	return grades, 0
 }

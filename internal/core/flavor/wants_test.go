@@ -84,7 +84,7 @@ func TestWantsTwin(t *testing.T) {
 		for i := range podSets {
 			podSets[i].MinCount = int32(rapid.IntRange(0, int(podSets[i].Count)).Draw(rt, "least"))
 		}
-		w.NoPreemption = rapid.Bool().Draw(rt, "no preemption")
+		w.NoPreemption, w.NoReclaim = rapid.Bool().Draw(rt, "nobody can be preempted"), false
 		if rapid.Bool().Draw(rt, "one cohort") {
 			w.Quota.SetParent(w.mid, quota.None)
 			w.Quota.Settle()
@@ -94,11 +94,13 @@ func TestWantsTwin(t *testing.T) {
 		for fr := range victims {
 			victims[fr] = resource.Amount(rapid.IntRange(0, 6).Draw(rt, "victims"))
 		}
-		w.Oracle = func(fr resource.FR, amount resource.Amount) (Mode, int, trace.Reach) {
-			if !w.NoPreemption && amount <= w.Quota.Available(w.Node, fr).Add(victims[fr]) {
-				return Reclaim, 0, trace.Reach{}
+		w.Oracle = func(q *Question) (Mode, trace.Reach) {
+			for _, e := range q.Requests {
+				if w.NoPreemption || e.Amount > w.Quota.Available(w.Node, e.FR).Add(victims[e.FR]) {
+					return NoCandidates, trace.Reach{}
+				}
 			}
-			return NoCandidates, 0, trace.Reach{}
+			return Reclaim, trace.Reach{}
 		}
 		waits := func() bool {
 			var a Assignment
