@@ -1,12 +1,14 @@
 package cycle
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -133,5 +135,102 @@ func TestRemovedQueue(t *testing.T) {
 	r := w.Step(3, 10)
 	if len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted || r.Decisions[0].Workload.UID != "second" {
 		t.Errorf("after that: %v", verdicts(r))
+	}
+}
+
+// TestSearches: victims are looked for once for each flavor that is worth it, and not
+// again for all that was picked, unless something came to it.
+func TestSearches(t *testing.T) {
+	ask := func(w *World, name string, pods int32, names ...string) workload.PodSet {
+		ps := workload.PodSet{Name: name, Count: pods}
+		for _, res := range names {
+			ps.Requests = append(ps.Requests, workload.Request{Resource: w.Table.ID(res), Amount: 2})
+		}
+		return ps
+	}
+	tests := map[string]struct {
+		reclaim preempt.Rule
+		groups  [][]string // resources, of three flavors each
+		free    string     // the only resource of which there is enough
+		sets    func(*World) []workload.PodSet
+		want    int
+		victims int
+	}{
+		"one resource": {
+			groups: [][]string{{"gpu"}}, want: 1, victims: 1,
+			sets: func(w *World) []workload.PodSet { return []workload.PodSet{ask(w, "main", 1, "gpu")} },
+		},
+		"three resources": {
+			groups: [][]string{{"acc", "cpu", "gpu"}}, want: 1, victims: 1,
+			sets: func(w *World) []workload.PodSet { return []workload.PodSet{ask(w, "main", 1, "acc", "cpu", "gpu")} },
+		},
+		"others might be asked instead": {
+			groups: [][]string{{"acc", "cpu", "gpu"}}, reclaim: preempt.Any, want: 3, victims: 1,
+			sets: func(w *World) []workload.PodSet { return []workload.PodSet{ask(w, "main", 1, "acc", "cpu", "gpu")} },
+		},
+		"two resource groups": {
+			groups: [][]string{{"cpu"}, {"gpu"}}, want: 2, victims: 2,
+			sets: func(w *World) []workload.PodSet { return []workload.PodSet{ask(w, "main", 1, "cpu", "gpu")} },
+		},
+		"of which the second fits": {
+			groups: [][]string{{"cpu"}, {"gpu"}}, free: "gpu", want: 2, victims: 1,
+			sets: func(w *World) []workload.PodSet { return []workload.PodSet{ask(w, "main", 1, "cpu", "gpu")} },
+		},
+		"two pod sets": {
+			groups: [][]string{{"cpu", "gpu"}}, want: 2, victims: 2,
+			sets: func(w *World) []workload.PodSet {
+				return []workload.PodSet{ask(w, "driver", 1, "cpu", "gpu"), ask(w, "workers", 1, "cpu", "gpu")}
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := NewWorld(Defaults())
+			c := w.Quota.Add("c", true)
+			q := addQueue(w, "q", c, 0)
+			q.Preemption = preempt.Policy{Within: preempt.LowerPriority, Reclaim: tc.reclaim}
+			q.Groups = nil
+			var cells []quota.Cell
+			for i, resources := range tc.groups {
+				var g flavor.Group
+				for _, res := range resources {
+					g.Resources = append(g.Resources, w.Table.ID(res))
+				}
+				for f := range 3 {
+					o := flavor.Offer{Flavor: &flavor.Flavor{Name: fmt.Sprintf("g%df%d", i, f)}}
+					var small resource.Vector // half of it
+					for _, res := range resources {
+						fr := w.Table.FR(o.Flavor.Name, res)
+						o.FRs = append(o.FRs, fr)
+						cells = append(cells, quota.Cell{FR: fr, Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit})
+						if res != tc.free {
+							small = small.Plus(fr, 2)
+						}
+					}
+					g.Offers = append(g.Offers, o)
+					for n := range 2 {
+						uid := fmt.Sprintf("%s-%d", o.Flavor.Name, n)
+						w.Reserve(&workload.Workload{
+							UID: uid, Key: "default/" + uid, Queue: q.Index, Reservation: workload.Reservation{ReservedAt: 1, Usage: small},
+						})
+					}
+				}
+				q.Groups = append(q.Groups, g)
+			}
+			w.Quota.SetQuota(q.Node, cells)
+			w.Edited(q.Node)
+			searches := 0
+			holders := w.victims.Holders
+			w.victims.Holders = func(n quota.Node) *preempt.Holders {
+				searches++
+				return holders(n)
+			}
+			w.Enqueue(&workload.Workload{UID: "p", Key: "default/p", Queue: q.Index, Priority: 1, PodSets: tc.sets(w)})
+			r := w.Step(2, 10)
+			if len(r.Decisions) != 1 || len(r.Decisions[0].Evict) != tc.victims || searches != tc.want {
+				t.Errorf("%v with %d victims in %d searches, want %d in %d",
+					verdicts(r), len(r.Decisions[0].Evict), searches, tc.victims, tc.want)
+			}
+		})
 	}
 }

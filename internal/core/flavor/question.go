@@ -85,13 +85,14 @@ func (s *Search) share(reach *trace.Reach) *trace.Reach {
 	return s.reach
 }
 
-// hope is the best that preemption can make of amount of fr.
+// hope is the best that preemption can make of amount of fr: the policy bounds the mode,
+// and what is past the queue's own quota is borrowed, whoever goes.
 func (s *Search) hope(fr resource.FR, amount resource.Amount) grade {
 	g := grade{Reclaim, 0}
 	if s.NoReclaim {
 		g.mode = Preempt
 	}
-	if s.Quota.Parent(s.Node) != quota.None && amount > s.Quota.Subtree(s.Node, fr) {
+	if s.Quota.Parent(s.Node) != quota.None && amount > s.Quota.Nominal(s.Node, fr) {
 		g.level = 1
 	}
 	return g
@@ -102,7 +103,7 @@ func (s *Search) hope(fr resource.FR, amount resource.Amount) grade {
 // fits further on. Where nobody can be preempted the answer costs nothing, and has its
 // place in the record.
 func (s *Search) idle(number int16, group, i int, t trial, best grade, rest *outlook) bool {
-	if s.NoPreemption || s.Policy.stop(t.grade) || (s.Policy.StopWhenPreempting && !s.Policy.Off) {
+	if s.NoPreemption || s.Policy.stop(t.grade) {
 		return false
 	}
 	if !rest.known {

@@ -77,6 +77,10 @@ func TestAsked(t *testing.T) {
 			flavors: []grade{{Preempt, 0}, {NoFit, 0}, {Fit, 1}}, want: "f3 fit 1",
 			refusals: []string{short(1), "main: gpu in flavor f2: 10 requested, at most 0 can ever be had here"},
 		},
+		"what fits by borrowing is enough, though not preferred": {
+			policy:  Fungibility{PreemptionOverBorrowing: true},
+			flavors: []grade{{Preempt, 0}, {Fit, 1}}, want: "f2 fit 1", refusals: []string{short(1)},
+		},
 		"what fits by borrowing, and is preferred all the same": {
 			policy:  Fungibility{TryNextWhenBorrowing: true},
 			flavors: []grade{{Preempt, 0}, {Fit, 1}, {Reclaim, 0}}, want: "f2 fit 1", refusals: []string{short(1), short(3)},
