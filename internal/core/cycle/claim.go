@@ -240,12 +240,16 @@ func (c *round) preempt(e *entry) {
 	c.claim(e, e.targets)
 	var evict []preempt.Victim
 	look := c.look(e)
+	look.Victims = make([]trace.Victim, 0, len(e.targets))
 	for _, v := range e.targets {
 		look.Victims = append(look.Victims, trace.Victim{
 			Key: v.Workload.Key, UID: v.Workload.UID, Queue: c.w.byNode[v.Node].Name, Reason: v.Reason,
 		})
 		if !v.Workload.Evicting {
 			c.w.SetEvicting(v.Workload, true)
+			if evict == nil {
+				evict = make([]preempt.Victim, 0, len(e.targets))
+			}
 			evict = append(evict, v)
 		}
 	}
