@@ -1,7 +1,6 @@
 package state
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/workload"
@@ -65,7 +64,8 @@ func (h *sum64) number(n int64) {
 func (h *sum64) text(s string) {
 	h.number(int64(len(s)))
 	for ; len(s) >= 8; s = s[8:] {
-		h.number(int64(binary.LittleEndian.Uint64([]byte(s[:8]))))
+		h.number(int64(s[0]) | int64(s[1])<<8 | int64(s[2])<<16 | int64(s[3])<<24 |
+			int64(s[4])<<32 | int64(s[5])<<40 | int64(s[6])<<48 | int64(s[7])<<56)
 	}
 	for i := range len(s) {
 		h.number(int64(s[i]))

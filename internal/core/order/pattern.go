@@ -1,8 +1,6 @@
 package order
 
 import (
-	"math/bits"
-
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -48,8 +46,8 @@ func (p *packed) pack(wants []workload.Want, in *Patterns) {
 	hash := uint64(0)
 	for i := range wants {
 		s := p.slot(&wants[i])
-		hash = bits.RotateLeft64(hash, 25) ^ (uint64(s.fr)<<32 | uint64(s.offer)<<16 | uint64(s.least))
-		hash = (hash ^ uint64(s.clause)) * 0x9e3779b97f4a7c15
+		hash = (hash ^ uint64(s.fr)<<32 ^ uint64(s.offer)<<16 ^ uint64(s.least)) * 0x9e3779b97f4a7c15
+		hash ^= hash>>32 ^ uint64(s.clause)<<1
 		if s.winnable {
 			hash++
 		}
