@@ -2,6 +2,7 @@ package convert
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,6 +153,7 @@ func TestPlaceInLine(t *testing.T) {
 		w         *kueue.Workload
 		change    func(*kueue.Workload)
 		queueable bool
+		resting   bool
 		since     workload.Instant
 	}{
 		"new":                         {w: workloadWith(), queueable: true, since: inLine},
@@ -162,7 +164,8 @@ func TestPlaceInLine(t *testing.T) {
 		"gates removed":               {w: workloadWith(), change: func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: ""} }, queueable: true, since: inLine},
 		"on hold":                     {w: workloadWith(condition(kueue.WorkloadQuotaReserved, no, kueue.ReasonOnHold)), since: inLine},
 		"short of members":            {w: workloadWith(condition(kueue.WorkloadWaitingForReplacementPods, yes, "Preempted")), since: inLine},
-		"held back after eviction":    {w: workloadWith(condition(kueue.WorkloadRequeued, no, kueue.ReasonClusterQueueStopped)), since: inLine},
+		"held back after eviction":    {w: workloadWith(condition(kueue.WorkloadRequeued, no, kueue.ReasonClusterQueueStopped)), queueable: true, resting: true, since: inLine},
+		"until a time":                {w: workloadWith(), change: func(w *kueue.Workload) { w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &created} }, queueable: true, resting: true, since: inLine},
 		"preempted keeps its place":   {w: workloadWith(condition(kueue.WorkloadEvicted, yes, kueue.ReasonPreempted), condition(kueue.WorkloadRequeued, yes, kueue.ReasonPreempted)), queueable: true, since: inLine},
 		"never ready goes to the end": {w: workloadWith(condition(kueue.WorkloadEvicted, yes, kueue.ReasonPodsReadyTimeout)), queueable: true, since: late},
 		"refused by a check as well":  {w: workloadWith(condition(kueue.WorkloadEvicted, yes, kueue.ReasonAdmissionCheck)), queueable: true, since: late},
@@ -173,9 +176,9 @@ func TestPlaceInLine(t *testing.T) {
 			if tc.change != nil {
 				tc.change(tc.w)
 			}
-			got := Workload(tc.w, Requests{})
-			if got.Queueable != tc.queueable || got.Since != tc.since {
-				t.Errorf("queueable %v since %d, want %v since %d", got.Queueable, got.Since, tc.queueable, tc.since)
+			got := Workload(tc.w, Requests{Gated: true})
+			if got.Queueable != tc.queueable || got.Resting != tc.resting || got.Since != tc.since {
+				t.Errorf("queueable %v resting %v since %d, want %v %v %d", got.Queueable, got.Resting, got.Since, tc.queueable, tc.resting, tc.since)
 			}
 			if got.Version != 7 || got.Key() != "ns/w" || got.Priority != 5 || got.LocalQueue != "lq" {
 				t.Errorf("identity came out as %+v", got)
@@ -289,13 +292,42 @@ func TestQueue(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	flavors := []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot"}, {Name: "gone"}}}}
-	exists := func(name string) bool { return name != "gone" }
+	known := Known{
+		Flavor: func(name kueue.ResourceFlavorReference) bool { return name != "gone" },
+		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
+			kind, state, _ := strings.Cut(string(name), "/")
+			check := &kueue.AdmissionCheck{Spec: kueue.AdmissionCheckSpec{ControllerName: "kueue.x-k8s.io/" + kind}}
+			if state != "off" {
+				check.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
+			}
+			if state == "gone" {
+				return nil
+			}
+			return check
+		},
+	}
+	checks := func(rules ...kueue.AdmissionCheckStrategyRule) kueue.ClusterQueue {
+		return kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionChecksStrategy: &kueue.AdmissionChecksStrategy{AdmissionChecks: rules}}}
+	}
+	type rule = kueue.AdmissionCheckStrategyRule
 	cases := map[string]struct {
 		cq   kueue.ClusterQueue
 		want []string
 	}{
-		"none":     {cq: kueue.ClusterQueue{}},
-		"a flavor": {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ResourceGroups: flavors}}, want: []string{kueue.ReasonFlavorNotFound}},
+		"none":                {cq: kueue.ClusterQueue{}},
+		"a flavor":            {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ResourceGroups: flavors}}, want: []string{kueue.ReasonFlavorNotFound}},
+		"checks that pass":    {cq: checks(rule{Name: "any"}, rule{Name: "provisioning-request"}, rule{Name: "any"})},
+		"a check is missing":  {cq: checks(rule{Name: "any/gone"}), want: []string{kueue.ReasonAdmissionCheckNotFound}},
+		"a check is inactive": {cq: checks(rule{Name: "any/off"}), want: []string{kueue.ReasonAdmissionCheckInactive}},
+		"two ways to workers": {cq: checks(rule{Name: "multikueue"}, rule{Name: "multikueue/2"}), want: []string{kueue.ReasonMultipleMultiKueueAdmissionChecks}},
+		"workers for a flavor": {
+			cq:   checks(rule{Name: "multikueue", OnFlavors: []kueue.ResourceFlavorReference{"f"}}),
+			want: []string{kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor},
+		},
+		"workers beside nodes": {
+			cq:   checks(rule{Name: "multikueue"}, rule{Name: "provisioning-request"}),
+			want: []string{kueue.ReasonMultiKueueWithProvisioningRequest},
+		},
 		"deleted goes before stopped": {
 			cq:   kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &created}, Spec: kueue.ClusterQueueSpec{StopPolicy: kueue.StopPolicyHold, ResourceGroups: flavors}},
 			want: []string{kueue.ReasonTerminating, kueue.ReasonStopped, kueue.ReasonFlavorNotFound},
@@ -304,7 +336,7 @@ func TestProblems(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, p := range Problems(&tc.cq, exists) {
+			for _, p := range Problems(&tc.cq, known) {
 				got = append(got, p.Reason)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -154,9 +155,15 @@ type Problem struct {
 	Message string
 }
 
+// Known is what a ClusterQueue refers to, as far as it exists.
+type Known struct {
+	Flavor func(name kueue.ResourceFlavorReference) bool
+	Check  func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck // nil if there is none
+}
+
 // Problems lists why a ClusterQueue is inactive, the first one giving the reason;
 // none means that it is active.
-func Problems(cq *kueue.ClusterQueue, flavorExists func(string) bool) []Problem {
+func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	var out []Problem
 	if cq.DeletionTimestamp != nil {
 		out = append(out, Problem{kueue.ReasonTerminating, "it is being deleted"})
@@ -167,26 +174,65 @@ func Problems(cq *kueue.ClusterQueue, flavorExists func(string) bool) []Problem 
 	var missing []string
 	for _, g := range cq.Spec.ResourceGroups {
 		for _, f := range g.Flavors {
-			if !flavorExists(string(f.Name)) {
+			if !known.Flavor(f.Name) {
 				missing = append(missing, string(f.Name))
 			}
 		}
 	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		out = append(out, Problem{kueue.ReasonFlavorNotFound, "ResourceFlavors not found: " + strings.Join(slices.Compact(missing), ", ")})
+	out = unless(out, missing, kueue.ReasonFlavorNotFound, "ResourceFlavors not found: ")
+	return append(out, checkProblems(cq, known)...)
+}
+
+// checkProblems are those with the admission checks.
+func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem) {
+	if cq.Spec.AdmissionChecksStrategy == nil {
+		return nil
 	}
-	if s := cq.Spec.AdmissionChecksStrategy; s != nil && len(s.AdmissionChecks) > 0 {
-		names := make([]string, 0, len(s.AdmissionChecks))
-		for _, c := range s.AdmissionChecks {
-			names = append(names, string(c.Name))
+	var missing, inactive, remote, perFlavor, provisioning []string
+	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+		name, check := string(rule.Name), known.Check(rule.Name)
+		if check == nil {
+			missing = append(missing, name)
+			continue
 		}
-		out = append(out, Problem{
-			kueue.ReasonAdmissionCheckInactive,
-			"this version of Berth runs no admission checks, remove them to admit workloads: " + strings.Join(names, ", "),
-		})
+		if !apimeta.IsStatusConditionTrue(check.Status.Conditions, kueue.AdmissionCheckActive) {
+			inactive = append(inactive, name)
+		}
+		switch check.Spec.ControllerName {
+		case kueue.MultiKueueControllerName:
+			remote = append(remote, name)
+			if len(rule.OnFlavors) > 0 {
+				perFlavor = append(perFlavor, name)
+			}
+		case kueue.ProvisioningRequestControllerName:
+			provisioning = append(provisioning, name)
+		}
+	}
+	out = unless(out, missing, kueue.ReasonAdmissionCheckNotFound, "AdmissionChecks not found: ")
+	out = unless(out, inactive, kueue.ReasonAdmissionCheckInactive, "AdmissionChecks that are not active (see their condition Active): ")
+	if len(remote) > 1 {
+		out = unless(out, remote, kueue.ReasonMultipleMultiKueueAdmissionChecks, "only one MultiKueue check is allowed, found: ")
+	}
+	out = unless(out, perFlavor, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor, "a MultiKueue check must be for all flavors, without onFlavors: ")
+	if len(remote) > 0 {
+		out = unless(out, provisioning, kueue.ReasonMultiKueueWithProvisioningRequest, "beside a MultiKueue check there may be no provisioning check: ")
 	}
 	return out
+}
+
+// NamesCheck tells whether a ClusterQueue asks for an admission check.
+func NamesCheck(cq *kueue.ClusterQueue, name string) bool {
+	return cq.Spec.AdmissionChecksStrategy != nil && slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks,
+		func(r kueue.AdmissionCheckStrategyRule) bool { return string(r.Name) == name })
+}
+
+// unless adds a problem with some names, unless there are none.
+func unless(out []Problem, names []string, reason, message string) []Problem {
+	if len(names) == 0 {
+		return out
+	}
+	slices.Sort(names)
+	return append(out, Problem{reason, message + strings.Join(slices.Compact(names), ", ")})
 }
 
 // Sentence joins problems, "" for none.

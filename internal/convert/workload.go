@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,11 @@ type Requests struct {
 	// keeps the two from preempting each other where the heads of a cohort do not come by
 	// priority.
 	YieldToBorrowers bool
+	// RequeueByCreation: who was evicted because its pods did not get ready keeps its place
+	// in line.
+	RequeueByCreation bool
+	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
+	Gated bool
 }
 
 // Workload converts a Workload as of its resourceVersion.
@@ -31,7 +37,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
-		Since: since(w, r), Queueable: queueable(w),
+		Since: since(w, r), Queueable: queueable(w, r), Resting: resting(w), Problem: problem(w), Gated: gated(w),
 		Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if w.Spec.Priority != nil {
@@ -60,7 +66,7 @@ func version(rv string) uint64 {
 func since(w *kueue.Workload, r Requests) workload.Instant {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	if evicted != nil && evicted.Status == "True" &&
-		(evicted.Reason == kueue.ReasonPodsReadyTimeout || evicted.Reason == kueue.ReasonAdmissionCheck) {
+		((evicted.Reason == kueue.ReasonPodsReadyTimeout && !r.RequeueByCreation) || evicted.Reason == kueue.ReasonAdmissionCheck) {
 		return instant(evicted.LastTransitionTime.UnixNano())
 	}
 	preempted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted)
@@ -72,14 +78,46 @@ func since(w *kueue.Workload, r Requests) workload.Instant {
 
 // queueable tells whether the workload may stand in line, or keep its reservation.
 // spec: 10 §4.4.
-func queueable(w *kueue.Workload) bool {
+func queueable(w *kueue.Workload, r Requests) bool {
 	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition) }
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	onHold := reserved != nil && reserved.Reason == kueue.ReasonOnHold
 	return w.DeletionTimestamp == nil && !is(kueue.WorkloadFinished) && active(w) &&
-		w.Annotations[kueue.AdmissionGatedByAnnotation] == "" && !onHold &&
-		!is(kueue.WorkloadWaitingForReplacementPods) &&
-		!apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued)
+		(!r.Gated || strings.TrimSpace(w.Annotations[kueue.AdmissionGatedByAnnotation]) == "") && !onHold &&
+		!is(kueue.WorkloadWaitingForReplacementPods)
+}
+
+// resting tells whether the workload waits for something else than quota before it is in
+// line again: a backoff, or that its queue is restarted. Whoever follows it clears both.
+// spec: 10 §4.4.
+func resting(w *kueue.Workload) bool {
+	return apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued) ||
+		(w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil)
+}
+
+// problem is what keeps the workload from being admitted whatever quota is free: checks
+// that failed, until somebody resets them. spec: 10 §4.5 step 3.
+func problem(w *kueue.Workload) *workload.Problem {
+	for _, c := range w.Status.AdmissionChecks {
+		if c.State == kueue.CheckStateRetry || c.State == kueue.CheckStateRejected {
+			return &workload.Problem{Reason: kueue.ReasonPendingEvaluation, Note: fmt.Sprintf("admission check %s is %s", c.Name, c.State)}
+		}
+	}
+	return nil
+}
+
+// gated tells whether a preemption gate is closed, as those are that have no position.
+// spec: 20 §4.14.
+func gated(w *kueue.Workload) bool {
+	for _, g := range w.Spec.PreemptionGates {
+		open := func(s kueue.PreemptionGateState) bool {
+			return s.Name == g.Name && s.Position == kueue.PreemptionGateOpen
+		}
+		if !slices.ContainsFunc(w.Status.PreemptionGates, open) {
+			return true
+		}
+	}
+	return false
 }
 
 func active(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
@@ -95,6 +133,7 @@ func reserve(def *state.Workload, w *kueue.Workload) {
 	def.Reserved, def.Queue = true, string(w.Status.Admission.ClusterQueue)
 	def.ReservedAt = instant(reserved.LastTransitionTime.UnixNano())
 	def.Admitted = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
+	def.Ready = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady)
 	def.Evicting = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted)
 	for _, a := range w.Status.Admission.PodSetAssignments {
 		def.Held = append(def.Held, held(w, &a)...)

@@ -38,6 +38,7 @@ type Decision struct {
 	Generation int64 // of the spec that was looked at
 	Queue      string
 	Path       string       // of the ClusterQueue: /root/…/cohort/queue
+	Gated      bool         // a preemption gate keeps it from being admitted
 	Grant      *state.Grant // not nil when it is admitted
 	Evict      []Victim
 	Look       *trace.Look // shared; not to be modified
@@ -157,7 +158,7 @@ func (e *Engine) turn() (more bool, next workload.Instant) {
 }
 
 func (e *Engine) dispatch(d *cycle.Decision) {
-	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Path: e.state.Path(d.Queue), Look: d.Look}
+	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Look: d.Look}
 	if d.Look.Verdict == trace.Admitted {
 		grant := e.state.Grant(d)
 		out.Grant = &grant

@@ -51,6 +51,18 @@ func Machine(o *options.Options) lifecycle.Machine {
 	}
 }
 
+// Rules are what the options say about the life of Workloads.
+func Rules(o *options.Options) lifecycle.Rules {
+	r := lifecycle.Rules{
+		Machine: Machine(o), KeepFinished: o.Retention.Finished,
+		Orphans: o.Gates.On(options.FinishOrphanedWorkloads), Gated: o.Gates.On(options.AdmissionGatedBy),
+	}
+	if p := o.PodsReady; p.Enabled {
+		r.Ready = &lifecycle.ReadyRules{Timeout: p.Timeout, Recovery: p.Recovery, Base: p.BackoffBase, Max: p.BackoffMax, Limit: p.BackoffLimit}
+	}
+	return r
+}
+
 // kinds are all kinds that may own jobs. Those that are not enabled are known, but not managed.
 func kinds(o *options.Options) job.Kinds {
 	out := job.Kinds{replicaSet: false}

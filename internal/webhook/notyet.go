@@ -22,8 +22,6 @@ func notYet(object client.Object) []string {
 	case *kueue.ResourceFlavor:
 		add(o.Spec.TopologyName != "", "spec.topologyName")
 	case *kueue.Workload:
-		add(o.Spec.MaximumExecutionTimeSeconds != nil, "spec.maximumExecutionTimeSeconds")
-		add(len(o.Spec.PreemptionGates) > 0, "spec.preemptionGates")
 		for _, ps := range o.Spec.PodSets {
 			add(ps.TopologyRequest != nil, "spec.podSets["+string(ps.Name)+"].topologyRequest")
 		}

@@ -30,7 +30,6 @@ func TestNotYet(t *testing.T) {
 		"a topology":        {&kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{TopologyName: "t"}}, "spec.topologyName"},
 		"a plain workload":  {&kueue.Workload{Spec: podSets(func(*kueue.PodSet) {})}, ""},
 		"partial admission": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.MinCount = new(int32(1)) })}, ""},
-		"a gate":            {&kueue.Workload{Spec: kueue.WorkloadSpec{PreemptionGates: []kueue.PreemptionGate{{Name: "g"}}}}, "spec.preemptionGates"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -7,11 +7,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/controller/admit"
 	"github.com/berth-project/berth/internal/controller/evict"
 	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/controller/jobs"
 	"github.com/berth-project/berth/internal/controller/queues"
+	"github.com/berth-project/berth/internal/controller/workloads"
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/integration"
@@ -58,12 +60,16 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := mgr.Add(follow); err != nil {
 		return err
 	}
+	if err := addVisibility(ctx, mgr, e, follow, cfg); err != nil {
+		return err
+	}
 	return addReadiness(mgr, follow, cfg)
 }
 
 func requests(o *options.Options) convert.Requests {
 	return convert.Requests{
 		ExcludePrefixes: o.Resources.ExcludePrefixes, YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
+		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(options.AdmissionGatedBy),
 	}
 }
 
@@ -110,10 +116,10 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 	if err := queues.Setup(mgr, e, workers); err != nil {
 		return err
 	}
-	follower := &evict.Follower{
+	follower := &workloads.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
-		Events:  reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller")),
-		Machine: integration.Machine(o), Now: time.Now,
+		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller")),
+		Rules:  integration.Rules(o), Now: time.Now,
 	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }

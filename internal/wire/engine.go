@@ -19,6 +19,7 @@ func stateOptions(o *options.Options) state.Options {
 	out.RecomputeOverlap = on(options.RecomputeAssignmentUponPreemptionTargetsOverlap)
 	out.KeepScan = on(options.FlavorFungibilityPreserveScanProgress)
 	out.FungibilityOff = !on(options.FlavorFungibility)
+	out.BlockAdmission = o.PodsReady.Enabled && o.PodsReady.BlockAdmission
 	out.PartialAdmission = on(options.PartialAdmission)
 	if o.FairSharing.Enabled {
 		out.Fair = &preempt.Fair{WithinNominal: on(options.FairSharingPreemptWithinNominal)}

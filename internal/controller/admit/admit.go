@@ -98,8 +98,12 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	}
 	now := metav1.NewTime(w.Now())
 	admission := convert.Admission(*d.Grant)
+	required, err := w.checks(ctx, admission)
+	if err != nil {
+		return err
+	}
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
-		return w.Machine.Reserve(next, admission, nil, now)
+		return w.Machine.Reserve(next, admission, required, now)
 	})
 	if err != nil || !wrote {
 		return err
@@ -112,6 +116,16 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 		w.Events.Normal(stored, kueue.ReasonAdmitted, fmt.Sprintf("Admitted by ClusterQueue %s", d.Queue))
 	}
 	return nil
+}
+
+// checks are those that the admission has to pass.
+func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueue.AdmissionCheckReference, error) {
+	var cq kueue.ClusterQueue
+	key := client.ObjectKey{Name: string(admission.ClusterQueue)}
+	if err := w.Client.Get(ctx, key, &cq, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("reading the admission checks of ClusterQueue %s: %w", key.Name, err)
+	}
+	return lifecycle.RequiredChecks(&cq, admission), nil
 }
 
 // wait writes why a workload waits. The same reason in other words is written only
@@ -129,6 +143,9 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	}
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		next.Status.ResourceRequests = convert.ResourceRequests(next, w.Requests)
+		if d.Gated {
+			w.Machine.BlockOnPreemptionGates(next, message, now)
+		}
 		return w.Machine.Pending(next, reason, message, now)
 	})
 	if err != nil || !wrote {

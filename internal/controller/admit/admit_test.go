@@ -54,15 +54,31 @@ func connect(t *testing.T) client.WithWatch {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := c.Create(t.Context(), queueOf()); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
 	return c
+}
+
+// queueOf is the ClusterQueue of all tests, and what it asks to be checked.
+func queueOf(checks ...kueue.AdmissionCheckStrategyRule) *kueue.ClusterQueue {
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}}
+	if len(checks) > 0 {
+		cq.Name = "cq-with-checks"
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: checks}
+	}
+	return cq
 }
 
 // frozen reads every Workload as w, as a cache does that did not hear the news yet.
 func frozen(c client.WithWatch, w *kueue.Workload) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
-		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-			w.DeepCopyInto(o.(*kueue.Workload))
-			return nil
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if into, ok := o.(*kueue.Workload); ok {
+				w.DeepCopyInto(into)
+				return nil
+			}
+			return c.Get(ctx, key, o, options...)
 		},
 	})
 }
@@ -128,6 +144,25 @@ func TestAdmissionIsOneWrite(t *testing.T) {
 		if m.Subresource == "status" && (m.Manager != "kueue-admission" || m.Operation != metav1.ManagedFieldsOperationApply) {
 			t.Errorf("the status was written by %s with %s", m.Manager, m.Operation)
 		}
+	}
+}
+
+// With checks the first write reserves only; who follows the Workload admits it later. spec: 10 §4.9.
+func TestReservationWithChecks(t *testing.T) {
+	c := connect(t)
+	if err := c.Create(t.Context(), queueOf(kueue.AdmissionCheckStrategyRule{Name: "check"})); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	w := create(t, c, "with-checks")
+	d := admission(w)
+	d.Queue, d.Grant.Queue = "cq-with-checks", "cq-with-checks"
+	if err := newWriter(c, c).write(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	got := live(t, c, w)
+	if apimeta.IsStatusConditionTrue(got.Status.Conditions, kueue.WorkloadAdmitted) ||
+		!apimeta.IsStatusConditionTrue(got.Status.Conditions, kueue.WorkloadQuotaReserved) {
+		t.Errorf("conditions %+v", got.Status.Conditions)
 	}
 }
 

@@ -1,7 +1,5 @@
-// Package evict ends reservations: of the victims that the engine names, of
-// workloads that are deactivated, and of those whose queue is stopped. It only asks;
-// the quota is free once the owner of the pods says that they are gone.
-// spec: 10 §4.11, §4.12.
+// Package evict tells the victims that the engine names to go. It only asks; the quota is
+// free once the owner of the pods says that they are gone. spec: 10 §4.7.6.
 package evict
 
 import (

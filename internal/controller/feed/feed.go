@@ -44,7 +44,7 @@ func (f *Feed) Check(*http.Request) error {
 // NeedLeaderElection is false: standbys follow as well, so that they are warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts;clusterqueues;localqueues;resourceflavors;workloads,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;cohorts;clusterqueues;localqueues;resourceflavors;workloads,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
 // Start follows until ctx ends.
@@ -62,6 +62,7 @@ func (f *Feed) Start(ctx context.Context) error {
 		}, func(o *kueue.Cohort) engine.Event {
 			return func(s *state.State) { s.DeleteCohort(o.Name) }
 		}),
+		on(f, f.admissionCheck(ctx), f.admissionCheck(ctx)),
 		on(f, f.clusterQueue(ctx), func(o *kueue.ClusterQueue) engine.Event {
 			return func(s *state.State) { s.DeleteQueue(o.Name) }
 		}),
@@ -106,12 +107,44 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
+// admissionCheck converts the ClusterQueues that name a check, which may be open now, or
+// closed.
+func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) engine.Event {
+	set := f.clusterQueue(ctx)
+	return func(o *kueue.AdmissionCheck) engine.Event {
+		var list kueue.ClusterQueueList
+		if err := f.Cache.List(ctx, &list); err != nil {
+			log.FromContext(ctx).Error(err, "Listing ClusterQueues of an AdmissionCheck", "admissionCheck", o.Name)
+		}
+		var events []engine.Event
+		for i := range list.Items {
+			if convert.NamesCheck(&list.Items[i], o.Name) {
+				events = append(events, set(&list.Items[i]))
+			}
+		}
+		return func(s *state.State) {
+			for _, e := range events {
+				e(s)
+			}
+		}
+	}
+}
+
 // clusterQueue converts with the problems that the object itself shows; whether its
 // flavors exist, the state knows.
 func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engine.Event {
-	anyFlavor := func(string) bool { return true }
+	known := convert.Known{
+		Flavor: func(kueue.ResourceFlavorReference) bool { return true },
+		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
+			check := &kueue.AdmissionCheck{}
+			if f.Cache.Get(ctx, client.ObjectKey{Name: string(name)}, check, client.UnsafeDisableDeepCopy) != nil {
+				return nil // it comes with an event, and then the queue is converted again
+			}
+			return check
+		},
+	}
 	return func(o *kueue.ClusterQueue) engine.Event {
-		problems := convert.Problems(o, anyFlavor)
+		problems := convert.Problems(o, known)
 		def, err := convert.Queue(o, problems)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)

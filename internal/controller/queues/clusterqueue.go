@@ -67,12 +67,22 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req reconcile.Request) (c
 
 func (r *clusterQueues) problems(ctx context.Context, cq *kueue.ClusterQueue) ([]convert.Problem, error) {
 	var broken error
-	problems := convert.Problems(cq, func(name string) bool {
-		err := r.client.Get(ctx, types.NamespacedName{Name: name}, &kueue.ResourceFlavor{})
+	get := func(name string, into client.Object) bool {
+		err := r.client.Get(ctx, types.NamespacedName{Name: name}, into, client.UnsafeDisableDeepCopy)
 		if err != nil && !apierrors.IsNotFound(err) {
 			broken = err
 		}
 		return err == nil
+	}
+	problems := convert.Problems(cq, convert.Known{
+		Flavor: func(name kueue.ResourceFlavorReference) bool { return get(string(name), &kueue.ResourceFlavor{}) },
+		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
+			check := &kueue.AdmissionCheck{}
+			if !get(string(name), check) {
+				return nil
+			}
+			return check
+		},
 	})
 	return problems, broken
 }

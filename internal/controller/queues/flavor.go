@@ -10,30 +10,36 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// flavors holds a ResourceFlavor while a ClusterQueue names it.
-type flavors struct {
+// held keeps objects of a kind while a ClusterQueue names them: flavors and checks.
+type held[T any, P interface {
+	*T
+	client.Object
+}] struct {
 	client client.Client
+	names  func(cq *kueue.ClusterQueue, name string) bool
 }
 
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors/finalizers,verbs=update
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;admissionchecks,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors/finalizers;admissionchecks/finalizers,verbs=update
 
-// Reconcile sets or drops the finalizer of one ResourceFlavor.
-func (r *flavors) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
-	var rf kueue.ResourceFlavor
-	if err := r.client.Get(ctx, req.NamespacedName, &rf); err != nil {
+// Reconcile sets or drops the finalizer of one object.
+func (r *held[T, P]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	object := P(new(T))
+	if err := r.client.Get(ctx, req.NamespacedName, object); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	inUse := true
-	if rf.DeletionTimestamp != nil {
+	if object.GetDeletionTimestamp() != nil {
 		var list kueue.ClusterQueueList
-		if err := r.client.List(ctx, &list); err != nil {
+		if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 			return ctrl.Result{}, err
 		}
 		inUse = false
 		for i := range list.Items {
-			inUse = inUse || names(&list.Items[i], rf.Name)
+			inUse = inUse || r.names(&list.Items[i], object.GetName())
 		}
 	}
-	return ctrl.Result{}, hold(ctx, r.client, &rf, inUse)
+	return ctrl.Result{}, hold(ctx, r.client, object, inUse)
 }
+
+var _ reconcile.Reconciler = (*held[kueue.ResourceFlavor, *kueue.ResourceFlavor])(nil)

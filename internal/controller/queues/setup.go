@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -40,7 +41,8 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 		}
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}).
-		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c))).
+		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, names))).
+		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesCheck))).
 		WatchesRawSource(clusterTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
 		Complete(&clusterQueues{c, e})
@@ -55,10 +57,16 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 	if err != nil {
 		return err
 	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("admissioncheck").For(&kueue.AdmissionCheck{}).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(checksOf)).
+		Complete(&held[kueue.AdmissionCheck, *kueue.AdmissionCheck]{c, convert.NamesCheck})
+	if err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ResourceFlavor}).
-		Complete(&flavors{c})
+		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, names})
 }
 
 // touched puts what the engine touched into a controller's queue, gathered for the
@@ -80,8 +88,8 @@ func (t *touched) add(name types.NamespacedName) {
 	}
 }
 
-// usersOf maps a flavor to the ClusterQueues that name it.
-func usersOf(c client.Client) handler.MapFunc {
+// usersOf maps a flavor or a check to the ClusterQueues that name it.
+func usersOf(c client.Client, names func(*kueue.ClusterQueue, string) bool) handler.MapFunc {
 	return func(ctx context.Context, rf client.Object) []reconcile.Request {
 		var list kueue.ClusterQueueList
 		if err := c.List(ctx, &list); err != nil {
@@ -114,6 +122,16 @@ func entrancesTo(c client.Client) handler.MapFunc {
 		}
 		return out
 	}
+}
+
+func checksOf(_ context.Context, o client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	if s := o.(*kueue.ClusterQueue).Spec.AdmissionChecksStrategy; s != nil {
+		for _, rule := range s.AdmissionChecks {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(rule.Name)}})
+		}
+	}
+	return out
 }
 
 func flavorsOf(_ context.Context, o client.Object) []reconcile.Request {

@@ -1,0 +1,374 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Rules are what the configuration says about the life of Workloads.
+type Rules struct {
+	Machine
+	Ready *ReadyRules // nil if nobody waits for pods to be ready
+	// KeepFinished is how long a finished Workload stays; nil is for ever.
+	KeepFinished *time.Duration
+	// Orphans finishes Workloads whose job was taken from them: feature gate FinishOrphanedWorkloads.
+	Orphans bool
+	// Gated honours the annotation that keeps Workloads out of their queue: feature gate AdmissionGatedBy.
+	Gated bool
+}
+
+// ReadyRules say what becomes of Workloads whose pods do not get ready (spec: 20 §4.15).
+type ReadyRules struct {
+	Timeout  time.Duration // from admission until all pods are ready
+	Recovery time.Duration // until they are so again; 0 is no limit
+	// The n-th time a Workload comes back after Base·2^(n−1), at most Max.
+	Base, Max time.Duration
+	// Limit is how often it comes back; negative is without end.
+	Limit int
+}
+
+// World is what decides about a Workload beside itself.
+type World struct {
+	// LocalQueue is the one that it names, nil if it does not exist.
+	LocalQueue *kueue.LocalQueue
+	// ClusterQueue is the one whose quota it holds or, without a reservation, that the LocalQueue points to; nil if it
+	// does not exist.
+	ClusterQueue *kueue.ClusterQueue
+}
+
+// Event is something to tell about a Workload.
+type Event struct {
+	Warning      bool
+	Reason, Note string
+}
+
+// Followed is what there is to do about a Workload: at most one of the writes, in the order of the fields, and a look
+// after each.
+type Followed struct {
+	Status      bool // its status was changed
+	Deactivate  bool // spec.active is to be false
+	Unfinalize  bool // the finalizer is to be removed
+	Delete      bool // it is to be deleted
+	Events      []Event
+	Wake        time.Time // when to look again, without an event; zero is never
+	EndedReason string    // the reason of an eviction that began here, and its cause
+	EndedCause  string
+}
+
+// follower is one look at a Workload.
+type follower struct {
+	*Rules
+	World
+	w   *kueue.Workload
+	now metav1.Time
+	out Followed
+}
+
+// Follow does what a Workload's own conditions, its deadlines, its admission checks and its queues ask for, whoever
+// caused that. It changes the Workload, which must be the caller's own copy. The steps are those of spec 10 §4.10.
+func (r *Rules) Follow(w *kueue.Workload, in World, now metav1.Time) Followed {
+	f := &follower{Rules: r, World: in, w: w, now: now}
+	switch {
+	case f.orphaned():
+	case IsFinished(w):
+		f.retain()
+	case w.DeletionTimestamp != nil: // whoever holds it by a finalizer lets it go
+	default:
+		f.mirrorGates()
+		f.raiseBackoff()
+		if f.activity() {
+			f.restart()
+			f.gate()
+			f.listChecks()
+			f.sync()
+			f.hold()
+		}
+	}
+	if f.out.Status {
+		f.out.Deactivate, f.out.Unfinalize, f.out.Delete = false, false, false
+	}
+	return f.out
+}
+
+func (f *follower) changed(is bool) bool {
+	f.out.Status = f.out.Status || is
+	return is
+}
+
+func (f *follower) tell(warning bool, reason, note string) {
+	f.out.Events = append(f.out.Events, Event{warning, reason, note})
+}
+
+// wakeAt asks for a look at a time, if that is still to come.
+func (f *follower) wakeAt(at time.Time) {
+	if at.After(f.now.Time) && (f.out.Wake.IsZero() || at.Before(f.out.Wake)) {
+		f.out.Wake = at
+	}
+}
+
+// evict begins an eviction and tells about it if there was a reservation.
+func (f *follower) evict(reason, cause, message string) {
+	f.ended(reason, cause, message, f.Evict(f.w, reason, cause, message, f.now))
+}
+
+func (f *follower) ended(reason, cause, message string, changed bool) {
+	if !f.changed(changed) {
+		return
+	}
+	f.out.EndedReason, f.out.EndedCause = reason, cause
+	if f.w.Status.Admission != nil {
+		f.tell(false, "EvictedDueTo"+FullReason(reason, cause), message)
+	}
+}
+
+// orphaned (step 1) ends a Workload that belongs to no job any more, and tells whether it is one.
+func (f *follower) orphaned() bool {
+	_, ofJob := f.w.Labels[kueue.JobUIDLabel]
+	deleted := f.w.DeletionTimestamp != nil
+	if len(f.w.OwnerReferences) > 0 || (!deleted && (!ofJob || !f.Orphans)) {
+		return false
+	}
+	if !deleted && f.changed(f.Finish(f.w, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", f.now)) {
+		return true
+	}
+	if f.out.Unfinalize = f.held(); !f.out.Unfinalize && !deleted {
+		f.retain()
+	}
+	return true
+}
+
+func (f *follower) held() bool {
+	return slices.Contains(f.w.Finalizers, kueue.ResourceInUseFinalizer)
+}
+
+// retain (step 3) deletes a finished Workload after the time that it is kept.
+func (f *follower) retain() {
+	if f.KeepFinished == nil || f.w.DeletionTimestamp != nil {
+		return
+	}
+	due := Condition(f.w, kueue.WorkloadFinished).LastTransitionTime.Add(*f.KeepFinished)
+	if due.After(f.now.Time) {
+		f.wakeAt(due)
+		return
+	}
+	if f.out.Unfinalize = f.held(); !f.out.Unfinalize {
+		f.out.Delete = true
+		f.tell(false, "Deleted", fmt.Sprintf("Deleted %s after it finished (objectRetentionPolicies.workloads.afterFinished)", *f.KeepFinished))
+	}
+}
+
+// mirrorGates (step 2) gives every preemption gate of the spec a position, Closed to begin with.
+func (f *follower) mirrorGates() {
+	have := f.w.Status.PreemptionGates
+	var want []kueue.PreemptionGateState
+	for _, g := range f.w.Spec.PreemptionGates {
+		at := slices.IndexFunc(have, func(s kueue.PreemptionGateState) bool { return s.Name == g.Name })
+		if at >= 0 {
+			want = append(want, have[at])
+			continue
+		}
+		want = append(want, kueue.PreemptionGateState{Name: g.Name, Position: kueue.PreemptionGateClosed, LastTransitionTime: f.now})
+	}
+	same := func(a, b kueue.PreemptionGateState) bool { return a.Name == b.Name }
+	if !slices.EqualFunc(have, want, same) {
+		f.w.Status.PreemptionGates = want
+		f.changed(true)
+	}
+}
+
+// raiseBackoff (step 4) makes the backoff as long as every check that wants a retry asks for.
+func (f *follower) raiseBackoff() {
+	for _, c := range f.w.Status.AdmissionChecks {
+		if c.State != kueue.CheckStateRetry || c.RequeueAfterSeconds == nil {
+			continue
+		}
+		f.notBefore(c.LastTransitionTime.Add(time.Duration(*c.RequeueAfterSeconds) * time.Second))
+	}
+}
+
+// notBefore moves the end of the backoff to a later time, never to an earlier one.
+func (f *follower) notBefore(at time.Time) {
+	s := f.w.Status.RequeueState
+	if !at.After(f.now.Time) || (s != nil && s.RequeueAt != nil && !at.After(s.RequeueAt.Time)) {
+		return
+	}
+	if s == nil {
+		s = &kueue.RequeueState{}
+		f.w.Status.RequeueState = s
+	}
+	s.RequeueAt = new(metav1.NewTime(at))
+	f.changed(true)
+}
+
+// activity (step 6) follows spec.active and the backoff, and tells whether the Workload may take part.
+func (f *follower) activity() bool {
+	if !IsActive(f.w) {
+		f.inactive()
+		return false
+	}
+	if isTrue(f.w, kueue.WorkloadDeactivationTarget) {
+		f.out.Deactivate = true
+		return false
+	}
+	waits := false
+	if s := f.w.Status.RequeueState; s != nil && s.RequeueAt != nil {
+		f.wakeAt(s.RequeueAt.Time)
+		waits = s.RequeueAt.After(f.now.Time)
+		if !waits && !IsReserved(f.w) {
+			s.RequeueAt = nil
+			if s.Count == nil {
+				f.w.Status.RequeueState = nil
+			}
+			f.changed(true)
+		}
+	}
+	switch reason := f.blocked(); {
+	case strings.HasPrefix(reason, kueue.ReasonDeactivated): // also DeactivatedDueTo…
+		f.changed(f.Requeue(f.w, kueue.ReasonReactivated, "The workload is active again", f.now))
+	case waits:
+	case reason == kueue.ReasonPodsReadyTimeout || reason == kueue.ReasonAdmissionCheck:
+		f.changed(f.Requeue(f.w, kueue.ReasonBackoffFinished, "The time to wait before the next try is over", f.now))
+	}
+	return true
+}
+
+// blocked is why the Workload may not go back into its queue, "" if it may, or holds quota still.
+func (f *follower) blocked() string {
+	if IsReserved(f.w) || !IsRequeueBlocked(f.w) {
+		return ""
+	}
+	return Condition(f.w, kueue.WorkloadRequeued).Reason
+}
+
+// inactive evicts a Workload that was deactivated, and says of one without quota why it has none.
+func (f *follower) inactive() {
+	reason, cause := kueue.ReasonDeactivated, ""
+	if target := Condition(f.w, kueue.WorkloadDeactivationTarget); target != nil && target.Status == metav1.ConditionTrue {
+		cause = target.Reason
+	}
+	evicted := IsEvicted(f.w)
+	changed := f.Deactivate(f.w, f.now)
+	f.changed(changed)
+	if changed && !evicted {
+		f.ended(reason, cause, Condition(f.w, kueue.WorkloadEvicted).Message, true)
+	}
+	if !IsReserved(f.w) {
+		f.changed(f.Pending(f.w, kueue.ReasonDeactivated, "The workload is deactivated: spec.active is false", f.now))
+	}
+}
+
+// restart (steps 7 and 8) lets Workloads back in that went when their queue stopped, once it runs again.
+func (f *follower) restart() {
+	switch reason := f.blocked(); {
+	case reason == kueue.ReasonLocalQueueStopped && f.LocalQueue != nil && !stopped(f.LocalQueue.Spec.StopPolicy):
+		f.changed(f.Requeue(f.w, kueue.ReasonLocalQueueRestarted, "The LocalQueue runs again", f.now))
+	case reason == kueue.ReasonClusterQueueStopped && f.ClusterQueue != nil && !stopped(f.ClusterQueue.Spec.StopPolicy):
+		f.changed(f.Requeue(f.w, kueue.ReasonClusterQueueRestarted, "The ClusterQueue runs again", f.now))
+	}
+}
+
+func stopped(p kueue.StopPolicy) bool { return p != "" && p != kueue.StopPolicyNone }
+
+// gate (step 7) keeps a Workload out of its queue as long as its annotation names gates.
+func (f *follower) gate() {
+	gates := strings.TrimSpace(f.w.Annotations[kueue.AdmissionGatedByAnnotation])
+	c := Condition(f.w, kueue.WorkloadQuotaReserved)
+	shown := c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonAdmissionGated
+	switch {
+	case !f.Gated || IsAdmitted(f.w):
+	case gates != "" && !shown:
+		note := "Not queued before these gates are gone from the annotation " + kueue.AdmissionGatedByAnnotation + ": " + gates
+		f.changed(f.Pending(f.w, kueue.ReasonAdmissionGated, note, f.now))
+		f.tell(false, "AdmissionGated", note)
+	case gates == "" && shown:
+		f.changed(f.Pending(f.w, kueue.ReasonPendingEvaluation, "All admission gates are gone", f.now))
+		f.tell(false, "AdmissionGateCleared", "All admission gates are gone")
+	}
+}
+
+// listChecks (step 8) gives every required admission check an entry in the status, and drops those that are not
+// required.
+func (f *follower) listChecks() {
+	if f.ClusterQueue == nil {
+		return
+	}
+	have := f.w.Status.AdmissionChecks
+	var want []kueue.AdmissionCheckState
+	for _, name := range RequiredChecks(f.ClusterQueue, f.w.Status.Admission) {
+		at := slices.IndexFunc(have, func(c kueue.AdmissionCheckState) bool { return c.Name == name })
+		if at >= 0 {
+			want = append(want, have[at])
+			continue
+		}
+		want = append(want, kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: f.now})
+	}
+	same := func(a, b kueue.AdmissionCheckState) bool { return a.Name == b.Name }
+	if !slices.EqualFunc(have, want, same) {
+		f.w.Status.AdmissionChecks = want
+		f.changed(true)
+	}
+}
+
+// RequiredChecks are the admission checks that a Workload of the ClusterQueue has to pass, by name: with an admission,
+// those of its flavors; without, those that hold for all flavors (spec: 10 §4.9).
+func RequiredChecks(cq *kueue.ClusterQueue, admission *kueue.Admission) []kueue.AdmissionCheckReference {
+	if cq.Spec.AdmissionChecksStrategy == nil {
+		return nil
+	}
+	assigned := map[kueue.ResourceFlavorReference]bool{}
+	if admission != nil {
+		for _, a := range admission.PodSetAssignments {
+			for _, flavor := range a.Flavors { //berth:unordered a set
+				assigned[flavor] = true
+			}
+		}
+	}
+	var out []kueue.AdmissionCheckReference
+	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+		required := len(rule.OnFlavors) == 0
+		if !required && admission != nil {
+			required = slices.ContainsFunc(rule.OnFlavors, func(f kueue.ResourceFlavorReference) bool { return assigned[f] })
+		}
+		if !required && admission == nil {
+			required = onAllFlavors(cq, rule.OnFlavors)
+		}
+		if required {
+			out = append(out, rule.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func onAllFlavors(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
+	for _, g := range cq.Spec.ResourceGroups {
+		for _, f := range g.Flavors {
+			if !slices.Contains(flavors, f.Name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sync (step 9) makes Admitted follow reservation and checks.
+func (f *follower) sync() {
+	if IsEvicted(f.w) && IsReserved(f.w) {
+		return // its checks are reset, but it still runs
+	}
+	was := IsAdmitted(f.w)
+	f.changed(f.SyncAdmitted(f.w, f.now))
+	if IsAdmitted(f.w) && !was {
+		note := "Admitted by ClusterQueue " + string(f.w.Status.Admission.ClusterQueue)
+		if c := Condition(f.w, kueue.WorkloadQuotaReserved); c != nil {
+			note += fmt.Sprintf(", wait time since reservation was %.0fs", f.now.Sub(c.LastTransitionTime.Time).Seconds())
+		}
+		f.tell(false, kueue.ReasonAdmitted, note)
+	}
+}

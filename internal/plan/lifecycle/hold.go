@@ -1,0 +1,179 @@
+package lifecycle
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// hold (step 10) takes the quota away for which the reason is gone: checks that failed, queues that stopped or are gone,
+// time that is over.
+func (f *follower) hold() {
+	switch {
+	case !IsReserved(f.w):
+	case !IsEvicted(f.w) && f.failedChecks():
+	case f.queues():
+	case IsAdmitted(f.w) && !IsEvicted(f.w) && !f.late():
+		f.overtime()
+	}
+}
+
+// failedChecks evicts a Workload one of whose checks wants a retry, and asks for the deactivation of one that was
+// rejected (spec: 20 §4.17).
+func (f *follower) failedChecks() bool {
+	var retry, rejected []string
+	for _, c := range f.w.Status.AdmissionChecks {
+		text := string(c.Name)
+		if c.Message != "" {
+			text += " (" + c.Message + ")"
+		}
+		switch c.State {
+		case kueue.CheckStateRetry:
+			retry = append(retry, text)
+		case kueue.CheckStateRejected:
+			rejected = append(rejected, text)
+		case kueue.CheckStatePending, kueue.CheckStateReady:
+		}
+	}
+	switch {
+	case len(rejected) > 0:
+		note := "Rejected by admission checks: " + strings.Join(rejected, ", ")
+		if f.changed(f.RequestDeactivation(f.w, kueue.ReasonAdmissionCheck, note, f.now)) {
+			f.tell(true, "AdmissionCheckRejected", note)
+		}
+	case len(retry) > 0:
+		f.evict(kueue.ReasonAdmissionCheck, "", "Admission checks ask for another try: "+strings.Join(retry, ", "))
+	default:
+		return false
+	}
+	return true
+}
+
+// queues follows the stop policies and the end of the queues, the LocalQueue first, and tells whether one of them is in
+// the way of the Workload (spec: 10 §4.12).
+func (f *follower) queues() bool {
+	lq, cq := f.LocalQueue, f.ClusterQueue
+	switch {
+	case lq == nil:
+		return f.queueGone("LocalQueue", string(f.w.Spec.QueueName), "doesn't exist")
+	case stopped(lq.Spec.StopPolicy):
+		return f.queueStopped("LocalQueue", lq.Name, lq.Spec.StopPolicy, kueue.ReasonLocalQueueStopped)
+	case lq.DeletionTimestamp != nil:
+		return f.queueGone("LocalQueue", lq.Name, "is being deleted")
+	case cq == nil:
+		name := lq.Spec.ClusterQueue
+		if f.w.Status.Admission != nil {
+			name = f.w.Status.Admission.ClusterQueue
+		}
+		return f.queueGone("ClusterQueue", string(name), "doesn't exist")
+	case stopped(cq.Spec.StopPolicy):
+		return f.queueStopped("ClusterQueue", cq.Name, cq.Spec.StopPolicy, kueue.ReasonClusterQueueStopped)
+	case cq.DeletionTimestamp != nil:
+		return f.queueGone("ClusterQueue", cq.Name, "is being deleted")
+	}
+	return false
+}
+
+// queueStopped drops a reservation that is not admitted, which is no eviction, and drains what runs if it is to be.
+func (f *follower) queueStopped(kind, name string, policy kueue.StopPolicy, reason string) bool {
+	message := fmt.Sprintf("%s %s is stopped (stopPolicy %s)", kind, name, policy)
+	switch {
+	case !IsAdmitted(f.w) && !IsEvicted(f.w):
+		f.changed(f.Pending(f.w, kueue.ReasonSuspended, message, f.now))
+	case IsAdmitted(f.w) && policy == kueue.StopPolicyHoldAndDrain:
+		f.evict(reason, "", message)
+	default:
+		return false
+	}
+	return true
+}
+
+// queueGone drops a reservation that is not admitted; what runs, runs on.
+func (f *follower) queueGone(kind, name, what string) bool {
+	if IsAdmitted(f.w) || IsEvicted(f.w) {
+		return false
+	}
+	f.changed(f.Pending(f.w, kueue.ReasonMisconfigured, fmt.Sprintf("%s %s %s", kind, name, what), f.now))
+	return true
+}
+
+// late evicts an admitted Workload whose pods are not ready in time, and asks for the deactivation of one that came back
+// too often. It tells whether the time was over (spec: 20 §4.15).
+func (f *follower) late() bool {
+	if f.Ready == nil {
+		return false
+	}
+	cause, limit := kueue.ReasonWaitForStart, f.Ready.Timeout
+	since := Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime
+	if c := Condition(f.w, kueue.WorkloadPodsReady); c != nil {
+		switch {
+		case c.Status == metav1.ConditionTrue:
+			return false
+		case c.Reason == kueue.ReasonWaitForRecovery:
+			cause, limit, since = kueue.ReasonWaitForRecovery, f.Ready.Recovery, c.LastTransitionTime
+			if limit == 0 {
+				return false
+			}
+		}
+	}
+	due := since.Add(limit)
+	if due.After(f.now.Time) {
+		f.wakeAt(due)
+		return false
+	}
+	count := int32(1)
+	if s := f.w.Status.RequeueState; s != nil && s.Count != nil {
+		count += *s.Count
+	}
+	if f.Ready.Limit >= 0 && int(count) > f.Ready.Limit {
+		f.changed(f.RequestDeactivation(f.w, kueue.ReasonRequeuingLimitExceeded,
+			fmt.Sprintf("The pods were not ready within %s, and it was put back into its queue %d times before", limit, count-1), f.now))
+		return true
+	}
+	f.evict(kueue.ReasonPodsReadyTimeout, cause, fmt.Sprintf("The pods were not ready within %s", limit))
+	f.notBefore(f.now.Add(f.Ready.backoff(count, string(f.w.UID))))
+	if f.w.Status.RequeueState == nil { // a backoff of nothing
+		f.w.Status.RequeueState = &kueue.RequeueState{}
+	}
+	f.w.Status.RequeueState.Count = &count
+	return true
+}
+
+// backoff is how long a Workload waits that comes back for the n-th time. Up to a ten-thousandth is added, another one for
+// each Workload, so that those that were evicted together do not all come back at once.
+func (r *ReadyRules) backoff(n int32, uid string) time.Duration {
+	wait := r.Base
+	for i := int32(1); i < n && wait < r.Max; i++ {
+		wait *= 2
+	}
+	wait = min(wait, r.Max)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(uid))
+	return wait + wait/10_000*time.Duration(h.Sum32()%1000)/1000
+}
+
+// overtime asks for the deactivation of a Workload that ran as long as it may (spec: 20 §4.16).
+func (f *follower) overtime() {
+	limit := f.w.Spec.MaximumExecutionTimeSeconds
+	if limit == nil {
+		return
+	}
+	left := time.Duration(*limit) * time.Second
+	if past := f.w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
+		left -= time.Duration(*past) * time.Second
+	}
+	due := Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime.Add(left)
+	if due.After(f.now.Time) {
+		f.wakeAt(due)
+		return
+	}
+	note := fmt.Sprintf("It ran for its maximum execution time of %ds", *limit)
+	if f.changed(f.RequestDeactivation(f.w, kueue.ReasonMaximumExecutionTimeExceeded, note, f.now)) {
+		f.tell(true, kueue.ReasonMaximumExecutionTimeExceeded, note)
+	}
+}
