@@ -4,6 +4,7 @@
 // `kubectl explain pod`, and rules that compare with the old value, which hold for a live object but not for a template of
 // one; ours stay. And it loosens the JobSet inside training runtimes, which is a template too and may be edited freely: no
 // rule there compares with the old value, and replicas has no lower bound, as the webhook checks it (spec: 50 §2.4, §3.3).
+// The version that is stored comes first.
 //
 // Usage: crdtrim FILE... (rewritten in place; a second run changes nothing)
 package main
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
@@ -56,7 +59,7 @@ func rewrite(file string) error {
 // types knows the Go type of every kind that has a CRD.
 func types() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	groups := runtime.NewSchemeBuilder(kueue.AddToScheme, jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme)
+	groups := runtime.NewSchemeBuilder(kueue.AddToScheme, kueuev1beta1.AddToScheme, jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme)
 	return scheme, groups.AddToScheme(scheme)
 }
 
@@ -84,7 +87,19 @@ func trim(manifest []byte) ([]byte, error) {
 			}
 		}
 	}
+	slices.SortStableFunc(crd.Spec.Versions, storedFirst)
 	return marshal(&crd)
+}
+
+// storedFirst puts the version that is stored before the older ones, which readers look at last.
+func storedFirst(a, b apiextensionsv1.CustomResourceDefinitionVersion) int {
+	switch {
+	case a.Storage == b.Storage:
+		return 0
+	case a.Storage:
+		return -1
+	}
+	return 1
 }
 
 // marshal writes a CRD the way controller-gen does.

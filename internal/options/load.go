@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -58,8 +59,14 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 	flagGates, problems := parseGatesFlag(featureGates)
 	c := &configv1beta2.Configuration{}
 	d := &decoder{source: source, lines: map[string]int{}}
+	var podsReadyOff bool
+	var moving []string
 	if source != "" {
-		if root := d.document(data); root != nil {
+		switch root := d.document(data); {
+		case root == nil:
+		case isV1beta1(root):
+			c, podsReadyOff, moving = d.decodeV1beta1(root)
+		default:
 			d.decode(root, reflect.ValueOf(c).Elem(), "")
 		}
 		problems = append(problems, d.problems...)
@@ -74,6 +81,14 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 	}, flagGates)
 	resolved := resolveGates(settings)
 	problems = append(problems, resolved.problems...)
+	if podsReadyOff {
+		resolved.gates = resolved.gates.With(DisableWaitForPodsReady, true)
+		c.FeatureGates = maps.Clone(c.FeatureGates)
+		if c.FeatureGates == nil {
+			c.FeatureGates = map[string]bool{}
+		}
+		c.FeatureGates[DisableWaitForPodsReady.String()] = true
+	}
 
 	setDefaults(c, podNamespace(), resolved.gates)
 	for _, err := range validate(c, resolved.gates) {
@@ -87,8 +102,14 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 
 	o := resolve(c, resolved.gates)
 	o.inertGates = resolved.inert
+	if podsReadyOff { // and it is acted upon
+		d.order = slices.DeleteFunc(d.order, func(path string) bool { return covers("waitForPodsReady", path) })
+	}
 	o.notYet = notYet(d.order, c)
 	o.Warnings = slices.Concat(warnings, resolved.warnings, warningsOf(c, d))
+	if moving != nil {
+		o.Warnings = append(o.Warnings, oldVersionWarning(moving))
+	}
 	return o, nil
 }
 
@@ -148,14 +169,15 @@ func (d *decoder) rightKind(root *yaml.Node) bool {
 	}
 	apiVersion, kind := child(root, "apiVersion"), child(root, "kind")
 	want := configv1beta2.GroupVersion.String()
+	read := apiVersion != nil && apiVersion.Value == want || isV1beta1(root)
 	switch {
 	case apiVersion == nil:
 		d.problem(root, "apiVersion", "is missing; write apiVersion: "+want)
 	case kind == nil:
 		d.problem(root, "kind", "is missing; write kind: "+configv1beta2.Kind)
-	case apiVersion.Value == want && kind.Value == configv1beta2.Kind:
+	case read && kind.Value == configv1beta2.Kind:
 		return true
-	case apiVersion.Value == want:
+	case read:
 		d.problem(kind, "kind", fmt.Sprintf("%s is not read; write kind: %s", strconv.Quote(kind.Value), configv1beta2.Kind))
 	default:
 		d.problem(apiVersion, "apiVersion", refusedVersion(apiVersion.Value, want))
@@ -165,10 +187,7 @@ func (d *decoder) rightKind(root *yaml.Node) bool {
 
 // refusedVersion says what to do about a file of another API version.
 func refusedVersion(version, want string) string {
-	switch {
-	case version == configv1beta2.GroupVersion.Group+"/v1beta1":
-		return fmt.Sprintf("%s is not read by this release; write the file as %s, where waitForPodsReady is on by default and fairSharing is on when present", version, want)
-	case strings.HasPrefix(version, "config.jobset.x-k8s.io/"), strings.HasPrefix(version, "config.trainer.kubeflow.org/"):
+	if strings.HasPrefix(version, "config.jobset.x-k8s.io/") || strings.HasPrefix(version, "config.trainer.kubeflow.org/") {
 		return fmt.Sprintf("%s is not read by this release; remove the document and keep the one of %s", version, want)
 	}
 	return fmt.Sprintf("%q is not read; write apiVersion: %s", version, want)

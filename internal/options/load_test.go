@@ -100,7 +100,7 @@ func TestExampleFile(t *testing.T) {
 	if o.Client.QPS != 50 || o.Client.Burst != 100 || o.Concurrency("Job.batch") != 5 || o.Concurrency("Cohort.kueue.x-k8s.io") != 1 {
 		t.Errorf("values of the file did not arrive: %+v", o)
 	}
-	if diff := cmp.Diff([]string{"waitForPodsReady"}, o.NotYet()); diff != "" {
+	if diff := cmp.Diff([]string(nil), o.NotYet()); diff != "" {
 		t.Errorf("NotYet (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"VectorizedResourceRequests"}, o.InertGates()); diff != "" {
@@ -182,11 +182,10 @@ func TestFullFile(t *testing.T) {
 	})
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
-			"metrics.enableClusterQueueResources", "metrics.localQueueMetrics", "metrics.customLabels", "pprofBindAddress",
+			"pprofBindAddress",
 			"controller.cacheSyncTimeout", "tls", "internalCertManagement.webhookServiceName", "internalCertManagement.webhookSecretName",
-			"waitForPodsReady", "integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
-			"resources.transformations", "resources.deviceClassMappings", "objectRetentionPolicies", "visibilityServer",
-			"integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
+			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
+			"resources.transformations", "resources.deviceClassMappings", "integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

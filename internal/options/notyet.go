@@ -24,15 +24,18 @@ var actedUpon = []string{
 	"integrations.labelKeysToCopy",
 	"clientConnection",
 	"fairSharing",
+	"waitForPodsReady",
+	"objectRetentionPolicies",
 	"webhook",
 	"leaderElection",
 	"health",
-	"metrics.bindAddress",
+	"metrics",
 	"controller.groupKindConcurrency",
 	"internalCertManagement.enable",
 	"resources.excludeResourcePrefixes",
 	"resources.quotaCheckStrategy",
 	"featureGates",
+	"visibilityServer",
 }
 
 // notYet picks, out of the paths that a file sets, those that nothing acts

@@ -1,0 +1,41 @@
+package conversion
+
+import (
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
+)
+
+// Configure completes the manifest of a CRD before it is installed: it says who converts its objects. The generated
+// manifests cannot say it, as they do not know where the manager will be. If nobody serves the webhook, v1beta1 is not
+// served either; the client stays, as a strategy cannot be taken back by an apply once the manager has added its authority
+// to it. CRDs of kinds that need no webhook are left as they are.
+func Configure(crd *unstructured.Unstructured, client apiextensionsv1.WebhookClientConfig, served bool) error {
+	if !slices.Contains(CRDs(), crd.GetName()) {
+		return nil
+	}
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		if version, ok := v.(object); ok && version["name"] == kueuev1beta1.GroupVersion.Version {
+			version["served"] = served
+		}
+	}
+	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
+		return err
+	}
+	conversion, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: &client, ConversionReviewVersions: []string{"v1"}},
+	})
+	if err != nil {
+		return err
+	}
+	return unstructured.SetNestedMap(crd.Object, conversion, "spec", "conversion")
+}

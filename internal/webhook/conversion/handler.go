@@ -1,0 +1,69 @@
+package conversion
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+)
+
+// Path is where the webhook listens.
+const Path = "/convert"
+
+// Handler answers the ConversionReviews of the API server.
+func Handler() http.Handler { return http.HandlerFunc(serve) }
+
+func serve(w http.ResponseWriter, r *http.Request) {
+	var review apiextensionsv1.ConversionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, "want a ConversionReview of apiextensions.k8s.io/v1 with a request", http.StatusBadRequest)
+		return
+	}
+	review.Response = answer(review.Request)
+	review.Request = nil
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(&review); err != nil {
+		panic(http.ErrAbortHandler) // half of it is out: the caller has to notice
+	}
+}
+
+// answer converts every object of a request, or none.
+func answer(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+	response := &apiextensionsv1.ConversionResponse{UID: request.UID, ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
+	to, err := schema.ParseGroupVersion(request.DesiredAPIVersion)
+	for i := 0; i < len(request.Objects) && err == nil; i++ {
+		response.ConvertedObjects[i].Raw, err = convertRaw(request.Objects[i].Raw, to)
+	}
+	response.Result.Status = metav1.StatusSuccess
+	if err != nil {
+		response.ConvertedObjects = nil
+		response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity}
+	}
+	return response
+}
+
+func convertRaw(raw []byte, to schema.GroupVersion) ([]byte, error) {
+	var o object
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
+		return nil, err
+	}
+	if err := Convert(o, to); err != nil {
+		metadata := at(o, "metadata")
+		return nil, fmt.Errorf("%v %v/%v: %w", o["kind"], metadata["namespace"], metadata["name"], err)
+	}
+	return json.Marshal(o)
+}
+
+// recode turns a value into another of the same JSON.
+func recode(from, into any) error {
+	raw, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
+}

@@ -1,0 +1,201 @@
+package conversion
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// sources are the words of v1beta1 for what a priority class is.
+var sources = map[string]object{
+	"kueue.x-k8s.io/workloadpriorityclass": {"group": string(kueue.WorkloadPriorityClassGroup), "kind": string(kueue.WorkloadPriorityClassKind)},
+	"scheduling.k8s.io/priorityclass":      {"group": string(kueue.PodPriorityClassGroup), "kind": string(kueue.PodPriorityClassKind)},
+}
+
+// constraintsField is the field of a topology request that v1beta1 does not have; sliceFields are those that it takes the
+// place of.
+const constraintsField = "podsetSliceRequiredTopologyConstraints"
+
+var sliceFields = []string{"podSetSliceRequiredTopology", "podSetSliceSize"}
+
+func workloadUp(o, kept object) error {
+	spec, status := at(o, "spec"), at(o, "status")
+	priorityClassUp(spec)
+	restore(spec, at(kept, "spec"), "preemptionGates")
+	for _, podSet := range items(spec, "podSets") {
+		constraintsUp(at(podSet, "topologyRequest"), at(named(at(kept, "spec"), "podSets", podSet["name"]), "topologyRequest"))
+	}
+	rename(status, "accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
+	restore(status, at(kept, "status"), "preemptionGates")
+	for _, assignment := range items(at(status, "admission"), "podSetAssignments") {
+		shape := at(named(at(kept, "status", "admission"), "podSetAssignments", assignment["name"]), "topologyAssignment")
+		if err := topologyUp(at(assignment, "topologyAssignment"), shape["slices"]); err != nil {
+			return fmt.Errorf("status.admission.podSetAssignments[%v].topologyAssignment: %w", assignment["name"], err)
+		}
+	}
+	return nil
+}
+
+func workloadDown(o object) (object, error) {
+	spec, status := at(o, "spec"), at(o, "status")
+	priorityClassDown(spec)
+	kept := keep(nil, spec, "preemptionGates", "spec")
+	var podSets []any
+	for _, podSet := range items(spec, "podSets") {
+		if request := constraintsDown(at(podSet, "topologyRequest")); request != nil {
+			podSets = append(podSets, object{"name": podSet["name"], "topologyRequest": request})
+		}
+	}
+	if podSets != nil {
+		kept = keep(kept, object{"podSets": podSets}, "podSets", "spec")
+	}
+	rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
+	kept = keep(kept, status, "preemptionGates", "status")
+	shapes, err := topologiesDown(at(status, "admission"))
+	if err != nil || shapes == nil {
+		return kept, err
+	}
+	return keep(kept, object{"podSetAssignments": shapes}, "podSetAssignments", "status", "admission"), nil
+}
+
+// named finds the entry of a list by its name.
+func named(o object, list string, name any) object {
+	for _, item := range items(o, list) {
+		if item["name"] == name {
+			return item
+		}
+	}
+	return nil
+}
+
+// priorityClassUp makes a reference of a source and a name. A name without a source refers to nothing (spec: 10 §2.7).
+func priorityClassUp(spec object) {
+	source, _ := spec["priorityClassSource"].(string)
+	name, _ := spec["priorityClassName"].(string)
+	delete(spec, "priorityClassSource")
+	delete(spec, "priorityClassName")
+	if class := sources[source]; class != nil && name != "" {
+		spec["priorityClassRef"] = object{"group": class["group"], "kind": class["kind"], "name": name}
+	}
+}
+
+func priorityClassDown(spec object) {
+	ref := at(spec, "priorityClassRef")
+	for source, class := range sources {
+		if ref != nil && ref["kind"] == class["kind"] && ref["group"] == class["group"] {
+			delete(spec, "priorityClassRef")
+			spec["priorityClassSource"], spec["priorityClassName"] = source, ref["name"]
+			return
+		}
+	}
+}
+
+// constraintsDown takes the layers of slices out of a topology request and returns them together with the fields that they
+// take the place of, which v1beta1 has: by them it can be seen whether a client changed its mind.
+func constraintsDown(request object) (kept object) {
+	kept = keep(nil, request, constraintsField)
+	for _, field := range sliceFields {
+		if value, ok := request[field]; ok && kept != nil {
+			kept[field] = value
+		}
+	}
+	return kept
+}
+
+// constraintsUp puts the layers back, unless the client set, changed or removed slices in its own words.
+func constraintsUp(request, kept object) {
+	for _, field := range sliceFields {
+		if request[field] != kept[field] {
+			return
+		}
+	}
+	restore(request, kept, constraintsField)
+}
+
+// topologiesDown writes the topology assignments of an admission as lists of domains. It returns, by pod set, the shapes
+// of those that would not come back as they were.
+func topologiesDown(admission object) ([]any, error) {
+	var shapes []any
+	for _, assignment := range items(admission, "podSetAssignments") {
+		shape, err := topologyDown(at(assignment, "topologyAssignment"))
+		if err != nil {
+			return nil, fmt.Errorf("status.admission.podSetAssignments[%v].topologyAssignment: %w", assignment["name"], err)
+		}
+		if shape != nil {
+			shapes = append(shapes, object{"name": assignment["name"], "topologyAssignment": object{"slices": shape}})
+		}
+	}
+	if text, err := json.Marshal(shapes); err != nil || len(text) > maxShapes {
+		return nil, err
+	}
+	return shapes, nil
+}
+
+// topologyDown turns slices into domains, and returns the shape of the slices if topologyUp needs it.
+func topologyDown(assignment object) (shape any, err error) {
+	if _, ok := assignment["slices"]; !ok {
+		return nil, nil
+	}
+	var slices []kueue.TopologyAssignmentSlice
+	if err := recode(assignment["slices"], &slices); err != nil {
+		return nil, err
+	}
+	domains, err := expand(slices)
+	if err != nil {
+		return nil, err
+	}
+	delete(assignment, "slices")
+	list := make([]any, len(domains))
+	for i, d := range domains {
+		values := make([]any, len(d.values))
+		for j, v := range d.values {
+			values[j] = v
+		}
+		list[i] = object{"values": values, "count": int64(d.count)}
+	}
+	assignment["domains"] = list
+	if reflect.DeepEqual(compress(domains), slices) {
+		return nil, nil
+	}
+	return shape, recode(shapeOf(slices), &shape)
+}
+
+// topologyUp turns domains into slices, of the given shape if they fit into it.
+func topologyUp(assignment object, shape any) error {
+	list, ok := assignment["domains"].([]any)
+	if !ok {
+		return nil
+	}
+	var wire []struct {
+		Values []string `json:"values"`
+		Count  int32    `json:"count"`
+	}
+	if recode(list, &wire) != nil {
+		return nil //nolint:nilerr // not what the schema of v1beta1 says, which will refuse it better than a conversion can
+	}
+	levels, _ := assignment["levels"].([]any)
+	domains := make([]domain, len(wire))
+	for i, d := range wire {
+		domains[i] = domain{d.Values, d.Count}
+		if len(d.Values) != len(levels) { // the schema says nothing of it, as it bounds the number of domains by none
+			return fmt.Errorf("domains[%d].values must have one entry for each of levels", i)
+		}
+	}
+	var kept []kueue.TopologyAssignmentSlice
+	if shape != nil {
+		if err := recode(shape, &kept); err != nil {
+			return err
+		}
+	}
+	slices, fits := refill(kept, domains)
+	if !fits {
+		slices = compress(domains)
+	}
+	delete(assignment, "domains")
+	var out any
+	err := recode(slices, &out)
+	assignment["slices"] = out
+	return err
+}
