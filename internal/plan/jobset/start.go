@@ -1,0 +1,333 @@
+package jobset
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+)
+
+// walk goes through the replicated jobs in their order, makes the missing Jobs of those that may start and resumes the
+// suspended ones. It says whether all that start in order have started (spec: 60 §4.4, §4.7).
+func (p *pass) walk(lazy bool) bool {
+	policy := p.js.Spec.StartupPolicy
+	inOrder := policy != nil && policy.StartupPolicyOrder == jobsetv1alpha2.StartupInOrder && !p.suspended()
+	for i := range p.replicated {
+		if !p.mayStart(i) {
+			continue
+		}
+		if !lazy && !p.blocked() {
+			p.createMissing(i)
+		}
+		if !p.suspended() {
+			p.resume(i)
+		}
+		if inOrder && !p.isStarted(i) {
+			p.startup(false)
+			return false
+		}
+	}
+	if inOrder {
+		p.startup(true)
+	}
+	return true
+}
+
+// blocked says whether nothing may be created because Jobs of an older attempt are left.
+func (p *pass) blocked() bool {
+	policy := p.js.Spec.FailurePolicy
+	return p.previous > 0 && policy != nil && policy.RestartStrategy == jobsetv1alpha2.RestartBlockingRecreate
+}
+
+// isStarted says whether every Job of a replicated job is ready or over.
+func (p *pass) isStarted(i int) bool {
+	n := &p.counts[i]
+	return n.Ready+n.Failed+n.Succeeded == p.replicated[i].replicas
+}
+
+// mayStart says whether what a replicated job depends on has come as far as it asks for.
+func (p *pass) mayStart(i int) bool {
+	for _, d := range p.replicated[i].DependsOn {
+		on, ok := p.byName[d.Name]
+		if !ok {
+			return false
+		}
+		holds := p.isStarted(on)
+		if d.Status == jobsetv1alpha2.DependencyComplete {
+			holds = p.counts[on].Succeeded == p.replicated[on].replicas
+		}
+		if !holds {
+			return false
+		}
+	}
+	return true
+}
+
+// createMissing makes the Jobs of which none of the name is there, in whatever state: one that is still being deleted
+// delays only its own successor.
+func (p *pass) createMissing(i int) {
+	r := &p.replicated[i]
+	name := append(append([]byte(p.js.Name), '-'), r.Name...)
+	name = append(name, '-')
+	for index := range int(r.replicas) {
+		if !p.existing[string(strconv.AppendInt(name, int64(index), 10))] {
+			p.plan.Create = append(p.plan.Create, p.build(r, index))
+		}
+	}
+}
+
+// childrenOf are the Jobs of a replicated job.
+func (p *pass) childrenOf(i int) []child {
+	from, _ := slices.BinarySearchFunc(p.children, i, func(c child, rj int) int { return c.rj - rj })
+	to, _ := slices.BinarySearchFunc(p.children, i+1, func(c child, rj int) int { return c.rj - rj })
+	return p.children[from:to]
+}
+
+// suspend stops every Job that runs.
+func (p *pass) suspend() {
+	for i := range p.children {
+		if c := &p.children[i]; c.state == active && !isSuspended(c.job) && c.job.DeletionTimestamp == nil {
+			p.patch(c.job, jobPatch{Spec: specPatch{Suspend: new(true)}})
+		}
+	}
+	const message = "the jobset is suspended"
+	p.set(jobsetv1alpha2.ConditionSuspended, metav1.ConditionTrue, jobsetv1alpha2.ReasonSuspended, message)
+	p.endRestart(jobsetv1alpha2.ReasonJobSetSuspended, message)
+}
+
+// resumed says that the JobSet is no longer suspended; with an in-order start only once all have started.
+func (p *pass) resumed(started bool) {
+	if started {
+		p.set(jobsetv1alpha2.ConditionSuspended, metav1.ConditionFalse, jobsetv1alpha2.ReasonResumed, "the jobset is resumed")
+	}
+}
+
+// resume starts the suspended Jobs of a replicated job with the pod template that the spec has now.
+//
+// What a resume changes is rebuilt from the spec: nothing is left of an earlier placement. A Job waits until the pods of
+// its old template are gone. One that runs with an old template, because a suspend and a resume came as one change, is
+// suspended and then resumed.
+func (p *pass) resume(i int) {
+	r := &p.replicated[i]
+	children := p.childrenOf(i)
+	for k := range children {
+		c := &children[k]
+		j := c.job
+		if c.state != active || j.DeletionTimestamp != nil {
+			continue
+		}
+		stale := isStale(r, j)
+		switch {
+		case !isSuspended(j) && stale:
+			p.patch(j, jobPatch{Spec: specPatch{Suspend: new(true)}})
+		case isSuspended(j) && !stale:
+			p.patch(j, jobPatch{Spec: specPatch{Suspend: new(false)}})
+		case isSuspended(j) && !hasPods(j):
+			p.patch(j, p.rebuild(r, c))
+		}
+	}
+}
+
+// hasPods says whether pods of a Job run or are still ending.
+func hasPods(j *batchv1.Job) bool {
+	return j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0
+}
+
+// fingerprintAnnotation is on every Job that Berth makes or resumes: which version of the fields that a resume changes it
+// has got. What others add to a Job is no difference then, as it would be if the fields were compared.
+const fingerprintAnnotation = "berth.dev/resume-fields"
+
+// scheduling are the fields of a pod template that may change while a JobSet is suspended (spec: 60 §3.4).
+type scheduling struct {
+	Labels          map[string]string          `json:"labels,omitempty"`
+	Annotations     map[string]string          `json:"annotations,omitempty"`
+	NodeSelector    map[string]string          `json:"nodeSelector,omitempty"`
+	Tolerations     []corev1.Toleration        `json:"tolerations,omitempty"`
+	SchedulingGates []corev1.PodSchedulingGate `json:"schedulingGates,omitempty"`
+}
+
+func schedulingOf(t *corev1.PodTemplateSpec) scheduling {
+	return scheduling{t.Labels, t.Annotations, t.Spec.NodeSelector, t.Spec.Tolerations, t.Spec.SchedulingGates}
+}
+
+// fingerprint is 16 hexadecimal digits that change with those fields.
+func fingerprint(rj *jobsetv1alpha2.ReplicatedJob) string {
+	h := fnv.New64a()
+	text, err := json.Marshal(schedulingOf(&rj.Template.Spec.Template)) // with sorted keys
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	_, _ = h.Write(text)
+	out := strconv.FormatUint(h.Sum64(), 16)
+	return "0000000000000000"[len(out):] + out
+}
+
+// isStale says whether a Job has other fields than the spec. Without a fingerprint, on Jobs that an upstream controller
+// made, a suspended Job is compared field by field; one that runs is stale only if it lacks something, because upstream
+// leaves fields of earlier admissions behind, and a running Job is not to be stopped for that.
+func isStale(r *replicated, j *batchv1.Job) bool {
+	if has, ok := j.Annotations[fingerprintAnnotation]; ok {
+		return has != r.hash
+	}
+	have, want := schedulingOf(&j.Spec.Template), schedulingOf(&r.Template.Spec.Template)
+	if lacks(have.Labels, want.Labels) || lacks(have.Annotations, want.Annotations) || lacks(have.NodeSelector, want.NodeSelector) ||
+		lacksAny(have.Tolerations, want.Tolerations) || lacksAny(have.SchedulingGates, want.SchedulingGates) {
+		return true
+	}
+	if !isSuspended(j) {
+		return false
+	}
+	has := slices.DeleteFunc(slices.Clone(have.Tolerations), func(t corev1.Toleration) bool { return t.Key == jobsetv1alpha2.NoScheduleTaint })
+	return lacks(want.Labels, have.Labels) || lacks(want.Annotations, have.Annotations) || lacks(want.NodeSelector, have.NodeSelector) ||
+		lacksAny(want.Tolerations, has) || lacksAny(want.SchedulingGates, have.SchedulingGates)
+}
+
+// lacks says whether some pair of want is not in have. Keys that are not the user's do not count.
+func lacks(have, want map[string]string) bool {
+	for k, v := range want { //berth:unordered the answer is the same in any order
+		if got, ok := have[k]; (!ok || got != v) && !owned(k) && !madeByAPIServer(k) {
+			return true
+		}
+	}
+	return false
+}
+
+func lacksAny[T any](have, want []T) bool {
+	return slices.ContainsFunc(want, func(w T) bool {
+		return !slices.ContainsFunc(have, func(h T) bool { return equality.Semantic.DeepEqual(h, w) })
+	})
+}
+
+// madeByAPIServer says whether the API server adds a label to the pod template of a new Job, which is not valid without it.
+func madeByAPIServer(key string) bool {
+	switch key {
+	case batchv1.ControllerUidLabel, batchv1.JobNameLabel, "controller-uid", "job-name":
+		return true
+	}
+	return false
+}
+
+// The shape of a merge patch of a Job.
+type (
+	jobPatch struct {
+		Metadata metadataPatch `json:"metadata"`
+		Spec     specPatch     `json:"spec"`
+	}
+	metadataPatch struct {
+		UID         types.UID          `json:"uid,omitempty"` // pins the patch to this very Job
+		Labels      map[string]*string `json:"labels,omitempty"`
+		Annotations map[string]*string `json:"annotations,omitempty"`
+	}
+	specPatch struct {
+		Suspend     *bool          `json:"suspend,omitempty"`
+		Parallelism *int32         `json:"parallelism,omitempty"`
+		Completions *int32         `json:"completions,omitempty"`
+		Template    *templatePatch `json:"template,omitempty"`
+	}
+	templatePatch struct {
+		Metadata metadataPatch `json:"metadata"`
+		Spec     podPatch      `json:"spec"`
+	}
+	podPatch struct {
+		NodeSelector    map[string]*string          `json:"nodeSelector,omitempty"`
+		Tolerations     *[]corev1.Toleration        `json:"tolerations,omitempty"`
+		SchedulingGates *[]corev1.PodSchedulingGate `json:"schedulingGates,omitempty"`
+	}
+)
+
+func (p *pass) patch(j *batchv1.Job, patch jobPatch) {
+	patch.Metadata.UID = j.UID
+	data, err := json.Marshal(patch)
+	if err != nil {
+		panic(err) // strings, numbers and flags
+	}
+	p.plan.Patches = append(p.plan.Patches, Patch{Job: j, Data: data, Template: patch.Spec.Template != nil})
+}
+
+// rebuild resumes a Job with the fields of the spec. What tells the Job and its pods who they are stays as it is.
+func (p *pass) rebuild(r *replicated, c *child) jobPatch {
+	have := &c.job.Spec.Template
+	want := p.build(r, c.index).Spec.Template
+	keep := func(to *map[string]string, from map[string]string) {
+		for k, v := range from { //berth:unordered into a map
+			if owned(k) || madeByAPIServer(k) {
+				put(to, k, v)
+			}
+		}
+	}
+	keep(&want.Labels, have.Labels)
+	keep(&want.Annotations, have.Annotations)
+	keep(&want.Spec.NodeSelector, have.Spec.NodeSelector)
+	t := &templatePatch{
+		Metadata: metadataPatch{Labels: difference(have.Labels, want.Labels), Annotations: difference(have.Annotations, want.Annotations)},
+		Spec:     podPatch{NodeSelector: difference(have.Spec.NodeSelector, want.Spec.NodeSelector)},
+	}
+	if !equality.Semantic.DeepEqual(have.Spec.Tolerations, want.Spec.Tolerations) {
+		t.Spec.Tolerations = nonNil(want.Spec.Tolerations)
+	}
+	if !equality.Semantic.DeepEqual(have.Spec.SchedulingGates, want.Spec.SchedulingGates) {
+		t.Spec.SchedulingGates = nonNil(want.Spec.SchedulingGates)
+	}
+	return jobPatch{
+		Metadata: metadataPatch{Annotations: map[string]*string{fingerprintAnnotation: &r.hash}},
+		Spec:     specPatch{Suspend: new(false), Template: t},
+	}
+}
+
+// difference is the merge patch from one map to another.
+func difference(from, to map[string]string) map[string]*string {
+	out := map[string]*string{}
+	for k := range from { //berth:unordered into a map
+		if _, ok := to[k]; !ok {
+			out[k] = nil
+		}
+	}
+	for k, v := range to { //berth:unordered into a map
+		if have, ok := from[k]; !ok || have != v {
+			out[k] = &v
+		}
+	}
+	return out
+}
+
+// nonNil points to a list that is written even if it is empty.
+func nonNil[T any](list []T) *[]T {
+	if list == nil {
+		list = []T{}
+	}
+	return &list
+}
+
+// resize has running Jobs follow the number of pods of their template (spec: 60 §4.8). Templates that leave the numbers
+// out mean one.
+func (p *pass) resize() {
+	if !p.ElasticJobSet {
+		return
+	}
+	for i := range p.children {
+		c := &p.children[i]
+		if c.state != active || c.rj < 0 || c.job.DeletionTimestamp != nil || !isIndexed(c.job.Spec.CompletionMode) {
+			continue
+		}
+		t := &p.replicated[c.rj].Template.Spec
+		pods := orOne(t.Parallelism)
+		if (t.Parallelism == nil) != (t.Completions == nil) || pods != orOne(t.Completions) {
+			continue
+		}
+		if orOne(c.job.Spec.Parallelism) != pods || orOne(c.job.Spec.Completions) != pods {
+			p.patch(c.job, jobPatch{Spec: specPatch{Parallelism: &pods, Completions: &pods}})
+		}
+	}
+}
+
+func isIndexed(mode *batchv1.CompletionMode) bool {
+	return mode != nil && *mode == batchv1.IndexedCompletion
+}
