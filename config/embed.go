@@ -4,7 +4,7 @@ package config
 
 import "embed"
 
-// FS has crd/ and rbac/.
+// FS has crd/, rbac/ and runtimes/.
 //
-//go:embed crd/*.yaml rbac/*.yaml
+//go:embed crd/*.yaml rbac/*.yaml runtimes/*.yaml runtimes/optional/*.yaml
 var FS embed.FS

@@ -1,0 +1,245 @@
+package patch
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// Merge copies the runtime's template and merges the patches into it, one entry after the other: those of scheduling
+// managers after all others, otherwise in the order of the list (spec: 50 §4.9). It adds no replicated job and no
+// container: what a patch says about one that the runtime does not have is passed over.
+func Merge(template *trainerv1alpha1.JobSetTemplateSpec, patches []trainerv1alpha1.RuntimePatch, selected Selected, cfg *Config) *trainerv1alpha1.JobSetTemplateSpec {
+	out := &trainerv1alpha1.JobSetTemplateSpec{}
+	template.Spec.DeepCopyInto(&out.Spec)
+	out.Labels = maps.Clone(template.Labels)
+	out.Annotations = maps.Clone(template.Annotations)
+	for _, p := range inOrder(Expand(patches, selected, template), cfg) {
+		t := templateOf(p)
+		if t == nil {
+			continue
+		}
+		mergeMeta(&out.ObjectMeta, t.Metadata)
+		if t.Spec == nil {
+			continue
+		}
+		for i := range t.Spec.ReplicatedJobs {
+			mergeJob(&out.Spec, &t.Spec.ReplicatedJobs[i], cfg.schedules(p.Manager))
+		}
+	}
+	return out
+}
+
+// inOrder puts the entries of scheduling managers last.
+func inOrder(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []*trainerv1alpha1.RuntimePatch {
+	out := make([]*trainerv1alpha1.RuntimePatch, 0, len(patches))
+	for _, last := range []bool{false, true} {
+		for i := range patches {
+			if cfg.schedules(patches[i].Manager) == last {
+				out = append(out, &patches[i])
+			}
+		}
+	}
+	return out
+}
+
+// templateOf is what an entry says about the JobSet, or nil.
+func templateOf(p *trainerv1alpha1.RuntimePatch) *trainerv1alpha1.JobSetTemplatePatch {
+	if p.TrainingRuntimeSpec == nil {
+		return nil
+	}
+	return p.TrainingRuntimeSpec.Template
+}
+
+// jobNamed finds a replicated job, or nil.
+func jobNamed(spec *jobsetv1alpha2.JobSetSpec, name string) *jobsetv1alpha2.ReplicatedJob {
+	for i := range spec.ReplicatedJobs {
+		if spec.ReplicatedJobs[i].Name == name {
+			return &spec.ReplicatedJobs[i]
+		}
+	}
+	return nil
+}
+
+func mergeJob(spec *jobsetv1alpha2.JobSetSpec, p *trainerv1alpha1.ReplicatedJobPatch, schedules bool) {
+	rj := jobNamed(spec, p.Name)
+	if rj == nil || p.Template == nil {
+		return
+	}
+	mergeMeta(&rj.Template.ObjectMeta, p.Template.Metadata)
+	if p.Template.Spec == nil || p.Template.Spec.Template == nil {
+		return
+	}
+	pod := &rj.Template.Spec.Template
+	mergeMeta(&pod.ObjectMeta, p.Template.Spec.Template.Metadata)
+	if s := p.Template.Spec.Template.Spec; s != nil {
+		mergePod(&pod.Spec, s, schedules)
+	}
+}
+
+// mergeMeta overlays labels and annotations.
+func mergeMeta(to *metav1.ObjectMeta, from *metav1.ObjectMeta) {
+	if from == nil {
+		return
+	}
+	mergeMap(&to.Labels, from.Labels)
+	mergeMap(&to.Annotations, from.Annotations)
+}
+
+func mergeMap(to *map[string]string, from map[string]string) {
+	if *to == nil && len(from) > 0 {
+		*to = make(map[string]string, len(from))
+	}
+	maps.Copy(*to, from)
+}
+
+// mergePod merges what a patch says about pods (spec: 50 §2.2).
+func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, schedules bool) {
+	p := original.DeepCopy() // the parts of which become parts of the pod
+	if p.ServiceAccountName != nil {
+		pod.ServiceAccountName = *p.ServiceAccountName
+	}
+	if p.TerminationGracePeriodSeconds != nil {
+		pod.TerminationGracePeriodSeconds = p.TerminationGracePeriodSeconds
+	}
+	pod.Volumes = mergeList(pod.Volumes, p.Volumes, func(v *corev1.Volume) string { return v.Name }, mergeVolume)
+	pod.ImagePullSecrets = mergeList(pod.ImagePullSecrets, p.ImagePullSecrets, func(r *corev1.LocalObjectReference) string { return r.Name }, second)
+	pod.SchedulingGates = mergeList(pod.SchedulingGates, p.SchedulingGates, func(g *corev1.PodSchedulingGate) string { return g.Name }, second)
+	mergeContainers(pod.InitContainers, p.InitContainers)
+	mergeContainers(pod.Containers, p.Containers)
+	pod.SecurityContext = overlay(pod.SecurityContext, p.SecurityContext)
+	pod.Affinity = overlay(pod.Affinity, p.Affinity)
+	mergeMap(&pod.NodeSelector, p.NodeSelector)
+	switch {
+	case len(p.Tolerations) == 0:
+	case schedules:
+		pod.Tolerations = unite(pod.Tolerations, p.Tolerations)
+	default:
+		pod.Tolerations = p.Tolerations
+	}
+}
+
+func second[T any](_, b T) T { return b }
+
+// mergeContainers merges into containers that exist; their order stays.
+func mergeContainers(containers []corev1.Container, patches []trainerv1alpha1.ContainerPatch) {
+	for i := range patches {
+		p := &patches[i]
+		c := containerNamed(containers, p.Name)
+		if c == nil {
+			continue
+		}
+		c.Env = mergeList(c.Env, p.Env, func(v *corev1.EnvVar) string { return v.Name }, mergeVariable)
+		c.VolumeMounts = mergeList(c.VolumeMounts, p.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath }, overlayValue)
+		c.SecurityContext = overlay(c.SecurityContext, p.SecurityContext)
+	}
+}
+
+// mergeVolume merges volumes with the same kind of source, and otherwise takes the patch's (spec: 50 §4.9).
+func mergeVolume(base, patch corev1.Volume) corev1.Volume {
+	if source(&patch.VolumeSource) == "" {
+		return base
+	}
+	if source(&base.VolumeSource) != source(&patch.VolumeSource) {
+		return patch
+	}
+	return overlayValue(base, patch)
+}
+
+// mergeVariable merges variables with the same kind of source, and otherwise takes the patch's.
+func mergeVariable(base, patch corev1.EnvVar) corev1.EnvVar {
+	if base.ValueFrom == nil || patch.ValueFrom == nil || source(base.ValueFrom) != source(patch.ValueFrom) {
+		return patch
+	}
+	return overlayValue(base, patch)
+}
+
+// source names the members of a union that are set, each followed by a blank.
+func source(union any) string {
+	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(union)
+	if err != nil {
+		return ""
+	}
+	out := ""
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		out += name + " "
+	}
+	return out
+}
+
+// unite adds the tolerations that are not there yet.
+func unite(base, more []corev1.Toleration) []corev1.Toleration {
+	for i := range more {
+		if !slices.ContainsFunc(base, func(t corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, more[i]) }) {
+			base = append(base, more[i])
+		}
+	}
+	return base
+}
+
+// mergeList merges one entry into a list with keys. Elements of both are merged. Where new elements stand is what clients
+// of strategic merge patches are used to: as early as the order of the patch allows (spec: 50 §4.9).
+func mergeList[T any](base, patch []T, key func(*T) string, merge func(base, patch T) T) []T {
+	if len(patch) == 0 {
+		return base
+	}
+	place := make(map[string]int, len(base)) // of the first element with that key
+	for i := len(base) - 1; i >= 0; i-- {
+		place[key(&base[i])] = i
+	}
+	type element struct {
+		value T
+		place int // in base, -1 if new
+	}
+	var named []element
+	at := make(map[string]int, len(patch)) // in named
+	taken := make([]bool, len(base))
+	for i := range patch {
+		k := key(&patch[i])
+		if j, ok := at[k]; ok { // twice in one entry: the later one counts
+			named[j].value = merge(named[j].value, patch[i])
+			continue
+		}
+		e := element{patch[i], -1}
+		if p, ok := place[k]; ok {
+			e, taken[p] = element{merge(base[p], patch[i]), p}, true
+		}
+		at[k] = len(named)
+		named = append(named, e)
+	}
+	out := make([]T, 0, len(base)+len(patch))
+	rest := 0
+	skip := func() {
+		for rest < len(base) && taken[rest] {
+			rest++
+		}
+	}
+	for _, e := range named {
+		for skip(); e.place >= 0 && rest < e.place; skip() {
+			out = append(out, base[rest])
+			rest++
+		}
+		out = append(out, e.value)
+	}
+	for skip(); rest < len(base); skip() {
+		out = append(out, base[rest])
+		rest++
+	}
+	return out
+}
+
+func containerNamed(list []corev1.Container, name string) *corev1.Container {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package patch
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// SelectedJob is a patch of every replicated job whose Job template has certain labels in the unpatched runtime (spec: 50
+// §4.13.4).
+type SelectedJob struct {
+	// Name identifies the patch within its entry, 1 to 63 characters.
+	Name string `json:"name"`
+	// Selector matches the labels of Job templates. An empty one matches all.
+	Selector metav1.LabelSelector `json:"selector"`
+	// Template holds the changes.
+	Template *trainerv1alpha1.JobTemplatePatch `json:"template,omitempty"`
+}
+
+// Selected are the patches with selectors, by manager.
+type Selected map[string][]SelectedJob
+
+// maxSelected is how many patches with selectors an entry may have.
+const maxSelected = 32
+
+// Expand puts patches with selectors in front of the ones by name, one for each replicated job that they match: what is
+// more specific wins. Without any the list is returned as it is.
+func Expand(patches []trainerv1alpha1.RuntimePatch, selected Selected, runtime *trainerv1alpha1.JobSetTemplateSpec) []trainerv1alpha1.RuntimePatch {
+	if len(selected) == 0 {
+		return patches
+	}
+	out := slices.Clone(patches)
+	for i := range out {
+		var jobs []trainerv1alpha1.ReplicatedJobPatch
+		for _, s := range selected[out[i].Manager] {
+			for _, name := range s.matches(runtime) {
+				jobs = append(jobs, trainerv1alpha1.ReplicatedJobPatch{Name: name, Template: s.Template})
+			}
+		}
+		if len(jobs) == 0 {
+			continue
+		}
+		p := out[i].DeepCopy()
+		if p.TrainingRuntimeSpec == nil {
+			p.TrainingRuntimeSpec = &trainerv1alpha1.TrainingRuntimeSpecPatch{}
+		}
+		if p.TrainingRuntimeSpec.Template == nil {
+			p.TrainingRuntimeSpec.Template = &trainerv1alpha1.JobSetTemplatePatch{}
+		}
+		if p.TrainingRuntimeSpec.Template.Spec == nil {
+			p.TrainingRuntimeSpec.Template.Spec = &trainerv1alpha1.JobSetSpecPatch{}
+		}
+		spec := p.TrainingRuntimeSpec.Template.Spec
+		spec.ReplicatedJobs = append(jobs, spec.ReplicatedJobs...)
+		out[i] = *p
+	}
+	return out
+}
+
+// matches lists the replicated jobs that a selector matches, in the order of the runtime.
+func (s *SelectedJob) matches(runtime *trainerv1alpha1.JobSetTemplateSpec) []string {
+	selector, err := metav1.LabelSelectorAsSelector(&s.Selector)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for i := range runtime.Spec.ReplicatedJobs {
+		rj := &runtime.Spec.ReplicatedJobs[i]
+		if selector.Matches(labels.Set(rj.Template.Labels)) {
+			out = append(out, rj.Name)
+		}
+	}
+	return out
+}
+
+// validateSelected checks the patches with selectors of one entry, but for what is said in their templates.
+func validateSelected(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplateSpec, cfg *Config, path *field.Path) (errs field.ErrorList) {
+	if len(list) == 0 {
+		return nil
+	}
+	if !cfg.Selectors {
+		return field.ErrorList{field.Forbidden(path, "needs the feature gate RuntimePatchSelectors")}
+	}
+	if len(list) > maxSelected {
+		errs = append(errs, field.TooMany(path, len(list), maxSelected))
+	}
+	seen := map[string]bool{}
+	for i := range list {
+		s, at := &list[i], path.Index(i)
+		switch {
+		case s.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), "must identify the patch within its entry"))
+		case len(s.Name) > 63:
+			errs = append(errs, field.TooLong(at.Child("name"), "", 63))
+		case seen[s.Name]:
+			errs = append(errs, field.Duplicate(at.Child("name"), s.Name))
+		}
+		seen[s.Name] = true
+		if _, err := metav1.LabelSelectorAsSelector(&s.Selector); err != nil {
+			errs = append(errs, field.Invalid(at.Child("selector"), metav1.FormatLabelSelector(&s.Selector), err.Error()))
+			continue
+		}
+		if runtime != nil && len(s.matches(runtime)) == 0 {
+			errs = append(errs, field.Invalid(at.Child("selector"), metav1.FormatLabelSelector(&s.Selector), "matches no replicated job of the runtime"))
+		}
+	}
+	if runtime != nil {
+		errs = append(errs, selectedClash(list, runtime, path)...)
+	}
+	return errs
+}
+
+// selectedClash finds two patches of one entry that match the same job and set the same field to different values.
+func selectedClash(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplateSpec, path *field.Path) (errs field.ErrorList) {
+	type setting struct {
+		by    int
+		value string
+	}
+	set := map[string]setting{}
+	for i := range list {
+		for _, name := range list[i].matches(runtime) {
+			for _, l := range jobLeaves(&trainerv1alpha1.ReplicatedJobPatch{Name: name, Template: list[i].Template}) {
+				if s, ok := set[l.path]; ok && s.value != l.value {
+					errs = append(errs, field.Invalid(path.Index(i), list[i].Name, fmt.Sprintf("sets %s, which %s sets to another value", l.path, list[s.by].Name)))
+				} else if !ok {
+					set[l.path] = setting{i, l.value}
+				}
+			}
+		}
+	}
+	return errs
+}

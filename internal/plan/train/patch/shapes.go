@@ -1,0 +1,173 @@
+package patch
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// members counts the members of a union that are set.
+func members(union any) int { return strings.Count(source(union), " ") }
+
+// volume checks a volume of an entry, and what became of it in the pod: a patch of a volume of the runtime may leave out
+// what the runtime says.
+func (c *podCheck) volume(vol *corev1.Volume, at *field.Path) {
+	for _, text := range validation.IsDNS1123Label(vol.Name) {
+		c.v.refuse(field.Invalid(at.Child("name"), vol.Name, text))
+	}
+	if members(&vol.VolumeSource) > 1 {
+		c.v.refuse(field.Invalid(at, vol.Name, "must have one source, and has several: "+strings.TrimSpace(source(&vol.VolumeSource))))
+		return
+	}
+	if slices.Contains(c.reserved.Volumes, vol.Name) {
+		c.v.refuse(field.Forbidden(at.Child("name"), vol.Name+" is a volume that the runtime's policy adds"))
+	}
+	for i := range c.pod.Volumes {
+		if c.pod.Volumes[i].Name == vol.Name {
+			c.v.refuse(validateSource(&c.pod.Volumes[i].VolumeSource, at)...)
+		}
+	}
+}
+
+// validateSource finds what a source of a volume lacks.
+func validateSource(s *corev1.VolumeSource, at *field.Path) (errs field.ErrorList) {
+	required := func(kind, name, value string) {
+		if value == "" {
+			errs = append(errs, field.Required(at.Child(kind, name), "must be set"))
+		}
+	}
+	switch {
+	case s.Secret != nil:
+		required("secret", "secretName", s.Secret.SecretName)
+	case s.ConfigMap != nil:
+		required("configMap", "name", s.ConfigMap.Name)
+	case s.PersistentVolumeClaim != nil:
+		required("persistentVolumeClaim", "claimName", s.PersistentVolumeClaim.ClaimName)
+	case s.HostPath != nil:
+		required("hostPath", "path", s.HostPath.Path)
+	case s.NFS != nil:
+		required("nfs", "server", s.NFS.Server)
+		required("nfs", "path", s.NFS.Path)
+	case s.CSI != nil:
+		required("csi", "driver", s.CSI.Driver)
+	case s.Image != nil:
+		required("image", "reference", s.Image.Reference)
+	case s.Ephemeral != nil && s.Ephemeral.VolumeClaimTemplate == nil:
+		errs = append(errs, field.Required(at.Child("ephemeral", "volumeClaimTemplate"), "must be set"))
+	case s.EmptyDir != nil:
+		if medium := s.EmptyDir.Medium; medium != "" && medium != corev1.StorageMediumMemory && !strings.HasPrefix(string(medium), string(corev1.StorageMediumHugePages)) {
+			errs = append(errs, field.NotSupported(at.Child("emptyDir", "medium"), medium, []corev1.StorageMedium{"", corev1.StorageMediumMemory, corev1.StorageMediumHugePages}))
+		}
+		if limit := s.EmptyDir.SizeLimit; limit != nil && limit.Sign() < 0 {
+			errs = append(errs, field.Invalid(at.Child("emptyDir", "sizeLimit"), limit.String(), "must be 0 or more"))
+		}
+	case s.Projected != nil:
+		for i := range s.Projected.Sources {
+			if n := members(&s.Projected.Sources[i]); n != 1 {
+				errs = append(errs, field.Invalid(at.Child("projected", "sources").Index(i), n, "must have exactly one source"))
+			}
+		}
+	}
+	return errs
+}
+
+// mount checks a mount of an entry.
+func (c *podCheck) mount(m *corev1.VolumeMount, at *field.Path, container string, seen map[string]bool, init bool) {
+	v := c.v
+	switch {
+	case m.MountPath == "":
+		v.refuse(field.Required(at.Child("mountPath"), "must be set"))
+	case strings.Contains(m.MountPath, ":"):
+		v.refuse(field.Invalid(at.Child("mountPath"), m.MountPath, "must not contain ':'"))
+	case seen[m.MountPath]:
+		v.refuse(field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+	}
+	seen[m.MountPath] = true
+	if !c.volumes[m.Name] {
+		v.refuse(field.NotFound(at.Child("name"), m.Name))
+	}
+	if !init && slices.Contains(c.reserved.Mounts[container], Clean(m.MountPath)) {
+		v.refuse(field.Forbidden(at.Child("mountPath"), m.MountPath+" is where the runtime's policy mounts a volume"))
+	}
+	if m.SubPath != "" && m.SubPathExpr != "" {
+		v.refuse(field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+	}
+	for _, sub := range [][2]string{{"subPath", m.SubPath}, {"subPathExpr", m.SubPathExpr}} {
+		if strings.HasPrefix(sub[1], "/") || slices.Contains(strings.Split(sub[1], "/"), "..") {
+			v.refuse(field.Invalid(at.Child(sub[0]), sub[1], "must be a relative path without '..'"))
+		}
+	}
+	if p := m.MountPropagation; p != nil {
+		known := []corev1.MountPropagationMode{corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional}
+		if !slices.Contains(known, *p) {
+			v.refuse(field.NotSupported(at.Child("mountPropagation"), *p, known))
+		}
+	}
+}
+
+// validateVariable checks a variable of an entry.
+func validateVariable(e *corev1.EnvVar, at *field.Path) (errs field.ErrorList) {
+	if e.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), "must be set"))
+	} else {
+		for _, text := range validation.IsRelaxedEnvVarName(e.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), e.Name, text))
+		}
+	}
+	switch {
+	case e.ValueFrom == nil:
+	case e.Value != "":
+		errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "may not be set when value is not empty"))
+	case members(e.ValueFrom) != 1:
+		errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "must have exactly one source"))
+	}
+	return errs
+}
+
+// validateToleration is what Kubernetes asks of a toleration.
+func validateToleration(t *corev1.Toleration, at *field.Path) (errs field.ErrorList) {
+	if t.Key != "" {
+		errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
+	}
+	if t.Key == "" && t.Operator != corev1.TolerationOpExists {
+		errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "must be Exists when key is empty, which means all taints"))
+	}
+	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
+		errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "must be NoExecute when tolerationSeconds is set"))
+	}
+	operators := []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}
+	switch {
+	case t.Operator == corev1.TolerationOpExists && t.Value != "":
+		errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty when operator is Exists"))
+	case t.Operator == "" || t.Operator == corev1.TolerationOpEqual:
+		for _, text := range validation.IsValidLabelValue(t.Value) {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, text))
+		}
+	case !slices.Contains(operators, t.Operator):
+		errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, operators))
+	}
+	effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+	if t.Effect != "" && !slices.Contains(effects, t.Effect) {
+		errs = append(errs, field.NotSupported(at.Child("effect"), t.Effect, effects))
+	}
+	return errs
+}
+
+// Clean is a path without empty and dot elements: two paths are the same if they are so when clean.
+func Clean(path string) string {
+	var kept []string
+	for _, element := range strings.Split(path, "/") {
+		switch element {
+		case "", ".":
+		case "..":
+			kept = kept[:max(len(kept)-1, 0)]
+		default:
+			kept = append(kept, element)
+		}
+	}
+	return "/" + strings.Join(kept, "/")
+}

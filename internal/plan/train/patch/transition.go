@@ -1,0 +1,73 @@
+package patch
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// TransitionMessage is the refusal of a change of patches while the TrainJob runs, which clients compare.
+const TransitionMessage = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
+
+// NeedsJobSet says whether the JobSet decides about an update: the patches change, and that is not refused anyway.
+func NeedsJobSet(job, old *trainerv1alpha1.TrainJob) bool {
+	return old != nil && Changed(job, old) && (suspended(job) || suspended(old)) && !isFinished(old)
+}
+
+// Changed says whether an update changes the patches. Their order counts, their times do not.
+func Changed(job, old *trainerv1alpha1.TrainJob) bool {
+	return !equality.Semantic.DeepEqual(WithoutTimes(job.Spec.RuntimePatches), WithoutTimes(old.Spec.RuntimePatches))
+}
+
+// Transition says when patches may change (spec: 50 §3.5). old is nil for a new TrainJob, jobset if there is none; err says
+// why that is not known.
+//
+//	suspended before  after   change of the patches
+//	no                no      refused
+//	any other                 allowed, unless a replicated job of the JobSet is still active
+//
+// Those of a TrainJob that has finished matter no more and may change at any time.
+func Transition(job, old *trainerv1alpha1.TrainJob, jobset *jobsetv1alpha2.JobSet, err error) (errs field.ErrorList) {
+	if old == nil || isFinished(old) || !Changed(job, old) {
+		return nil
+	}
+	if !suspended(job) && !suspended(old) {
+		return field.ErrorList{field.Forbidden(listPath, TransitionMessage)}
+	}
+	if err != nil {
+		return field.ErrorList{field.InternalError(listPath, fmt.Errorf("reading the JobSet: %w", err))}
+	}
+	if jobset == nil {
+		return nil
+	}
+	for i := range jobset.Status.ReplicatedJobsStatus {
+		if s := &jobset.Status.ReplicatedJobsStatus[i]; s.Active > 0 {
+			errs = append(errs, field.Forbidden(listPath, fmt.Sprintf("ReplicatedJob %s is still active (%d jobs); wait until its pods have ended", s.Name, s.Active)))
+		}
+	}
+	return errs
+}
+
+// WithoutTimes is a shallow copy of patches that have no time.
+func WithoutTimes(patches []trainerv1alpha1.RuntimePatch) []trainerv1alpha1.RuntimePatch {
+	out := slices.Clone(patches)
+	for i := range out {
+		out[i].Time = nil
+	}
+	return out
+}
+
+func suspended(job *trainerv1alpha1.TrainJob) bool {
+	return job.Spec.Suspend != nil && *job.Spec.Suspend
+}
+
+func isFinished(job *trainerv1alpha1.TrainJob) bool {
+	return apimeta.IsStatusConditionTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionComplete)) ||
+		apimeta.IsStatusConditionTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed))
+}

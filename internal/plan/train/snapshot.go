@@ -1,0 +1,122 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/train/patch"
+)
+
+// Runtime is a runtime of either kind. TypeMeta.Kind says which.
+type Runtime trainerv1alpha1.ClusterTrainingRuntime
+
+// ClusterRuntime takes a ClusterTrainingRuntime for a Runtime. It is not copied.
+func ClusterRuntime(r *trainerv1alpha1.ClusterTrainingRuntime) *Runtime {
+	out := Runtime(*r)
+	out.TypeMeta = metav1.TypeMeta{APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindClusterTrainingRuntime}
+	return &out
+}
+
+// NamespacedRuntime takes a TrainingRuntime for a Runtime. It is not copied.
+func NamespacedRuntime(r *trainerv1alpha1.TrainingRuntime) *Runtime {
+	return &Runtime{
+		TypeMeta:   metav1.TypeMeta{APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainingRuntime},
+		ObjectMeta: r.ObjectMeta, Spec: r.Spec,
+	}
+}
+
+// RefKind is the group and the kind of the runtime that a TrainJob names.
+func RefKind(ref *trainerv1alpha1.RuntimeRef) (group, kind string) {
+	group, kind = trainerv1alpha1.GroupVersion.Group, trainerv1alpha1.KindClusterTrainingRuntime
+	if ref.APIGroup != nil {
+		group = *ref.APIGroup
+	}
+	if ref.Kind != nil {
+		kind = *ref.Kind
+	}
+	return group, kind
+}
+
+// IsSupported says whether the kind of runtime is one of ours.
+func IsSupported(ref *trainerv1alpha1.RuntimeRef) bool {
+	group, kind := RefKind(ref)
+	return group == trainerv1alpha1.GroupVersion.Group && (kind == trainerv1alpha1.KindClusterTrainingRuntime || kind == trainerv1alpha1.KindTrainingRuntime)
+}
+
+const (
+	// SnapshotKey is the key of the runtime in its snapshot.
+	SnapshotKey = "runtime"
+	// maxSnapshot is how many bytes of runtime fit into a ConfigMap with room to spare.
+	maxSnapshot = 900 << 10
+)
+
+// Snapshot makes the ConfigMap that keeps the runtime as it is for the life of the TrainJob (spec: 50 §4.3). The patches'
+// hashes go into its annotation, if there are any.
+func Snapshot(job *trainerv1alpha1.TrainJob, r *Runtime, hashes map[string]string) (*corev1.ConfigMap, error) {
+	kept := *r
+	kept.ObjectMeta = *r.ObjectMeta.DeepCopy()
+	kept.ManagedFields, kept.ResourceVersion = nil, ""
+	data, err := json.Marshal(&kept)
+	if err != nil {
+		return nil, fmt.Errorf("runtime %s: %w", r.Name, err)
+	}
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, fmt.Errorf("runtime %s: %w", r.Name, err)
+	}
+	encoder := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, nil, nil, serializer.SerializerOptions{Yaml: true})
+	var text bytes.Buffer
+	if err := encoder.Encode(&unstructured.Unstructured{Object: object}, &text); err != nil {
+		return nil, fmt.Errorf("runtime %s: %w", r.Name, err)
+	}
+	if text.Len() > maxSnapshot {
+		return nil, fmt.Errorf("runtime %s is too large to be kept for the TrainJob: %d bytes, and at most %d are possible; make it smaller", r.Name, text.Len(), maxSnapshot)
+	}
+	annotations, err := patch.Annotations(hashes)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.ConfigMap{
+		TypeMeta: typeMeta("ConfigMap"),
+		ObjectMeta: metav1.ObjectMeta{
+			Name: job.Name + trainerv1alpha1.SuffixRuntimeSnapshot, Namespace: job.Namespace, OwnerReferences: []metav1.OwnerReference{Owner(job)},
+			Annotations: annotations,
+		},
+		Immutable: new(true),
+		Data:      map[string]string{SnapshotKey: text.String()},
+	}, nil
+}
+
+// ErrForeign says that a snapshot belongs to an object that is not this TrainJob.
+var ErrForeign = errors.New("belongs to another object")
+
+// ReadSnapshot reads the runtime from the snapshot of a TrainJob, and refuses one of another TrainJob or runtime.
+func ReadSnapshot(job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*Runtime, error) {
+	owner := metav1.GetControllerOf(snapshot)
+	if owner == nil || owner.UID != job.UID {
+		return nil, fmt.Errorf("ConfigMap %s %w; delete it", snapshot.Name, ErrForeign)
+	}
+	text, ok := snapshot.Data[SnapshotKey]
+	if !ok {
+		return nil, fmt.Errorf("ConfigMap %s has no key %s; delete it to have it made again", snapshot.Name, SnapshotKey)
+	}
+	r := &Runtime{}
+	if err := yaml.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("ConfigMap %s, key %s: %w", snapshot.Name, SnapshotKey, err)
+	}
+	group, kind := RefKind(&job.Spec.RuntimeRef)
+	wantVersion := trainerv1alpha1.GroupVersion.String()
+	if group != trainerv1alpha1.GroupVersion.Group || r.APIVersion != wantVersion || r.Kind != kind || r.Name != job.Spec.RuntimeRef.Name {
+		return nil, fmt.Errorf("ConfigMap %s holds %s %s %s, and the TrainJob names %s %s of group %s", snapshot.Name, r.APIVersion, r.Kind, r.Name, kind, job.Spec.RuntimeRef.Name, group)
+	}
+	return r, nil
+}
