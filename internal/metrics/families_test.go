@@ -1,0 +1,203 @@
+package metrics
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options"
+)
+
+// contract is what clients read: name, type (c, g, h), labels in order without the role.
+// +CQ, +LQ, +CO and +WL stand for the custom labels of a kind. Lines behind [switch] need
+// it. spec: 70 §5.3.
+const contract = `
+kueue_admission_attempts_total                              c result
+kueue_admission_attempt_duration_seconds                    h result
+kueue_admission_cycle_preemption_skips                      g cluster_queue +CQ
+kueue_preemption_target_recomputations_total                c cluster_queue result +CQ
+multikueue_workloads_dispatched_total                       c cluster_queue cluster
+multikueue_workloads_admitted_total                         c cluster_queue cluster
+kueue_pod_scheduling_gate_removal_seconds                   h name cluster_queue is_group +CQ
+kueue_pending_workloads                                     g cluster_queue status +CQ +WL
+kueue_finished_workloads                                    g cluster_queue +CQ
+kueue_quota_reserved_workloads_total                        c cluster_queue priority_class +CQ
+kueue_admitted_workloads_total                              c cluster_queue priority_class +CQ
+kueue_finished_workloads_total                              c cluster_queue priority_class +CQ
+kueue_quota_reserved_wait_time_seconds                      h cluster_queue priority_class +CQ
+kueue_ready_wait_time_seconds                               h cluster_queue priority_class +CQ
+kueue_admitted_until_ready_wait_time_seconds                h cluster_queue priority_class +CQ
+kueue_admission_checks_wait_time_seconds                    h cluster_queue priority_class +CQ
+kueue_admission_wait_time_seconds                           h cluster_queue priority_class +CQ
+kueue_execution_time_seconds                                h cluster_queue priority_class +CQ
+kueue_evicted_workloads_total                               c cluster_queue reason underlying_cause priority_class +CQ
+kueue_evicted_workloads_once_total                          c cluster_queue reason underlying_cause priority_class +CQ
+kueue_pods_ready_to_evicted_time_seconds                    h cluster_queue reason underlying_cause +CQ
+kueue_workload_eviction_latency_seconds                     h cluster_queue reason +CQ
+kueue_preempted_workloads_total                             c preempting_cluster_queue reason +CQ
+kueue_replaced_workload_slices_total                        c cluster_queue +CQ
+kueue_reserving_active_workloads                            g cluster_queue +CQ
+kueue_admitted_active_workloads                             g cluster_queue +CQ +WL
+kueue_cluster_queue_status                                  g cluster_queue status +CQ
+berth_preempted_workloads_total                             c preempting_cluster_queue preempted_cluster_queue reason
+berth_scheduler_phase_duration_seconds                      h phase
+berth_events_shed_total                                     c reason
+berth_metrics_looks_failed_total                            c
+[creation] kueue_workload_creation_latency_seconds          h job_kind +LQ
+[hashes] kueue_pending_scheduling_hashes                    g cluster_queue status +CQ
+[unadmitted] kueue_unadmitted_workloads                     g cluster_queue reason underlying_cause +CQ
+[cohorts] kueue_cluster_queue_info                          g cluster_queue parent_cohort root_cohort +CQ
+[fair resources] kueue_cluster_queue_weighted_share         g cluster_queue cohort +CQ
+[resources] kueue_cluster_queue_resource_reservation        g cohort cluster_queue flavor resource +CQ
+[resources] kueue_cluster_queue_resource_usage              g cohort cluster_queue flavor resource +CQ
+[resources] kueue_cluster_queue_nominal_quota               g cohort cluster_queue flavor resource +CQ
+[resources] kueue_cluster_queue_borrowing_limit             g cohort cluster_queue flavor resource +CQ
+[resources] kueue_cluster_queue_lending_limit               g cohort cluster_queue flavor resource +CQ
+[resources] kueue_cluster_queue_resource_pending            g cluster_queue resource +CQ
+[lanes] kueue_local_queue_pending_workloads                 g name namespace status +LQ
+[lanes] kueue_local_queue_finished_workloads                g name namespace +LQ
+[lanes] kueue_local_queue_quota_reserved_workloads_total    c name namespace priority_class +LQ
+[lanes] kueue_local_queue_admitted_workloads_total          c name namespace priority_class +LQ +WL
+[lanes] kueue_local_queue_finished_workloads_total          c name namespace priority_class +LQ
+[lanes] kueue_local_queue_evicted_workloads_total           c name namespace reason underlying_cause priority_class +LQ
+[lanes] kueue_local_queue_reserving_active_workloads        g name namespace +LQ
+[lanes] kueue_local_queue_admitted_active_workloads         g name namespace +LQ +WL
+[lanes] kueue_local_queue_status                            g name namespace active +LQ
+[lanes unadmitted] kueue_local_queue_unadmitted_workloads   g name namespace cluster_queue reason underlying_cause +LQ
+[lanes] kueue_local_queue_resource_reservation              g name namespace flavor resource +LQ
+[lanes] kueue_local_queue_resource_usage                    g name namespace flavor resource +LQ
+[lanes usage] kueue_local_queue_admission_fair_sharing_usage g name namespace cluster_queue +LQ
+[lanes] kueue_local_queue_quota_reserved_wait_time_seconds  h name namespace priority_class +LQ
+[lanes] kueue_local_queue_admission_wait_time_seconds       h name namespace priority_class +LQ +WL
+[lanes] kueue_local_queue_admission_checks_wait_time_seconds h name namespace priority_class +LQ
+[lanes] kueue_local_queue_ready_wait_time_seconds           h name namespace priority_class +LQ
+[lanes] kueue_local_queue_admitted_until_ready_wait_time_seconds h name namespace priority_class +LQ
+[lanes] kueue_local_queue_execution_time_seconds            h name namespace priority_class +LQ
+[cohorts fair] kueue_cohort_weighted_share                  g cohort +CO
+[cohorts] kueue_cohort_subtree_quota                        g cohort flavor resource +CO
+[cohorts] kueue_cohort_subtree_resource_reservations        g cohort flavor resource +CO
+[cohorts] kueue_cohort_subtree_admitted_active_workloads    g cohort +CO
+[cohorts] kueue_cohort_subtree_admitted_workloads_total     c cohort priority_class +CO
+[cohorts] kueue_cohort_info                                 g cohort parent_cohort root_cohort +CO
+`
+
+// switches turn families on and off.
+var switches = []string{"creation", "hashes", "unadmitted", "cohorts", "fair", "resources", "lanes", "usage", "custom"}
+
+// twoOfEach are two custom labels of each kind, not in the order of the kinds.
+func twoOfEach() (list []configv1beta2.CustomMetricLabel) {
+	for _, kind := range []configv1beta2.MetricSourceKind{fromWorkload, fromCohort, fromQueue, fromLane} {
+		for _, n := range []string{"z", "a"} {
+			list = append(list, configv1beta2.CustomMetricLabel{Name: string(kind) + "_" + n, SourceKind: kind, SourceLabelKey: n})
+		}
+	}
+	return list
+}
+
+func optionsWith(on map[string]bool) Options {
+	o := Options{
+		Metrics: options.Metrics{ClusterQueueResources: on["resources"], LocalQueues: labels.Nothing()},
+		Cohorts: on["cohorts"], Hashes: on["hashes"], Unadmitted: on["unadmitted"], CreationLatency: on["creation"],
+		FairSharing: on["fair"], UsageSharing: on["usage"],
+	}
+	if on["lanes"] {
+		o.Metrics.LocalQueues = labels.Everything()
+	}
+	if on["custom"] {
+		o.Metrics.CustomLabels = twoOfEach()
+	}
+	return o
+}
+
+// promised is the contract under some switches: name to type and labels.
+func promised(on map[string]bool) map[string]string {
+	custom := strings.NewReplacer(" +CQ", "", " +LQ", "", " +CO", "", " +WL", "")
+	if on["custom"] {
+		two := func(kind string) string { return fmt.Sprintf(" custom_%s_z custom_%s_a", kind, kind) }
+		custom = strings.NewReplacer(" +CQ", two("ClusterQueue"), " +LQ", two("LocalQueue"), " +CO", two("Cohort"), " +WL", two("Workload"))
+	}
+	out := map[string]string{"kueue_build_info": "g git_version git_commit build_date go_version compiler platform"}
+	for line := range strings.Lines(strings.TrimSpace(contract)) {
+		if needs, rest, found := strings.Cut(line, "] "); found {
+			line = rest
+			if slices.ContainsFunc(strings.Fields(needs[1:]), func(s string) bool { return !on[s] }) {
+				continue
+			}
+		}
+		fields := strings.Fields(custom.Replace(strings.Join(strings.Fields(line), " ")))
+		out[fields[0]] = strings.Join(append(fields[1:], roleLabel), " ")
+	}
+	return out
+}
+
+var described = regexp.MustCompile(`fqName: "([^"]*)".*variableLabels: {([^}]*)}`)
+
+// registered are the families that a recorder describes.
+func registered(t *testing.T, r *Recorder) map[string]string {
+	t.Helper()
+	types := map[string]string{}
+	for _, d := range r.descs {
+		types[d.String()] = "g"
+	}
+	for _, v := range r.vectors {
+		kind := "c"
+		if _, ok := v.(*prometheus.HistogramVec); ok {
+			kind = "h"
+		}
+		ch := make(chan *prometheus.Desc, 1)
+		v.Describe(ch)
+		types[(<-ch).String()] = kind
+	}
+	ch := make(chan *prometheus.Desc, 200)
+	r.Describe(ch)
+	close(ch)
+	out := map[string]string{}
+	for d := range ch {
+		parts := described.FindStringSubmatch(d.String())
+		if parts == nil {
+			t.Fatalf("cannot read %s", d)
+		}
+		out[parts[1]] = strings.TrimSpace(types[d.String()] + " " + strings.ReplaceAll(parts[2], ",", " "))
+	}
+	return out
+}
+
+// Under every combination of switches exactly the promised families are registered.
+func TestContract(t *testing.T) {
+	for bits := range 1 << len(switches) {
+		on := map[string]bool{}
+		for i, s := range switches {
+			on[s] = bits>>i&1 == 1
+		}
+		r := New(optionsWith(on))
+		if err := prometheus.NewPedanticRegistry().Register(r); err != nil {
+			t.Fatalf("%v: %v", on, err)
+		}
+		if diff := cmp.Diff(promised(on), registered(t, r)); diff != "" {
+			t.Fatalf("with %v -promised +registered:\n%s", slices.Sorted(maps.Keys(on)), diff)
+		}
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	if n, last := len(waitBuckets), waitBuckets[13]; n != 14 || last != 10240 {
+		t.Errorf("%d buckets up to %v", n, last)
+	}
+	if last := longBuckets[len(longBuckets)-1]; last != 81920 {
+		t.Errorf("the long buckets end at %v", last)
+	}
+	if diff := cmp.Diff([]float64{1, 2.5, 5, 10, 20}, longBuckets[:5]); diff != "" {
+		t.Error(diff)
+	}
+	if n, first, last := len(creationBuckets), creationBuckets[0], creationBuckets[10]; n != 11 || first != 0.01 || last != 10.24 {
+		t.Errorf("%d buckets from %v to %v", n, first, last)
+	}
+}

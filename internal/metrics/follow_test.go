@@ -1,0 +1,107 @@
+package metrics
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// What a real API server has arrives in the series, by the cache that the manager has.
+func TestFollower(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts an API server")
+	}
+	cfg := embeddedtest.Config(t)
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../config/crd"}}); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := cache.New(cfg, cache.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, all())
+	f := &Follower{Recorder: w.recorder, Cache: objects}
+	for _, start := range []func() error{
+		func() error { return objects.Start(t.Context()) },
+		func() error { return f.Start(t.Context()) },
+	} {
+		go func() {
+			if err := start(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+
+	queue := w.queue("q", "c", "cpu=4")
+	lane := w.lane("l", "q")
+	lane.Namespace = "default"
+	w.state.SetLocalQueue(convert.LocalQueue(lane))
+	wl := newWorkload("w", "l", "1")
+	wl.Namespace, wl.UID, wl.CreationTimestamp = "default", "", at(0)
+	w.state.SetCohort(state.Cohort{Name: "c", Parent: "top"})
+	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: kueue.CohortSpec{ParentName: "top"}}
+	for _, o := range []client.Object{queue, lane, wl, cohort} {
+		o.SetResourceVersion("")
+		if err := api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := "kueue_local_queue_unadmitted_workloads{cluster_queue=q,name=l,namespace=default,reason=NoReservation,underlying_cause=PendingEvaluation} 1"
+	eventually(t, "the Workload is counted", func() bool {
+		return slices.Contains(w.scrape("kueue_local_queue_unadmitted_workloads"), waits)
+	})
+	eventually(t, "the cohort is known", func() bool {
+		w.recorder.mu.Lock()
+		defer w.recorder.mu.Unlock()
+		return len(w.recorder.tree.ancestors("q")) == 2
+	})
+	stored := &kueue.Workload{}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(wl), stored); err != nil {
+		t.Fatal(err)
+	}
+	before := stored.DeepCopy()
+	machine.Reserve(stored, admission("q", "1"), nil, at(5))
+	if err := api.Status().Update(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	w.recorder.Wrote(before, stored)
+	eventually(t, "its admission is seen below the cohort", func() bool {
+		return slices.Contains(w.scrape("kueue_cohort"), "kueue_cohort_subtree_admitted_active_workloads{cohort=top} 1") &&
+			slices.Contains(w.scrape("kueue_admitted"), "kueue_admitted_workloads_total{cluster_queue=q,priority_class=} 1")
+	})
+	if err := api.Delete(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	w.state.DeleteQueue("q")
+	eventually(t, "the series of the queue go with it", func() bool {
+		return slices.Equal(w.naming("q"), []string{"kueue_cluster_queue_weighted_share"})
+	})
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package metrics
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// Sources of custom labels, in short.
+const (
+	fromQueue    = configv1beta2.MetricSourceClusterQueue
+	fromLane     = configv1beta2.MetricSourceLocalQueue
+	fromCohort   = configv1beta2.MetricSourceCohort
+	fromWorkload = configv1beta2.MetricSourceWorkload
+)
+
+// untracked stands for every value that is not among the tracked ones.
+const untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+
+// customLabels are the labels that the configuration adds, by the kind of object that they
+// are read from, as configured. spec: 70 §2.1.2.
+type customLabels map[configv1beta2.MetricSourceKind][]configv1beta2.CustomMetricLabel
+
+func newCustomLabels(list []configv1beta2.CustomMetricLabel) customLabels {
+	out := customLabels{}
+	for _, l := range list {
+		out[l.SourceKind] = append(out[l.SourceKind], l)
+	}
+	return out
+}
+
+// names are the label names of some kinds: by kind name, then as configured.
+func (c customLabels) names(kinds ...configv1beta2.MetricSourceKind) []string {
+	slices.Sort(kinds)
+	var out []string
+	for _, kind := range kinds {
+		for _, l := range c[kind] {
+			out = append(out, "custom_"+l.Name)
+		}
+	}
+	return out
+}
+
+// values are what an object of a kind has for the labels of the kind; without an object
+// they are blank.
+func (c customLabels) values(kind configv1beta2.MetricSourceKind, object metav1.Object) []string {
+	list := c[kind]
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]string, len(list))
+	if object == nil {
+		return out
+	}
+	for i := range list {
+		out[i] = valueOf(&list[i], object)
+	}
+	return out
+}
+
+func valueOf(l *configv1beta2.CustomMetricLabel, object metav1.Object) string {
+	from, key := object.GetLabels(), cmp.Or(l.SourceLabelKey, l.Name)
+	if l.SourceAnnotationKey != "" {
+		from, key = object.GetAnnotations(), l.SourceAnnotationKey
+	}
+	value, there := from[key]
+	if there && len(l.TrackedValues) > 0 && !slices.Contains(l.TrackedValues, value) {
+		return untracked
+	}
+	return value
+}

@@ -1,0 +1,117 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/berth-project/berth/internal/state"
+)
+
+// What came of a second look for victims: the label result. spec: 10 §5.4.
+const (
+	NewTargets  = "new_targets"
+	DeferredFit = "deferred_fit"
+	Skipped     = "skipped"
+)
+
+// Phases of the scheduler.
+const (
+	PhaseEvents   = "events"   // what came in is applied to the state
+	PhaseDecide   = "decide"   // scheduling cycles
+	PhaseDispatch = "dispatch" // decisions are handed to those who write them
+	PhaseWrite    = "write"    // one decision is written
+)
+
+// with runs f with the label of the role, under the lock.
+func (r *Recorder) with(f func(role []string)) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f([]string{r.options.role()})
+}
+
+// Cycles counts the scheduling cycles of a step that took so long in all: those that
+// admitted somebody, and those that did not.
+func (r *Recorder) Cycles(successes, failures int, took time.Duration) {
+	if successes+failures == 0 {
+		return
+	}
+	r.with(func(role []string) {
+		each := took.Seconds() / float64(successes+failures)
+		for result, n := range map[string]int{"success": successes, "inadmissible": failures} {
+			if n > 0 {
+				r.scheduler.attempts.add(float64(n), []string{result}, role)
+			}
+			for range n {
+				r.scheduler.attemptTime.observe(each, []string{result}, role)
+			}
+		}
+	})
+}
+
+// Phase observes how long a phase took.
+func (r *Recorder) Phase(phase string, took time.Duration) {
+	r.with(func(role []string) { r.scheduler.phases.observe(took.Seconds(), []string{phase}, role) })
+}
+
+// PreemptionSkips says how many preemptors of a ClusterQueue were passed over in the last
+// scheduling cycle that looked at it, since others took their victims.
+func (r *Recorder) PreemptionSkips(queue string, n int) {
+	r.with(func([]string) { r.skips[queue] = n })
+}
+
+// Recomputed counts a second look for victims in one cycle, with NewTargets, DeferredFit
+// or Skipped.
+func (r *Recorder) Recomputed(queue, result string) {
+	r.with(func(role []string) {
+		r.scheduler.recomputations.add(1, []string{queue, result}, r.queueValues(queue), role)
+	})
+}
+
+// Preempted counts a victim that was told to go, once that is written: for which
+// ClusterQueue, of which, and by which rule.
+func (r *Recorder) Preempted(by, of, reason string) {
+	r.with(func(role []string) {
+		r.scheduler.preempted.add(1, []string{by, reason}, r.queueValues(by), role)
+		r.scheduler.preemptedOf.add(1, []string{by, of, reason}, role)
+	})
+}
+
+// WorkloadCreated observes how long after a job of the first generation its Workload was
+// created, in a LocalQueue.
+func (r *Recorder) WorkloadCreated(jobKind string, generation int64, namespace, localQueue string, after time.Duration) {
+	if generation > 1 {
+		return
+	}
+	r.with(func(role []string) {
+		r.scheduler.creation.observe(after.Seconds(), []string{jobKind}, r.laneValues(state.Name{Namespace: namespace, Name: localQueue}), role)
+	})
+}
+
+// GateRemoved observes how long after the admission of its Workload a pod lost a
+// scheduling gate; group tells whether the Workload is that of a pod group.
+func (r *Recorder) GateRemoved(gate, queue string, group bool, after time.Duration) {
+	isGroup := "false"
+	if group {
+		isGroup = "true"
+	}
+	r.with(func(role []string) {
+		r.scheduler.ungating.observe(after.Seconds(), []string{gate, queue, isGroup}, r.queueValues(queue), role)
+	})
+}
+
+// EventsShed counts events that were not sent, for want of budget.
+func (r *Recorder) EventsShed(reason string, n int) {
+	r.with(func(role []string) { r.scheduler.shed.add(float64(n), []string{reason}, role) })
+}
+
+// Dispatched counts a Workload that was created on a worker cluster.
+func (r *Recorder) Dispatched(queue, cluster string) {
+	r.with(func(role []string) { r.scheduler.dispatched.add(1, []string{queue, cluster}, role) })
+}
+
+// RemotelyAdmitted counts a Workload that a worker cluster admitted.
+func (r *Recorder) RemotelyAdmitted(queue, cluster string) {
+	r.with(func(role []string) { r.scheduler.remotelyAdmitted.add(1, []string{queue, cluster}, role) })
+}

@@ -1,0 +1,192 @@
+package metrics
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// cohortTree is the cohort tree as the API server has it, with what is admitted in each
+// ClusterQueue. It exists for one gauge and one counter: what is admitted below a cohort
+// does not follow edits of the tree. A cohort's figure stands as it was before the edit,
+// until a Workload is admitted or released below. spec: 70 §5.3.
+type cohortTree struct {
+	queues  map[string]*treeQueue
+	cohorts map[string]*treeCohort
+	edits   int // of the tree
+}
+
+type treeQueue struct {
+	exists   bool
+	cohort   string
+	admitted int
+	counted  int // the edits at its last admission or release; −1 for none
+}
+
+type treeCohort struct {
+	defined bool
+	parent  string
+	values  []string // of the custom labels
+	kids    int      // queues and cohorts that name it
+	// While live, the figure is what is admitted below now; otherwise it is standing,
+	// if there is one.
+	live, known bool
+	standing    int
+}
+
+func newCohortTree() *cohortTree {
+	return &cohortTree{queues: map[string]*treeQueue{}, cohorts: map[string]*treeCohort{}}
+}
+
+func (t *cohortTree) queue(name string) *treeQueue {
+	q := t.queues[name]
+	if q == nil {
+		q = &treeQueue{counted: -1}
+		t.queues[name] = q
+	}
+	return q
+}
+
+func (t *cohortTree) cohort(name string) *treeCohort {
+	c := t.cohorts[name]
+	if c == nil {
+		c = &treeCohort{}
+		t.cohorts[name] = c
+	}
+	return c
+}
+
+// count notes an admission (+1) or a release (−1) in a ClusterQueue.
+func (t *cohortTree) count(queue string, n int) {
+	q := t.queue(queue)
+	q.admitted += n
+	if q.counted != t.edits {
+		q.counted = t.edits
+		t.above(q.cohort, func(_ string, c *treeCohort) { c.live, c.known = true, true })
+	}
+	t.tidy(queue)
+}
+
+// above visits a cohort and all above it, each once.
+func (t *cohortTree) above(name string, visit func(string, *treeCohort)) {
+	for range len(t.cohorts) {
+		c := t.cohorts[name]
+		if c == nil {
+			return
+		}
+		visit(name, c)
+		name = c.parent
+	}
+}
+
+// ancestors are the cohorts above a ClusterQueue, the lowest first.
+func (t *cohortTree) ancestors(queue string) (names []string) {
+	if q := t.queues[queue]; q != nil {
+		t.above(q.cohort, func(name string, _ *treeCohort) { names = append(names, name) })
+	}
+	return names
+}
+
+// edit changes the tree: what the cohorts above the two ends show stands as it is. It
+// returns the cohorts that are gone by it.
+func (t *cohortTree) edit(from, to string, change func()) (gone []string) {
+	counts := t.counts()
+	freeze := func(name string, c *treeCohort) {
+		if c.live {
+			c.live, c.standing = false, counts[name]
+		}
+	}
+	t.above(from, freeze)
+	t.above(to, freeze)
+	t.edits++
+	change()
+	if to != "" {
+		t.cohort(to).kids++
+	}
+	if c := t.cohorts[from]; c != nil {
+		c.kids--
+		if c.kids == 0 && !c.defined {
+			delete(t.cohorts, from)
+			gone = append(gone, from)
+		}
+	}
+	return gone
+}
+
+// counts are what is admitted below each cohort now.
+func (t *cohortTree) counts() map[string]int {
+	counts := map[string]int{}
+	for _, q := range t.queues {
+		if q.admitted != 0 {
+			t.above(q.cohort, func(name string, _ *treeCohort) { counts[name] += q.admitted })
+		}
+	}
+	return counts
+}
+
+func (t *cohortTree) setQueue(name, cohort string) (gone []string) {
+	q := t.queue(name)
+	q.exists = true
+	if q.cohort == cohort {
+		return nil
+	}
+	return t.edit(q.cohort, cohort, func() { q.cohort = cohort })
+}
+
+func (t *cohortTree) deleteQueue(name string) (gone []string) {
+	q := t.queues[name]
+	if q == nil {
+		return nil
+	}
+	if q.cohort != "" {
+		gone = t.edit(q.cohort, "", func() { q.cohort = "" })
+	}
+	q.exists = false
+	t.tidy(name)
+	return gone
+}
+
+// tidy forgets a queue that does not exist and holds nothing.
+func (t *cohortTree) tidy(name string) {
+	if q := t.queues[name]; !q.exists && q.admitted == 0 {
+		delete(t.queues, name)
+	}
+}
+
+func (t *cohortTree) setCohort(name, parent string, values []string) (gone []string) {
+	c := t.cohort(name)
+	c.defined, c.values = true, values
+	if c.parent == parent {
+		return nil
+	}
+	return t.edit(c.parent, parent, func() { c.parent = parent })
+}
+
+// deleteCohort leaves a cohort that is only named, if it is, with nothing to show.
+func (t *cohortTree) deleteCohort(name string) (gone []string) {
+	c := t.cohorts[name]
+	if c == nil || !c.defined {
+		return nil
+	}
+	if c.parent != "" {
+		gone = t.edit(c.parent, "", func() { c.parent = "" })
+	}
+	c.defined, c.values, c.live, c.known = false, nil, false, false
+	if c.kids == 0 {
+		delete(t.cohorts, name)
+	}
+	return gone
+}
+
+// admittedIn returns the ClusterQueue in which a Workload counts as admitted, "" for none.
+func admittedIn(w *kueue.Workload) string {
+	if w == nil || w.Status.Admission == nil || !lifecycle.IsActive(w) || lifecycle.IsFinished(w) ||
+		!lifecycle.IsReserved(w) || !lifecycle.IsAdmitted(w) {
+		return ""
+	}
+	return string(w.Status.Admission.ClusterQueue)
+}
+
+func labelsOf(o metav1.Object) labels.Set { return labels.Set(o.GetLabels()) }

@@ -1,0 +1,234 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Wrote counts the transitions of one successful write of a Workload's status, with the
+// Workload as it was read and as it was stored. What was read must be what the write was
+// based on, so that no transition counts twice.
+func (r *Recorder) Wrote(before, after *kueue.Workload) {
+	if r == nil || lifecycle.IsFinished(before) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := transition{r, before, after, []string{r.options.role()}}
+	turned := func(is func(*kueue.Workload) bool) bool { return !is(before) && is(after) }
+	if turned(lifecycle.IsReserved) {
+		t.reserved()
+	}
+	if turned(lifecycle.IsAdmitted) {
+		t.admitted()
+	}
+	if turned(isReady) && lifecycle.Condition(after, kueue.WorkloadPodsReady).Reason == kueue.ReasonStarted {
+		t.ready()
+	}
+	if turned(lifecycle.IsEvicted) {
+		t.evicted()
+	}
+	if lifecycle.IsReserved(before) && !lifecycle.IsReserved(after) && lifecycle.IsEvicted(after) && !lifecycle.IsFinished(after) {
+		t.released()
+	}
+	if lifecycle.IsFinished(after) {
+		t.finished()
+	}
+}
+
+func isReady(w *kueue.Workload) bool {
+	c := lifecycle.Condition(w, kueue.WorkloadPodsReady)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// transition is one write.
+type transition struct {
+	*Recorder
+	before, after *kueue.Workload
+	role          []string
+}
+
+// each has f count for the ClusterQueue and for the LocalQueue of a Workload, those of them
+// that are to be counted for: with the families, the labels that identify the queue, and
+// the values of its custom labels.
+func (t *transition) each(w *kueue.Workload, f func(life *lifeFamilies, queue, custom []string)) {
+	lane := laneOf(w)
+	if queue := t.queueOf(w); queue != "" {
+		f(&t.queue.lifeFamilies, []string{queue}, t.queueValues(queue))
+	}
+	if l := t.lanes[lane]; l != nil && l.shown {
+		f(&t.lane.lifeFamilies, []string{lane.Name, lane.Namespace}, l.values)
+	}
+}
+
+// withWorkload are the values of custom labels with those of the Workload, where the
+// families of a LocalQueue have them.
+func (t *transition) withWorkload(life *lifeFamilies, custom []string) []string {
+	if life != &t.lane.lifeFamilies {
+		return custom
+	}
+	return append(slices.Clip(custom), t.custom.values(fromWorkload, t.after)...)
+}
+
+// queueOf is the ClusterQueue that a Workload has a reservation in, or else the one that
+// it is in line for.
+func (r *Recorder) queueOf(w *kueue.Workload) string {
+	if a := w.Status.Admission; a != nil {
+		return string(a.ClusterQueue)
+	}
+	if l := r.lanes[laneOf(w)]; l != nil {
+		return l.queue
+	}
+	return ""
+}
+
+func laneOf(w *kueue.Workload) state.Name {
+	return state.Name{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
+}
+
+func (t *transition) class() []string {
+	if ref := t.after.Spec.PriorityClassRef; ref != nil {
+		return []string{ref.Name}
+	}
+	return []string{""}
+}
+
+// turnedAt is when a condition got the status that it has.
+func turnedAt(w *kueue.Workload, condition string) time.Time {
+	return lifecycle.Condition(w, condition).LastTransitionTime.Time
+}
+
+// inLineSince is when a Workload was created, or was let back into line the last time.
+func inLineSince(w *kueue.Workload) time.Time {
+	if c := lifecycle.Condition(w, kueue.WorkloadRequeued); c != nil && c.Status == metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return w.CreationTimestamp.Time
+}
+
+func (t *transition) reserved() {
+	waited := turnedAt(t.after, kueue.WorkloadQuotaReserved).Sub(inLineSince(t.after)).Seconds()
+	t.each(t.after, func(life *lifeFamilies, queue, custom []string) {
+		life.reserved.add(1, queue, t.class(), custom, t.role)
+		life.reservedWait.observe(waited, queue, t.class(), custom, t.role)
+	})
+}
+
+func (t *transition) admitted() {
+	at := turnedAt(t.after, kueue.WorkloadAdmitted)
+	waited := at.Sub(inLineSince(t.after)).Seconds()
+	t.each(t.after, func(life *lifeFamilies, queue, custom []string) {
+		more := t.withWorkload(life, custom)
+		life.admitted.add(1, queue, t.class(), more, t.role)
+		life.admittedWait.observe(waited, queue, t.class(), more, t.role)
+		if len(t.after.Status.AdmissionChecks) > 0 && lifecycle.IsReserved(t.after) {
+			checked := at.Sub(turnedAt(t.after, kueue.WorkloadQuotaReserved)).Seconds()
+			life.checksWait.observe(checked, queue, t.class(), custom, t.role)
+		}
+	})
+	for _, name := range t.tree.ancestors(t.queueOf(t.after)) {
+		t.families.cohort.admitted.add(1, []string{name}, t.class(), t.cohortValues(name), t.role)
+	}
+}
+
+func (t *transition) ready() {
+	at := turnedAt(t.after, kueue.WorkloadPodsReady)
+	t.each(t.after, func(life *lifeFamilies, queue, custom []string) {
+		life.readyWait.observe(at.Sub(inLineSince(t.after)).Seconds(), queue, t.class(), custom, t.role)
+		if lifecycle.IsAdmitted(t.after) {
+			life.admittedUntilReady.observe(at.Sub(turnedAt(t.after, kueue.WorkloadAdmitted)).Seconds(), queue, t.class(), custom, t.role)
+		}
+	})
+}
+
+// evicted counts an eviction of a Workload that had quota. spec: 10 §4.11.
+func (t *transition) evicted() {
+	if t.before.Status.Admission == nil {
+		return
+	}
+	reason, cause, first := t.why()
+	why := []string{reason, cause}
+	t.each(t.before, func(life *lifeFamilies, queue, custom []string) {
+		life.evicted.add(1, queue, why, t.class(), custom, t.role)
+	})
+	queue := t.queueOf(t.before)
+	custom := t.queueValues(queue)
+	if first {
+		t.queue.evictedOnce.add(1, []string{queue}, why, t.class(), custom, t.role)
+	}
+	if isReady(t.before) {
+		ran := turnedAt(t.after, kueue.WorkloadEvicted).Sub(turnedAt(t.before, kueue.WorkloadPodsReady)).Seconds()
+		t.queue.readyToEvicted.observe(ran, []string{queue}, why, custom, t.role)
+	}
+}
+
+// why tells for what a Workload was evicted, and whether for the first time: it is the one
+// count of its statistics that grew.
+func (t *transition) why() (reason, cause string, first bool) {
+	if stats := t.after.Status.SchedulingStats; stats != nil {
+		for _, e := range stats.Evictions {
+			if e.Count > evictions(t.before, e.Reason, e.UnderlyingCause) {
+				return e.Reason, e.UnderlyingCause, e.Count == 1
+			}
+		}
+	}
+	reason, cause = splitReason(lifecycle.Condition(t.after, kueue.WorkloadEvicted).Reason)
+	return reason, cause, false
+}
+
+func evictions(w *kueue.Workload, reason, cause string) int32 {
+	if w.Status.SchedulingStats != nil {
+		for _, e := range w.Status.SchedulingStats.Evictions {
+			if e.Reason == reason && e.UnderlyingCause == cause {
+				return e.Count
+			}
+		}
+	}
+	return 0
+}
+
+// splitReason undoes lifecycle.FullReason.
+func splitReason(full string) (reason, cause string) {
+	if cause, found := strings.CutPrefix(full, kueue.ReasonDeactivated+"DueTo"); found {
+		return kueue.ReasonDeactivated, cause
+	}
+	return full, ""
+}
+
+// released observes how long an evicted Workload kept its quota.
+func (t *transition) released() {
+	queue := t.queueOf(t.before)
+	evicted := lifecycle.Condition(t.after, kueue.WorkloadEvicted)
+	reason, _ := splitReason(evicted.Reason)
+	took := turnedAt(t.after, kueue.WorkloadQuotaReserved).Sub(evicted.LastTransitionTime.Time).Seconds()
+	t.queue.evictionLatency.observe(took, []string{queue}, []string{reason}, t.queueValues(queue), t.role)
+}
+
+func (t *transition) finished() {
+	t.each(t.before, func(life *lifeFamilies, queue, custom []string) {
+		life.finished.add(1, queue, t.class(), custom, t.role)
+		if lifecycle.IsAdmitted(t.before) {
+			life.executions.observe(t.executed(), queue, t.class(), custom, t.role)
+		}
+	})
+	if lifecycle.Condition(t.after, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced {
+		queue := t.queueOf(t.before)
+		t.scheduler.replaced.add(1, []string{queue}, t.queueValues(queue), t.role)
+	}
+}
+
+// executed is for how many seconds a Workload that finishes was admitted, without the gaps.
+func (t *transition) executed() float64 {
+	spent := turnedAt(t.after, kueue.WorkloadFinished).Sub(turnedAt(t.before, kueue.WorkloadAdmitted)).Seconds()
+	if past := t.before.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
+		spent += float64(*past)
+	}
+	return spent
+}

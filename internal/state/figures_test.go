@@ -1,0 +1,120 @@
+package state
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// censusWorld has some queues below two cohorts, with workloads in them, each through one
+// of three LocalQueues.
+func censusWorld(queues, workloads int) *State {
+	s := New(Options{Options: cycle.Defaults()})
+	s.SetFlavor(flavor.Flavor{Name: "f"})
+	s.SetNamespace("ns", nil)
+	for q := range queues {
+		name := fmt.Sprint("q", q)
+		s.SetQueue(Queue{Name: name, Cohort: fmt.Sprint("c", q%2), Namespaces: []workload.Term{{}}, Groups: []Group{{
+			Resources: []string{"cpu"},
+			Flavors:   []FlavorQuota{{Flavor: "f", Resources: []Quota{{Resource: "cpu", Nominal: 20, Borrow: quota.NoLimit, Lend: quota.NoLimit}}}},
+		}}})
+		for l := range 3 {
+			s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: fmt.Sprint(name, "-", l), Queue: name})
+		}
+	}
+	for i := range workloads {
+		uid := fmt.Sprint("w", i)
+		s.SetWorkload(Workload{
+			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: fmt.Sprintf("q%d-%d", i%queues, i%3), Queueable: true, Since: workload.Instant(i),
+			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1 + i%7)}}}},
+		})
+	}
+	s.Step(1, 1000)
+	return s
+}
+
+// A census says what the views of the queues say.
+func TestCensusAgreesWithViews(t *testing.T) {
+	s := censusWorld(4, 200)
+	s.Written(Workload{
+		UID: "w0", Namespace: "ns", Name: "w0", Version: 2, LocalQueue: "q0-0", Reserved: true, Admitted: true, Queue: "q0",
+		Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: 1}},
+	})
+	c := s.Census(Asked{Classes: true, Keys: true})
+	everyone := make([]string, 200)
+	for i := range everyone {
+		everyone[i] = fmt.Sprint("w", i)
+	}
+	if diff := cmp.Diff(c, s.Census(Asked{Classes: true, Keys: true, BackedOff: everyone}), cmp.AllowUnexported(quota.Share{})); diff != "" {
+		t.Errorf("those in line count once, -without +with their UIDs:\n%s", diff)
+	}
+	sums := map[string]resource.Amount{}
+	for _, q := range c.Queues {
+		view, _ := s.Queue(q.Name)
+		got := Counts{q.Active.Workloads, q.Parked.Workloads, q.Reserved, q.Admitted}
+		if diff := cmp.Diff(view.Counts, got); diff != "" {
+			t.Errorf("%s: -view +census:\n%s", q.Name, diff)
+		}
+		if n := len(q.Active.Keys) + len(q.Parked.Keys); n != view.Active+view.Parked || len(q.AdmittedKeys) != view.Admitted {
+			t.Errorf("%s: %d keys of pending ones, %d of admitted ones; the view has %+v", q.Name, n, len(q.AdmittedKeys), view.Counts)
+		}
+		if got, want := q.Cells[0].Reserved, view.Reservation[0].Amount; got != want {
+			t.Errorf("%s: %d reserved, the view has %d", q.Name, got, want)
+		}
+		if q.Active.Classes+q.Parked.Classes > 7 || q.Parked.Classes == 0 {
+			t.Errorf("%s: %d and %d classes of 7", q.Name, q.Active.Classes, q.Parked.Classes)
+		}
+		sums[q.Cohort] += q.Cells[0].Reserved
+	}
+	for _, l := range c.LocalQueues {
+		view := s.LocalQueue(l.Namespace, l.Name.Name)
+		if got := [3]int{l.Active + l.Parked, l.Reserved, l.Admitted}; got != [3]int{view.Active + view.Parked, view.Reserved, view.Admitted} {
+			t.Errorf("%s: %v, the view has %+v", l.Name.Name, got, view.Counts)
+		}
+	}
+	for _, co := range c.Cohorts {
+		if got := co.Reserved[0].Amount; got != sums[co.Name] {
+			t.Errorf("%s: %d reserved below, the queues have %d", co.Name, got, sums[co.Name])
+		}
+	}
+	if len(c.Queues) != 4 || len(c.LocalQueues) != 12 || len(c.Cohorts) != 2 {
+		t.Errorf("%d queues, %d LocalQueues, %d cohorts", len(c.Queues), len(c.LocalQueues), len(c.Cohorts))
+	}
+}
+
+// Below a cycle of cohorts there is no quota, and nothing can be admitted.
+func TestCensusOfACycle(t *testing.T) {
+	s := censusWorld(2, 20)
+	s.SetCohort(Cohort{Name: "c0", Parent: "c1"})
+	s.SetCohort(Cohort{Name: "c1", Parent: "c0"})
+	c := s.Census(Asked{})
+	for _, q := range c.Queues {
+		if !q.Closed || q.Root != "" || q.Active.Workloads != 0 || q.Parked.Workloads == 0 {
+			t.Errorf("%+v", q)
+		}
+	}
+	for _, co := range c.Cohorts {
+		if co.Root != "" || co.Parent == "" || co.Subtree != nil || co.Reserved != nil {
+			t.Errorf("%+v", co)
+		}
+	}
+}
+
+func BenchmarkCensus(b *testing.B) {
+	for _, queues := range []int{1, 1000} {
+		b.Run(fmt.Sprint(queues, " queues, 50000 workloads"), func(b *testing.B) {
+			s := censusWorld(queues, 50_000)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Census(Asked{Classes: true})
+			}
+		})
+	}
+}
