@@ -230,10 +230,12 @@ var rooms = []room{
 	{dir: "internal/sim", layer: 2},
 	{dir: "internal/reconcile", layer: 3},
 	{dir: "internal/engine", layer: 3},
+	{dir: "internal/metrics", layer: 3},
 	{dir: "internal/integration", layer: 3},             // what the reconciler and the webhook of jobs share …
 	{dir: "internal/integration", layer: 4, each: true}, // … and the kinds; what a kind is says internal/plan/job
 	{dir: "internal/controller", layer: 4, each: true},
 	{dir: "internal/webhook", layer: 4},
+	{dir: "internal/visibility", layer: 4},
 	{dir: "internal/integration/all", layer: 5}, // the list of kinds
 	{dir: "internal/cli", layer: 5},
 	{dir: "internal/dash", layer: 5},

@@ -70,6 +70,7 @@ func TestBadUsage(t *testing.T) {
 		"no config":             {"up --config /nonexistent", "error: /nonexistent: no such configuration file"},
 		"gate":                  {"manager --feature-gates Foo=true", `error: --feature-gates: Foo`},
 		"address":               {"manager --metrics-bind-address here", `error: --metrics-bind-address "here": must be host:port, :port, or 0 for none`},
+		"port of no use":        {"manager --visibility-bind-address :0", `error: --visibility-bind-address ":0": the API server has to know the port: name one`},
 		"address's port":        {"manager --health-probe-bind-address :x", `error: --health-probe-bind-address ":x": the port must be a number from 0 to 65535`},
 		"webhook port":          {"manager --webhook-port 0", "error: --webhook-port 0: must be from 1 to 65535"},
 		"webhook URL":           {"manager --webhook-url http://x", `error: --webhook-url "http://x": must be like https://host:9443`},
@@ -193,7 +194,7 @@ func TestFlags(t *testing.T) {
 	contract := map[string]string{
 		"up":      "dir port config nodes node-capacity controllers no-manager no-nodes detach feature-gates log-level",
 		"down":    "dir purge",
-		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level",
+		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address visibility-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level",
 		"install": "kubeconfig webhook-url print",
 		"demo":    "keep",
 		"version": "",

@@ -17,7 +17,7 @@ const managerHelp = `Runs the manager: webhooks, queues, scheduler and the integ
   berth manager --kubeconfig ~/.kube/config --install
 
 An API server on this machine (127.0.0.1, as of "berth up --no-manager") reaches the webhooks at https://127.0.0.1:PORT, another
-one through the Service in the manager's namespace. --webhook-url names another way.
+one through the Service in the manager's namespace. --webhook-url names another way. The visibility API is reached on the same machine.
 
 Leave out what another controller does already, or pause all admission while everything else keeps working:
 
@@ -52,7 +52,7 @@ func newManager(version string) *cobra.Command {
 func (m *manager) addFlags(flags *pflag.FlagSet) {
 	kubeconfigFlag(flags, &m.kubeconfig)
 	m.settings.add(flags)
-	m.addresses.add(flags, ":8443", ":8081")
+	m.addresses.add(flags, ":8443", ":8081", ":8082")
 	flags.IntVar(&m.webhookPort, "webhook-port", 0, "port of the webhooks (default 9443)")
 	flags.StringVar(&m.certDir, "webhook-cert-dir", "",
 		"folder with tls.crt and tls.key to serve the webhooks with; their configuration is then somebody else's (default: one is made and shared in a Secret)")
@@ -73,6 +73,9 @@ func (m *manager) run(cmd *cobra.Command, version string) error {
 	if cfg.WebhookURL == "" && onLoopback(cfg.REST) {
 		cfg.Options.Webhook.Host = "127.0.0.1"
 		cfg.WebhookURL = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Options.Webhook.Port))
+		if host, port, err := net.SplitHostPort(cfg.Options.VisibilityAddress); err == nil && host == "" {
+			cfg.Options.VisibilityAddress = net.JoinHostPort("127.0.0.1", port)
+		}
 	}
 	cfg.Log.Info("Starting Berth", "version", version, "server", cfg.REST.Host)
 	cfg.OnReady = func() { cfg.Log.Info("Ready") }

@@ -3,6 +3,7 @@ package cli
 import (
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -34,12 +35,13 @@ func (s *settings) load() (options.Options, wire.Groups, error) {
 
 // addresses are the flags that say where the manager listens; empty is what the configuration says.
 type addresses struct {
-	metrics, health string
+	metrics, health, visibility string
 }
 
-func (a *addresses) add(flags *pflag.FlagSet, metrics, health string) {
+func (a *addresses) add(flags *pflag.FlagSet, metrics, health, visibility string) {
 	flags.StringVar(&a.metrics, "metrics-bind-address", "", "address of the metrics, host:port, or 0 for none (default "+metrics+")")
 	flags.StringVar(&a.health, "health-probe-bind-address", "", "address of the probes, host:port, or 0 for none (default "+health+")")
+	flags.StringVar(&a.visibility, "visibility-bind-address", "", "address of the visibility API, host:port, or 0 for none (default "+visibility+")")
 }
 
 // apply checks them and puts them over the configuration.
@@ -50,6 +52,7 @@ func (a *addresses) apply(o *options.Options) error {
 	}{
 		{"metrics-bind-address", a.metrics, &o.Metrics.Address},
 		{"health-probe-bind-address", a.health, &o.Health.Address},
+		{"visibility-bind-address", a.visibility, &o.VisibilityAddress},
 	} {
 		if f.value == "" {
 			continue
@@ -58,6 +61,9 @@ func (a *addresses) apply(o *options.Options) error {
 			return usage("--%s %q: %w", f.flag, f.value, err)
 		}
 		*f.field = f.value
+	}
+	if strings.HasSuffix(a.visibility, ":0") {
+		return usage("--visibility-bind-address %q: the API server has to know the port: name one", a.visibility)
 	}
 	return nil
 }

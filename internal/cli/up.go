@@ -57,7 +57,7 @@ func newUp(version string) *cobra.Command {
 	flags.BoolVar(&u.noManager, "no-manager", false, "run the control plane alone and install nothing in it")
 	flags.BoolVar(&u.detach, "detach", false, "return once everything is ready, and leave it running until berth down")
 	u.settings.add(flags)
-	u.addresses.add(flags, "a free port", "a free port")
+	u.addresses.add(flags, "a free port", "a free port", "a free port")
 	logFlag(flags, &u.logLevel)
 	return cmd
 }

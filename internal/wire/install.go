@@ -43,7 +43,7 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 	if err := served(ctx, c, crds); err != nil {
 		return err
 	}
-	for _, g := range []string{"custom resource definitions", "namespace and access rules", "webhook configurations"} {
+	for _, g := range []string{"custom resource definitions", "namespace and access rules", "aggregated APIs", "webhook configurations"} {
 		if counts[g] > 0 {
 			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
 		}
@@ -57,6 +57,8 @@ func group(u *unstructured.Unstructured) string {
 		return "custom resource definitions"
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		return "webhook configurations"
+	case "APIService", "Service":
+		return "aggregated APIs"
 	}
 	return "namespace and access rules"
 }

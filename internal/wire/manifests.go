@@ -27,6 +27,8 @@ type InstallOptions struct {
 	// CABundle is the authority of the serving certificate, in PEM. Empty leaves what
 	// is there: the manager fills it in when it starts.
 	CABundle []byte
+	// VisibilityCABundle is the same for the visibility API.
+	VisibilityCABundle []byte
 	// Namespace of the manager; "" is the options' one.
 	Namespace string
 	Options   options.Options
@@ -41,7 +43,7 @@ func (o *InstallOptions) namespace() string {
 }
 
 // Manifests are all objects to install, in the order of their application: the
-// namespace, CRDs, RBAC, webhook configurations.
+// namespace, CRDs, RBAC, the visibility API, webhook configurations.
 func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 	namespace := &corev1.Namespace{}
 	namespace.APIVersion, namespace.Kind, namespace.Name = "v1", "Namespace", o.namespace()
@@ -59,6 +61,11 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 		}
 		out = append(out, objects...)
 	}
+	visible, err := visibilityObjects(&o)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, visible...)
 	if !o.Groups.Has(Webhooks) {
 		return out, nil
 	}

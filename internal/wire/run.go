@@ -26,6 +26,7 @@ import (
 
 	"github.com/berth-project/berth/internal/controller/certs"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/visibility"
 	"github.com/berth-project/berth/internal/webhook"
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	// on the leader, decisions are made.
 	OnReady func()
 	Log     logr.Logger
+
+	pair *certs.Pair // our own certificate, nil where somebody else makes them
 }
 
 // Run builds the manager and runs it until ctx ends.
@@ -59,7 +62,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(cfg, pair)
+	cfg.pair = pair
+	mgr, err := newManager(cfg)
 	if err != nil {
 		return fmt.Errorf("starting the manager: %w", err)
 	}
@@ -90,44 +94,69 @@ func announce(cfg *Config) {
 	}
 }
 
-// prepare makes the webhook certificate, where that is ours to make, and installs.
+// prepare makes the certificate, where that is ours to make, and installs.
 func prepare(ctx context.Context, cfg *Config) (*certs.Pair, error) {
 	c, err := client.New(cfg.REST, client.Options{Scheme: Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	var pair *certs.Pair
-	if cfg.Groups.Has(Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal {
-		hosts, err := webhookHosts(cfg)
-		if err != nil {
-			return nil, err
-		}
-		if cfg.Install {
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Options.Namespace}}
-			if err := c.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
-				return nil, fmt.Errorf("creating namespace %s: %w", cfg.Options.Namespace, err)
-			}
-		}
-		secret := types.NamespacedName{Namespace: cfg.Options.Namespace, Name: cfg.Options.Certs.Secret}
-		made, err := certs.Ensure(ctx, c, secret, hosts, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		pair = &made
-	}
-	if !cfg.Install && pair != nil {
-		return pair, certs.Trust(ctx, c, webhook.MutatingName, webhook.ValidatingName, pair.CA)
+	pair, err := certificate(ctx, c, cfg)
+	if err != nil {
+		return nil, err
 	}
 	if cfg.Install {
 		o := InstallOptions{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
 		if pair != nil {
+			o.VisibilityCABundle = pair.CA
+		}
+		if pair != nil && cfg.ownWebhookCert() {
 			o.CABundle = pair.CA
 		}
-		if err := Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")}); err != nil {
+		return pair, Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
+	}
+	if pair != nil && cfg.ownWebhookCert() {
+		if err := certs.Trust(ctx, c, webhook.MutatingName, webhook.ValidatingName, pair.CA); err != nil {
 			return nil, err
 		}
 	}
+	if pair != nil && servesVisibility(&cfg.Options) {
+		return pair, visibility.Trust(ctx, c, pair.CA)
+	}
 	return pair, nil
+}
+
+// ownWebhookCert tells whether the webhooks are served with our own certificate.
+func (cfg *Config) ownWebhookCert() bool {
+	return cfg.Groups.Has(Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
+}
+
+// certificate makes the one of the webhooks and of the visibility API, or takes the one
+// that another replica has made; nil where somebody else makes certificates.
+func certificate(ctx context.Context, c client.Client, cfg *Config) (*certs.Pair, error) {
+	if !cfg.Options.Certs.Internal || (!cfg.ownWebhookCert() && !servesVisibility(&cfg.Options)) {
+		return nil, nil // no certificate of ours is no error
+	}
+	hosts, err := webhookHosts(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if servesVisibility(&cfg.Options) {
+		hosts = append(hosts, visibility.Hosts(cfg.Options.Namespace)...)
+	}
+	if cfg.Install {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Options.Namespace}}
+		if err := c.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
+			return nil, fmt.Errorf("creating namespace %s: %w", cfg.Options.Namespace, err)
+		}
+	}
+	secret := types.NamespacedName{Namespace: cfg.Options.Namespace, Name: cfg.Options.Certs.Secret}
+	made, err := certs.Ensure(ctx, c, secret, hosts, time.Now())
+	if err != nil && !cfg.ownWebhookCert() {
+		// Whoever gives the webhooks a certificate need not have made the namespace.
+		cfg.Log.Error(err, "There is no certificate for the visibility API")
+		return nil, nil
+	}
+	return &made, err
 }
 
 // webhookHosts are the names under which the API server calls.
@@ -148,7 +177,7 @@ func webhookHosts(cfg *Config) ([]string, error) {
 
 // newManager makes the manager with its listeners: metrics for those whom the API
 // server lets read them, probes, and the webhooks.
-func newManager(cfg Config, pair *certs.Pair) (ctrl.Manager, error) {
+func newManager(cfg Config) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{
 		Scheme: Scheme(), Logger: chatter(cfg.Log),
@@ -177,8 +206,8 @@ func newManager(cfg Config, pair *certs.Pair) (ctrl.Manager, error) {
 		if cfg.ServingCertDir != "" {
 			serve.CertDir = cfg.ServingCertDir
 		}
-		if pair != nil {
-			serving := pair.Serving
+		if cfg.pair != nil && cfg.ownWebhookCert() {
+			serving := cfg.pair.Serving
 			serve.TLSOpts = append(serve.TLSOpts, func(c *tls.Config) {
 				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil }
 			})

@@ -39,6 +39,7 @@ func TestRun(t *testing.T) {
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
+	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(freePort(t))
 	groups, err := ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range objects {
-		if u.GetNamespace() != "" && u.GetNamespace() != "elsewhere" {
+		if u.GetNamespace() != "" && u.GetNamespace() != "elsewhere" && u.GetKind()+u.GetNamespace() != "RoleBindingkube-system" {
 			t.Errorf("%s %s is in namespace %s", u.GetKind(), u.GetName(), u.GetNamespace())
 		}
 		if u.GetKind() == "MutatingWebhookConfiguration" {

@@ -1,6 +1,7 @@
 package v1beta2
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -63,6 +64,17 @@ type PendingWorkload struct {
 	// PositionInLocalQueue counts from 0 among the Workloads of the same
 	// namespace and LocalQueue, in the order of the ClusterQueue.
 	PositionInLocalQueue int32 `json:"positionInLocalQueue"`
+
+	// Reason why it waits and Message that says so in a sentence, as in its
+	// condition QuotaReserved; absent before it was looked at (spec: 70 §6 #15).
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// Requests is what all its pods that are still to run ask of quota together.
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
 }
 
 // PendingWorkloadsSummary is a page of the Workloads that wait in a queue, in

@@ -1,0 +1,102 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Explanation is the decision trace of a Workload: what was tried for it, what is
+// short by how much, and what would bring it back. The figures are those of the moment
+// of the request.
+//
+// +kubebuilder:object:root=true
+type Explanation struct {
+	metav1.TypeMeta `json:",inline"`
+	// Metadata is the name, namespace, uid and creation time of the Workload.
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Text is the whole trace in words, a line a fact.
+	Text string `json:"text"`
+
+	// ClusterQueue that it waits in or holds quota of; absent when it has no place.
+	// +optional
+	ClusterQueue string `json:"clusterQueue,omitempty"`
+	// LocalQueue that it names.
+	// +optional
+	LocalQueue string `json:"localQueue,omitempty"`
+	// Priority that orders the queue.
+	Priority int64 `json:"priority"`
+
+	// Verdict is what became of the last look: admitted, preempts, waits or withdrawn;
+	// absent for one that is in no queue.
+	// +optional
+	Verdict string `json:"verdict,omitempty"`
+	// Reason why it waits, as in its condition QuotaReserved.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Message is one sentence: what is short and what would help.
+	Message string `json:"message"`
+
+	// PositionInClusterQueue counts from 0; absent for one that is not in line.
+	// +optional
+	PositionInClusterQueue *int32 `json:"positionInClusterQueue,omitempty"`
+
+	// Flavors are those that it holds, or that it would get.
+	// +optional
+	Flavors []FlavorChoice `json:"flavors,omitempty"`
+	// Shortfalls are what did not work out, flavor by flavor.
+	// +optional
+	Shortfalls []Shortfall `json:"shortfalls,omitempty"`
+	// Preempts are the Workloads that have to go for it.
+	// +optional
+	Preempts []Victim `json:"preempts,omitempty"`
+	// WakesOn are those flavors and resources, "flavor/resource", whose release has it
+	// looked at again.
+	// +optional
+	WakesOn []string `json:"wakesOn,omitempty"`
+}
+
+// FlavorChoice is a flavor for one resource of a pod set.
+type FlavorChoice struct {
+	PodSet   string            `json:"podSet"`
+	Resource string            `json:"resource"`
+	Flavor   string            `json:"flavor"`
+	Amount   resource.Quantity `json:"amount"`
+	// Mode tells how: held, or as the search for flavors found it.
+	Mode string `json:"mode"`
+	// BorrowingLevel is how far up the cohorts it borrows; 0 is not at all.
+	BorrowingLevel int32 `json:"borrowingLevel"`
+}
+
+// Shortfall is a flavor that does not match, or that is short of a resource.
+type Shortfall struct {
+	PodSet string `json:"podSet"`
+	// +optional
+	Resource string `json:"resource,omitempty"`
+	// Flavor is absent when none was to be had at all.
+	// +optional
+	Flavor string `json:"flavor,omitempty"`
+	Reason string `json:"reason"`
+	// Message is one clause.
+	Message string `json:"message"`
+	// Requested, Available now and Potential, which is the most that can ever be had;
+	// absent where a flavor does not match.
+	// +optional
+	Requested *resource.Quantity `json:"requested,omitempty"`
+	// +optional
+	Available *resource.Quantity `json:"available,omitempty"`
+	// +optional
+	Potential *resource.Quantity `json:"potential,omitempty"`
+	// LimitedBy is the ClusterQueue or Cohort that has no more to give.
+	// +optional
+	LimitedBy string `json:"limitedBy,omitempty"`
+}
+
+// Victim is a Workload that has to go for another.
+type Victim struct {
+	Namespace    string `json:"namespace"`
+	Name         string `json:"name"`
+	ClusterQueue string `json:"clusterQueue"`
+	// Reason as in its condition Preempted.
+	Reason string `json:"reason"`
+}

@@ -1,0 +1,91 @@
+package visibility
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Access decides who asks and whether they may.
+type Access struct {
+	Authenticator authenticator.Request
+	Authorizer    authorizer.UnconditionalAuthorizer
+}
+
+// Answers of the API server are kept as long as API servers do for those that are
+// aggregated.
+const answersKept = 10 * time.Second
+
+// The ConfigMap in which the API server publishes whom to believe that it speaks for
+// somebody.
+const (
+	trustNamespace = "kube-system"
+	trustConfigMap = "extension-apiserver-authentication"
+)
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// Delegate leaves the decisions to the API server: it says who the caller is, by the
+// headers of its proxy or by a review of the caller's token, and reviews what they ask
+// for. follow reads whom to believe until ctx ends; it has to run. spec: 70 §4.6.
+func Delegate(cfg *rest.Config, httpClient *http.Client) (access Access, follow func(context.Context), err error) {
+	client, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return Access{}, nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	authority := func(key string) (*dynamiccertificates.ConfigMapCAController, error) {
+		return dynamiccertificates.NewDynamicCAFromConfigMapController(key, trustNamespace, trustConfigMap, key, client)
+	}
+	proxies, err := authority("requestheader-client-ca-file")
+	if err != nil {
+		return Access{}, nil, err
+	}
+	callers, err := authority("client-ca-file")
+	if err != nil {
+		return Access{}, nil, err
+	}
+	headers := headerrequest.NewRequestHeaderAuthRequestController(trustConfigMap, trustNamespace, client,
+		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
+	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+	access.Authenticator, _, err = authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: true}, CacheTTL: answersKept, WebhookRetryBackoff: retry,
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: patience,
+		ClientCertificateCAContentProvider: callers,
+		RequestHeaderConfig: &authenticatorfactory.RequestHeaderConfig{
+			CAContentProvider:   proxies,
+			UsernameHeaders:     headerrequest.StringSliceProviderFunc(headers.UsernameHeaders),
+			UIDHeaders:          headerrequest.StringSliceProviderFunc(headers.UIDHeaders),
+			GroupHeaders:        headerrequest.StringSliceProviderFunc(headers.GroupHeaders),
+			ExtraHeaderPrefixes: headerrequest.StringSliceProviderFunc(headers.ExtraHeaderPrefixes),
+			AllowedClientNames:  headerrequest.StringSliceProviderFunc(headers.AllowedClientNames),
+		},
+	}.New()
+	if err != nil {
+		return Access{}, nil, fmt.Errorf("asking the API server who calls: %w", err)
+	}
+	access.Authorizer, err = authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: answersKept, DenyCacheTTL: answersKept, WebhookRetryBackoff: retry,
+	}.New()
+	if err != nil {
+		return Access{}, nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	return access, func(ctx context.Context) {
+		go proxies.Run(ctx, 1)
+		go callers.Run(ctx, 1)
+		headers.Run(ctx, 1)
+	}, nil
+}

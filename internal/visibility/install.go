@@ -1,0 +1,143 @@
+package visibility
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ServiceName is the Service by whose name the API server calls. spec: 70 §4.6.
+const ServiceName = "kueue-visibility-server"
+
+// account is the service account of the manager, in its own namespace.
+const account = "kueue-controller-manager"
+
+// Target says how the API server reaches the server.
+type Target struct {
+	// Namespace of the manager.
+	Namespace string
+	// Host is the address or name of a manager outside of the cluster's network; "" is
+	// one in a pod, behind the Service.
+	Host string
+	// Port that the server listens on.
+	Port int32
+	// CABundle is the authority of its certificate, in PEM. Empty leaves what is there.
+	CABundle []byte
+}
+
+// Hosts are the names that its certificate has to serve: the API server expects that of
+// the Service, wherever it finds the server.
+func Hosts(namespace string) []string {
+	service := ServiceName + "." + namespace + ".svc"
+	return []string{service, service + ".cluster.local"}
+}
+
+// Objects are what has to be installed: the Service, the right to read whom the API
+// server wants to be believed, and an APIService for each group and version.
+func Objects(t Target) ([]*unstructured.Unstructured, error) {
+	service, port, err := t.service()
+	if err != nil {
+		return nil, err
+	}
+	out := []*unstructured.Unstructured{service, authReader(t.Namespace)}
+	for _, gv := range GroupVersions() {
+		spec := map[string]any{
+			"group": gv.Group, "version": gv.Version, "groupPriorityMinimum": int64(100),
+			// Equal priorities are ordered by the version: the API server prefers v1beta2.
+			"versionPriority": int64(100),
+			"service":         map[string]any{"namespace": t.Namespace, "name": ServiceName, "port": port},
+		}
+		if len(t.CABundle) > 0 {
+			spec["caBundle"] = base64.StdEncoding.EncodeToString(t.CABundle)
+		}
+		u := made("apiregistration.k8s.io/v1", "APIService", "", apiServiceName(gv))
+		u.Object["spec"] = spec
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+// service returns the Service and the port that the API server is to ask for. A Service
+// that stands for a name outside of the cluster passes that port on as it is.
+func (t *Target) service() (*unstructured.Unstructured, int64, error) {
+	u := made("v1", "Service", t.Namespace, ServiceName)
+	u.SetLabels(map[string]string{"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "visibility-service"})
+	if t.Host == "" {
+		u.Object["spec"] = map[string]any{
+			"type":     "ClusterIP",
+			"selector": map[string]any{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"},
+			"ports":    []any{map[string]any{"name": "https", "protocol": "TCP", "port": int64(443), "targetPort": int64(t.Port)}},
+		}
+		return u, 443, nil
+	}
+	host := t.Host
+	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
+		if !ip.IsLoopback() {
+			return nil, 0, fmt.Errorf("the API server cannot find the visibility API at the IPv6 address %s: give a name that stands for it", host)
+		}
+		host = "localhost"
+	}
+	u.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": host}
+	return u, int64(t.Port), nil
+}
+
+// authReader lets the manager read which certificates and headers the API server uses
+// when it calls.
+func authReader(namespace string) *unstructured.Unstructured {
+	u := made("rbac.authorization.k8s.io/v1", "RoleBinding", trustNamespace, "kueue-visibility-server-auth-reader")
+	u.Object["roleRef"] = map[string]any{
+		"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "extension-apiserver-authentication-reader",
+	}
+	u.Object["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": account, "namespace": namespace}}
+	return u
+}
+
+func made(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+func apiServiceName(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }
+
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get;update
+
+// Trust makes the API server trust the authority: it is written into the APIServices, as
+// far as they exist.
+func Trust(ctx context.Context, c client.Client, ca []byte) error {
+	for _, gv := range GroupVersions() {
+		name := apiServiceName(gv)
+		u := made("apiregistration.k8s.io/v1", "APIService", "", "")
+		err := c.Get(ctx, client.ObjectKey{Name: name}, u)
+		if err == nil && setBundle(u, ca) {
+			err = c.Update(ctx, u)
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("making the certificate known in APIService %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// setBundle tells whether it changed anything.
+func setBundle(u *unstructured.Unstructured, ca []byte) bool {
+	spec, ok := u.Object["spec"].(map[string]any)
+	if !ok {
+		return false
+	}
+	text, _ := spec["caBundle"].(string)
+	have, err := base64.StdEncoding.DecodeString(text)
+	if err == nil && bytes.Equal(have, ca) && spec["insecureSkipTLSVerify"] == nil {
+		return false
+	}
+	delete(spec, "insecureSkipTLSVerify") // not with an authority
+	spec["caBundle"] = base64.StdEncoding.EncodeToString(ca)
+	return true
+}

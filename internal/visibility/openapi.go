@@ -1,0 +1,283 @@
+package visibility
+
+import (
+	"strings"
+)
+
+// title is what clients know the server by. spec: 70 §4.6.
+const title = "Kueue visibility-server"
+
+// The names of schemas. A group and version in reverse is how Kubernetes names its own.
+const (
+	summarySchema     = "PendingWorkloadsSummary"
+	explanationSchema = "Explanation"
+)
+
+// property is a field of an object.
+type property struct {
+	name, kind, format string // kind is a type of JSON, or the name of a schema
+	list, optional     bool
+	text               string
+}
+
+// object is the schema of one kind or of a part of it.
+type object struct {
+	text       string
+	top        bool // it has apiVersion and kind
+	properties []property
+}
+
+// metadata has no reference to the schema of Kubernetes' own: the API server would have
+// to keep ours apart from that.
+var metadata = object{text: "What of an object's metadata is known here.", properties: []property{
+	{name: "name", kind: "string", optional: true, text: "Name of the Workload."},
+	{name: "namespace", kind: "string", optional: true, text: "Namespace of the Workload."},
+	{name: "uid", kind: "string", optional: true, text: "UID of the Workload."},
+	{name: "creationTimestamp", kind: "string", format: "date-time", optional: true, text: "When the Workload was made."},
+	{name: "ownerReferences", kind: "OwnerReference", list: true, optional: true, text: "Owners of the Workload."},
+}}
+
+var owner = object{text: "An owner of a Workload.", properties: []property{
+	{name: "apiVersion", kind: "string", text: "Group and version of the owner."},
+	{name: "kind", kind: "string", text: "Kind of the owner."},
+	{name: "name", kind: "string", text: "Name of the owner."},
+	{name: "uid", kind: "string", text: "UID of the owner."},
+}}
+
+// schemas are those of each group, by name.
+var schemas = map[string]map[string]object{
+	"visibility.kueue.x-k8s.io": {
+		"Metadata": metadata, "OwnerReference": owner,
+		summarySchema: {text: "A page of the Workloads that wait in a queue, in the order of the queue.", top: true, properties: []property{
+			{name: "items", kind: "PendingWorkload", list: true, text: "The page; empty when nothing waits."},
+		}},
+		"PendingWorkload": {text: "A Workload that waits in a queue.", properties: []property{
+			{name: "metadata", kind: "Metadata", optional: true, text: "Name, namespace, creation time and owners of the Workload."},
+			{name: "priority", kind: "integer", format: "int32", text: "Priority that orders the queue."},
+			{name: "localQueueName", kind: "string", text: "The LocalQueue it was sent to, in its own namespace."},
+			{name: "positionInClusterQueue", kind: "integer", format: "int32", text: "Place in the ClusterQueue, from 0."},
+			{name: "positionInLocalQueue", kind: "integer", format: "int32", text: "Place among the Workloads of its LocalQueue, from 0."},
+			{name: "reason", kind: "string", optional: true, text: "Why it waits, in a word; absent before it was looked at."},
+			{name: "message", kind: "string", optional: true, text: "Why it waits, in a sentence."},
+			{name: "requests", kind: "quantities", optional: true, text: "What all its pods ask of quota together, by resource."},
+		}},
+	},
+	"visibility.berth.dev": {
+		"Metadata": metadata, "OwnerReference": owner,
+		explanationSchema: {text: "Why a Workload waits, or what it holds.", top: true, properties: []property{
+			{name: "text", kind: "string", text: "The whole decision trace in words, a line a fact."},
+			{name: "clusterQueue", kind: "string", optional: true, text: "ClusterQueue that it waits in or holds quota of."},
+			{name: "localQueue", kind: "string", optional: true, text: "LocalQueue that it names."},
+			{name: "priority", kind: "integer", format: "int64", text: "Priority that orders the queue."},
+			{name: "verdict", kind: "string", optional: true, text: "What became of the last look: admitted, preempts, waits or withdrawn."},
+			{name: "reason", kind: "string", optional: true, text: "Why it waits, in a word."},
+			{name: "message", kind: "string", text: "One sentence: what is short and what would help."},
+			{name: "positionInClusterQueue", kind: "integer", format: "int32", optional: true, text: "Place in line from 0; absent for one that is not in line."},
+			{name: "flavors", kind: "FlavorChoice", list: true, optional: true, text: "Flavors that it holds or would get."},
+			{name: "shortfalls", kind: "Shortfall", list: true, optional: true, text: "What did not work out, flavor by flavor."},
+			{name: "preempts", kind: "Victim", list: true, optional: true, text: "Workloads that have to go for it."},
+			{name: "wakesOn", kind: "string", list: true, optional: true, text: "Flavors and resources whose release has it looked at again."},
+		}},
+		"FlavorChoice": {text: "A flavor for one resource of a pod set.", properties: []property{
+			{name: "podSet", kind: "string", text: "Name of the pod set."},
+			{name: "resource", kind: "string", text: "Name of the resource."},
+			{name: "flavor", kind: "string", text: "Name of the ResourceFlavor."},
+			{name: "amount", kind: "quantity", text: "What all pods of the pod set take."},
+			{name: "mode", kind: "string", text: "How it is had, such as held."},
+			{name: "borrowingLevel", kind: "integer", format: "int32", text: "How far up the cohorts it borrows; 0 is not at all."},
+		}},
+		"Shortfall": {text: "A flavor that does not match, or is short of a resource.", properties: []property{
+			{name: "podSet", kind: "string", text: "Name of the pod set."},
+			{name: "resource", kind: "string", optional: true, text: "Name of the resource."},
+			{name: "flavor", kind: "string", optional: true, text: "Name of the ResourceFlavor."},
+			{name: "reason", kind: "string", text: "What is wrong, in a word."},
+			{name: "message", kind: "string", text: "What is wrong, as a clause."},
+			{name: "requested", kind: "quantity", optional: true, text: "How much is asked for."},
+			{name: "available", kind: "quantity", optional: true, text: "How much can be had now."},
+			{name: "potential", kind: "quantity", optional: true, text: "How much can ever be had."},
+			{name: "limitedBy", kind: "string", optional: true, text: "The ClusterQueue or Cohort that has no more to give."},
+		}},
+		"Victim": {text: "A Workload that has to go for another.", properties: []property{
+			{name: "namespace", kind: "string", text: "Its namespace."},
+			{name: "name", kind: "string", text: "Its name."},
+			{name: "clusterQueue", kind: "string", text: "The ClusterQueue whose quota it holds."},
+			{name: "reason", kind: "string", text: "Why it and not another, as in its condition Preempted."},
+		}},
+	},
+}
+
+type doc = map[string]any
+
+// dialect is what differs between the second and the third version of OpenAPI.
+type dialect struct {
+	refs   string // where schemas are
+	schema func(typed doc) doc
+	body   func(schema doc) doc
+}
+
+var (
+	v2 = dialect{
+		refs:   "#/definitions/",
+		schema: func(typed doc) doc { return typed },
+		body:   func(schema doc) doc { return doc{"description": "OK", "schema": schema} },
+	}
+	v3 = dialect{
+		refs:   "#/components/schemas/",
+		schema: func(typed doc) doc { return doc{"schema": typed} },
+		body: func(schema doc) doc {
+			return doc{"description": "OK", "content": doc{formatJSON: doc{"schema": schema}, formatYAML: doc{"schema": schema}}}
+		},
+	}
+)
+
+// addOpenAPI adds the one document of the second version, and those of the third, one
+// for each group and version and a list of them.
+func addOpenAPI(docs map[string]*static) {
+	all, definitions, list := doc{}, doc{}, doc{}
+	about := doc{"title": title, "version": "unversioned"}
+	token := doc{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"}
+	secured := []any{doc{"BearerToken": []any{}}}
+	for i := range groups {
+		g := &groups[i]
+		for _, version := range g.versions {
+			own, components := doc{}, doc{}
+			v2.add(g, version, all, definitions)
+			v3.add(g, version, own, components)
+			body := newStatic(doc{
+				"openapi": "3.0.0", "info": about, "paths": own, "security": secured,
+				"components": doc{"schemas": components, "securitySchemes": doc{"BearerToken": token}},
+			}, formatJSON)
+			path := "apis/" + g.name + "/" + version
+			docs["/openapi/v3/"+path] = body
+			list[path] = doc{"serverRelativeURL": "/openapi/v3/" + path + "?hash=" + strings.Trim(body.etag, `"`)}
+		}
+	}
+	docs["/openapi/v3"] = newStatic(doc{"paths": list}, formatJSON)
+	docs["/openapi/v2"] = newStatic(doc{
+		"swagger": "2.0", "info": about, "paths": all, "definitions": definitions,
+		"securityDefinitions": doc{"BearerToken": token}, "security": secured,
+	}, formatJSON)
+}
+
+// add adds the paths and schemas of one group and version.
+func (d dialect) add(g *group, version string, paths, definitions doc) {
+	prefix := schemaPrefix(g.name, version)
+	for name, o := range schemas[g.name] {
+		definition := d.object(prefix, o)
+		if o.top {
+			definition["x-kubernetes-group-version-kind"] = []any{doc{"group": g.name, "version": version, "kind": name}}
+		}
+		definitions[prefix+name] = definition
+	}
+	for _, r := range g.resources {
+		path := "/apis/" + g.name + "/" + version + "/"
+		params := []any{d.parameter("name", "path", "string", "Name of the "+r.kind+".")}
+		scope := ""
+		if r.namespaced {
+			path += "namespaces/{namespace}/"
+			params = append(params, d.parameter("namespace", "path", "string", "Namespace of the "+r.kind+"."))
+			scope = "Namespaced"
+		}
+		if r.paged {
+			params = append(params,
+				d.parameter("limit", "query", "integer", "Size of the page: 1000 by default, at most 100000."),
+				d.parameter("offset", "query", "integer", "How many to skip."))
+		}
+		params = append(params, d.parameter("pretty", "query", "string", "If true, the answer is indented."))
+		get := doc{
+			"operationId": "read" + camel(g.name) + camel(version) + scope + r.kind + camel(r.sub), "tags": []any{camel(g.name) + "_" + version},
+			"description": "read " + r.sub + " of the specified " + r.kind,
+			"responses": doc{
+				"200": d.body(doc{"$ref": d.refs + prefix + r.schema}),
+				"401": doc{"description": "Unauthorized"},
+			},
+			"x-kubernetes-action":             "get",
+			"x-kubernetes-group-version-kind": doc{"group": g.name, "version": version, "kind": r.subKind},
+		}
+		if d.refs == v2.refs {
+			get["produces"], get["consumes"], get["schemes"] = []any{formatJSON, formatYAML}, []any{"*/*"}, []any{"https"}
+		}
+		paths[path+r.name+"/{name}/"+r.sub] = doc{"get": get, "parameters": params}
+	}
+}
+
+func (d dialect) parameter(name, in, kind, text string) doc {
+	typed := doc{"type": kind}
+	if kind == "integer" {
+		typed["format"] = "int64"
+	} else {
+		typed["uniqueItems"] = true
+	}
+	out := d.schema(typed)
+	out["name"], out["in"], out["description"] = name, in, text
+	if in == "path" {
+		out["required"] = true
+	}
+	return out
+}
+
+func (d dialect) object(prefix string, o object) doc {
+	fields, required := doc{}, []any{}
+	all := o.properties
+	if o.top {
+		all = append([]property{
+			{name: "apiVersion", kind: "string", optional: true, text: "Group and version of this answer."},
+			{name: "kind", kind: "string", optional: true, text: "Kind of this answer."},
+			{name: "metadata", kind: "Metadata", optional: true, text: "Metadata of the answer; empty for a list."},
+		}, all...)
+	}
+	for _, p := range all {
+		fields[p.name] = d.field(prefix, p)
+		if !p.optional {
+			required = append(required, p.name)
+		}
+	}
+	out := doc{"type": "object", "description": o.text, "properties": fields}
+	if len(required) > 0 {
+		out["required"] = required
+	}
+	return out
+}
+
+func (d dialect) field(prefix string, p property) doc {
+	of := doc{"type": p.kind}
+	switch p.kind {
+	case "string", "integer":
+		if p.format != "" {
+			of["format"] = p.format
+		}
+	case "quantity":
+		of = doc{"type": "string"}
+	case "quantities":
+		of = doc{"type": "object", "additionalProperties": doc{"type": "string"}}
+	default:
+		of = doc{"$ref": d.refs + prefix + p.kind}
+	}
+	switch {
+	case p.list:
+		of = doc{"type": "array", "items": of}
+	case of["$ref"] != nil && d.refs == v3.refs:
+		of = doc{"allOf": []any{of}} // beside a reference nothing else counts
+	}
+	of["description"] = p.text
+	return of
+}
+
+// schemaPrefix puts a group in reverse: io.k8s.x.kueue.visibility.v1beta2.
+func schemaPrefix(group, version string) string {
+	parts := strings.FieldsFunc(group, func(r rune) bool { return r == '.' })
+	var b strings.Builder
+	for i := len(parts) - 1; i >= 0; i-- {
+		b.WriteString(parts[i] + ".")
+	}
+	return b.String() + version + "."
+}
+
+// camel joins words that begin with capitals.
+func camel(s string) string {
+	var b strings.Builder
+	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '.' || r == '-' }) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}

@@ -1,0 +1,140 @@
+package visibility
+
+import (
+	"context"
+	"math"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
+	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// parameters reads query parameters.
+var parameters = func() runtime.ParameterCodec {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(visibilityv1beta2.AddToScheme(scheme))
+	return runtime.NewParameterCodec(scheme)
+}()
+
+// pageOf reads which page is asked for. spec: 70 §3.4.
+func pageOf(query url.Values) (offset, limit int64, err error) {
+	var o visibilityv1beta2.PendingWorkloadOptions
+	if err := parameters.DecodeParameters(query, visibilityv1beta2.GroupVersion, &o); err != nil {
+		return 0, 0, apierrors.NewBadRequest(err.Error())
+	}
+	offset, limit = o.Page()
+	return offset, limit, nil
+}
+
+func ofClusterQueue(ctx context.Context, s *Server, _, name string, query url.Values) (runtime.Object, error) {
+	offset, limit, err := pageOf(query)
+	if err != nil {
+		return nil, err
+	}
+	var roll *state.Roll
+	var found bool
+	if err := s.ask(ctx, func(st *state.State) { roll, found = st.Waiting(name) }); err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, missing("clusterqueues", name)
+	}
+	return s.summary(roll.Page(nil, offset, limit)), nil
+}
+
+// ofLocalQueue lists nothing for a LocalQueue whose ClusterQueue does not exist.
+func ofLocalQueue(ctx context.Context, s *Server, namespace, name string, query url.Values) (runtime.Object, error) {
+	offset, limit, err := pageOf(query)
+	if err != nil {
+		return nil, err
+	}
+	roll, found, leads := (*state.Roll)(nil), false, false
+	if err := s.ask(ctx, func(st *state.State) {
+		var queue string
+		if queue, found = st.PointsTo(namespace, name); found {
+			roll, leads = st.Waiting(queue)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	switch {
+	case !found:
+		return nil, missing("localqueues", name)
+	case !leads:
+		return s.summary(nil), nil
+	}
+	return s.summary(roll.Page(&state.Name{Namespace: namespace, Name: name}, offset, limit)), nil
+}
+
+func missing(resource, name string) error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: visibilityv1beta2.GroupVersion.Group, Resource: resource}, name)
+}
+
+// summary is the answer in both versions, which have the same shapes.
+func (s *Server) summary(page []state.Placed) *visibilityv1beta2.PendingWorkloadsSummary {
+	out := &visibilityv1beta2.PendingWorkloadsSummary{Items: make([]visibilityv1beta2.PendingWorkload, 0, len(page))}
+	for _, p := range page {
+		out.Items = append(out.Items, s.item(p))
+	}
+	return out
+}
+
+func (s *Server) item(p state.Placed) visibilityv1beta2.PendingWorkload {
+	namespace, name := p.Name()
+	out := visibilityv1beta2.PendingWorkload{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Unix(0, int64(p.Created()))),
+		},
+		Priority:       int32(min(max(p.Priority(), math.MinInt32), math.MaxInt32)),
+		LocalQueueName: p.LocalQueue(), PositionInClusterQueue: p.InClusterQueue, PositionInLocalQueue: p.InLocalQueue,
+	}
+	w := s.Workload(namespace, name)
+	if w == nil || string(w.UID) != p.UID() {
+		return out // deleted meanwhile, which the engine will hear of
+	}
+	for _, o := range w.OwnerReferences {
+		out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID})
+	}
+	if c := waits(w); c != nil {
+		out.Reason, out.Message = c.Reason, c.Message
+	}
+	out.Requests = s.requests(w)
+	return out
+}
+
+// waits is the condition that says why a Workload has no quota, or nil.
+func waits(w *kueue.Workload) *metav1.Condition {
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return c
+}
+
+// requests is what all pods of a Workload ask of quota together.
+func (s *Server) requests(w *kueue.Workload) corev1.ResourceList {
+	var out corev1.ResourceList
+	for _, ps := range convert.Workload(w, s.Requests).PodSets {
+		for _, r := range ps.Requests {
+			if out == nil {
+				out = corev1.ResourceList{}
+			}
+			name := corev1.ResourceName(r.Resource)
+			sum := out[name]
+			sum.Add(convert.Quantity(name, r.Amount))
+			out[name] = sum
+		}
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/feed"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/visibility"
+)
+
+// visibilityCertDir is where the certificate of the visibility API is mounted when
+// somebody else makes certificates. spec: 70 §4.4.
+const visibilityCertDir = "/visibility"
+
+// servesVisibility tells whether the visibility API is to be served.
+func servesVisibility(o *options.Options) bool {
+	return o.Gates.On(options.VisibilityOnDemand) && o.VisibilityAddress != "0"
+}
+
+// addVisibility adds the visibility API, which answers from the engine on every replica.
+func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, follow *feed.Feed, cfg Config) error {
+	if !servesVisibility(&cfg.Options) {
+		return nil
+	}
+	log := cfg.Log.WithName("visibility")
+	config, err := visibilityTLS(mgr, &cfg)
+	if err != nil {
+		log.Error(err, "The visibility API is not served: there is no certificate for it")
+		return nil
+	}
+	workloads, err := workloadStore(ctx, mgr)
+	if err != nil {
+		return err
+	}
+	access, learn, err := visibility.Delegate(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	return mgr.Add(&visibility.Listener{
+		Address: cfg.Options.VisibilityAddress, TLS: config, Follow: learn, Log: log,
+		Handler: &visibility.Server{
+			Ask: e.Ask, Workload: workloads, Requests: requests(&cfg.Options), Access: access, Log: log,
+			Ready: func() error { return follow.Check(nil) },
+		},
+	})
+}
+
+// visibilityTLS is the certificate, ours or from the mounted folder, and what the
+// configuration says may be spoken. spec: 70 §2.1.3.
+func visibilityTLS(mgr ctrl.Manager, cfg *Config) (*tls.Config, error) {
+	o := &cfg.Options.TLS
+	out := &tls.Config{MinVersion: max(o.MinVersion, tls.VersionTLS12), CipherSuites: o.CipherSuites, CurvePreferences: o.Curves}
+	if cfg.pair != nil {
+		serving := cfg.pair.Serving
+		out.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil }
+		return out, nil
+	}
+	watcher, err := certwatcher.New(filepath.Join(visibilityCertDir, "tls.crt"), filepath.Join(visibilityCertDir, "tls.key"))
+	if err != nil {
+		return nil, err
+	}
+	out.GetCertificate = watcher.GetCertificate
+	return out, mgr.Add(watcher)
+}
+
+// workloadStore looks Workloads up in the cache without copying them: a page may have a
+// hundred thousand.
+func workloadStore(ctx context.Context, mgr ctrl.Manager) (func(namespace, name string) *kueue.Workload, error) {
+	informer, err := mgr.GetCache().GetInformer(ctx, &kueue.Workload{})
+	if err != nil {
+		return nil, fmt.Errorf("watching Workloads: %w", err)
+	}
+	shared, ok := informer.(cache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("the cache of Workloads is a %T, which gives out only copies", informer)
+	}
+	return func(namespace, name string) *kueue.Workload {
+		object, _, _ := shared.GetIndexer().GetByKey(namespace + "/" + name)
+		w, _ := object.(*kueue.Workload)
+		return w
+	}, nil
+}
+
+// visibilityObjects are what the API server has to know of the visibility API, which it
+// reaches on the machine of the webhooks. spec: 70 §4.6.
+func visibilityObjects(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+	if !servesVisibility(&o.Options) {
+		return nil, nil
+	}
+	_, text, err := net.SplitHostPort(o.Options.VisibilityAddress)
+	if err != nil {
+		return nil, fmt.Errorf("the address of the visibility API: %w", err)
+	}
+	port, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("the port of the visibility API: %w", err)
+	}
+	target := visibility.Target{Namespace: o.namespace(), Port: int32(port), CABundle: o.VisibilityCABundle}
+	if o.WebhookURL != "" {
+		u, err := url.Parse(o.WebhookURL)
+		if err != nil {
+			return nil, fmt.Errorf("webhook URL %q: %w", o.WebhookURL, err)
+		}
+		target.Host = u.Hostname()
+	}
+	return visibility.Objects(target)
+}
