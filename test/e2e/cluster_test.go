@@ -93,7 +93,7 @@ func (c *cluster) manager(t *testing.T) *manager {
 	m := &manager{health: health, log: &logBuffer{}, dead: make(chan struct{})}
 	m.Cmd = exec.Command(binary(t, "berth"), "manager", "--kubeconfig", c.kubeconfig, "--install",
 		"--webhook-port", strconv.Itoa(freePort(t)), "--health-probe-bind-address", health,
-		"--metrics-bind-address", "0", "--leader-elect=false")
+		"--metrics-bind-address", "0", "--visibility-bind-address", "127.0.0.1:"+strconv.Itoa(freePort(t)), "--leader-elect=false")
 	m.Stdout, m.Stderr = m.log, m.log
 	m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.Start(); err != nil {

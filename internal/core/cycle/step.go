@@ -262,14 +262,12 @@ func (c *round) process(e *entry) {
 		return
 	}
 	c.dropClaim(e.q)
-	if slices.ContainsFunc(e.targets, replaced) {
-		c.skip(e, "a workload that it would preempt was replaced by another slice of its job")
-		return
-	}
 	if c.w.RecomputeOverlap && slices.ContainsFunc(e.targets, gone) {
 		c.w.renominate(e)
 	}
 	switch {
+	case slices.ContainsFunc(e.targets, replaced):
+		c.skip(e, "a workload that it would preempt was replaced by another slice of its job")
 	case e.got.Mode == flavor.NoFit:
 		if c.goesOn(e) {
 			c.wait(e, e.got.Reason, "")
@@ -281,21 +279,26 @@ func (c *round) process(e *entry) {
 	case e.got.Mode == flavor.Fit:
 		c.admit(e)
 	case len(e.targets) == 0:
-		if c.goesOn(e) {
-			if !e.q.Strict {
-				c.reserve(e)
-			}
-			c.wait(e, trace.WaitingForQuota, e.note)
-			return
-		}
-		c.reserve(e)
-		c.park(e, trace.WaitingForQuota, e.note)
+		c.without(e)
 	case e.wl.Gated:
 		e.wl.Scan = nil
 		c.gate(e)
 	default:
 		c.preempt(e)
 	}
+}
+
+// without deals with a head that would have to preempt, and finds nobody.
+func (c *round) without(e *entry) {
+	if c.goesOn(e) {
+		if !e.q.Strict {
+			c.reserve(e)
+		}
+		c.wait(e, trace.WaitingForQuota, e.note)
+		return
+	}
+	c.reserve(e)
+	c.park(e, trace.WaitingForQuota, e.note)
 }
 
 // goesOn tells whether a head that cannot be admitted has flavors left that it has not

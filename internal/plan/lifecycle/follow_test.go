@@ -230,7 +230,8 @@ func TestRequiredChecks(t *testing.T) {
 	cq := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{
 		ResourceGroups: []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot"}, {Name: "own"}}}},
 		AdmissionChecksStrategy: &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{
-			{Name: "z-any"}, {Name: "spot", OnFlavors: []kueue.ResourceFlavorReference{"spot"}},
+			{Name: "z-any"},
+			{Name: "spot", OnFlavors: []kueue.ResourceFlavorReference{"spot"}},
 			{Name: "both", OnFlavors: []kueue.ResourceFlavorReference{"spot", "own"}},
 		}},
 	}}
