@@ -1,6 +1,7 @@
 package visibility
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -267,8 +268,8 @@ func (d dialect) field(prefix string, p property) doc {
 func schemaPrefix(group, version string) string {
 	parts := strings.FieldsFunc(group, func(r rune) bool { return r == '.' })
 	var b strings.Builder
-	for i := len(parts) - 1; i >= 0; i-- {
-		b.WriteString(parts[i] + ".")
+	for _, part := range slices.Backward(parts) {
+		b.WriteString(part + ".")
 	}
 	return b.String() + version + "."
 }
