@@ -28,7 +28,7 @@ var pureRooms = []pureRoom{
 	{dir: "internal/core", below: []string{module + "/internal/core"}},
 	{dir: "internal/state", std: []string{"reflect", "sync"}, below: []string{module + "/internal/core", module + "/internal/state"}},
 	{
-		dir: "internal/plan", std: []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "regexp", "unicode", "unicode/utf8"},
+		dir: "internal/plan", std: []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "path", "regexp", "unicode", "unicode/utf8"},
 		below: []string{module + "/api", module + "/internal/core", module + "/internal/plan", "k8s.io/api", "k8s.io/apimachinery"},
 		but: []string{
 			"k8s.io/apimachinery/pkg/util/clock", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/apimachinery/pkg/util/uuid",

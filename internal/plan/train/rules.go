@@ -197,8 +197,26 @@ func (v *validation) validateVolcano(b *builder) {
 // ValidateRuntime says whether a runtime may be stored (spec: 50 §3.3). old is nil for a new one. Updates of a
 // TrainingRuntime are never refused: the findings become warnings.
 func ValidateRuntime(r, old *Runtime) (warnings []string, errs field.ErrorList) {
+	trainers, errs := validateAncestors(r)
+	if p := r.Spec.MLPolicy; p != nil && p.MPI != nil && p.MPI.MPIImplementation != nil && *p.MPI.MPIImplementation != trainerv1alpha1.MPIImplementationOpenMPI {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "mlPolicy", "mpi", "mpiImplementation"), *p.MPI.MPIImplementation, "must be OpenMPI"))
+	}
+	warnings = runtimeWarnings(r, trainers)
+	if w := deprecation(r); w != "" && old == nil {
+		warnings = append(warnings, w)
+	}
+	if old != nil && r.Kind == trainerv1alpha1.KindTrainingRuntime {
+		for _, err := range errs {
+			warnings = append(warnings, err.Error())
+		}
+		return warnings, nil
+	}
+	return warnings, errs
+}
+
+// validateAncestors checks the jobs that TrainJobs configure, and counts those that train.
+func validateAncestors(r *Runtime) (trainers int, errs field.ErrorList) {
 	path := field.NewPath("spec", "template", "spec", "replicatedJobs")
-	trainers := 0
 	for i := range r.Spec.Template.Spec.ReplicatedJobs {
 		rj := &r.Spec.Template.Spec.ReplicatedJobs[i]
 		ancestor := rj.Template.Labels[trainerv1alpha1.AncestorStepLabel]
@@ -221,20 +239,7 @@ func ValidateRuntime(r, old *Runtime) (warnings []string, errs field.ErrorList) 
 			errs = append(errs, field.Invalid(path.Index(i).Child("template", "spec", "template", "spec", "containers"), names, "must have a container "+container+", which TrainJobs configure"))
 		}
 	}
-	if p := r.Spec.MLPolicy; p != nil && p.MPI != nil && p.MPI.MPIImplementation != nil && *p.MPI.MPIImplementation != trainerv1alpha1.MPIImplementationOpenMPI {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "mlPolicy", "mpi", "mpiImplementation"), *p.MPI.MPIImplementation, "must be OpenMPI"))
-	}
-	warnings = runtimeWarnings(r, trainers)
-	if w := deprecation(r); w != "" && old == nil {
-		warnings = append(warnings, w)
-	}
-	if old != nil && r.Kind == trainerv1alpha1.KindTrainingRuntime {
-		for _, err := range errs {
-			warnings = append(warnings, err.Error())
-		}
-		return warnings, nil
-	}
-	return warnings, errs
+	return trainers, errs
 }
 
 func runtimeWarnings(r *Runtime, trainers int) (out []string) {

@@ -144,10 +144,10 @@ func mergeContainers(containers []corev1.Container, patches []trainerv1alpha1.Co
 
 // mergeVolume merges volumes with the same kind of source, and otherwise takes the patch's (spec: 50 §4.9).
 func mergeVolume(base, patch corev1.Volume) corev1.Volume {
-	if source(&patch.VolumeSource) == "" {
+	if len(members(&patch.VolumeSource)) == 0 {
 		return base
 	}
-	if source(&base.VolumeSource) != source(&patch.VolumeSource) {
+	if !slices.Equal(members(&base.VolumeSource), members(&patch.VolumeSource)) {
 		return patch
 	}
 	return overlayValue(base, patch)
@@ -155,23 +155,19 @@ func mergeVolume(base, patch corev1.Volume) corev1.Volume {
 
 // mergeVariable merges variables with the same kind of source, and otherwise takes the patch's.
 func mergeVariable(base, patch corev1.EnvVar) corev1.EnvVar {
-	if base.ValueFrom == nil || patch.ValueFrom == nil || source(base.ValueFrom) != source(patch.ValueFrom) {
+	if base.ValueFrom == nil || patch.ValueFrom == nil || !slices.Equal(members(base.ValueFrom), members(patch.ValueFrom)) {
 		return patch
 	}
 	return overlayValue(base, patch)
 }
 
-// source names the members of a union that are set, each followed by a blank.
-func source(union any) string {
-	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(union)
+// members names the members of a union that are set.
+func members(union any) []string {
+	set, err := runtime.DefaultUnstructuredConverter.ToUnstructured(union)
 	if err != nil {
-		return ""
+		return nil
 	}
-	out := ""
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		out += name + " "
-	}
-	return out
+	return slices.Sorted(maps.Keys(set))
 }
 
 // unite adds the tolerations that are not there yet.

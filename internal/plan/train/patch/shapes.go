@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -10,17 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// members counts the members of a union that are set.
-func members(union any) int { return strings.Count(source(union), " ") }
-
 // volume checks a volume of an entry, and what became of it in the pod: a patch of a volume of the runtime may leave out
 // what the runtime says.
 func (c *podCheck) volume(vol *corev1.Volume, at *field.Path) {
 	for _, text := range validation.IsDNS1123Label(vol.Name) {
 		c.v.refuse(field.Invalid(at.Child("name"), vol.Name, text))
 	}
-	if members(&vol.VolumeSource) > 1 {
-		c.v.refuse(field.Invalid(at, vol.Name, "must have one source, and has several: "+strings.TrimSpace(source(&vol.VolumeSource))))
+	if sources := members(&vol.VolumeSource); len(sources) > 1 {
+		c.v.refuse(field.Invalid(at, vol.Name, "must have one source, and has several: "+strings.Join(sources, ", ")))
 		return
 	}
 	if slices.Contains(c.reserved.Volumes, vol.Name) {
@@ -59,18 +57,24 @@ func validateSource(s *corev1.VolumeSource, at *field.Path) (errs field.ErrorLis
 	case s.Ephemeral != nil && s.Ephemeral.VolumeClaimTemplate == nil:
 		errs = append(errs, field.Required(at.Child("ephemeral", "volumeClaimTemplate"), "must be set"))
 	case s.EmptyDir != nil:
-		if medium := s.EmptyDir.Medium; medium != "" && medium != corev1.StorageMediumMemory && !strings.HasPrefix(string(medium), string(corev1.StorageMediumHugePages)) {
-			errs = append(errs, field.NotSupported(at.Child("emptyDir", "medium"), medium, []corev1.StorageMedium{"", corev1.StorageMediumMemory, corev1.StorageMediumHugePages}))
-		}
-		if limit := s.EmptyDir.SizeLimit; limit != nil && limit.Sign() < 0 {
-			errs = append(errs, field.Invalid(at.Child("emptyDir", "sizeLimit"), limit.String(), "must be 0 or more"))
-		}
+		return validateEmptyDir(s.EmptyDir, at.Child("emptyDir"))
 	case s.Projected != nil:
 		for i := range s.Projected.Sources {
-			if n := members(&s.Projected.Sources[i]); n != 1 {
+			if n := len(members(&s.Projected.Sources[i])); n != 1 {
 				errs = append(errs, field.Invalid(at.Child("projected", "sources").Index(i), n, "must have exactly one source"))
 			}
 		}
+	}
+	return errs
+}
+
+func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) (errs field.ErrorList) {
+	media := []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory, corev1.StorageMediumHugePages}
+	if !slices.Contains(media, e.Medium) && !strings.HasPrefix(string(e.Medium), string(corev1.StorageMediumHugePagesPrefix)) {
+		errs = append(errs, field.NotSupported(at.Child("medium"), e.Medium, media))
+	}
+	if limit := e.SizeLimit; limit != nil && limit.Sign() < 0 {
+		errs = append(errs, field.Invalid(at.Child("sizeLimit"), limit.String(), "must be 0 or more"))
 	}
 	return errs
 }
@@ -122,7 +126,7 @@ func validateVariable(e *corev1.EnvVar, at *field.Path) (errs field.ErrorList) {
 	case e.ValueFrom == nil:
 	case e.Value != "":
 		errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "may not be set when value is not empty"))
-	case members(e.ValueFrom) != 1:
+	case len(members(e.ValueFrom)) != 1:
 		errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "must have exactly one source"))
 	}
 	return errs
@@ -158,16 +162,4 @@ func validateToleration(t *corev1.Toleration, at *field.Path) (errs field.ErrorL
 }
 
 // Clean is a path without empty and dot elements: two paths are the same if they are so when clean.
-func Clean(path string) string {
-	var kept []string
-	for _, element := range strings.Split(path, "/") {
-		switch element {
-		case "", ".":
-		case "..":
-			kept = kept[:max(len(kept)-1, 0)]
-		default:
-			kept = append(kept, element)
-		}
-	}
-	return "/" + strings.Join(kept, "/")
-}
+func Clean(p string) string { return path.Clean("/" + p) }

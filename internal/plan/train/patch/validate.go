@@ -160,7 +160,7 @@ func otherMeta(m *metav1.ObjectMeta) []string {
 		{"name", m.Name != ""},
 		{"generateName", m.GenerateName != ""},
 		{"namespace", m.Namespace != ""},
-		{"selfLink", m.SelfLink != ""},
+		{"selfLink", m.SelfLink != ""}, //nolint:staticcheck // nobody fills it in any more, and nobody may
 		{"uid", m.UID != ""},
 		{"resourceVersion", m.ResourceVersion != ""},
 		{"generation", m.Generation != 0},

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestSmoke puts a short load on the programs in bin/. It asserts counts that hold
+// however slow the machine is; run fails itself if quota is exceeded or a workload lost.
+func TestSmoke(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a control plane")
+	}
+	berth := filepath.Join("..", "..", "bin", "berth")
+	if _, err := os.Stat(berth); err != nil {
+		t.Fatalf("%s is not built: run `make build`", berth)
+	}
+	drawing := filepath.Join(t.TempDir(), "use.svg")
+	var out, progress bytes.Buffer
+	args := []string{"-berth", berth, "-shape", "one-cohort", "-scale", "0.02", "-draw", drawing}
+	if err := run(t.Context(), args, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s%s", err, progress.String(), out.String())
+	}
+	figures := map[string]float64{}
+	for line := range strings.Lines(out.String()) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			figures[name] = v
+		}
+	}
+	for _, name := range []string{
+		"wall_s", "limit_s", "wall_over_limit", "writes_per_workload", "events_per_workload", "manager_cpu_s", "manager_peak_rss_mb",
+		"admission_p50_ms", "admission_p99_ms", "generator_cpu_s", "apiserver_cpu_s", "etcd_cpu_s",
+	} {
+		if figures[name] <= 0 {
+			t.Errorf("%s is %v", name, figures[name])
+		}
+	}
+	n := figures["workloads"]
+	if n != 60 {
+		t.Errorf("%v workloads, want 60", n)
+	}
+	if got := figures["writes_per_workload[workloads POST]"]; got != 1 {
+		t.Errorf("a workload was created %v times", got)
+	}
+	// One finish each, and one release each eviction but of those that finished meanwhile. Figures have three digits.
+	if got, most := figures["writes_per_workload[workloads/status PATCH]"], 1+figures["evictions"]/n; got < 1 || got > most+0.01 {
+		t.Errorf("%v patches of the status, want 1 to %v of the generator", got, most)
+	}
+	if got := figures["writes_per_workload[workloads/status APPLY]"]; got < 1 {
+		t.Errorf("%v writes of admissions", got)
+	}
+	if figures["wall_over_limit"] < 1 {
+		t.Errorf("faster than the quota allows: %v", figures["wall_over_limit"])
+	}
+	if svg, err := os.ReadFile(drawing); err != nil || !bytes.HasPrefix(svg, []byte("<svg ")) {
+		t.Errorf("the drawing: %v", err)
+	}
+	if t.Failed() {
+		t.Logf("%s%s", progress.String(), out.String())
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown shape": {[]string{"-shape", "round"}, `-shape "round": there are one-cohort, five-cohorts, thousand-queues`},
+		"argument":      {[]string{"more"}, `unknown argument "more"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, progress bytes.Buffer
+			if err := run(t.Context(), tc.args, &out, &progress); err == nil || err.Error() != tc.want {
+				t.Errorf("the error is %v, want %s", err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,198 @@
+// Command load puts a real API server and a manager, each a process of its own, under
+// load: `make load SHAPE=one-cohort`. It creates Workloads, runs the admitted ones for
+// their time, finishes them and gives back the quota of evicted ones, as the owner of
+// each would, and prints `name: value` lines, a table by class and a drawing of the
+// utilisation. It fails if quota is ever exceeded or a Workload is lost. A run that an
+// eviction ends starts anew; that work is done twice and not part of the limit.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settle is how long after the last finish statuses and events may still be written
+// that belong to the load.
+const settle = 3 * time.Second
+
+// options are the command line.
+type options struct {
+	shape      string
+	scale      float64
+	seed       uint64
+	berth      string // the program
+	dir        string // empty for one that is removed afterwards
+	manager    string // extra arguments
+	draw       string // file for the drawing
+	cpuProfile string
+	memProfile string
+	stall      time.Duration
+	timeout    time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("load", flag.ContinueOnError)
+	flags.SetOutput(progress)
+	flags.StringVar(&o.shape, "shape", "one-cohort", "what to create: one-cohort, five-cohorts or thousand-queues")
+	flags.Float64Var(&o.scale, "scale", 1, "share of the shape's workloads, to shorten it")
+	flags.Uint64Var(&o.seed, "seed", 1, "for the order of what is created at one time")
+	flags.StringVar(&o.berth, "berth", "bin/berth", "the program to be measured")
+	flags.StringVar(&o.dir, "dir", "", "empty folder for data and logs, which stay (default a temporary one, which does not)")
+	flags.StringVar(&o.manager, "manager", "", "extra arguments of the manager as --name=value, such as --controllers=-webhooks")
+	flags.StringVar(&o.draw, "draw", "", "file for the drawing: .svg for a picture, otherwise text")
+	flags.StringVar(&o.cpuProfile, "cpuprofile", "", fmt.Sprintf("prefix of files for processor profiles of the manager, .000 and so on, of %s each; go tool pprof adds them up", profilePiece))
+	flags.StringVar(&o.memProfile, "memprofile", "", "file for a profile of the manager's allocations at the end")
+	flags.DurationVar(&o.stall, "stall", time.Minute, "give up if nothing is created, evicted or finished for so long")
+	flags.DurationVar(&o.timeout, "timeout", time.Hour, "give up altogether")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	s, err := parseShape(o.shape, o.scale)
+	if err != nil {
+		return err
+	}
+	m, err := measure(ctx, &o, &s, progress)
+	if err != nil {
+		return err
+	}
+	if err := m.print(out, o.draw); err != nil {
+		return err
+	}
+	if n := m.ledger.broken; n > 0 {
+		return fmt.Errorf("%d promises were broken:\n  %s", n, strings.Join(m.ledger.problems, "\n  "))
+	}
+	return nil
+}
+
+// measure starts everything, puts the load on, and stops everything.
+func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *measurement, err error) {
+	began := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(progress, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s (-timeout)", o.timeout))
+	defer cancel()
+	dir := o.dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "berth-load-"); err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
+	berth, err := filepath.Abs(o.berth)
+	if err != nil {
+		return nil, err
+	}
+	say("starting a control plane and the manager")
+	sys, err := startSystem(ctx, dir, berth, strings.Fields(o.manager), o.cpuProfile+o.memProfile != "", progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, sys.stop()) }()
+	ctx, release := sys.guard(ctx)
+	defer release()
+	if err := buildWorld(ctx, sys.config, s); err != nil {
+		return nil, err
+	}
+	say("%s: %d cohorts of %d queues are ready", s.name, s.cohorts, s.queues)
+	return load(ctx, o, sys, s, say)
+}
+
+// load puts the load on and measures.
+func load(ctx context.Context, o *options, sys *system, s *shape, say func(string, ...any)) (*measurement, error) {
+	arrivals := s.arrivals(o.seed)
+	own, err := newOwner(sys.config, s)
+	if err != nil {
+		return nil, err
+	}
+	g := newGenerator(own, arrivals, o.stall, say)
+	m := &measurement{shape: s, ledger: g.ledger}
+	requestsBefore, err := countRequests(ctx, own.rest)
+	if err != nil {
+		return nil, err
+	}
+	before, err := sys.usage()
+	if err != nil {
+		return nil, err
+	}
+	profiled, enough := make(chan error, 1), make(chan struct{})
+	go func() { profiled <- sys.profileUntil(ctx, enough, o.cpuProfile) }()
+	if err := g.run(ctx); err != nil {
+		return nil, err
+	}
+	close(enough)
+	if !sleep(ctx, settle) {
+		return nil, context.Cause(ctx)
+	}
+	after, err := sys.usage()
+	if err != nil {
+		return nil, err
+	}
+	requestsAfter, err := countRequests(ctx, own.rest)
+	if err != nil {
+		return nil, err
+	}
+	m.requests, m.start, m.usage = requestsAfter.since(requestsBefore), before, after
+	if err := <-profiled; err != nil {
+		return nil, err
+	}
+	if o.memProfile != "" {
+		if err := sys.profile(ctx, "allocs", o.memProfile); err != nil {
+			return nil, err
+		}
+	}
+	if n, err := own.count(ctx); err != nil {
+		return nil, err
+	} else if n != len(arrivals) {
+		m.ledger.problem("%d workloads were created, and there are %d", len(arrivals), n)
+	}
+	return m, nil
+}
+
+// usage is what the processes have used so far.
+type usage struct {
+	manager, apiServer, etcd, generator, machine time.Duration
+	peakRSS                                      float64 // of the manager, in MB
+}
+
+func (s *system) usage() (u usage, err error) {
+	u.generator = ownCPU()
+	for _, p := range []struct {
+		pid int
+		cpu *time.Duration
+	}{{s.manager.Process.Pid, &u.manager}, {s.apiServer, &u.apiServer}, {s.etcd, &u.etcd}} {
+		found, err := look(p.pid)
+		if err != nil {
+			return u, err
+		}
+		*p.cpu = found.cpu
+	}
+	if u.machine, err = machineCPU(); err != nil {
+		return u, err
+	}
+	u.peakRSS, err = peakRSS(s.manager.Process.Pid)
+	return u, err
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/embedded"
+)
+
+const (
+	readyLimit = 2 * time.Minute
+	stopLimit  = 20 * time.Second
+	// profilePiece is how long one processor profile takes: a server of profiles has to be told beforehand.
+	profilePiece = 20 * time.Second
+)
+
+// system is what is measured: a bare control plane, and a manager as a process of its own.
+type system struct {
+	plane     *embedded.ControlPlane
+	config    *rest.Config // of the administrator
+	manager   *exec.Cmd
+	log       string        // of the manager
+	ended     chan struct{} // closed when the manager has ended
+	pprof     string        // address, empty for none
+	apiServer int           // pid
+	etcd      int
+}
+
+// startSystem starts a control plane in a directory and, once Berth is installed there,
+// a manager with extra arguments. It returns when the manager is ready.
+func startSystem(ctx context.Context, dir, berth string, extra []string, profiling bool, stderr io.Writer) (_ *system, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("not ready after %s", readyLimit))
+	defer cancel()
+	s := &system{log: filepath.Join(dir, "manager.log"), ended: make(chan struct{})}
+	if s.plane, err = embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "controlplane"), Bare: true, Stderr: stderr}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.apiServer, err = child(s.plane.PID(), "kube-apiserver"); err != nil {
+		return nil, err
+	}
+	if s.etcd, err = child(s.plane.PID(), "etcd"); err != nil {
+		return nil, err
+	}
+	if s.config, err = clientcmd.BuildConfigFromFlags("", s.plane.Kubeconfig()); err != nil {
+		return nil, err
+	}
+	return s, s.startManager(ctx, dir, berth, extra, profiling)
+}
+
+// startManager installs first, by a process of its own: that work is not the manager's.
+func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling bool) error {
+	ports, err := freePorts(4)
+	if err != nil {
+		return err
+	}
+	webhooks, health := fmt.Sprint(ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	install := exec.CommandContext(ctx, berth, "install", "--kubeconfig", s.plane.Kubeconfig(), "--webhook-url", "https://127.0.0.1:"+webhooks)
+	install.Args = append(install.Args, slices.DeleteFunc(slices.Clone(extra), func(arg string) bool { return !shared(arg) })...)
+	if out, err := install.CombinedOutput(); err != nil {
+		return fmt.Errorf("berth install: %w: %s", err, bytes.TrimSpace(out))
+	}
+	args := []string{
+		"manager", "--kubeconfig", s.plane.Kubeconfig(), "--webhook-port", webhooks, "--health-probe-bind-address", health,
+		"--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[2]),
+	}
+	if profiling {
+		s.pprof = fmt.Sprintf("127.0.0.1:%d", ports[3])
+		config := fmt.Sprintf("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\npprofBindAddress: %s\n", s.pprof)
+		file := filepath.Join(dir, "manager.yaml")
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			return err
+		}
+		args = append(args, "--config", file)
+	}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.manager = exec.Command(berth, append(args, extra...)...)
+	s.manager.Stdout, s.manager.Stderr = log, log
+	s.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := s.manager.Start(); err != nil {
+		s.manager = nil
+		return err
+	}
+	go func() {
+		_ = s.manager.Wait() // its log says how it ended
+		close(s.ended)
+	}()
+	return s.ready(ctx, "http://"+health+"/readyz")
+}
+
+// shared says whether an argument of the manager changes what is installed as well.
+func shared(arg string) bool {
+	return slices.ContainsFunc([]string{"--controllers=", "--config=", "--feature-gates="}, func(flag string) bool {
+		return strings.HasPrefix(arg, flag)
+	})
+}
+
+func (s *system) ready(ctx context.Context, url string) error {
+	for {
+		if answers(ctx, url) {
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return s.lastWords()
+		case <-ctx.Done():
+			return fmt.Errorf("the manager: %w", context.Cause(ctx))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func answers(ctx context.Context, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// guard returns a context that ends when the manager or the control plane does.
+func (s *system) guard(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.ended:
+			cancel(s.lastWords())
+		case <-s.plane.Done():
+			cancel(fmt.Errorf("the control plane ended: %w", s.plane.Err()))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// lastWords is the end of the manager's log as an error.
+func (s *system) lastWords() error {
+	data, err := os.ReadFile(s.log)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the manager ended; the end of its log:\n%s", strings.TrimSpace(string(data[max(0, len(data)-4000):])))
+}
+
+// profileUntil fetches processor profiles, one after the other, until it is enough. It
+// does nothing without a name for them.
+func (s *system) profileUntil(ctx context.Context, enough <-chan struct{}, prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	for n := 0; ; n++ {
+		select {
+		case <-enough:
+			return nil
+		default:
+		}
+		if err := s.profile(ctx, fmt.Sprintf("profile?seconds=%.0f", profilePiece.Seconds()), fmt.Sprintf("%s.%03d", prefix, n)); err != nil {
+			return err
+		}
+	}
+}
+
+// profile fetches a profile of the manager into a file.
+func (s *system) profile(ctx context.Context, what, file string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.pprof+"/debug/pprof/"+what, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("profile %s: %s", what, response.Status)
+	}
+	to, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	_, err = io.Copy(to, response.Body)
+	return err
+}
+
+// stop ends both, the manager first.
+func (s *system) stop() error {
+	if s.manager != nil {
+		_ = s.manager.Process.Signal(syscall.SIGTERM) // fails when it has ended
+		select {
+		case <-s.ended:
+		case <-time.After(stopLimit):
+			_ = s.manager.Process.Kill()
+			<-s.ended
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return s.plane.Stop(ctx)
+}
+
+// freePorts finds ports of 127.0.0.1 that nobody listens on.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all are held until the last is found, so that they differ
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

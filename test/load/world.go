@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const flavorName = "load"
+
+// buildWorld creates the flavor, namespaces, cohorts and queues of a shape, and returns
+// when all queues are active.
+func buildWorld(ctx context.Context, cfg *rest.Config, s *shape) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	for _, o := range s.objects() {
+		if err := c.Create(ctx, o); err != nil {
+			return fmt.Errorf("creating %T %s: %w", o, o.GetName(), err)
+		}
+	}
+	for {
+		ready, err := active(ctx, c)
+		if err != nil {
+			return err
+		}
+		if ready == s.cohorts*s.queues {
+			return nil
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("%d of %d queues are active: %w", ready, s.cohorts*s.queues, context.Cause(ctx))
+		}
+	}
+}
+
+// active counts the LocalQueues that can admit; each has a ClusterQueue that can.
+func active(ctx context.Context, c client.Client) (n int, err error) {
+	var list kueue.LocalQueueList
+	if err := c.List(ctx, &list); err != nil {
+		return 0, err
+	}
+	for i := range list.Items {
+		if apimeta.IsStatusConditionTrue(list.Items[i].Status.Conditions, kueue.LocalQueueActive) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// objects are what stands before the first workload, in the order of their creation.
+func (s *shape) objects() []client.Object {
+	all := []client.Object{&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavorName}}}
+	for cohort := range s.cohorts {
+		name := cohortName(cohort)
+		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		for queue := range s.queues {
+			all = append(all, s.clusterQueue(cohort, queue), &kueue.LocalQueue{
+				ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: queueName(cohort, queue)},
+				Spec:       kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(queueName(cohort, queue))},
+			})
+		}
+	}
+	return all
+}
+
+func (s *shape) clusterQueue(cohort, queue int) *kueue.ClusterQueue {
+	return &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queueName(cohort, queue)}, Spec: kueue.ClusterQueueSpec{
+		CohortName: kueue.CohortReference(cohortName(cohort)), NamespaceSelector: &metav1.LabelSelector{},
+		ResourceGroups: []kueue.ResourceGroup{{
+			CoveredResources: []corev1.ResourceName{corev1.ResourceCPU},
+			Flavors: []kueue.FlavorQuotas{{Name: flavorName, Resources: []kueue.ResourceQuota{{
+				Name: corev1.ResourceCPU, NominalQuota: *resource.NewQuantity(s.nominal, resource.DecimalSI),
+				BorrowingLimit: resource.NewQuantity(s.borrowingLimit, resource.DecimalSI),
+			}}}},
+		}},
+		Preemption: &kueue.ClusterQueuePreemption{ReclaimWithinCohort: kueue.ReclaimAny, WithinClusterQueue: kueue.PreemptionLowerPriority},
+	}}
+}
