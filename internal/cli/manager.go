@@ -78,7 +78,7 @@ func (m *manager) run(cmd *cobra.Command, version string) error {
 		}
 	}
 	cfg.Log.Info("Starting Berth", "version", version, "server", cfg.REST.Host)
-	cfg.OnReady = func() { cfg.Log.Info("Ready") }
+	cfg.Version, cfg.OnReady = version, func() { cfg.Log.Info("Ready") }
 	if err := wire.Run(cmd.Context(), cfg); err != nil && !interrupted(cmd.Context()) {
 		return err
 	}

@@ -56,6 +56,7 @@ type Engine struct {
 	now     func() time.Time
 	writers []Writer
 	touched func([]state.Name)
+	turned  func(*Turn)
 
 	mu     sync.Mutex
 	inbox  []Event
@@ -65,7 +66,7 @@ type Engine struct {
 
 // New returns an engine over an empty state. It makes no decision before Open.
 func New(s *state.State, now func() time.Time) *Engine {
-	return &Engine{state: s, now: now, signal: make(chan struct{}, 1), touched: func([]state.Name) {}}
+	return &Engine{state: s, now: now, signal: make(chan struct{}, 1), touched: func([]state.Name) {}, turned: func(*Turn) {}}
 }
 
 // AddWriter has w write every decision from now on. Call it before Run.
@@ -74,6 +75,17 @@ func (e *Engine) AddWriter(w Writer) { e.writers = append(e.writers, w) }
 // OnTouched has f told which queues may show something else now. It must return at
 // once. Call it before Run.
 func (e *Engine) OnTouched(f func([]state.Name)) { e.touched = f }
+
+// Turn is what one turn of the engine did, and how long its parts took.
+type Turn struct {
+	Events                  int // applied
+	Apply, Decide, Dispatch time.Duration
+	Result                  cycle.Result // of the step; without a cycle where none was made
+}
+
+// OnTurn has f told of every turn that did something. It must return at once, and may
+// not keep what it gets. Call it before Run.
+func (e *Engine) OnTurn(f func(*Turn)) { e.turned = f }
 
 // Post hands over an event; events are applied in the order of their posting.
 func (e *Engine) Post(ev Event) {
@@ -141,15 +153,24 @@ func (e *Engine) turn() (more bool, next workload.Instant) {
 	e.inbox = nil
 	open := e.open
 	e.mu.Unlock()
+	turn, start := Turn{Events: len(events)}, e.now()
 	for _, ev := range events {
 		ev(e.state)
 	}
 	if open {
-		result := e.state.Step(workload.Instant(e.now().UnixNano()), cyclesPerStep)
-		more, next = result.More, result.Next
-		for i := range result.Decisions {
-			e.dispatch(&result.Decisions[i])
+		applied := e.now()
+		turn.Result = e.state.Step(workload.Instant(applied.UnixNano()), cyclesPerStep)
+		decided := e.now()
+		for i := range turn.Result.Decisions {
+			e.dispatch(&turn.Result.Decisions[i])
 		}
+		turn.Apply, turn.Decide, turn.Dispatch = applied.Sub(start), decided.Sub(applied), e.now().Sub(decided)
+		more, next = turn.Result.More, turn.Result.Next
+	} else {
+		turn.Apply = e.now().Sub(start)
+	}
+	if turn.Events > 0 || turn.Result.Cycles > 0 {
+		e.turned(&turn)
 	}
 	if names := e.state.Touched(); len(names) > 0 {
 		e.touched(names)

@@ -143,3 +143,31 @@ func TestTouchedQueuesAreTold(t *testing.T) {
 		t.Errorf("told of %v", told)
 	}
 }
+
+func TestTurnsAreTold(t *testing.T) {
+	e := New(state.New(state.Options{}), time.Now)
+	var mu sync.Mutex
+	var events, cycles, admitting, decisions int
+	e.OnTurn(func(turn *Turn) {
+		mu.Lock()
+		defer mu.Unlock()
+		events += turn.Events
+		cycles += turn.Result.Cycles
+		admitting += turn.Result.Admitting
+		decisions += len(turn.Result.Decisions)
+		if turn.Events == 0 && turn.Result.Cycles == 0 {
+			t.Error("told of a turn that did nothing")
+		}
+	})
+	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
+	e.Open()
+	e.Post(setup)
+	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	settle(t, e)
+	settle(t, e)
+	mu.Lock()
+	defer mu.Unlock()
+	if events < 4 || cycles == 0 || admitting != 1 || decisions != 1 {
+		t.Errorf("told of %d events, %d cycles, %d that admitted, %d decisions", events, cycles, admitting, decisions)
+	}
+}

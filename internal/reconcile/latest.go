@@ -22,7 +22,7 @@ type Latest[T any] struct {
 
 	mu     sync.Mutex
 	orders map[types.UID]T
-	queue  workqueue.TypedInterface[types.UID]
+	queue  workqueue.TypedDelayingInterface[types.UID]
 	pauses workqueue.TypedRateLimiter[types.UID]
 }
 
@@ -30,7 +30,7 @@ type Latest[T any] struct {
 // from one failure of the same object to the next.
 func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration)) *Latest[T] {
 	return &Latest[T]{
-		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, queue: workqueue.NewTyped[types.UID](),
+		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, queue: workqueue.NewTypedDelayingQueue[types.UID](),
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](conflictDelay, 30*time.Second),
 	}
 }
@@ -41,6 +41,15 @@ func (l *Latest[T]) Put(uid types.UID, order T) {
 	l.orders[uid] = order
 	l.mu.Unlock()
 	l.queue.Add(uid)
+}
+
+// PutLater gives an order that is carried out after a while, unless another one about the same object comes before. It
+// returns at once. Orders that keep coming do not put off the moment at which the newest of them is carried out.
+func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
+	l.mu.Lock()
+	l.orders[uid] = order
+	l.mu.Unlock()
+	l.queue.AddAfter(uid, after)
 }
 
 // Start carries orders out until ctx ends.

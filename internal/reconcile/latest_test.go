@@ -78,3 +78,37 @@ func TestLatestPausesGrow(t *testing.T) {
 		t.Errorf("another object pauses for %s", pause)
 	}
 }
+
+// An order for later is carried out once, as the newest of them; one that is due at once
+// takes its place.
+func TestLaterOrders(t *testing.T) {
+	got := make(chan string, 10)
+	l := NewLatest(1, func(_ context.Context, order string) error {
+		got <- order
+		return nil
+	}, func(string, error, time.Duration) { t.Error("nothing failed") })
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- l.Start(ctx) }()
+	const while = 50 * time.Millisecond
+	start := time.Now()
+	for _, order := range []string{"waits", "still waits", "waits for more"} {
+		l.PutLater("a", order, while)
+	}
+	if order := <-got; order != "waits for more" || time.Since(start) < while {
+		t.Errorf("%q was carried out after %s", order, time.Since(start))
+	}
+	l.PutLater("a", "waits", while)
+	l.Put("a", "admitted")
+	if order := <-got; order != "admitted" {
+		t.Errorf("%q was carried out", order)
+	}
+	time.Sleep(2 * while)
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if len(got) > 0 {
+		t.Errorf("%q was carried out after the admission", <-got)
+	}
+}

@@ -118,6 +118,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 			r.Decisions = append(r.Decisions, part.Decisions...)
 		}
 		r.Cycles += part.Cycles
+		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}
 	s.flight.stepped(s, now, budget, &r)

@@ -29,6 +29,9 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	s := state.New(stateOptions(&cfg.Options))
 	s.Record(flightEvents)
 	e := engine.New(s, time.Now)
+	if err := addMetrics(mgr, e, &cfg); err != nil {
+		return err
+	}
 	if err := mgr.AddMetricsServerExtraHandler(flightPath, flightRecord(e)); err != nil {
 		return err
 	}
@@ -78,23 +81,24 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return jobs.Setup(ctx, mgr, jobs.Options{
 		Config: integration.NewConfig(&cfg.Options), Descriptors: all.Descriptors(),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
+		Events: cfg.events, Wrote: cfg.meter.Wrote, Created: jobCreated(cfg.meter),
 	})
 }
 
 // addWriters adds what carries out the engine's decisions.
 func addWriters(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
-	status := reconcile.NewWorkloadStatus(mgr.GetClient())
-	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"))
+	status := reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote)
+	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
-		Log: cfg.Log.WithName("admission"),
+		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter),
 	}
 	admission.Init()
 	preemptor := &evict.Preemptor{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
-		Log: cfg.Log.WithName("preemption"),
+		Log: cfg.Log.WithName("preemption"), Preempted: cfg.meter.Preempted,
 	}
 	preemptor.Init()
 	e.AddWriter(admission)
@@ -117,8 +121,8 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		return err
 	}
 	follower := &workloads.Follower{
-		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
-		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller")),
+		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
+		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Rules:  integration.Rules(o), Now: time.Now,
 	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))

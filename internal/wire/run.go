@@ -25,7 +25,9 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/visibility"
 	"github.com/berth-project/berth/internal/webhook"
 )
@@ -49,7 +51,11 @@ type Config struct {
 	OnReady func()
 	Log     logr.Logger
 
-	pair *certs.Pair // our own certificate, nil where somebody else makes them
+	Version string // of the binary, for the metrics
+
+	pair   *certs.Pair            // our own certificate, nil where somebody else makes them
+	meter  *metrics.Recorder      // made with the manager, as is
+	events *reconcile.EventBudget // of all controllers together
 }
 
 // Run builds the manager and runs it until ctx ends.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -125,6 +126,33 @@ func TestRun(t *testing.T) {
 		}
 		return nil
 	})
+	expectMetrics(t)
+}
+
+// expectMetrics looks for what the life of one Job leaves behind.
+func expectMetrics(t *testing.T) {
+	t.Helper()
+	families, err := ctrlmetrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			got[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	for _, name := range []string{
+		"kueue_admission_attempts_total", "kueue_quota_reserved_workloads_total", "kueue_admitted_workloads_total",
+		"kueue_finished_workloads_total", "kueue_workload_creation_latency_seconds", "kueue_cluster_queue_status",
+	} {
+		if got[name] != 1 {
+			t.Errorf("metric %s is %v, want 1", name, got[name])
+		}
+	}
+	if got["berth_scheduler_phase_duration_seconds"] == 0 {
+		t.Error("no phase of the scheduler is metered")
+	}
 }
 
 func waitFor(t *testing.T, what string, check func() error) {

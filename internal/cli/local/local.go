@@ -158,7 +158,7 @@ func managerConfig(cfg *Config, record *Record) (wire.Config, error) {
 	}
 	record.WebhookPort, record.Health, record.Metrics = o.Webhook.Port, o.Health.Address, o.Metrics.Address
 	return wire.Config{
-		REST: rest, Options: o, Groups: cfg.Groups, Install: true, Log: cfg.Log,
+		REST: rest, Options: o, Groups: cfg.Groups, Install: true, Log: cfg.Log, Version: cfg.Version,
 		WebhookURL: "https://" + net.JoinHostPort(o.Webhook.Host, strconv.Itoa(o.Webhook.Port)),
 	}, nil
 }

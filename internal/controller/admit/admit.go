@@ -25,6 +25,9 @@ import (
 const (
 	// workers are how many verdicts are written at once.
 	workers = 16
+	// patience is how long a workload waits before that is written down: the next head of a
+	// busy queue is mostly admitted in less.
+	patience = time.Second
 	// sameReason is how old a condition must be before only its wording is renewed:
 	// what is short changes with every admission, and is no news.
 	sameReason = 10 * time.Second
@@ -41,6 +44,8 @@ type Writer struct {
 	Requests convert.Requests
 	Now      func() time.Time
 	Log      logr.Logger
+	// Took is told how long the write of one verdict took. Nil: nobody is told.
+	Took func(time.Duration)
 
 	verdicts *reconcile.Latest[engine.Decision]
 }
@@ -50,7 +55,13 @@ func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.f
 
 // Write takes a verdict; an older one about the same workload that is not written
 // yet is forgotten.
-func (w *Writer) Write(d engine.Decision) { w.verdicts.Put(types.UID(d.UID), d) }
+func (w *Writer) Write(d engine.Decision) {
+	if d.Grant != nil {
+		w.verdicts.Put(types.UID(d.UID), d)
+	} else {
+		w.verdicts.PutLater(types.UID(d.UID), d, patience)
+	}
+}
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=get;update;patch
@@ -79,6 +90,9 @@ type errStale string
 func (e errStale) Error() string { return string(e) }
 
 func (w *Writer) write(ctx context.Context, d engine.Decision) error {
+	if w.Took != nil {
+		defer func(start time.Time) { w.Took(w.Now().Sub(start)) }(w.Now())
+	}
 	key := types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
 	return reconcile.OnNewest(ctx, w.Client, w.Reader, key, types.UID(d.UID), func(wl *kueue.Workload) error {
 		if d.Grant != nil {

@@ -38,6 +38,9 @@ type Preemptor struct {
 	Requests convert.Requests
 	Now      func() time.Time
 	Log      logr.Logger
+	// Preempted is told of every victim once that is written: the ClusterQueue for which it
+	// goes, its own one and the reason. Nil: nobody is told.
+	Preempted func(by, of, reason string)
 
 	orders *reconcile.Latest[order]
 }
@@ -86,11 +89,14 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 			return errNotWritten // its own admission is; the victim is named again if it still has to go
 		}
 		message, now := p.message(ctx, o), metav1.NewTime(p.Now())
-		stored, _, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		stored, wrote, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 			return p.Machine.Preempt(next, o.victim.Reason, message, now)
 		})
 		if err != nil {
 			return err
+		}
+		if wrote && p.Preempted != nil {
+			p.Preempted(o.by.Queue, string(wl.Status.Admission.ClusterQueue), o.victim.Reason)
 		}
 		p.post(stored)
 		p.Events.Normal(stored, kueue.ReasonPreempted, message)

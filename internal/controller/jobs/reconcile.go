@@ -30,6 +30,8 @@ type reconciler struct {
 	status *reconcile.WorkloadStatus
 	events reconcile.Events
 	now    func() time.Time
+	// created is told of every Workload that was made; may be nil
+	created func(kind string, job client.Object, w *kueue.Workload)
 
 	mu   sync.Mutex
 	told map[told]string // what was last told about a state

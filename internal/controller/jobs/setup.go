@@ -56,6 +56,12 @@ type Options struct {
 	Workers func(groupKind string) int
 	// Now is the clock.
 	Now func() time.Time
+	// Events is the budget of the events about jobs; nil is no limit.
+	Events *reconcile.EventBudget
+	// Wrote is told of every write of a Workload's status, Created of every Workload that was
+	// made for a job. Nil: nobody is told.
+	Wrote   reconcile.Wrote
+	Created func(kind string, job client.Object, w *kueue.Workload)
 }
 
 // Indexes of the cache.
@@ -79,9 +85,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	for _, d := range enabled {
 		r := &reconciler{
 			d: d, cfg: o.Config, gate: gate, now: o.Now,
-			client: mgr.GetClient(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
-			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework + "-kueue-controller")),
-			told:   map[told]string{},
+			client: mgr.GetClient(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
+			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
+			told:   map[told]string{}, created: o.Created,
 		}
 		if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)

@@ -49,7 +49,11 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	manager := client.FieldOwner("kueue-" + strings.ToLower(r.d.GVK.Kind) + "-controller")
 	switch a.Verb {
 	case job.CreateWorkload:
-		return named(r.client.Create(ctx, a.Workload, manager), "creating workload", a.Workload)
+		err := r.client.Create(ctx, a.Workload, manager)
+		if err == nil && r.created != nil {
+			r.created(r.d.GVK.Kind, o.Job, a.Workload)
+		}
+		return named(err, "creating workload", a.Workload)
 	case job.UpdateWorkload:
 		base := observedWorkload(o, a.Workload.UID)
 		return named(r.client.Patch(ctx, a.Workload, pinned(base), manager), "updating workload", a.Workload)
@@ -58,12 +62,12 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		err := r.client.Delete(ctx, a.Workload, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return named(err, "deleting workload", a.Workload)
 	case job.WriteStatus:
-		_, err := r.status.Strict(ctx, a.Workload)
+		_, err := r.status.Strict(ctx, observedWorkload(o, a.Workload.UID), a.Workload)
 		return err
 	case job.WriteReclaimable:
 		return r.status.ReclaimablePods(ctx, a.Workload)
 	case job.WritePodsReady:
-		return r.status.PodsReady(ctx, a.Workload)
+		return r.status.PodsReady(ctx, observedWorkload(o, a.Workload.UID), a.Workload)
 	case job.PatchJob:
 		return named(r.client.Patch(ctx, a.Job, pinned(o.Job), manager), "updating "+r.d.GVK.Kind, a.Job)
 	case job.PatchJobStatus:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -28,10 +29,30 @@ import (
 // written: at most one write a second and object.
 const settle = time.Second
 
+// Figures of all queues together are written at this rate: a thousand queues that move at
+// once must not crowd out admissions. What else a status says is written at once.
+const (
+	figuresPerSecond = 20
+	figuresBurst     = 50
+)
+
+type pace struct{ *rate.Limiter }
+
+func newPace() pace { return pace{rate.NewLimiter(figuresPerSecond, figuresBurst)} }
+
+// keep waits until figures may be written, if nothing but figures has changed.
+func (p pace) keep(ctx context.Context, before, after []metav1.Condition) error {
+	if !equality.Semantic.DeepEqual(before, after) {
+		return nil
+	}
+	return p.Wait(ctx)
+}
+
 // clusterQueues writes the status of ClusterQueues.
 type clusterQueues struct {
 	client client.Client
 	engine *engine.Engine
+	pace   pace
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=get;list;watch;update;patch
@@ -58,6 +79,9 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req reconcile.Request) (c
 	before := cq.DeepCopy()
 	fillStatus(&cq, view, problems)
 	if !equality.Semantic.DeepEqual(before.Status, cq.Status) {
+		if err := r.pace.keep(ctx, before.Status.Conditions, cq.Status.Conditions); err != nil {
+			return ctrl.Result{}, err
+		}
 		if err := r.client.Status().Patch(ctx, &cq, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, fmt.Errorf("writing status: %w", client.IgnoreNotFound(err))
 		}

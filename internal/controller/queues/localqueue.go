@@ -22,6 +22,7 @@ import (
 type localQueues struct {
 	client client.Client
 	engine *engine.Engine
+	pace   pace
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues,verbs=get;list;watch
@@ -49,6 +50,9 @@ func (r *localQueues) Reconcile(ctx context.Context, req reconcile.Request) (ctr
 	fillLocal(&lq, cq, view)
 	if equality.Semantic.DeepEqual(before.Status, lq.Status) {
 		return ctrl.Result{}, nil
+	}
+	if err := r.pace.keep(ctx, before.Status.Conditions, lq.Status.Conditions); err != nil {
+		return ctrl.Result{}, err
 	}
 	if err := r.client.Status().Patch(ctx, &lq, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("writing status: %w", err)

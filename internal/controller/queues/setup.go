@@ -4,12 +4,17 @@ import (
 	"context"
 	"sync/atomic"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -29,7 +34,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Setup adds the controllers to the manager. The engine tells them which figures
 // changed.
 func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
-	c := mgr.GetClient()
+	c, p := mgr.GetClient(), newPace()
+	edited := builder.WithPredicates(predicate.GenerationChangedPredicate{}) // our own writes of a status are no news
 	var clusterTouched, localTouched touched
 	e.OnTouched(func(names []state.Name) {
 		for _, n := range names {
@@ -40,37 +46,37 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 			}
 		}
 	})
-	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}).
+	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}, edited).
 		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, names))).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesCheck))).
 		WatchesRawSource(clusterTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
-		Complete(&clusterQueues{c, e})
+		Complete(&clusterQueues{c, e, p})
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c))).
+	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}, edited).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, turnedActive()))).
 		WatchesRawSource(localTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
-		Complete(&localQueues{c, e})
+		Complete(&localQueues{c, e, p})
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("admissioncheck").For(&kueue.AdmissionCheck{}).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(checksOf)).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(checksOf), edited).
 		Complete(&held[kueue.AdmissionCheck, *kueue.AdmissionCheck]{c, convert.NamesCheck})
 	if err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf)).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf), edited).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ResourceFlavor}).
 		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, names})
 }
 
 // touched puts what the engine touched into a controller's queue, gathered for the
-// time of settle.
+// time of settle, and behind whatever else there is to do.
 type touched struct {
 	queue atomic.Pointer[queue]
 }
@@ -83,9 +89,24 @@ func (t *touched) source() source.Source {
 }
 
 func (t *touched) add(name types.NamespacedName) {
-	if q := t.queue.Load(); q != nil {
-		(*q).AddAfter(reconcile.Request{NamespacedName: name}, settle)
+	q := t.queue.Load()
+	if q == nil {
+		return
 	}
+	request := reconcile.Request{NamespacedName: name}
+	if ranked, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		ranked.AddWithOpts(priorityqueue.AddOpts{After: settle, Priority: new(handler.LowPriority)}, request)
+		return
+	}
+	(*q).AddAfter(request, settle)
+}
+
+// turnedActive lets pass the updates that change whether a ClusterQueue is active.
+func turnedActive() predicate.Predicate {
+	active := func(o client.Object) bool {
+		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return active(e.ObjectOld) != active(e.ObjectNew) }}
 }
 
 // usersOf maps a flavor or a check to the ClusterQueues that name it.

@@ -228,12 +228,14 @@ func (c *round) fits(q *Queue, usage resource.Vector, before *workload.Workload)
 // preempt tells the victims to go and holds what they give back for the head.
 func (c *round) preempt(e *entry) {
 	if slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return v.Workload.Gone }) {
+		e.passedOver = true
 		c.skip(e, "another workload preempts the same workloads")
 		return
 	}
 	c.takeOut(e.targets, e.q)
 	if !c.fits(e.q, e.got.Usage, e.before) {
 		c.putBack(e.q)
+		e.passedOver = true
 		c.skip(e, "quota was given to another workload first")
 		return
 	}

@@ -26,13 +26,30 @@ type Decision struct {
 	Evict []preempt.Victim
 	// Gated: it would have to preempt, and may not before its gates are open.
 	Gated bool
-	Look  *trace.Look
+	// Recomputed is what came of a second look for victims, since others took the first ones.
+	Recomputed Recomputed
+	// PassedOver: it would preempt, and others of this cycle took the victims or the quota.
+	PassedOver bool
+	Look       *trace.Look
 }
+
+// Recomputed is what came of a second look for victims in one cycle. spec: 10 §5.4.
+type Recomputed string
+
+// The outcomes; "" is none.
+const (
+	NewTargets  Recomputed = "new_targets"
+	DeferredFit Recomputed = "deferred_fit"
+	Skipped     Recomputed = "skipped"
+)
+
+func (d Decision) admits() bool { return d.Admitted != nil }
 
 // Result is the outcome of a step.
 type Result struct {
 	Decisions []Decision
 	Cycles    int
+	Admitting int              // cycles in which somebody was admitted
 	More      bool             // the budget ended the step, not a lack of progress
 	Next      workload.Instant // when to step again at the latest, without an event; 0 is never
 }
@@ -62,6 +79,9 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		c := &w.round
 		c.now, c.decisions = now, r.Decisions
 		c.run(queues)
+		if slices.ContainsFunc(c.decisions[len(r.Decisions):], Decision.admits) {
+			r.Admitting++
+		}
 		r.Decisions = c.decisions
 		c.decisions = nil
 	}
@@ -83,6 +103,9 @@ type entry struct {
 
 	standing  bool // looked at before, and here only to keep its quota
 	postponed bool // it fits once the victims of others are gone
+
+	recomputed Recomputed
+	passedOver bool
 
 	// What its queue held before this cycle.
 	hadClaim *claim
@@ -264,6 +287,7 @@ func (c *round) process(e *entry) {
 	c.dropClaim(e.q)
 	if c.w.RecomputeOverlap && slices.ContainsFunc(e.targets, gone) {
 		c.w.renominate(e)
+		e.recomputed = e.outcome()
 	}
 	switch {
 	case slices.ContainsFunc(e.targets, replaced):
@@ -331,6 +355,18 @@ func (q *Queue) offers() int32 {
 	return int32(n)
 }
 
+// outcome is what came of the second look for victims.
+func (e *entry) outcome() Recomputed {
+	switch {
+	case e.postponed:
+		return DeferredFit
+	case len(e.targets) > 0:
+		return NewTargets
+	default:
+		return Skipped
+	}
+}
+
 func gone(v preempt.Victim) bool { return v.Workload.Gone }
 
 // replaced tells whether a slice took the place of the victim in this cycle.
@@ -389,7 +425,7 @@ func (c *round) wait(e *entry, reason trace.Reason, note string) {
 }
 
 func (c *round) decide(e *entry, d Decision) {
-	d.Workload, d.Queue = e.wl, e.q.Name
+	d.Workload, d.Queue, d.Recomputed, d.PassedOver = e.wl, e.q.Name, e.recomputed, e.passedOver
 	c.decisions = append(c.decisions, d)
 }
 

@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/metrics"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// addMetrics makes the recorder that everything else is metered by, and serves it while
+// the manager runs.
+func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
+	o := metrics.NewOptions(&cfg.Options)
+	o.Elected, o.Ask, o.Build = mgr.Elected(), e.Ask, metrics.Build{Version: cfg.Version}
+	cfg.meter = metrics.New(o)
+	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
+	e.OnTurn(turned(cfg.meter))
+	meter, log := cfg.meter, cfg.Log.WithName("metrics")
+	err := mgr.Add(everywhere(func(ctx context.Context) error {
+		err := ctrlmetrics.Registry.Register(meter)
+		if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+			log.Info("Another manager of this process serves its metrics; those of this one are not served")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer ctrlmetrics.Registry.Unregister(meter)
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	return mgr.Add(&metrics.Follower{Recorder: meter, Cache: mgr.GetCache()})
+}
+
+// turned meters what the engine does.
+func turned(meter *metrics.Recorder) func(*engine.Turn) {
+	return func(t *engine.Turn) {
+		meter.Phase(metrics.PhaseEvents, t.Apply)
+		r := &t.Result
+		if r.Cycles == 0 {
+			return
+		}
+		meter.Phase(metrics.PhaseDecide, t.Decide)
+		meter.Phase(metrics.PhaseDispatch, t.Dispatch)
+		meter.Cycles(r.Admitting, r.Cycles-r.Admitting, t.Decide)
+		for i := range r.Decisions {
+			d := &r.Decisions[i]
+			if d.Recomputed != "" {
+				meter.Recomputed(d.Queue, string(d.Recomputed))
+			}
+			skips := 0
+			if d.PassedOver {
+				skips = 1
+			}
+			meter.PreemptionSkips(d.Queue, skips)
+		}
+	}
+}
+
+// written meters the writes of verdicts.
+func written(meter *metrics.Recorder) func(time.Duration) {
+	return func(took time.Duration) { meter.Phase(metrics.PhaseWrite, took) }
+}
+
+// jobCreated meters the creation of Workloads for jobs.
+func jobCreated(meter *metrics.Recorder) func(string, client.Object, *kueue.Workload) {
+	return func(kind string, job client.Object, w *kueue.Workload) {
+		after := w.CreationTimestamp.Sub(job.GetCreationTimestamp().Time)
+		meter.WorkloadCreated(kind, job.GetGeneration(), w.Namespace, string(w.Spec.QueueName), after)
+	}
+}
