@@ -426,6 +426,9 @@ func (c *round) wait(e *entry, reason trace.Reason, note string) {
 
 func (c *round) decide(e *entry, d Decision) {
 	d.Workload, d.Queue, d.Recomputed, d.PassedOver = e.wl, e.q.Name, e.recomputed, e.passedOver
+	if n := len(c.decisions); n == cap(c.decisions) {
+		c.decisions = slices.Grow(c.decisions, max(n, 16)) // append would add a quarter to a long list
+	}
 	c.decisions = append(c.decisions, d)
 }
 

@@ -65,19 +65,23 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 }
 
 // Clone returns a copy that shares nothing with a. Short lists come with the copy in
-// one piece: it is four allocations for up to eight FRs and four entries of Tried.
+// one piece: up to four FRs, as many resources, a pod set and two entries of Tried.
 func (a *Assignment) Clone() *Assignment {
 	block := &struct {
 		Assignment
-		usage [8]resource.Entry
-		tried [4]workload.Tried
+		usage   [4]resource.Entry
+		flat    [4]Resource
+		podSets [1]PodSet
+		tried   [2]workload.Tried
 	}{Assignment: *a}
 	c := &block.Assignment
-	c.Usage = append(resource.Vector(block.usage[:0:8]), a.Usage...)
-	c.Tried = append(block.tried[:0:4], a.Tried...)
-	c.PodSets = append([]PodSet(nil), a.PodSets...)
+	c.Usage = append(block.usage[:0], a.Usage...)
+	c.Tried = append(block.tried[:0], a.Tried...)
+	c.PodSets = append(block.podSets[:0], a.PodSets...)
 	c.Refusals = append([]trace.Refusal(nil), a.Refusals...)
-	c.flat = make([]Resource, 0, len(a.flat))
+	if c.flat = block.flat[:0]; len(a.flat) > len(block.flat) {
+		c.flat = make([]Resource, 0, len(a.flat))
+	}
 	for i := range c.PodSets {
 		from := len(c.flat)
 		c.flat = append(c.flat, c.PodSets[i].Resources...)
