@@ -28,13 +28,13 @@ type record struct {
 	said    *said
 	got     *flavor.Assignment
 	assumed bool // Step admitted it, and that is not written yet
+	rests   bool // it is counted in lane.resting
 	// yields is the UID of the slice that took its place: what is written of its own
 	// reservation counts no longer, unless the admission of that slice fails.
 	yields string
 
 	lane       *localQueue // the LocalQueue that it names
 	prev, next *record     // in lane.records
-	rests      bool        // it is counted in lane.resting
 }
 
 // said is what was decided about a workload the last time: of the figures nothing is
