@@ -57,38 +57,83 @@ type Result struct {
 // Step runs cycles until no head has anything new to try, at most budget of them.
 // Admitted workloads are charged at once, as if their admission were written
 // already; Release undoes that.
+//
+// Trees have nothing to do with each other, so each comes to its end before the next one
+// begins, while the processor still has at hand what was looked at last. Decisions come
+// by cycle all the same, those of one cycle by tree. Where nobody is admitted as long as
+// somebody is not ready, trees do matter to each other, and take their turns together.
 func (w *World) Step(now workload.Instant, budget int) Result {
 	w.settle()
-	r := Result{Decisions: make([]Decision, 0, w.most)}
+	var r Result
 	w.expireClaims(now)
 	r.Next = w.wakeEdited(now)
-	for {
-		queues := w.ready()
-		if len(queues) == 0 {
-			break
+	w.round.now, w.round.decisions, w.turns = now, w.round.decisions[:0], w.turns[:0]
+	if w.BlockAdmission {
+		r.Cycles, r.More = w.run(&w.touched, budget)
+	} else {
+		first := w.cycles
+		slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
+		for i := range w.touched {
+			t := w.touched[i : i+1]
+			w.cycles = first
+			cycles, more := w.run(&t, budget)
+			r.Cycles, r.More = max(r.Cycles, cycles), r.More || more
 		}
-		if r.Cycles == budget {
-			for _, q := range queues {
-				w.touch(q.tree)
-			}
-			r.More = true
-			break
-		}
-		r.Cycles++
-		w.cycles++
-		c := &w.round
-		c.now, c.decisions = now, r.Decisions
-		c.run(queues)
-		if slices.ContainsFunc(c.decisions[len(r.Decisions):], Decision.admits) {
-			r.Admitting++
-		}
-		r.Decisions = c.decisions
-		c.decisions = nil
+		w.cycles = first + uint64(r.Cycles)
 	}
+	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
 	r.Next = earlier(r.Next, w.expireClaims(now))
-	w.most = min(max(len(r.Decisions), w.most*7/8), 1024)
+	r.Decisions, r.Admitting = w.inOrder()
 	return r
 }
+
+// run runs cycles of trees. It tells how many those were, and whether the budget ended
+// them.
+func (w *World) run(trees *[]*tree, budget int) (cycles int, more bool) {
+	for {
+		queues := w.ready(*trees)
+		if len(queues) == 0 || cycles == budget {
+			for _, t := range *trees {
+				t.touched = len(queues) > 0
+			}
+			return cycles, len(queues) > 0
+		}
+		cycles++
+		w.cycles++
+		from := len(w.round.decisions)
+		w.round.run(queues)
+		w.turns = append(w.turns, turn{w.cycles, from, len(w.round.decisions)})
+	}
+}
+
+// turn is one cycle of a tree, and which decisions were made in it.
+type turn struct {
+	cycle    uint64
+	from, to int
+}
+
+// inOrder hands out the decisions by cycle, and in how many cycles somebody was admitted.
+func (w *World) inOrder() (decisions []Decision, admitting int) {
+	made := w.round.decisions
+	slices.SortStableFunc(w.turns, func(a, b turn) int { return cmp.Compare(a.cycle, b.cycle) })
+	decisions = make([]Decision, 0, len(made))
+	last := uint64(0) // cycle that admitted
+	for _, t := range w.turns {
+		decisions = append(decisions, made[t.from:t.to]...)
+		if t.cycle != last && slices.ContainsFunc(made[t.from:t.to], Decision.admits) {
+			last = t.cycle
+			admitting++
+		}
+	}
+	clear(made)
+	if cap(made) > maxKept {
+		w.round.decisions = nil
+	}
+	return decisions, admitting
+}
+
+// maxKept is for how many decisions there is memory between two steps, at most.
+const maxKept = 1024
 
 // entry is one head in one cycle.
 type entry struct {
@@ -127,7 +172,7 @@ type scratch struct {
 	scaled   []workload.PodSet
 	frs      []resource.FR
 	answers  []answer // of the attempt at work
-	most     int      // decisions of a step so far
+	turns    []turn   // of the step
 
 	looks    slab[trace.Look]
 	choices  slab[trace.Choice]
@@ -426,9 +471,6 @@ func (c *round) wait(e *entry, reason trace.Reason, note string) {
 
 func (c *round) decide(e *entry, d Decision) {
 	d.Workload, d.Queue, d.Recomputed, d.PassedOver = e.wl, e.q.Name, e.recomputed, e.passedOver
-	if n := len(c.decisions); n == cap(c.decisions) {
-		c.decisions = slices.Grow(c.decisions, max(n, 16)) // append would add a quarter to a long list
-	}
 	c.decisions = append(c.decisions, d)
 }
 

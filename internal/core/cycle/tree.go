@@ -11,6 +11,7 @@ import (
 // tree is what the queues of one cohort tree have in common. A queue below a cycle of
 // cohorts is a tree of its own.
 type tree struct {
+	name    string   // the first of the names of its queues
 	queues  []*Queue // by index
 	awake   []*Queue // those with somebody to look at, and some without
 	version uint64   // the last change that can alter an answer, by World.changes
@@ -30,10 +31,20 @@ func (t *tree) remove(q *Queue) {
 	if i < 0 {
 		return
 	}
-	t.queues = slices.Delete(slices.Clone(t.queues), i, i+1)
+	t.consistOf(slices.Delete(slices.Clone(t.queues), i, i+1))
 	t.awake = slices.DeleteFunc(t.awake, func(o *Queue) bool { return o == q })
 	if q.keeps() {
 		t.keeps--
+	}
+}
+
+// consistOf replaces the queues of the tree.
+func (t *tree) consistOf(queues []*Queue) {
+	t.queues, t.name = queues, ""
+	for i, q := range queues {
+		if i == 0 || q.Name < t.name {
+			t.name = q.Name
+		}
 	}
 }
 
@@ -108,7 +119,8 @@ func (w *World) rebuild(root quota.Node) {
 			q.tree.remove(q)
 		}
 	}
-	t.queues, t.awake, t.keeps = queues, nil, 0
+	t.consistOf(queues)
+	t.awake, t.keeps = nil, 0
 	for _, q := range queues {
 		q.tree, q.awake = t, false
 		if q.keeps() {
@@ -211,12 +223,11 @@ func (w *World) changed(q *Queue) {
 	w.touch(q.tree)
 }
 
-// ready returns, in order of their index, the queues whose head was not yet looked
-// at in the present state of its tree.
-func (w *World) ready() []*Queue {
+// ready returns, in order of their index, the queues of trees whose head was not yet
+// looked at in the present state of its tree.
+func (w *World) ready(trees []*tree) []*Queue {
 	queues := w.queues[:0]
-	for _, t := range w.touched {
-		t.touched = false
+	for _, t := range trees {
 		awake := t.awake[:0]
 		for _, q := range t.awake {
 			q.Pending.WakeNext(q.now)
@@ -232,7 +243,6 @@ func (w *World) ready() []*Queue {
 		}
 		t.awake = awake
 	}
-	w.touched = w.touched[:0]
 	slices.SortFunc(queues, func(a, b *Queue) int { return int(a.Index) - int(b.Index) })
 	w.queues = queues
 	return queues
