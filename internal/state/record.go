@@ -254,6 +254,7 @@ func (s *State) DeleteWorkload(uid string) {
 	if name := (Name{r.def.Namespace, r.def.Name}); s.names[name] == r {
 		delete(s.names, name)
 	}
+	s.tellHeirs(r)
 }
 
 // AdmissionFailed takes back an admission that could not be written: the workload
