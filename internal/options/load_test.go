@@ -169,6 +169,7 @@ func TestFullFile(t *testing.T) {
 			"usage":             o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
 			"workers":           o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
+			"jobSet":            o.JobSet.LazyChildren,
 			"local queues":      o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold", "team": "red"}) && !o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold"}),
 			"custom labels":     len(o.Metrics.CustomLabels) == 2,
 			"resources":         !o.Resources.IgnoreUndeclared && len(o.Resources.Transformations) == 1 && len(o.Resources.DeviceClassMappings) == 2,

@@ -189,6 +189,7 @@ func TestOldVersionFullFile(t *testing.T) {
 		return at.(map[string]any)
 	}
 	delete(file, "visibilityServer")
+	delete(file, "jobSet")
 	delete(within("resources"), "quotaCheckStrategy")
 	for i := range within("resources")["deviceClassMappings"].([]any) {
 		delete(within("resources", "deviceClassMappings", i), "sources")

@@ -36,6 +36,7 @@ var actedUpon = []string{
 	"resources.quotaCheckStrategy",
 	"featureGates",
 	"visibilityServer",
+	"jobSet",
 }
 
 // notYet picks, out of the paths that a file sets, those that nothing acts

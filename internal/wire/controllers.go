@@ -55,6 +55,11 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			return err
 		}
 	}
+	if cfg.Groups.Has(JobSet) {
+		if err := addJobSets(ctx, mgr, cfg); err != nil {
+			return err
+		}
+	}
 	if cfg.Groups.Has(Webhooks) {
 		if err := webhook.Setup(mgr, webhook.NewOptions(&cfg.Options, all.Descriptors())); err != nil {
 			return err

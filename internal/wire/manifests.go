@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
@@ -56,6 +58,7 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
+		objects = slices.DeleteFunc(objects, func(u *unstructured.Unstructured) bool { return leftOut(u, o.Groups) })
 		for _, u := range objects {
 			rehome(u, o.namespace())
 		}
@@ -69,13 +72,33 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 	if !o.Groups.Has(Webhooks) {
 		return out, nil
 	}
-	mutating, validating := webhook.Configurations(webhook.Target{
-		URL: o.WebhookURL, Service: o.Options.Certs.Service, Namespace: o.namespace(), CABundle: o.CABundle,
-	}, webhook.NewOptions(&o.Options, all.Descriptors()))
-	if out, err = toUnstructured(out, mutating); err != nil {
-		return nil, err
+	for _, configuration := range webhookConfigurations(&o) {
+		if out, err = toUnstructured(out, configuration); err != nil {
+			return nil, err
+		}
 	}
-	return toUnstructured(out, validating)
+	return out, nil
+}
+
+// webhookConfigurations make the API server call the webhooks of all groups that run.
+func webhookConfigurations(o *InstallOptions) []runtime.Object {
+	target := webhook.Target{URL: o.WebhookURL, Service: o.Options.Certs.Service, Namespace: o.namespace(), CABundle: o.CABundle}
+	mutating, validating := webhook.Configurations(target, webhook.NewOptions(&o.Options, all.Descriptors()))
+	out := []runtime.Object{mutating, validating}
+	if o.Groups.Has(JobSet) {
+		mutating, validating = webhook.JobSetConfigurations(target)
+		out = append(out, mutating, validating)
+	}
+	return out
+}
+
+// leftOut tells whether an object belongs to a group that is left to somebody else, whose
+// own object of that name must stay as it is.
+func leftOut(u *unstructured.Unstructured, groups Groups) bool {
+	if u.GetKind() != "CustomResourceDefinition" {
+		return false
+	}
+	return strings.HasSuffix(u.GetName(), "."+jobsetv1alpha2.GroupVersion.Group) && !groups.Has(JobSet)
 }
 
 // load reads the generated manifests of one folder, in the order of their names.

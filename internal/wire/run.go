@@ -121,7 +121,8 @@ func prepare(ctx context.Context, cfg *Config) (*certs.Pair, error) {
 		return pair, Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
 	}
 	if pair != nil && cfg.ownWebhookCert() {
-		if err := certs.Trust(ctx, c, webhook.MutatingName, webhook.ValidatingName, pair.CA); err != nil {
+		mutating, validating := webhookNames(cfg.Groups)
+		if err := certs.Trust(ctx, c, mutating, validating, pair.CA); err != nil {
 			return nil, err
 		}
 	}
@@ -163,6 +164,15 @@ func certificate(ctx context.Context, c client.Client, cfg *Config) (*certs.Pair
 		return nil, nil
 	}
 	return &made, err
+}
+
+// webhookNames are the webhook configurations that lead to this manager.
+func webhookNames(groups Groups) (mutating, validating []string) {
+	mutating, validating = []string{webhook.MutatingName}, []string{webhook.ValidatingName}
+	if groups.Has(JobSet) {
+		mutating, validating = append(mutating, webhook.JobSetMutatingName), append(validating, webhook.JobSetValidatingName)
+	}
+	return mutating, validating
 }
 
 // webhookHosts are the names under which the API server calls.

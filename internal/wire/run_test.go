@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -19,9 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/webhook"
 )
 
 // TestRun is the shortest way through every layer: a Job is suspended by the webhook,
@@ -116,6 +119,7 @@ func TestRun(t *testing.T) {
 		}
 		return nil
 	})
+	runJobSet(ctx, t, c)
 	waitFor(t, "the queue is empty again", func() error {
 		var cq kueue.ClusterQueue
 		if err := c.Get(ctx, client.ObjectKey{Name: "cq"}, &cq); err != nil {
@@ -153,6 +157,36 @@ func expectMetrics(t *testing.T) {
 	if got["berth_scheduler_phase_duration_seconds"] == 0 {
 		t.Error("no phase of the scheduler is metered")
 	}
+}
+
+// A JobSet runs to its end beside the queues, with the installed access rules and webhooks.
+func runJobSet(ctx context.Context, t *testing.T, c client.Client) {
+	t.Helper()
+	pods := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/run-seconds": "0.5"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "any"}}},
+	}
+	js := &jobsetv1alpha2.JobSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ring"},
+		Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{{
+			Name: "oar", Replicas: new(int32(2)), Template: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: pods}},
+		}}},
+	}
+	if err := c.Create(ctx, js); err != nil {
+		t.Fatal(err)
+	}
+	if js.Spec.SuccessPolicy == nil {
+		t.Error("the webhook did not default the JobSet")
+	}
+	waitFor(t, "the JobSet completes", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(js), js); err != nil {
+			return err
+		}
+		if js.Status.TerminalState != jobsetv1alpha2.TerminalStateCompleted {
+			return fmt.Errorf("status %+v", js.Status)
+		}
+		return nil
+	})
 }
 
 func waitFor(t *testing.T, what string, check func() error) {
@@ -200,6 +234,36 @@ func TestInstall(t *testing.T) {
 		}
 		if u.GetKind() == "MutatingWebhookConfiguration" {
 			t.Error("there is a webhook configuration although the webhooks are off")
+		}
+	}
+}
+
+// What is left to an upstream controller stays untouched: no CRD and no webhook of it is installed, none is trusted.
+func TestManifestsWithoutJobSet(t *testing.T) {
+	for list, want := range map[string]bool{"": true, "-jobset": false} {
+		groups, err := ParseGroups(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := Manifests(InstallOptions{Options: options.Default(), Groups: groups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for _, u := range objects {
+			names[u.GetName()] = true
+		}
+		for _, name := range []string{"jobsets.jobset.x-k8s.io", webhook.JobSetMutatingName, webhook.JobSetValidatingName} {
+			if names[name] != want {
+				t.Errorf("--controllers=%s: %s is installed: %v", list, name, names[name])
+			}
+		}
+		mutating, validating := webhookNames(groups)
+		if slices.Contains(mutating, webhook.JobSetMutatingName) != want || slices.Contains(validating, webhook.JobSetValidatingName) != want {
+			t.Errorf("--controllers=%s: trusted are %v and %v", list, mutating, validating)
+		}
+		if !names["workloads.kueue.x-k8s.io"] {
+			t.Errorf("--controllers=%s: the CRD of Workloads is missing", list)
 		}
 	}
 }

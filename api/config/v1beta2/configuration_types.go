@@ -88,6 +88,10 @@ type Configuration struct {
 	// VisibilityServer is the listener of the aggregated visibility API.
 	// +optional
 	VisibilityServer *VisibilityServer `json:"visibilityServer,omitempty"`
+
+	// JobSet configures the controller of JobSets. Not in upstream's file.
+	// +optional
+	JobSet *JobSet `json:"jobSet,omitempty"`
 }
 
 // InternalCertManagement says whether the manager makes and renews the
@@ -176,4 +180,13 @@ type VisibilityServer struct {
 	// BindPort is the port to listen on, 1 to 65535. Default: 8082.
 	// +optional
 	BindPort *int32 `json:"bindPort,omitempty"`
+}
+
+// JobSet configures the controller of JobSets. (spec: 60 §6.1)
+type JobSet struct {
+	// CreateChildrenOnAdmission makes no Jobs and no Service for a JobSet
+	// that is suspended and never ran, so that a waiting one costs a single
+	// object. Its counters of suspended Jobs are 0 meanwhile. Default: false.
+	// +optional
+	CreateChildrenOnAdmission bool `json:"createChildrenOnAdmission,omitempty"`
 }

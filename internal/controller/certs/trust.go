@@ -13,19 +13,34 @@ import (
 
 // Trust makes the API server trust the authority: it is written into the webhook
 // configurations of the given names, as far as they exist.
-func Trust(ctx context.Context, c client.Client, mutating, validating string, ca []byte) error {
+func Trust(ctx context.Context, c client.Client, mutating, validating []string, ca []byte) error {
+	for _, name := range mutating {
+		if err := trustMutating(ctx, c, name, ca); err != nil {
+			return err
+		}
+	}
+	for _, name := range validating {
+		if err := trustValidating(ctx, c, name, ca); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func trustMutating(ctx context.Context, c client.Client, name string, ca []byte) error {
 	var m admissionv1.MutatingWebhookConfiguration
-	if err := update(ctx, c, &m, mutating, func() bool {
+	return update(ctx, c, &m, name, func() bool {
 		changed := false
 		for i := range m.Webhooks {
 			changed = trust(&m.Webhooks[i].ClientConfig, ca) || changed
 		}
 		return changed
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+func trustValidating(ctx context.Context, c client.Client, name string, ca []byte) error {
 	var v admissionv1.ValidatingWebhookConfiguration
-	return update(ctx, c, &v, validating, func() bool {
+	return update(ctx, c, &v, name, func() bool {
 		changed := false
 		for i := range v.Webhooks {
 			changed = trust(&v.Webhooks[i].ClientConfig, ca) || changed
