@@ -1,0 +1,345 @@
+package training
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/plan/train/patch"
+)
+
+// fieldOwner applies all objects.
+const fieldOwner = client.FieldOwner(trainerv1alpha1.FieldManager)
+
+// jobSetID is the JobSet among what was applied.
+const jobSetID = "JobSet"
+
+// built says what the JobSet is built from.
+type built struct {
+	hashes map[string]string
+}
+
+// build makes what the TrainJob wants to exist: the snapshot, then ConfigMaps, Secrets and the pod group, the JobSet last.
+func (r *reconciler) build(ctx context.Context, w *world) (*built, error) {
+	if err := r.clearWay(ctx, w); err != nil {
+		return nil, err
+	}
+	if err := r.findRuntime(ctx, w); err != nil {
+		return nil, err
+	}
+	if w.snapshot == nil {
+		if err := r.begin(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	in, err := r.input(ctx, w)
+	if err != nil {
+		return r.builtFrom(w), err
+	}
+	plan, err := train.Build(in)
+	if err != nil {
+		return r.builtFrom(w), err
+	}
+	if err := r.applyChildren(ctx, w, plan); err != nil {
+		return r.builtFrom(w), err
+	}
+	return r.applyJobSet(ctx, w, plan.JobSet)
+}
+
+// clearWay deletes a JobSet that an earlier TrainJob of the same name left behind, and refuses anybody else's.
+func (r *reconciler) clearWay(ctx context.Context, w *world) error {
+	if w.jobset == nil {
+		return nil
+	}
+	if metav1.IsControlledBy(w.jobset, w.job) {
+		if w.jobset.DeletionTimestamp != nil {
+			return errWait
+		}
+		return nil
+	}
+	owner := metav1.GetControllerOf(w.jobset)
+	if owner == nil || owner.Kind != trainerv1alpha1.KindTrainJob || owner.Name != w.job.Name {
+		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", w.jobset.Name)
+	}
+	uid := w.jobset.UID
+	err := r.client.Delete(ctx, w.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting JobSet %s of an earlier TrainJob: %w", w.jobset.Name, err)
+	}
+	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), w.jobset.Name) // look again
+}
+
+// begin checks that the TrainJob still fits its runtime, which it was checked against when it was stored, and keeps the
+// runtime as it is.
+func (r *reconciler) begin(ctx context.Context, w *world) error {
+	classes, err := integration.FindPriorityClasses(ctx, r.client, w.runtime)
+	if err != nil {
+		return err
+	}
+	if err := train.Fits(w.job, w.runtime, nil, r.o.Config, classes); err != nil {
+		return unfit{err}
+	}
+	snapshot, err := train.Snapshot(w.job, w.runtime, patch.Hashes(w.job.Spec.RuntimePatches, nil))
+	if err != nil {
+		return err
+	}
+	u, err := train.Manifest(snapshot)
+	if err != nil {
+		return err
+	}
+	if err := r.apply(ctx, u); err != nil {
+		return err
+	}
+	w.snapshot = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	w.snapshot.Name, w.snapshot.Namespace, w.snapshot.UID, w.snapshot.Annotations = u.GetName(), u.GetNamespace(), u.GetUID(), u.GetAnnotations()
+	if w.snapshot.UID != "" {
+		r.memory.noteRuntime(w.job, w.snapshot.UID, w.runtime)
+	}
+	return nil
+}
+
+// apply applies an object and takes over what the API server made of it.
+func (r *reconciler) apply(ctx context.Context, u *unstructured.Unstructured) error {
+	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+	}
+	return nil
+}
+
+// applyChildren applies everything but the JobSet.
+func (r *reconciler) applyChildren(ctx context.Context, w *world, plan *train.Plan) error {
+	for _, o := range plan.ConfigMaps {
+		if err := r.applyChanged(ctx, w, o); err != nil {
+			return err
+		}
+	}
+	for _, o := range plan.Secrets {
+		err := r.client.Create(ctx, o, fieldOwner)
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating Secret %s/%s: %w", o.Namespace, o.Name, err)
+		}
+	}
+	for _, o := range plan.PodGroups {
+		gvk := o.GroupVersionKind()
+		if !train.IsSuspended(w.job) && r.groups[gvk] {
+			err := r.client.Get(ctx, client.ObjectKeyFromObject(o), metadataOf(gvk))
+			if err == nil {
+				continue
+			}
+			if client.IgnoreNotFound(ignoreNoMatch(err)) != nil {
+				return fmt.Errorf("reading %s %s: %w", gvk.GroupKind(), client.ObjectKeyFromObject(o), err)
+			}
+		}
+		if err := r.applyChanged(ctx, w, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyChanged applies an object unless it is as it was left.
+func (r *reconciler) applyChanged(ctx context.Context, w *world, o client.Object) error {
+	u, err := train.Manifest(o)
+	if err != nil {
+		return err
+	}
+	gvk, hash := u.GroupVersionKind(), hashOf(u)
+	id := gvk.Kind + "/" + u.GetName()
+	before, ok := r.memory.lastApplied(w.job, id)
+	if ok && before.hash == hash {
+		meta := metadataOf(gvk)
+		if err := r.client.Get(ctx, client.ObjectKeyFromObject(u), meta); err == nil && meta.ResourceVersion == before.version {
+			return nil
+		}
+	}
+	if err := r.apply(ctx, u); err != nil {
+		return err
+	}
+	r.memory.noteApplied(w.job, id, applied{hash, u.GetResourceVersion()})
+	return nil
+}
+
+func hashOf(u *unstructured.Unstructured) string {
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// builtFrom reads what the JobSet that exists was built from.
+func (r *reconciler) builtFrom(w *world) *built {
+	if w.snapshot == nil || w.jobset == nil {
+		return &built{hashes: map[string]string{}}
+	}
+	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
+	return &built{hashes: hashes}
+}
+
+// applyJobSet applies the JobSet, unless it runs and the TrainJob does not want it to stop: then what the TrainJob says
+// has to wait (spec: 50 §4.2).
+func (r *reconciler) applyJobSet(ctx context.Context, w *world, wanted *jobsetv1alpha2.JobSet) (*built, error) {
+	u, err := train.Manifest(wanted)
+	if err != nil {
+		return nil, err
+	}
+	runs := w.jobset != nil && (w.jobset.Spec.Suspend == nil || !*w.jobset.Spec.Suspend)
+	if runs && !train.IsSuspended(w.job) {
+		return r.rederive(ctx, w, u)
+	}
+	hash := hashOf(u)
+	before, ok := r.memory.lastApplied(w.job, jobSetID)
+	if ok && w.jobset == nil {
+		return r.builtFrom(w), r.awaitJobSet(ctx, w)
+	}
+	version := ""
+	if w.jobset != nil {
+		version = generation(w.jobset)
+	}
+	if !ok || before.hash != hash || before.version != version || !contains(w.jobset.Labels, wanted.Labels) || !contains(w.jobset.Annotations, wanted.Annotations) {
+		r.memory.use(w.job, func(k *known) { k.gone = nil }) // from now on one that is deleted is the new one
+		if err := r.apply(ctx, u); err != nil {
+			return r.builtFrom(w), r.makeWay(ctx, w, err)
+		}
+		r.memory.noteApplied(w.job, jobSetID, applied{hash, generation(u)})
+	}
+	return r.annotate(ctx, w)
+}
+
+// awaitJobSet is for a JobSet that was made and that the cache has shown neither come nor go. One that came and went
+// unseen was deleted by somebody else.
+func (r *reconciler) awaitJobSet(ctx context.Context, w *world) error {
+	jobset := &jobsetv1alpha2.JobSet{}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(w.job), jobset)
+	switch {
+	case err == nil && metav1.IsControlledBy(jobset, w.job):
+		return errWait // the cache will show it
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading JobSet %s: %w", w.job.Name, err)
+	}
+	r.memory.missing(w.job)
+	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), w.job.Name) // look again
+}
+
+// generation is that of an object's spec.
+func generation(o client.Object) string { return fmt.Sprintf("%s/%d", o.GetUID(), o.GetGeneration()) }
+
+// contains says whether all pairs of part are in m.
+func contains(m, part map[string]string) bool {
+	for key, value := range part {
+		if got, ok := m[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// annotate writes what the JobSet is built from to the snapshot.
+func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
+	hashes := patch.Hashes(w.job.Spec.RuntimePatches, nil)
+	before, _ := patch.BuiltFrom(w.snapshot.Annotations)
+	if maps.Equal(before, hashes) {
+		return &built{hashes}, nil
+	}
+	var value any // null removes it
+	annotations, err := patch.Annotations(hashes)
+	if err != nil {
+		return nil, err
+	}
+	if text, ok := annotations[patch.Annotation]; ok {
+		value = text
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{patch.Annotation: value}}})
+	if err != nil {
+		return nil, err
+	}
+	snapshot := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.snapshot.Namespace, Name: w.snapshot.Name}}
+	if err := r.client.Patch(ctx, snapshot, client.RawPatch(types.MergePatchType, body), fieldOwner); err != nil {
+		return &built{before}, fmt.Errorf("annotating ConfigMap %s: %w", w.snapshot.Name, err)
+	}
+	return &built{hashes}, nil
+}
+
+// rederive finds out what a JobSet that runs was built from. If the record of it was lost, it was built from what the
+// TrainJob says now if applying that would change nothing (spec: 50 §4.13.6).
+func (r *reconciler) rederive(ctx context.Context, w *world, wanted *unstructured.Unstructured) (*built, error) {
+	hashes, ok := patch.BuiltFrom(w.snapshot.Annotations)
+	if ok || len(w.job.Spec.RuntimePatches) == 0 || len(patch.Hashes(w.job.Spec.RuntimePatches, nil)) == 0 {
+		return &built{hashes}, nil
+	}
+	const id = "rederived"
+	if before, seen := r.memory.lastApplied(w.job, id); seen && before.version == generation(w.jobset) {
+		return &built{hashes}, nil
+	}
+	trial := wanted.DeepCopy()
+	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(trial), fieldOwner, client.ForceOwnership, client.DryRunAll)
+	refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) // so it would change what cannot change
+	if err != nil && !refused {
+		return &built{hashes}, fmt.Errorf("comparing JobSet %s: %w", w.jobset.Name, err)
+	}
+	r.memory.noteApplied(w.job, id, applied{version: generation(w.jobset)})
+	if refused || changes(w.jobset, trial) {
+		return &built{hashes}, nil
+	}
+	return r.annotate(ctx, w)
+}
+
+// changes says whether a JobSet would be another one.
+func changes(jobset *jobsetv1alpha2.JobSet, trial *unstructured.Unstructured) bool {
+	var would jobsetv1alpha2.JobSet
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(trial.Object, &would)
+	return err != nil || !equality.Semantic.DeepEqual(would.Spec, jobset.Spec) ||
+		!maps.Equal(would.Labels, jobset.Labels) || !maps.Equal(would.Annotations, jobset.Annotations)
+}
+
+// makeWay deals with a JobSet that refuses what the TrainJob says, because its API lets only parts of it change: one that
+// is suspended and has no pods left is deleted, to be made again (spec: 50 §3.6). One that still runs is suspended first.
+func (r *reconciler) makeWay(ctx context.Context, w *world, refusal error) error {
+	fixed := w.jobset != nil && (apierrors.IsInvalid(refusal) || apierrors.IsForbidden(refusal)) && strings.Contains(refusal.Error(), "replicatedJobs")
+	if !fixed {
+		return refusal
+	}
+	if w.jobset.Spec.Suspend == nil || !*w.jobset.Spec.Suspend {
+		next := w.jobset.DeepCopy()
+		next.Spec.Suspend = new(true)
+		lock := client.MergeFromWithOptions(w.jobset, client.MergeFromWithOptimisticLock{})
+		if err := r.client.Patch(ctx, next, lock, fieldOwner); err != nil {
+			return fmt.Errorf("suspending JobSet %s: %w", w.jobset.Name, err)
+		}
+		return errWait
+	}
+	if !train.IsIdle(w.jobset) {
+		return errWait // its status brings it back
+	}
+	r.memory.remaking(w.jobset.UID)
+	uid := w.jobset.UID
+	err := r.client.Delete(ctx, w.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting JobSet %s to make it again: %w", w.jobset.Name, err)
+	}
+	r.events.Event(w.job, corev1.EventTypeNormal, trainerv1alpha1.EventJobSetRecreated,
+		"The JobSet is made again, because what changed in the TrainJob cannot change in a JobSet")
+	return errWait
+}
+
+// sameStatus says whether nothing has to be written.
+func sameStatus(a, b *trainerv1alpha1.TrainJobStatus) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -1,0 +1,240 @@
+package training
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/plan/train"
+)
+
+// world is what was found about one TrainJob.
+type world struct {
+	job    *trainerv1alpha1.TrainJob
+	jobset *jobsetv1alpha2.JobSet // nil if there is none
+	gone   *gone                  // how the last one ended, if it was deleted
+	// runtime is the one to build from; snapshot is the ConfigMap that keeps it, without its content, nil if it must be made.
+	runtime  *train.Runtime
+	snapshot *metav1.PartialObjectMetadata
+}
+
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs;trainingruntimes;clustertrainingruntimes,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status;trainjobs/finalizers;trainingruntimes/finalizers;clustertrainingruntimes/finalizers,verbs=get;update;patch
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=create;delete;get;list;watch;update;patch
+// +kubebuilder:rbac:groups="",resources=configmaps;secrets,verbs=create;delete;get;list;watch;update;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;watch;update;patch
+// +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scheduling.x-k8s.io;scheduling.volcano.sh,resources=podgroups,verbs=create;get;list;watch;update;patch
+
+// gather reads the TrainJob and its JobSet. A TrainJob that is gone, or that is not ours, is nil.
+func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*world, error) {
+	w := &world{job: &trainerv1alpha1.TrainJob{}}
+	if err := r.client.Get(ctx, key, w.job); err != nil {
+		w.job = nil
+		if apierrors.IsNotFound(err) {
+			r.memory.forget(key)
+		}
+		return w, client.IgnoreNotFound(err)
+	}
+	if !train.IsOurs(w.job) {
+		w.job = nil
+		return w, nil
+	}
+	jobset := &jobsetv1alpha2.JobSet{}
+	switch err := r.client.Get(ctx, key, jobset); {
+	case err == nil:
+		w.jobset = jobset
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading JobSet %s: %w", key, err)
+	}
+	if w.jobset == nil {
+		r.memory.use(w.job, func(k *known) { w.gone = k.gone })
+	}
+	return w, nil
+}
+
+// errWait says that the world must change first, and that it will bring its own event.
+var errWait = errors.New("waiting")
+
+// findRuntime reads the runtime that the TrainJob began with; without a snapshot the live one (spec: 50 §4.3).
+func (r *reconciler) findRuntime(ctx context.Context, w *world) error {
+	if err := r.readSnapshot(ctx, w); err != nil || w.runtime != nil {
+		return err
+	}
+	var err error
+	if w.runtime, err = integration.FindRuntime(ctx, r.client, w.job); err != nil {
+		return err
+	}
+	if w.runtime == nil {
+		_, kind := train.RefKind(&w.job.Spec.RuntimeRef)
+		return fmt.Errorf("%s %s does not exist", kind, w.job.Spec.RuntimeRef.Name)
+	}
+	return nil
+}
+
+// readSnapshot reads the snapshot, if there is one and it is not the one that was read before. One that an earlier TrainJob
+// of the same name left behind is deleted.
+func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
+	key := types.NamespacedName{Namespace: w.job.Namespace, Name: w.job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
+	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	err := r.client.Get(ctx, key, meta)
+	if err == nil && metav1.IsControlledBy(meta, w.job) {
+		r.memory.use(w.job, func(k *known) {
+			if k.snapshot == meta.UID {
+				w.runtime, w.snapshot = k.runtime, meta
+			}
+		})
+		if w.runtime != nil {
+			return nil
+		}
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	var snapshot corev1.ConfigMap
+	err = r.live.Get(ctx, key, &snapshot)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	owner := metav1.GetControllerOf(&snapshot)
+	if owner != nil && owner.Kind == trainerv1alpha1.KindTrainJob && owner.Name == w.job.Name && owner.UID != w.job.UID {
+		if err := r.client.Delete(ctx, &snapshot, client.Preconditions{UID: &snapshot.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting ConfigMap %s of an earlier TrainJob: %w", key, err)
+		}
+		return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name) // look again
+	}
+	if w.runtime, err = train.ReadSnapshot(w.job, &snapshot); err != nil {
+		return err
+	}
+	w.snapshot = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	w.snapshot.ObjectMeta = snapshot.ObjectMeta
+	r.memory.noteRuntime(w.job, snapshot.UID, w.runtime)
+	return nil
+}
+
+// input completes what the plan depends on: keys for Secrets that do not exist, and what the policies ask for.
+func (r *reconciler) input(ctx context.Context, w *world) (*train.Input, error) {
+	in := &train.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config}
+	var err error
+	if in.Keys, err = r.keys(ctx, w); err != nil {
+		return nil, err
+	}
+	if w.runtime.Spec.PodGroupPolicy != nil {
+		if in.Overheads, err = r.overheads(ctx, w.runtime); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+// keys makes the keys of Secrets that do not exist yet, and reads the authority of the progress server.
+func (r *reconciler) keys(ctx context.Context, w *world) (keys train.Keys, err error) {
+	policy := w.runtime.Spec.MLPolicy
+	if policy != nil && policy.MPI != nil {
+		missing, err := r.lacks(ctx, w.job, trainerv1alpha1.SuffixMPISSHAuth)
+		if err != nil {
+			return keys, err
+		}
+		if missing {
+			if keys.SSHPrivate, keys.SSHPublic, err = sshKeys(); err != nil {
+				return keys, err
+			}
+		}
+	}
+	if policy != nil && policy.Flux != nil {
+		missing, err := r.lacks(ctx, w.job, trainerv1alpha1.SuffixFluxCurve)
+		if err != nil {
+			return keys, err
+		}
+		if missing {
+			if keys.CurvePublic, keys.CurveSecret, err = curveKeys(); err != nil {
+				return keys, err
+			}
+		}
+	}
+	if r.o.Config.Progress != nil {
+		keys.CA, err = r.authority(ctx)
+	}
+	return keys, err
+}
+
+// authority reads the certificate with which pods check the progress server's.
+func (r *reconciler) authority(ctx context.Context) ([]byte, error) {
+	var secret corev1.Secret
+	if err := r.live.Get(ctx, r.o.CA, &secret); err != nil {
+		return nil, fmt.Errorf("reading the authority of the progress server, Secret %s: %w", r.o.CA, err)
+	}
+	ca := secret.Data["ca.crt"]
+	if len(ca) == 0 {
+		return nil, fmt.Errorf("the authority of the progress server: Secret %s has no key ca.crt", r.o.CA)
+	}
+	return ca, nil
+}
+
+// lacks says whether a Secret of the TrainJob is missing. One of an earlier TrainJob is in the way until it is collected.
+func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, suffix string) (bool, error) {
+	key := client.ObjectKey{Namespace: job.Namespace, Name: job.Name + suffix}
+	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))
+	switch err := r.client.Get(ctx, key, meta); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading Secret %s: %w", key, err)
+	}
+	if metav1.IsControlledBy(meta, job) {
+		return false, nil
+	}
+	owner := metav1.GetControllerOf(meta)
+	if owner == nil || owner.Kind != trainerv1alpha1.KindTrainJob || owner.Name != job.Name {
+		return false, fmt.Errorf("the TrainJob needs Secret %s, which belongs to another object; delete it", key)
+	}
+	err := r.client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, client.Preconditions{UID: &meta.UID})
+	return true, client.IgnoreNotFound(err)
+}
+
+// overheads reads the RuntimeClasses that the runtime names.
+func (r *reconciler) overheads(ctx context.Context, runtime *train.Runtime) (map[string]corev1.ResourceList, error) {
+	out := map[string]corev1.ResourceList{}
+	for i := range runtime.Spec.Template.Spec.ReplicatedJobs {
+		name := runtime.Spec.Template.Spec.ReplicatedJobs[i].Template.Spec.Template.Spec.RuntimeClassName
+		if name == nil {
+			continue
+		}
+		var class nodev1.RuntimeClass
+		if err := r.client.Get(ctx, client.ObjectKey{Name: *name}, &class); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading RuntimeClass %s: %w", *name, err)
+		}
+		if class.Overhead != nil {
+			out[*name] = class.Overhead.PodFixed
+		}
+	}
+	return out, nil
+}
+
+// finished says whether a JobSet or what is known of it has come to an end.
+func (w *world) finished() bool {
+	return train.IsFinished(w.job) || (w.jobset != nil && train.End(w.jobset) != nil) || (w.gone != nil && w.gone.end != nil)
+}
+
+// ignoreNoMatch drops errors about kinds that the API server does not have.
+func ignoreNoMatch(err error) error {
+	if apimeta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
+}

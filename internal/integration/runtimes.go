@@ -1,0 +1,67 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/train"
+)
+
+// BegunRuntime reads the runtime that a TrainJob began with, which its snapshot keeps; the live one if it has not begun;
+// or nil if there is neither. Snapshots are read from live, since caches hold nothing but their metadata (spec: 50 §4.3).
+func BegunRuntime(ctx context.Context, cached, live client.Reader, job *trainerv1alpha1.TrainJob) (*train.Runtime, error) {
+	var snapshot corev1.ConfigMap
+	key := client.ObjectKey{Namespace: job.Namespace, Name: job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
+	err := live.Get(ctx, key, &snapshot)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	if err == nil {
+		if r, err := train.ReadSnapshot(job, &snapshot); err == nil {
+			return r, nil
+		}
+	}
+	return FindRuntime(ctx, cached, job)
+}
+
+// FindRuntime reads the live runtime of a TrainJob, or nil if there is none.
+func FindRuntime(ctx context.Context, reader client.Reader, job *trainerv1alpha1.TrainJob) (*train.Runtime, error) {
+	_, kind := train.RefKind(&job.Spec.RuntimeRef)
+	var found *train.Runtime
+	var err error
+	if kind == trainerv1alpha1.KindTrainingRuntime {
+		var o trainerv1alpha1.TrainingRuntime
+		err = reader.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: job.Spec.RuntimeRef.Name}, &o)
+		found = train.NamespacedRuntime(&o)
+	} else {
+		var o trainerv1alpha1.ClusterTrainingRuntime
+		err = reader.Get(ctx, client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &o)
+		found = train.ClusterRuntime(&o)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s: %w", kind, job.Spec.RuntimeRef.Name, err)
+	}
+	return found, nil
+}
+
+// FindPriorityClasses looks up the classes that decide about a TrainJob of the runtime.
+func FindPriorityClasses(ctx context.Context, reader client.Reader, runtime *train.Runtime) (map[string]bool, error) {
+	found := map[string]bool{}
+	for _, name := range train.PriorityClassNames(runtime) {
+		err := reader.Get(ctx, client.ObjectKey{Name: name}, &schedulingv1.PriorityClass{})
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading PriorityClass %s: %w", name, err)
+		}
+		found[name] = err == nil
+	}
+	return found, nil
+}
