@@ -41,27 +41,23 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests(&cfg.Options)}
 	if cfg.Groups.Has(Scheduler) {
 		follow.Lead = mgr.Elected()
-		if err := addWriters(mgr, e, cfg); err != nil {
-			return err
-		}
 	}
-	if cfg.Groups.Has(Queues) {
-		if err := addQueues(mgr, e, cfg); err != nil {
-			return err
+	for _, part := range []struct {
+		group Group
+		add   func() error
+	}{
+		{Scheduler, func() error { return addWriters(mgr, e, cfg) }},
+		{Queues, func() error { return addQueues(mgr, e, cfg) }},
+		{Integrations, func() error { return addJobs(ctx, mgr, cfg) }},
+		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
+		{Webhooks, func() error {
+			return webhook.Setup(mgr, webhook.NewOptions(&cfg.Options, all.Descriptors()))
+		}},
+	} {
+		if !cfg.Groups.Has(part.group) {
+			continue
 		}
-	}
-	if cfg.Groups.Has(Integrations) {
-		if err := addJobs(ctx, mgr, cfg); err != nil {
-			return err
-		}
-	}
-	if cfg.Groups.Has(JobSet) {
-		if err := addJobSets(ctx, mgr, cfg); err != nil {
-			return err
-		}
-	}
-	if cfg.Groups.Has(Webhooks) {
-		if err := webhook.Setup(mgr, webhook.NewOptions(&cfg.Options, all.Descriptors())); err != nil {
+		if err := part.add(); err != nil {
 			return err
 		}
 	}
