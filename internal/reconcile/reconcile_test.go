@@ -197,6 +197,28 @@ func TestWorkloadStatus(t *testing.T) {
 		}
 	})
 
+	t.Run("the last entry of a list that others wrote too", func(t *testing.T) {
+		w := newWorkload(t, c, "shared-list")
+		stored, _, err := status.Transition(ctx, w, func(w *kueue.Workload) bool {
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "a", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now()}}
+			return reserve(w)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.Status.AdmissionChecks[0].State = kueue.CheckStateReady
+		if err := c.Status().Update(ctx, stored); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := status.Transition(ctx, stored, func(w *kueue.Workload) bool {
+			w.Status.AdmissionChecks = nil
+			return true
+		})
+		if err != nil || len(got.Status.AdmissionChecks) > 0 || !lifecycle.IsReserved(got) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+
 	t.Run("an old version", func(t *testing.T) {
 		next := newWorkload(t, c, "stale").DeepCopy()
 		bump(next.DeepCopy())

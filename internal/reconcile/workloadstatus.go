@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +51,8 @@ func NewWorkloadStatus(c client.Client, wrote Wrote) *WorkloadStatus {
 // and the caller gathers and decides again. It returns the Workload as stored.
 //
 // Apply removes only what nobody else wrote. A status that came by an Update or a patch, from a script or a restore,
-// would keep its fields, so Strict removes what is left of them by a second write.
+// would keep its fields, so Strict removes what is left of them by a second write. And of a list that others wrote too
+// apply leaves null behind when its last entry goes, which the API server then refuses: such a status is updated at once.
 func (s *WorkloadStatus) Strict(ctx context.Context, read, w *kueue.Workload) (*kueue.Workload, error) {
 	stored, err := s.strict(ctx, w)
 	if err == nil {
@@ -62,6 +64,10 @@ func (s *WorkloadStatus) Strict(ctx context.Context, read, w *kueue.Workload) (*
 func (s *WorkloadStatus) strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
 	wanted := owned(w)
 	stored, err := s.apply(ctx, admissionManager, w, wanted)
+	if apierrors.IsInvalid(err) {
+		stored = w.DeepCopy()
+		return stored, s.update(ctx, stored)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +76,14 @@ func (s *WorkloadStatus) strict(ctx context.Context, w *kueue.Workload) (*kueue.
 		return stored, err
 	}
 	overwrite(stored, w)
-	if err := s.client.Status().Update(ctx, stored, client.FieldOwner(admissionManager)); err != nil {
-		return nil, fmt.Errorf("removing what others wrote from the status of workload %s/%s: %w", w.Namespace, w.Name, err)
+	return stored, s.update(ctx, stored)
+}
+
+func (s *WorkloadStatus) update(ctx context.Context, w *kueue.Workload) error {
+	if err := s.client.Status().Update(ctx, w, client.FieldOwner(admissionManager)); err != nil {
+		return fmt.Errorf("updating the status of workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	return stored, nil
+	return nil
 }
 
 // Transition applies change to a copy of w and writes the result strictly. If change returns false nothing is written;
@@ -84,7 +94,10 @@ func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, chan
 		return w, false, nil
 	}
 	stored, err := s.Strict(ctx, w, next)
-	return stored, err == nil, err
+	if err != nil {
+		return nil, false, err
+	}
+	return stored, true, nil
 }
 
 // ReclaimablePods writes status.reclaimablePods of w, and nothing else.
