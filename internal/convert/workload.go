@@ -82,8 +82,10 @@ func queueable(w *kueue.Workload, r Requests) bool {
 	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition) }
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	onHold := reserved != nil && reserved.Reason == kueue.ReasonOnHold
-	return w.DeletionTimestamp == nil && !is(kueue.WorkloadFinished) && active(w) &&
-		(!r.Gated || strings.TrimSpace(w.Annotations[kueue.AdmissionGatedByAnnotation]) == "") && !onHold &&
+	// Whoever follows it says first that the gates are gone, so that nobody misses it.
+	saysGated := reserved != nil && reserved.Status == "False" && reserved.Reason == kueue.ReasonAdmissionGated
+	gated := saysGated || strings.TrimSpace(w.Annotations[kueue.AdmissionGatedByAnnotation]) != ""
+	return w.DeletionTimestamp == nil && !is(kueue.WorkloadFinished) && active(w) && !(r.Gated && gated) && !onHold &&
 		!is(kueue.WorkloadWaitingForReplacementPods)
 }
 
