@@ -360,10 +360,7 @@ func (s *State) place(r *record) {
 		return
 	}
 	q, reason, note := s.route(r)
-	if r.def.Resting {
-		return
-	}
-	if q != nil {
+	if q != nil && !r.def.Resting {
 		r.in = q.q
 		r.wl.Queue = q.q.Index
 		s.world.Enqueue(r.wl)
@@ -371,7 +368,7 @@ func (s *State) place(r *record) {
 	switch {
 	case reason != "":
 		s.notice(r, q, trace.Look{Reason: reason, Note: note})
-	case r.def.Told:
+	case r.def.Told && !r.def.Resting:
 		s.bypass(r, q)
 	}
 }
