@@ -88,7 +88,8 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 		if !lifecycle.IsReserved(wl) {
 			return errNotWritten // its own admission is; the victim is named again if it still has to go
 		}
-		message, now := p.message(ctx, o), metav1.NewTime(p.Now())
+		by := p.preemptor(ctx, o)
+		message, now := message(o, by), metav1.NewTime(p.Now())
 		stored, wrote, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 			return p.Machine.Preempt(next, o.victim.Reason, message, now)
 		})
@@ -100,6 +101,11 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 		}
 		p.post(stored)
 		p.Events.Normal(stored, kueue.ReasonPreempted, message)
+		p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message)
+		if by != nil {
+			p.Events.Related(by, stored, "PreemptedWorkload", fmt.Sprintf("Preempted workload %s/%s (UID: %s) due to %s; preemptor path: %s; preemptee path: %s",
+				stored.Namespace, stored.Name, stored.UID, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path))
+		}
 		return nil
 	})
 }
@@ -109,14 +115,21 @@ func (p *Preemptor) post(wl *kueue.Workload) {
 	p.Engine.Post(func(s *state.State) { s.Written(def) })
 }
 
+// preemptor is who gets the room, nil if it is gone.
+func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
+	by := &kueue.Workload{}
+	err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.by.Namespace, Name: o.by.Name}, by)
+	if err != nil || string(by.UID) != o.by.UID {
+		return nil
+	}
+	return by
+}
+
 // message begins as tools match it. spec: 10 §4.7.6.
-func (p *Preemptor) message(ctx context.Context, o order) string {
+func message(o order, by *kueue.Workload) string {
 	job := "UNKNOWN"
-	var by kueue.Workload
-	if err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.by.Namespace, Name: o.by.Name}, &by); err == nil {
-		if uid := by.Labels[kueue.JobUIDLabel]; uid != "" {
-			job = uid
-		}
+	if by != nil && by.Labels[kueue.JobUIDLabel] != "" {
+		job = by.Labels[kueue.JobUIDLabel]
 	}
 	return fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s",
 		o.by.UID, job, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path)
