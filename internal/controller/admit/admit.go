@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,7 +153,8 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	reason, message := string(d.Look.Reason), d.Look.Sentence()
 	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	news := old == nil || old.Reason != reason
-	if !news && now.Sub(old.LastTransitionTime.Time) < sameReason {
+	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
+	if !news && !gated && now.Sub(old.LastTransitionTime.Time) < sameReason {
 		return nil
 	}
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {

@@ -24,12 +24,16 @@ func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now met
 	w.Status.ClusterName, w.Status.NominatedClusterNames, w.Status.UnhealthyNodes = "", nil, nil
 	resetChecks(w, now)
 	turnOff(w, kueue.WorkloadBlockedOnPreemptionGates, full, now)
+	closeGates(w, now)
+	return true
+}
+
+func closeGates(w *kueue.Workload, now metav1.Time) {
 	for i := range w.Status.PreemptionGates {
 		if g := &w.Status.PreemptionGates[i]; g.Position != kueue.PreemptionGateClosed {
 			g.Position, g.LastTransitionTime = kueue.PreemptionGateClosed, now
 		}
 	}
-	return true
 }
 
 // Preempt evicts the Workload to make room for another one. The reason says which rule allowed it, such as
@@ -69,8 +73,9 @@ func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 			cause, message = target.Reason, "The workload is deactivated: "+target.Message
 		}
 		changed = m.Evict(w, kueue.ReasonDeactivated, cause, message, now)
-		remove(w, kueue.WorkloadDeactivationTarget)
 	}
+	// The wish is granted, also where another eviction came before it: left behind, it would end every later activation.
+	changed = remove(w, kueue.WorkloadDeactivationTarget) || changed
 	if w.Status.RequeueState != nil {
 		w.Status.RequeueState = nil
 		changed = true

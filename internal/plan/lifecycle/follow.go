@@ -163,7 +163,7 @@ func (f *follower) retain() {
 	}
 }
 
-// mirrorGates (step 2) gives every preemption gate of the spec a position, Closed to begin with.
+// mirrorGates (step 2) gives every preemption gate of the spec a position, Closed to begin with, and says when all are open.
 func (f *follower) mirrorGates() {
 	have := f.w.Status.PreemptionGates
 	var want []kueue.PreemptionGateState
@@ -180,6 +180,7 @@ func (f *follower) mirrorGates() {
 		f.w.Status.PreemptionGates = want
 		f.changed(true)
 	}
+	f.changed(f.UnblockFromPreemptionGates(f.w))
 }
 
 // raiseBackoff (step 4) makes the backoff as long as every check that wants a retry asks for.
@@ -357,10 +358,11 @@ func onAllFlavors(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReferenc
 	return true
 }
 
-// sync (step 9) makes Admitted follow reservation and checks.
+// sync (step 9) makes Admitted follow reservation and checks as long as the Workload is not admitted. One that is keeps
+// running whatever checks come or go; those that fail evict it.
 func (f *follower) sync() {
-	if IsEvicted(f.w) && IsReserved(f.w) {
-		return // its checks are reset, but it still runs
+	if IsReserved(f.w) && (IsEvicted(f.w) || IsAdmitted(f.w)) {
+		return
 	}
 	was := IsAdmitted(f.w)
 	f.changed(f.SyncAdmitted(f.w, f.now))

@@ -181,9 +181,9 @@ func TestFollow(t *testing.T) {
 			reservedWith(kueue.CheckStateRetry)(f)
 			f.rules.Pending(f.w, kueue.ReasonWaitingForQuota, "", at(0))
 		}), ""},
-		"a check is added": {scene(runs, func(f *follows) {
+		"a check is added, and what runs runs on": {scene(runs, func(f *follows) {
 			f.world.ClusterQueue.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "new"}}}
-		}), "QuotaReserved=True/QuotaReserved, Admitted=False/UnsatisfiedAdmissionChecks"},
+		}), "wake at 5m0s, QuotaReserved=True/QuotaReserved"},
 		"after the backoff": {scene(runs, evictedBy(kueue.ReasonPodsReadyTimeout), isReleased, func(f *follows) {
 			f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1)), RequeueAt: new(at(5 * time.Second))}
 		}), "QuotaReserved=False/PendingEvaluation, Requeued=True/BackoffFinished"},

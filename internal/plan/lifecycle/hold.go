@@ -54,19 +54,27 @@ func (f *follower) failedChecks() bool {
 	return true
 }
 
-// queues follows the stop policies and the end of the queues, the LocalQueue first, and tells whether one of them is in
-// the way of the Workload (spec: 10 §4.12).
-func (f *follower) queues() bool {
-	lq, cq := f.LocalQueue, f.ClusterQueue
-	switch {
+// queues follows the stop policies and the end of the queues, and tells whether one of them is in the way of the Workload.
+// The LocalQueue comes first; one that lets what runs run on does not keep the ClusterQueue from draining it
+// (spec: 10 §4.12).
+func (f *follower) queues() bool { return f.localQueue() || f.clusterQueue() }
+
+func (f *follower) localQueue() bool {
+	switch lq := f.LocalQueue; {
 	case lq == nil:
 		return f.queueGone("LocalQueue", string(f.w.Spec.QueueName), "doesn't exist")
 	case stopped(lq.Spec.StopPolicy):
 		return f.queueStopped("LocalQueue", lq.Name, lq.Spec.StopPolicy, kueue.ReasonLocalQueueStopped)
 	case lq.DeletionTimestamp != nil:
 		return f.queueGone("LocalQueue", lq.Name, "is being deleted")
+	}
+	return false
+}
+
+func (f *follower) clusterQueue() bool {
+	switch cq := f.ClusterQueue; {
 	case cq == nil:
-		name := lq.Spec.ClusterQueue
+		name := kueue.ClusterQueueReference("")
 		if f.w.Status.Admission != nil {
 			name = f.w.Status.Admission.ClusterQueue
 		}

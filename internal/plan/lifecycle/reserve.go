@@ -9,8 +9,9 @@ import (
 )
 
 // Reserve gives the Workload quota: admission as decided, QuotaReserved=True, and the traces of an earlier eviction
-// turned off. If every required check is listed in the status already, as it is for a ClusterQueue without checks,
-// Admitted is synced in the same change. A finished Workload does not change (spec: 10 §4.9).
+// turned off. Preemption gates close, since they were opened for this one attempt (spec: 20 §4.14). If every required
+// check is listed in the status already, as it is for a ClusterQueue without checks, Admitted is synced in the same
+// change. A finished Workload does not change (spec: 10 §4.9).
 func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required []kueue.AdmissionCheckReference, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -21,6 +22,7 @@ func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required
 	for _, t := range []string{kueue.WorkloadEvicted, kueue.WorkloadPreempted, kueue.WorkloadBlockedOnPreemptionGates} {
 		turnOff(w, t, kueue.ReasonQuotaReserved, now)
 	}
+	closeGates(w, now)
 	if m.WaitForPodsReady && Condition(w, kueue.WorkloadPodsReady) == nil {
 		m.PodsReady(w, false, now)
 	}
@@ -139,6 +141,13 @@ func (m Machine) pendingReason(reason string) string {
 		return kueue.ReasonPending
 	}
 	return reason
+}
+
+// UnblockFromPreemptionGates takes that back when no gate is closed any more, and tells whether it was said (spec: 20 §5.1).
+func (m Machine) UnblockFromPreemptionGates(w *kueue.Workload) bool {
+	closed := func(g kueue.PreemptionGateState) bool { return g.Position == kueue.PreemptionGateClosed }
+	return isTrue(w, kueue.WorkloadBlockedOnPreemptionGates) && !slices.ContainsFunc(w.Status.PreemptionGates, closed) &&
+		remove(w, kueue.WorkloadBlockedOnPreemptionGates)
 }
 
 // BlockOnPreemptionGates says that only a closed gate keeps the Workload from preempting others.
