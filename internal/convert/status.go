@@ -34,8 +34,9 @@ func Admission(g state.Grant) *kueue.Admission {
 // ResourceRequests are the totals of every pod set, as a pending workload shows them.
 func ResourceRequests(w *kueue.Workload, r Requests) []kueue.PodSetRequest {
 	var out []kueue.PodSetRequest
+	pods, _ := r.pods(w)
 	for i := range w.Spec.PodSets {
-		ps := podSet(&w.Spec.PodSets[i], reclaimable(w, w.Spec.PodSets[i].Name), r)
+		ps := r.podSet(w, i, &pods[i])
 		request := kueue.PodSetRequest{Name: kueue.PodSetReference(ps.Name)}
 		for _, q := range ps.Requests {
 			if request.Resources == nil {

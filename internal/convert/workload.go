@@ -10,17 +10,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/component-helpers/resource"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Requests are the settings that say which of a pod's requests count, and since when a
-// workload is in line.
+// Requests are the settings that say what of a pod's requests counts, since when a
+// workload is in line and how it compares with others there.
 type Requests struct {
+	Around
 	ExcludePrefixes []string // resources whose names begin so need no quota
+	// Transformations turn requests into requests for other resources.
+	Transformations []configv1beta2.ResourceTransformation
+	// KeepReclaimable: pods that are done keep their quota.
+	KeepReclaimable bool
+	// Boost: an annotation raises or lowers the priority.
+	Boost bool
 	// YieldToBorrowers: who was preempted by a workload that borrows goes behind it. It
 	// keeps the two from preempting each other where the heads of a cohort do not come by
 	// priority.
@@ -38,16 +45,33 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
 		Since: since(w, r), Queueable: queueable(w, r), Resting: resting(w), Problem: problem(w), Gated: gated(w),
-		Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
+		Priority: r.priority(w), Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
-	if w.Spec.Priority != nil {
-		def.Priority = int64(*w.Spec.Priority)
-	}
+	pods, bounds := r.pods(w)
 	for i := range w.Spec.PodSets {
-		def.PodSets = append(def.PodSets, podSet(&w.Spec.PodSets[i], reclaimable(w, w.Spec.PodSets[i].Name), r))
+		def.PodSets = append(def.PodSets, r.podSet(w, i, &pods[i]))
 	}
-	reserve(&def, w)
+	if def.Problem == nil {
+		if why := bounds.misfit(w, pods); why != "" {
+			def.Problem = &workload.Problem{Reason: kueue.ReasonMisconfigured, Note: why}
+		}
+	}
+	r.reserve(&def, w)
 	return def
+}
+
+// priority is the effective one. spec: 10 §4.14.
+func (r *Requests) priority(w *kueue.Workload) int64 {
+	p := int64(0)
+	if w.Spec.Priority != nil {
+		p = int64(*w.Spec.Priority)
+	}
+	if text, has := w.Annotations[kueue.PriorityBoostAnnotation]; has && r.Boost {
+		if boost, err := strconv.ParseInt(text, 10, 32); err == nil { // the webhook refuses any other
+			p += boost
+		}
+	}
+	return p
 }
 
 func instant(nanos int64) workload.Instant { return workload.Instant(nanos) }
@@ -126,7 +150,7 @@ func active(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Act
 
 // reserve adds what the workload holds. A reservation counts as it is written, whoever
 // wrote it, until the workload finishes or is deactivated. spec: 10 §4.9, §4.11.
-func reserve(def *state.Workload, w *kueue.Workload) {
+func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if reserved == nil || reserved.Status != "True" || w.Status.Admission == nil ||
 		!active(w) || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
@@ -138,17 +162,17 @@ func reserve(def *state.Workload, w *kueue.Workload) {
 	def.Ready = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady)
 	def.Evicting = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted)
 	for _, a := range w.Status.Admission.PodSetAssignments {
-		def.Held = append(def.Held, held(w, &a)...)
+		def.Held = append(def.Held, r.held(w, &a)...)
 	}
 }
 
 // held is what one pod set still needs of what was recorded at admission: the parts
 // of pods that will not run again are given back. spec: 10 §4.2.
-func held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
+func (r *Requests) held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
 	count, want := int32(0), int32(0)
 	for _, ps := range w.Spec.PodSets {
 		if ps.Name == a.Name {
-			count, want = ps.Count, ps.Count-min(reclaimable(w, ps.Name), ps.Count)
+			count, want = ps.Count, ps.Count-min(r.reclaimable(w, ps.Name), ps.Count)
 		}
 	}
 	if a.Count != nil {
@@ -166,60 +190,34 @@ func held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
 	return out
 }
 
-func reclaimable(w *kueue.Workload, name kueue.PodSetReference) int32 {
-	for _, r := range w.Status.ReclaimablePods {
-		if r.Name == name {
-			return r.Count
+// reclaimable is how many pods of a pod set need no quota any more.
+func (r *Requests) reclaimable(w *kueue.Workload, name kueue.PodSetReference) int32 {
+	if r.KeepReclaimable {
+		return 0
+	}
+	for _, done := range w.Status.ReclaimablePods {
+		if done.Name == name {
+			return done.Count
 		}
 	}
 	return 0
 }
 
-func podSet(ps *kueue.PodSet, done int32, r Requests) state.PodSet {
-	count := ps.Count - min(done, ps.Count)
-	out := state.PodSet{Name: string(ps.Name), Count: count, Constraints: constraints(&ps.Template.Spec)}
+// podSet converts the i-th pod set, whose pods ask for what is in pod.
+func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.PodSet {
+	ps := &w.Spec.PodSets[i]
+	count := ps.Count - min(r.reclaimable(w, ps.Name), ps.Count)
+	out := state.PodSet{
+		Name: string(ps.Name), Count: count, Requests: r.charge(podRequests(pod), count), Constraints: constraints(&ps.Template.Spec),
+	}
 	if ps.MinCount != nil {
 		out.MinCount = min(*ps.MinCount, count)
 	}
 	if t := ps.TopologyRequest; t != nil && t.PodSetGroupName != nil {
 		out.Group = *t.PodSetGroupName
 	}
-	for name, q := range podRequests(&ps.Template.Spec) {
-		if slices.ContainsFunc(r.ExcludePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) }) {
-			continue
-		}
-		amount := max(0, Amount(name, q)).Mul(int64(count))
-		out.Requests = append(out.Requests, state.Request{Resource: string(name), Amount: amount})
-	}
-	slices.SortFunc(out.Requests, func(a, b state.Request) int { return strings.Compare(a.Resource, b.Resource) })
 	out.Shape = shape(out.Constraints)
 	return out
-}
-
-// podRequests applies Kubernetes' formula to a template, in which, unlike in a pod,
-// limits did not become requests yet. spec: 10 §4.2.
-func podRequests(spec *corev1.PodSpec) corev1.ResourceList {
-	spec = spec.DeepCopy()
-	for _, cs := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range cs {
-			fillRequests(&cs[i].Resources)
-		}
-	}
-	if spec.Resources != nil {
-		fillRequests(spec.Resources)
-	}
-	return resource.PodRequests(&corev1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
-}
-
-func fillRequests(r *corev1.ResourceRequirements) {
-	for name, q := range r.Limits {
-		if _, has := r.Requests[name]; !has {
-			if r.Requests == nil {
-				r.Requests = corev1.ResourceList{}
-			}
-			r.Requests[name] = q
-		}
-	}
 }
 
 func constraints(spec *corev1.PodSpec) *workload.Constraints {

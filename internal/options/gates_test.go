@@ -46,22 +46,22 @@ func TestGates(t *testing.T) {
 		inert    []string
 		warnings []string
 	}{
-		"nothing set": {on: []Gate{PartialAdmission, TLSOptions}, off: []Gate{PriorityBoost, UnadmittedWorkloadsExplicitStatus}},
+		"nothing set": {on: []Gate{PartialAdmission, TLSOptions}, off: []Gate{ConcurrentAdmission, UnadmittedWorkloadsExplicitStatus}},
 		"by flag": {
-			flag: "PriorityBoost=true, PartialAdmission=f,", on: []Gate{PriorityBoost}, off: []Gate{PartialAdmission},
-			inert: []string{"PriorityBoost"},
+			flag: "ConcurrentAdmission=true, PartialAdmission=f,", on: []Gate{ConcurrentAdmission}, off: []Gate{PartialAdmission},
+			inert: []string{"ConcurrentAdmission"},
 		},
 		"by file": {
-			file: "PriorityBoost: true", on: []Gate{PriorityBoost}, inert: []string{"PriorityBoost"},
+			file: "ConcurrentAdmission: true", on: []Gate{ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
 		},
 		"one that is acted upon": {flag: "QuotaCheckStrategy=false", off: []Gate{QuotaCheckStrategy}},
 		"flag and file, equal": { // spec: 70 §7 example 20
-			flag: "PriorityBoost=true", file: "PriorityBoost: true", on: []Gate{PriorityBoost}, inert: []string{"PriorityBoost"},
+			flag: "ConcurrentAdmission=true", file: "ConcurrentAdmission: true", on: []Gate{ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
 			warnings: []string{"feature gates are set both in the file and by --feature-gates; both are used, but keep them in one place"},
 		},
 		"flag and file, joined": {
-			flag: "PriorityBoost=true", file: "PartialAdmission: false", on: []Gate{PriorityBoost}, off: []Gate{PartialAdmission},
-			inert:    []string{"PriorityBoost"},
+			flag: "ConcurrentAdmission=true", file: "PartialAdmission: false", on: []Gate{ConcurrentAdmission}, off: []Gate{PartialAdmission},
+			inert:    []string{"ConcurrentAdmission"},
 			warnings: []string{"feature gates are set both in the file and by --feature-gates; both are used, but keep them in one place"},
 		},
 		"children follow": { // spec: 70 §7 example 17
@@ -78,10 +78,10 @@ func TestGates(t *testing.T) {
 			flag: "FlavorFungibility=false,FlavorFungibilityPreserveScanProgress=false", off: []Gate{FlavorFungibility, FlavorFungibilityPreserveScanProgress},
 		},
 		"all alpha": {
-			flag: "AllAlpha=true,ShortWorkloadNames=false", on: []Gate{PriorityBoost, TASBalancedPlacement, RestartJob}, off: []Gate{ShortWorkloadNames, UnadmittedWorkloadsExplicitStatus},
+			flag: "AllAlpha=true,ShortWorkloadNames=false", on: []Gate{ConcurrentAdmission, TASBalancedPlacement, RestartJob}, off: []Gate{ShortWorkloadNames, UnadmittedWorkloadsExplicitStatus},
 			inert: []string{"ShortWorkloadNames"},
 		},
-		"all beta on": {flag: "AllBeta=true", on: []Gate{UnadmittedWorkloadsExplicitStatus}, off: []Gate{PriorityBoost, TASReplaceNodeDueToNotReadyOverFixedTime}},
+		"all beta on": {flag: "AllBeta=true", on: []Gate{UnadmittedWorkloadsExplicitStatus}, off: []Gate{ConcurrentAdmission, TASReplaceNodeDueToNotReadyOverFixedTime}},
 		"all beta off": {
 			flag: "AllBeta=false", off: []Gate{PartialAdmission, TopologyAwareScheduling, KueueDRAIntegration}, on: []Gate{TLSOptions},
 		},
@@ -130,12 +130,12 @@ func TestGateMistakes(t *testing.T) {
 		"child by name":     {flag: "UnadmittedWorkloadsObservability=false,UnadmittedWorkloadsExplicitStatus=true", want: "--feature-gates: UnadmittedWorkloadsExplicitStatus: needs UnadmittedWorkloadsObservability, which is off; turn that on or leave this one out"}, // example 19
 		"child of a stage":  {file: "AllBeta: false\n  TASBalancedPlacement: true", want: "c.yaml:5: featureGates[TASBalancedPlacement]: needs TopologyAwareScheduling, which is off; turn that on or leave this one out"},
 		"two parents":       {flag: "ElasticJobsViaWorkloadSlices=false,ElasticJobsViaWorkloadSlicesWithTAS=true", want: "--feature-gates: ElasticJobsViaWorkloadSlicesWithTAS: needs ElasticJobsViaWorkloadSlices, which is off; turn that on or leave this one out"},
-		"flag against file": {flag: "PriorityBoost=false", file: "PriorityBoost: true", want: "c.yaml:4: featureGates[PriorityBoost]: is true here and false in --feature-gates; keep one of them"},
+		"flag against file": {flag: "ConcurrentAdmission=false", file: "ConcurrentAdmission: true", want: "c.yaml:4: featureGates[ConcurrentAdmission]: is true here and false in --feature-gates; keep one of them"},
 		"insecure":          {flag: "MultiKueueAllowInsecureKubeconfigs=true", want: "--feature-gates: MultiKueueAllowInsecureKubeconfigs: is gone: insecure kubeconfigs are always refused; remove it"},
-		"no value":          {flag: "PriorityBoost", want: `--feature-gates: want NAME=true or NAME=false, got "PriorityBoost"`},
+		"no value":          {flag: "ConcurrentAdmission", want: `--feature-gates: want NAME=true or NAME=false, got "ConcurrentAdmission"`},
 		"no name":           {flag: "=true", want: `--feature-gates: want NAME=true or NAME=false, got "=true"`},
-		"no bool":           {flag: "PriorityBoost=on", want: `--feature-gates: PriorityBoost: want true or false, got "on"`},
-		"both values":       {flag: "PriorityBoost=true,PriorityBoost=false", want: "--feature-gates: PriorityBoost: is set to both true and false; keep one"},
+		"no bool":           {flag: "ConcurrentAdmission=on", want: `--feature-gates: ConcurrentAdmission: want true or false, got "on"`},
+		"both values":       {flag: "ConcurrentAdmission=true,ConcurrentAdmission=false", want: "--feature-gates: ConcurrentAdmission: is set to both true and false; keep one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := ""

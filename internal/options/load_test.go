@@ -186,7 +186,7 @@ func TestFullFile(t *testing.T) {
 			"pprofBindAddress",
 			"controller.cacheSyncTimeout", "tls", "internalCertManagement.webhookServiceName", "internalCertManagement.webhookSecretName",
 			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
-			"resources.transformations", "resources.deviceClassMappings", "integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
+			"resources.deviceClassMappings", "integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

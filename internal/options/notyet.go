@@ -34,6 +34,7 @@ var actedUpon = []string{
 	"internalCertManagement.enable",
 	"resources.excludeResourcePrefixes",
 	"resources.quotaCheckStrategy",
+	"resources.transformations",
 	"featureGates",
 	"visibilityServer",
 	"jobSet",

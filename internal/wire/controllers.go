@@ -38,7 +38,8 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := mgr.Add(everywhere(e.Run)); err != nil {
 		return err
 	}
-	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests(&cfg.Options)}
+	requests := requests(ctx, mgr, &cfg.Options)
+	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests}
 	if cfg.Groups.Has(Scheduler) {
 		follow.Lead = mgr.Elected()
 	}
@@ -46,7 +47,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		group Group
 		add   func() error
 	}{
-		{Scheduler, func() error { return addWriters(mgr, e, cfg) }},
+		{Scheduler, func() error { return addWriters(mgr, e, requests, cfg) }},
 		{Queues, func() error { return addQueues(mgr, e, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
@@ -70,9 +71,11 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return addReadiness(mgr, follow, cfg)
 }
 
-func requests(o *options.Options) convert.Requests {
+// requests says what Workloads ask for, whoever wants to know.
+func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
 	return convert.Requests{
-		ExcludePrefixes: o.Resources.ExcludePrefixes, YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
+		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
+		KeepReclaimable: !o.Gates.On(options.ReclaimablePods), Boost: o.Gates.On(options.PriorityBoost), YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(options.AdmissionGatedBy),
 	}
 }
@@ -87,18 +90,18 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 }
 
 // addWriters adds what carries out the engine's decisions.
-func addWriters(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
+func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, cfg Config) error {
 	status := reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote)
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
-		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
+		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
 		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter),
 	}
 	admission.Init()
 	preemptor := &evict.Preemptor{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
-		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests(&cfg.Options), Now: time.Now,
+		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
 		Log: cfg.Log.WithName("preemption"), Preempted: cfg.meter.Preempted,
 	}
 	preemptor.Init()

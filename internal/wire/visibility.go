@@ -52,7 +52,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	return mgr.Add(&visibility.Listener{
 		Address: cfg.Options.VisibilityAddress, TLS: config, Follow: learn, Log: log,
 		Handler: &visibility.Server{
-			Ask: e.Ask, Workload: workloads, Requests: requests(&cfg.Options), Access: access, Log: log,
+			Ask: e.Ask, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
 			Ready: func() error { return follow.Check(nil) },
 		},
 	})

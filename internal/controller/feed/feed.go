@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,10 @@ type Feed struct {
 	Lead <-chan struct{}
 
 	delivered atomic.Bool
+	// posting is held from the conversion of an object, which may read others from the
+	// cache, until its event is posted. The cache has an object before its handler runs, so
+	// whatever was converted without it is converted again, and posted later.
+	posting sync.Mutex
 }
 
 // Check is a health check: it fails until everything that exists was delivered.
@@ -45,11 +50,15 @@ func (f *Feed) Check(*http.Request) error {
 func (f *Feed) NeedLeaderElection() bool { return false }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;cohorts;clusterqueues;localqueues;resourceflavors;workloads,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=limitranges;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get;list;watch
 
 // Start follows until ctx ends.
 func (f *Feed) Start(ctx context.Context) error {
+	// Conversions of Workloads read LimitRanges and RuntimeClasses, so these come first.
 	watches := []watch{
+		on(f, f.limitRange(ctx), f.limitRange(ctx)),
+		on(f, f.runtimeClass(ctx), f.runtimeClass(ctx)),
 		on(f, func(o *kueue.ResourceFlavor) engine.Event {
 			def := convert.Flavor(o)
 			return func(s *state.State) { s.SetFlavor(def) }
@@ -77,10 +86,7 @@ func (f *Feed) Start(ctx context.Context) error {
 		}, func(o *corev1.Namespace) engine.Event {
 			return func(s *state.State) { s.DeleteNamespace(o.Name) }
 		}),
-		on(f, func(o *kueue.Workload) engine.Event {
-			def := convert.Workload(o, f.Requests)
-			return func(s *state.State) { s.SetWorkload(def) }
-		}, func(o *kueue.Workload) engine.Event {
+		on(f, f.workload, func(o *kueue.Workload) engine.Event {
 			return func(s *state.State) { s.DeleteWorkload(string(o.UID)) }
 		}),
 	}
@@ -113,7 +119,7 @@ func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) e
 	set := f.clusterQueue(ctx)
 	return func(o *kueue.AdmissionCheck) engine.Event {
 		var list kueue.ClusterQueueList
-		if err := f.Cache.List(ctx, &list); err != nil {
+		if err := f.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 			log.FromContext(ctx).Error(err, "Listing ClusterQueues of an AdmissionCheck", "admissionCheck", o.Name)
 		}
 		var events []engine.Event
@@ -122,10 +128,15 @@ func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) e
 				events = append(events, set(&list.Items[i]))
 			}
 		}
-		return func(s *state.State) {
-			for _, e := range events {
-				e(s)
-			}
+		return all(events)
+	}
+}
+
+// all is one event of several.
+func all(events []engine.Event) engine.Event {
+	return func(s *state.State) {
+		for _, e := range events {
+			e(s)
 		}
 	}
 }
@@ -166,14 +177,19 @@ func on[T any, P interface {
 		if err != nil {
 			return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
 		}
+		post := func(o P, convert func(P) engine.Event) {
+			f.posting.Lock()
+			defer f.posting.Unlock()
+			f.Engine.Post(convert(o))
+		}
 		reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { f.Engine.Post(set(o.(P))) },
-			UpdateFunc: func(_, o any) { f.Engine.Post(set(o.(P))) },
+			AddFunc:    func(o any) { post(o.(P), set) },
+			UpdateFunc: func(_, o any) { post(o.(P), set) },
 			DeleteFunc: func(o any) {
 				if gone, missed := o.(cache.DeletedFinalStateUnknown); missed {
 					o = gone.Obj
 				}
-				f.Engine.Post(deleted(o.(P)))
+				post(o.(P), deleted)
 			},
 		})
 		if err != nil {

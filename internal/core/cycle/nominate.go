@@ -21,14 +21,17 @@ func (s *scratch) bind(w *World) {
 func (w *World) nominate(e *entry) {
 	labels, exists := w.NamespaceLabels(e.wl)
 	switch {
-	case e.wl.Problem != nil:
-		e.barred, e.note, e.blocks = trace.Reason(e.wl.Problem.Reason), e.wl.Problem.Note, e.q.Strict
+	case e.wl.Problem != nil && trace.Reason(e.wl.Problem.Reason) != trace.Misconfigured:
+		e.problem()
 		return
 	case !exists:
 		e.barred, e.note = trace.Misconfigured, "its namespace does not exist"
 		return
 	case !selects(e.q.Namespaces, labels):
 		e.barred, e.note = trace.Misconfigured, "ClusterQueue "+e.q.Name+" does not take workloads of this namespace (namespaceSelector)"
+		return
+	case e.wl.Problem != nil:
+		e.problem()
 		return
 	}
 	w.prepare(e)
@@ -45,6 +48,11 @@ func (w *World) nominate(e *entry) {
 			w.assign(e)
 		}
 	})
+}
+
+// problem refuses a head for what is wrong with the workload itself.
+func (e *entry) problem() {
+	e.barred, e.note, e.blocks = trace.Reason(e.wl.Problem.Reason), e.wl.Problem.Note, e.q.Strict
 }
 
 // renominate repeats the nomination in the middle of a cycle, as if the victims of
