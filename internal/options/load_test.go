@@ -183,8 +183,6 @@ func TestFullFile(t *testing.T) {
 	})
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
-			"pprofBindAddress",
-			"controller.cacheSyncTimeout", "tls", "internalCertManagement.webhookServiceName", "internalCertManagement.webhookSecretName",
 			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
 			"resources.deviceClassMappings", "integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
 		}

@@ -1,15 +1,12 @@
 package visibility
 
 import (
-	"bytes"
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // ServiceName is the Service by whose name the API server calls. spec: 70 §4.6.
@@ -106,38 +103,3 @@ func made(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 }
 
 func apiServiceName(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }
-
-// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get;update
-
-// Trust makes the API server trust the authority: it is written into the APIServices, as
-// far as they exist.
-func Trust(ctx context.Context, c client.Client, ca []byte) error {
-	for _, gv := range GroupVersions() {
-		name := apiServiceName(gv)
-		u := made("apiregistration.k8s.io/v1", "APIService", "", "")
-		err := c.Get(ctx, client.ObjectKey{Name: name}, u)
-		if err == nil && setBundle(u, ca) {
-			err = c.Update(ctx, u)
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("making the certificate known in APIService %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// setBundle tells whether it changed anything.
-func setBundle(u *unstructured.Unstructured, ca []byte) bool {
-	spec, ok := u.Object["spec"].(map[string]any)
-	if !ok {
-		return false
-	}
-	text, _ := spec["caBundle"].(string)
-	have, err := base64.StdEncoding.DecodeString(text)
-	if err == nil && bytes.Equal(have, ca) && spec["insecureSkipTLSVerify"] == nil {
-		return false
-	}
-	delete(spec, "insecureSkipTLSVerify") // not with an authority
-	spec["caBundle"] = base64.StdEncoding.EncodeToString(ca)
-	return true
-}

@@ -327,15 +327,3 @@ func TestObjects(t *testing.T) {
 		})
 	}
 }
-
-// An authority is written where it is not yet, and takes the place of blind trust.
-func TestSetBundle(t *testing.T) {
-	u := made("apiregistration.k8s.io/v1", "APIService", "", "x")
-	u.Object["spec"] = map[string]any{"insecureSkipTLSVerify": true}
-	if !setBundle(u, []byte("ca")) || setBundle(u, []byte("ca")) || !setBundle(u, []byte("another")) {
-		t.Error("it is not written once")
-	}
-	if spec := u.Object["spec"].(map[string]any); spec["insecureSkipTLSVerify"] != nil || spec["caBundle"] != "YW5vdGhlcg==" {
-		t.Errorf("%v", spec)
-	}
-}

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/webhook"
+	"github.com/berth-project/berth/internal/webhook/conversion"
 )
 
 // addEverything is the list of what the manager runs.
@@ -52,6 +53,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{Integrations, func() error { return addJobs(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Webhooks, func() error {
+			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 			return webhook.Setup(mgr, webhook.NewOptions(&cfg.Options, all.Descriptors()))
 		}},
 	} {

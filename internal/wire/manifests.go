@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -19,6 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/webhook"
+	"github.com/berth-project/berth/internal/webhook/conversion"
 )
 
 // InstallOptions say how the manager will be reached and what it will do.
@@ -44,6 +47,24 @@ func (o *InstallOptions) namespace() string {
 	return o.Options.Namespace
 }
 
+// service is the name of the webhooks' Service. Whoever makes certificates in our place knows it by the usual one.
+func (o *InstallOptions) service() string {
+	return cmp.Or(o.Options.Certs.Service, "kueue-webhook-service")
+}
+
+// conversionClient is how the API server finds the webhook that converts between the versions of an object.
+func (o *InstallOptions) conversionClient() apiextensionsv1.WebhookClientConfig {
+	c := apiextensionsv1.WebhookClientConfig{CABundle: o.CABundle}
+	if o.WebhookURL != "" {
+		c.URL = new(strings.TrimSuffix(o.WebhookURL, "/") + conversion.Path)
+	} else {
+		c.Service = &apiextensionsv1.ServiceReference{
+			Namespace: o.namespace(), Name: o.service(), Path: new(conversion.Path), Port: new(int32(443)),
+		}
+	}
+	return c
+}
+
 // Manifests are all objects to install, in the order of their application: the
 // namespace, CRDs, RBAC, the visibility API, webhook configurations.
 func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
@@ -61,6 +82,9 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 		objects = slices.DeleteFunc(objects, func(u *unstructured.Unstructured) bool { return leftOut(u, o.Groups) })
 		for _, u := range objects {
 			rehome(u, o.namespace())
+			if err := conversion.Configure(u, o.conversionClient(), o.Groups.Has(Webhooks)); err != nil {
+				return nil, fmt.Errorf("CRD %s: %w", u.GetName(), err)
+			}
 		}
 		out = append(out, objects...)
 	}
@@ -82,7 +106,7 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 
 // webhookConfigurations make the API server call the webhooks of all groups that run.
 func webhookConfigurations(o *InstallOptions) []runtime.Object {
-	target := webhook.Target{URL: o.WebhookURL, Service: o.Options.Certs.Service, Namespace: o.namespace(), CABundle: o.CABundle}
+	target := webhook.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
 	mutating, validating := webhook.Configurations(target, webhook.NewOptions(&o.Options, all.Descriptors()))
 	out := []runtime.Object{mutating, validating}
 	if o.Groups.Has(JobSet) {

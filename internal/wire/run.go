@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,8 +25,6 @@ import (
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/visibility"
-	"github.com/berth-project/berth/internal/webhook"
 )
 
 // Config is what Run needs to know beyond the options.
@@ -53,7 +48,7 @@ type Config struct {
 
 	Version string // of the binary, for the metrics
 
-	pair   *certs.Pair            // our own certificate, nil where somebody else makes them
+	keeper *certs.Keeper          // of our own certificate, nil where somebody else makes them
 	meter  *metrics.Recorder      // made with the manager, as is
 	events *reconcile.EventBudget // of all controllers together
 }
@@ -64,14 +59,17 @@ func Run(ctx context.Context, cfg Config) error {
 	announce(&cfg)
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = cfg.Options.Client.QPS, cfg.Options.Client.Burst
-	pair, err := prepare(ctx, &cfg)
-	if err != nil {
+	if err := prepare(ctx, &cfg); err != nil {
 		return err
 	}
-	cfg.pair = pair
 	mgr, err := newManager(cfg)
 	if err != nil {
 		return fmt.Errorf("starting the manager: %w", err)
+	}
+	if cfg.keeper != nil {
+		if err := mgr.Add(cfg.keeper); err != nil {
+			return fmt.Errorf("starting the manager: %w", err)
+		}
 	}
 	if err := addEverything(ctx, mgr, cfg); err != nil {
 		return fmt.Errorf("starting the manager: %w", err)
@@ -100,94 +98,6 @@ func announce(cfg *Config) {
 	}
 }
 
-// prepare makes the certificate, where that is ours to make, and installs.
-func prepare(ctx context.Context, cfg *Config) (*certs.Pair, error) {
-	c, err := client.New(cfg.REST, client.Options{Scheme: Scheme()})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the API server: %w", err)
-	}
-	pair, err := certificate(ctx, c, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Install {
-		o := InstallOptions{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
-		if pair != nil {
-			o.VisibilityCABundle = pair.CA
-		}
-		if pair != nil && cfg.ownWebhookCert() {
-			o.CABundle = pair.CA
-		}
-		return pair, Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
-	}
-	if pair != nil && cfg.ownWebhookCert() {
-		mutating, validating := webhookNames(cfg.Groups)
-		if err := certs.Trust(ctx, c, mutating, validating, pair.CA); err != nil {
-			return nil, err
-		}
-	}
-	if pair != nil && servesVisibility(&cfg.Options) {
-		return pair, visibility.Trust(ctx, c, pair.CA)
-	}
-	return pair, nil
-}
-
-// ownWebhookCert tells whether the webhooks are served with our own certificate.
-func (cfg *Config) ownWebhookCert() bool {
-	return cfg.Groups.Has(Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
-}
-
-// certificate makes the one of the webhooks and of the visibility API, or takes the one
-// that another replica has made; nil where somebody else makes certificates.
-func certificate(ctx context.Context, c client.Client, cfg *Config) (*certs.Pair, error) {
-	if !cfg.Options.Certs.Internal || (!cfg.ownWebhookCert() && !servesVisibility(&cfg.Options)) {
-		return nil, nil // no certificate of ours is no error
-	}
-	hosts, err := webhookHosts(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if servesVisibility(&cfg.Options) {
-		hosts = append(hosts, visibility.Hosts(cfg.Options.Namespace)...)
-	}
-	if cfg.Install {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Options.Namespace}}
-		if err := c.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
-			return nil, fmt.Errorf("creating namespace %s: %w", cfg.Options.Namespace, err)
-		}
-	}
-	secret := types.NamespacedName{Namespace: cfg.Options.Namespace, Name: cfg.Options.Certs.Secret}
-	made, err := certs.Ensure(ctx, c, secret, hosts, time.Now())
-	if err != nil && !cfg.ownWebhookCert() {
-		// Whoever gives the webhooks a certificate need not have made the namespace.
-		cfg.Log.Error(err, "There is no certificate for the visibility API")
-		return nil, nil
-	}
-	return &made, err
-}
-
-// webhookNames are the webhook configurations that lead to this manager.
-func webhookNames(groups Groups) (mutating, validating []string) {
-	mutating, validating = []string{webhook.MutatingName}, []string{webhook.ValidatingName}
-	if groups.Has(JobSet) {
-		mutating, validating = append(mutating, webhook.JobSetMutatingName), append(validating, webhook.JobSetValidatingName)
-	}
-	return mutating, validating
-}
-
-// webhookHosts are the names under which the API server calls.
-func webhookHosts(cfg *Config) ([]string, error) {
-	if cfg.WebhookURL == "" {
-		service := cfg.Options.Certs.Service + "." + cfg.Options.Namespace + ".svc"
-		return []string{service, service + ".cluster.local"}, nil
-	}
-	u, err := url.Parse(cfg.WebhookURL)
-	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("webhook URL %q has no host; give one like https://host:9443", cfg.WebhookURL)
-	}
-	return []string{u.Hostname()}, nil
-}
-
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
@@ -208,6 +118,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		Metrics: metricsserver.Options{
 			BindAddress: o.Metrics.Address, SecureServing: true,
 			FilterProvider: filters.WithAuthenticationAndAuthorization,
+			CertDir:        metricsCerts(&cfg), TLSOpts: []func(*tls.Config){cfg.speak, cfg.keptCertificate},
 		},
 		LeaderElection: o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
 		LeaderElectionNamespace: o.LeaderElection.Namespace, LeaderElectionReleaseOnCancel: true,
@@ -218,17 +129,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		},
 	}
 	if cfg.Groups.Has(Webhooks) {
-		serve := ctrlwebhook.Options{Host: o.Webhook.Host, Port: o.Webhook.Port, CertDir: o.Webhook.CertDir}
-		if cfg.ServingCertDir != "" {
-			serve.CertDir = cfg.ServingCertDir
-		}
-		if cfg.pair != nil && cfg.ownWebhookCert() {
-			serving := cfg.pair.Serving
-			serve.TLSOpts = append(serve.TLSOpts, func(c *tls.Config) {
-				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil }
-			})
-		}
-		opts.WebhookServer = ctrlwebhook.NewServer(serve)
+		opts.WebhookServer = ctrlwebhook.NewServer(webhookServer(&cfg))
 	}
 	mgr, err := ctrl.NewManager(cfg.REST, opts)
 	if err != nil {

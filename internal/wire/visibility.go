@@ -21,6 +21,9 @@ import (
 	"github.com/berth-project/berth/internal/visibility"
 )
 
+// metricsService is the name of the Service of the metrics. spec: 70 §4.14.
+const metricsService = "kueue-controller-manager-metrics-service"
+
 // visibilityCertDir is where the certificate of the visibility API is mounted when
 // somebody else makes certificates. spec: 70 §4.4.
 const visibilityCertDir = "/visibility"
@@ -61,11 +64,9 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 // visibilityTLS is the certificate, ours or from the mounted folder, and what the
 // configuration says may be spoken. spec: 70 §2.1.3.
 func visibilityTLS(mgr ctrl.Manager, cfg *Config) (*tls.Config, error) {
-	o := &cfg.Options.TLS
-	out := &tls.Config{MinVersion: max(o.MinVersion, tls.VersionTLS12), CipherSuites: o.CipherSuites, CurvePreferences: o.Curves}
-	if cfg.pair != nil {
-		serving := cfg.pair.Serving
-		out.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil }
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg.speak(out)
+	if cfg.keptCertificate(out); out.GetCertificate != nil {
 		return out, nil
 	}
 	watcher, err := certwatcher.New(filepath.Join(visibilityCertDir, "tls.crt"), filepath.Join(visibilityCertDir, "tls.key"))

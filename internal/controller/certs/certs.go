@@ -1,131 +1,198 @@
-// Package certs keeps the certificate that the webhooks are served with: made by the
-// first replica that needs it, shared with the others in a Secret, and made known to
-// the API server in the webhook configurations. spec: 70 §4.4.
+// Package certs keeps the certificate that the manager serves with: made by the first replica that needs it, shared with
+// the others in a Secret, replaced long before its end, and made known to the API server wherever that has to trust it.
+// spec: 70 §4.4.
+//
+// A new certificate is served from memory as soon as it is made or seen in the Secret: nobody waits for a mounted volume,
+// and nothing restarts. That is why this is no library that rotates files in a folder.
 package certs
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// renewal is how long before its end a certificate is replaced.
-const renewal = 90 * 24 * time.Hour
-
-// Keys of the Secret. spec: 70 §4.4.
 const (
-	keyCA   = "ca.crt"
-	keyCert = "tls.crt"
-	keyKey  = "tls.key"
+	// checkEvery is how often all is looked at without a sign that something changed.
+	checkEvery = time.Minute
+	// settle is how long a replica goes on with a certificate of an authority that was replaced, so that every API server
+	// has heard of the new one before it meets it.
+	settle = 5 * time.Second
+	// watchAgain is how long to wait before watching the Secret again.
+	watchAgain = 5 * time.Second
 )
 
-// Pair is a serving certificate and the authority that the API server has to trust.
-type Pair struct {
-	Serving tls.Certificate
-	CA      []byte // PEM
+// Keeper is a runnable of the manager, on every replica.
+type Keeper struct {
+	// Client reads and writes without a cache.
+	Client client.WithWatch
+	Secret types.NamespacedName
+	// Hosts are the names and addresses that the certificate has to serve.
+	Hosts []string
+	// Targets have to trust its authority; those that do not exist are left out.
+	Targets []Target
+	Now     func() time.Time
+	Log     logr.Logger
+
+	current atomic.Pointer[Pair]
+	seen    map[Target]string // resource versions that were looked at
+	trusted []byte            // what they trust
 }
 
-// Ensure returns the certificate from the Secret, if it serves all hosts (names or
-// addresses) for long enough, and otherwise makes one and stores it there. Of several
-// replicas that make one at the same time, one wins and the others take its.
-func Ensure(ctx context.Context, c client.Client, secret types.NamespacedName, hosts []string, now time.Time) (Pair, error) {
-	if len(hosts) == 0 {
-		return Pair{}, errors.New("a serving certificate needs at least one host")
+// Certificate is for tls.Config.GetCertificate. Prepare has to have been called.
+func (k *Keeper) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	pair := k.current.Load()
+	if pair == nil {
+		return nil, errors.New("there is no serving certificate yet")
 	}
+	return &pair.Serving, nil
+}
+
+// CA is what the API server has to trust, in PEM; nil before Prepare.
+func (k *Keeper) CA() []byte {
+	if pair := k.current.Load(); pair != nil {
+		return pair.CA
+	}
+	return nil
+}
+
+// Prepare takes the certificate from the Secret, or makes one, before anything is served.
+func (k *Keeper) Prepare(ctx context.Context) error {
+	pair, err := k.ensure(ctx)
+	if err == nil {
+		k.current.Store(pair)
+	}
+	return err
+}
+
+// NeedLeaderElection is false: each replica serves.
+func (k *Keeper) NeedLeaderElection() bool { return false }
+
+// Start keeps the certificate until ctx ends.
+func (k *Keeper) Start(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	go k.watch(ctx, changed)
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		if err := k.Check(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Error(err, "The serving certificate could not be looked after; trying again", "secret", k.Secret.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-changed:
+		}
+	}
+}
+
+// Check looks once whether the certificate is still the right one and whether it is trusted, and mends what is not.
+func (k *Keeper) Check(ctx context.Context) error {
+	pair, err := k.ensure(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.Trust(ctx, pair.CA); err != nil {
+		return err
+	}
+	old := k.current.Load()
+	switch {
+	case old == nil:
+	case old.Serving.Leaf.Equal(pair.Serving.Leaf):
+		if bytes.Equal(old.CA, pair.CA) {
+			return nil
+		}
+	case !pair.serves(old.CA, k.Hosts, k.Now()) && old.serves(old.CA, k.Hosts, k.Now()):
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	k.current.Store(pair)
+	k.Log.Info("Serving with another certificate", "until", pair.Serving.Leaf.NotAfter.Format(time.RFC3339))
+	return nil
+}
+
+// ensure returns the certificate from the Secret, if it serves all hosts for long enough, and otherwise makes one and stores it
+// there. Of several replicas that make one at the same time, one wins and the others take its.
+func (k *Keeper) ensure(ctx context.Context) (*Pair, error) {
 	for range 5 {
 		var have corev1.Secret
-		err := c.Get(ctx, secret, &have)
+		err := k.Client.Get(ctx, k.Secret, &have)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return Pair{}, fmt.Errorf("reading the webhook certificate: %w", err)
+			return nil, fmt.Errorf("reading the serving certificate: %w", err)
 		}
 		missing := err != nil
-		if !missing {
-			if pair, ok := usable(have.Data, hosts, now); ok {
-				return pair, nil
-			}
+		now := k.Now()
+		if pair := read(have.Data); pair != nil && pair.serves(pair.CA, k.Hosts, now) && pair.serves(pair.CA, k.Hosts, now.Add(renewal)) {
+			return pair, nil
 		}
-		pair, err := store(ctx, c, &have, secret, missing, hosts)
+		pair, err := k.store(ctx, &have, missing, now)
 		if err == nil {
 			return pair, nil
 		}
 		if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
-			return Pair{}, fmt.Errorf("storing the webhook certificate in Secret %s: %w", secret, err)
+			return nil, fmt.Errorf("storing the serving certificate in Secret %s: %w", k.Secret, err)
 		} // else another replica was first
 	}
-	return Pair{}, fmt.Errorf("the webhook certificate in Secret %s keeps changing; is something else writing it?", secret)
+	return nil, fmt.Errorf("the serving certificate in Secret %s keeps changing; is something else writing it?", k.Secret)
 }
 
 // store makes a certificate and writes it over what was read.
-func store(ctx context.Context, c client.Client, have *corev1.Secret, name types.NamespacedName, missing bool, hosts []string) (Pair, error) {
-	certAndCA, key, err := generate(hosts)
+func (k *Keeper) store(ctx context.Context, have *corev1.Secret, missing bool, now time.Time) (*Pair, error) {
+	data, err := renew(have.Data, k.current.Load(), k.Hosts, now)
 	if err != nil {
-		return Pair{}, err
+		return nil, err
 	}
-	serving, err := tls.X509KeyPair(certAndCA, key)
-	if err != nil {
-		return Pair{}, err
+	pair := read(data)
+	if pair == nil || !pair.serves(pair.CA, k.Hosts, now) {
+		return nil, fmt.Errorf("a certificate for %v cannot be made", k.Hosts)
 	}
-	pair := Pair{Serving: serving, CA: lastBlock(certAndCA)}
-	have.Data = map[string][]byte{keyCert: certAndCA, keyKey: key, keyCA: pair.CA}
 	if missing {
-		have.ObjectMeta = metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}
+		have.ObjectMeta = metav1.ObjectMeta{Namespace: k.Secret.Namespace, Name: k.Secret.Name}
 		have.Type = corev1.SecretTypeTLS
-		return pair, c.Create(ctx, have)
+		have.Data = data
+		return pair, k.Client.Create(ctx, have)
 	}
-	return pair, c.Update(ctx, have)
+	if have.Data == nil {
+		have.Data = map[string][]byte{}
+	}
+	maps.Copy(have.Data, data)
+	return pair, k.Client.Update(ctx, have)
 }
 
-func generate(hosts []string) (cert, key []byte, err error) {
-	var ips []net.IP
-	var names []string
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			ips = append(ips, ip)
+// watch signals whenever the Secret may have changed, until ctx ends.
+func (k *Keeper) watch(ctx context.Context, changed chan<- struct{}) {
+	for ctx.Err() == nil {
+		watcher, err := k.Client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(k.Secret.Namespace),
+			client.MatchingFields{metav1.ObjectNameField: k.Secret.Name})
+		if err != nil {
+			k.Log.V(1).Info("The Secret of the serving certificate cannot be watched; it is read every minute", "error", err.Error())
 		} else {
-			names = append(names, h)
+			for range watcher.ResultChan() {
+				select {
+				case changed <- struct{}{}:
+				default: // there is a signal already
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchAgain):
 		}
 	}
-	return certutil.GenerateSelfSignedCertKey(hosts[0], ips, names)
-}
-
-// usable tells whether the stored certificate is one, belongs to its key, covers all
-// hosts and does not end soon.
-func usable(data map[string][]byte, hosts []string, now time.Time) (Pair, bool) {
-	pair, err := tls.X509KeyPair(data[keyCert], data[keyKey])
-	if err != nil || pair.Leaf == nil || len(data[keyCA]) == 0 {
-		return Pair{}, false
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(data[keyCA]) {
-		return Pair{}, false
-	}
-	for _, h := range hosts {
-		opts := x509.VerifyOptions{DNSName: h, Roots: roots, CurrentTime: now.Add(renewal)}
-		if _, err := pair.Leaf.Verify(opts); err != nil {
-			return Pair{}, false
-		}
-	}
-	return Pair{Serving: pair, CA: data[keyCA]}, true
-}
-
-// lastBlock is the authority, which follows the certificate that it signed.
-func lastBlock(chain []byte) []byte {
-	var last []byte
-	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
-		last = pem.EncodeToMemory(block)
-	}
-	return bytes.Clone(last)
 }

@@ -3,67 +3,143 @@ package certs
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
+	"net/url"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// Target is an object by which the API server knows how to call the manager: a webhook configuration, a CRD whose objects the
+// manager converts, or an APIService.
+type Target struct {
+	Kind schema.GroupVersionKind
+	Name string
+	// At is the Service or host that it leads to. An object of that name that leads elsewhere belongs to somebody else.
+	At string
+}
+
+// Targets picks them out of what is installed.
+func Targets(installed []*unstructured.Unstructured) []Target {
+	var out []Target
+	for _, u := range installed {
+		if all := clients(u); len(all) > 0 {
+			out = append(out, Target{Kind: u.GroupVersionKind(), Name: u.GetName(), At: leadsTo(all[0])})
+		}
+	}
+	return out
+}
+
+// setCA writes the authority into an object, wherever that leads to the target's Service or host, and tells whether it was
+// not there.
+func (t *Target) setCA(u *unstructured.Unstructured, ca []byte) (changed bool) {
+	text := base64.StdEncoding.EncodeToString(ca)
+	for _, c := range clients(u) {
+		if leadsTo(c) != t.At {
+			continue
+		}
+		have, _ := c["caBundle"].(string)
+		raw, err := base64.StdEncoding.DecodeString(have)
+		if err == nil && bytes.Equal(raw, ca) && c["insecureSkipTLSVerify"] == nil {
+			continue
+		}
+		delete(c, "insecureSkipTLSVerify") // not together with an authority
+		c["caBundle"] = text
+		changed = true
+	}
+	return changed
+}
+
+// clients are the parts of an object that may hold a caBundle, which are parts of the object itself.
+func clients(u *unstructured.Unstructured) []map[string]any {
+	part := func(o map[string]any, path ...string) map[string]any {
+		for _, p := range path {
+			o, _ = o[p].(map[string]any)
+		}
+		return o
+	}
+	var out []map[string]any
+	switch u.GetKind() {
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+		hooks, _ := u.Object["webhooks"].([]any)
+		for _, h := range hooks {
+			if hook, ok := h.(map[string]any); ok {
+				out = append(out, part(hook, "clientConfig"))
+			}
+		}
+	case "CustomResourceDefinition":
+		out = append(out, part(u.Object, "spec", "conversion", "webhook", "clientConfig"))
+	case "APIService":
+		if spec := part(u.Object, "spec"); spec["service"] != nil {
+			out = append(out, spec)
+		}
+	}
+	kept := out[:0]
+	for _, c := range out {
+		if c != nil {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// leadsTo is the Service, or the host of the URL, that a client calls.
+func leadsTo(c map[string]any) string {
+	if service, ok := c["service"].(map[string]any); ok {
+		return fmt.Sprintf("%v/%v", service["namespace"], service["name"])
+	}
+	text, _ := c["url"].(string)
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return u.Host
+}
+
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,verbs=get;list;watch;update
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;update
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get;update
 
-// Trust makes the API server trust the authority: it is written into the webhook
-// configurations of the given names, as far as they exist.
-func Trust(ctx context.Context, c client.Client, mutating, validating []string, ca []byte) error {
-	for _, name := range mutating {
-		if err := trustMutating(ctx, c, name, ca); err != nil {
-			return err
-		}
+// Trust makes the API server trust the authority: it is written into the targets, as far as they exist. One that has not changed
+// since it was looked at is not read again but for its metadata.
+func (k *Keeper) Trust(ctx context.Context, ca []byte) error {
+	if !bytes.Equal(k.trusted, ca) || k.seen == nil {
+		k.trusted, k.seen = bytes.Clone(ca), map[Target]string{}
 	}
-	for _, name := range validating {
-		if err := trustValidating(ctx, c, name, ca); err != nil {
-			return err
+	for _, t := range k.Targets {
+		if err := k.trust(ctx, t, ca); err != nil {
+			return fmt.Errorf("making the certificate known in %s %s: %w", t.Kind.Kind, t.Name, err)
 		}
 	}
 	return nil
 }
 
-func trustMutating(ctx context.Context, c client.Client, name string, ca []byte) error {
-	var m admissionv1.MutatingWebhookConfiguration
-	return update(ctx, c, &m, name, func() bool {
-		changed := false
-		for i := range m.Webhooks {
-			changed = trust(&m.Webhooks[i].ClientConfig, ca) || changed
+func (k *Keeper) trust(ctx context.Context, t Target, ca []byte) error {
+	key := client.ObjectKey{Name: t.Name}
+	var meta metav1.PartialObjectMetadata
+	meta.SetGroupVersionKind(t.Kind)
+	if err := k.Client.Get(ctx, key, &meta); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if k.seen[t] == meta.ResourceVersion {
+		return nil
+	}
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // other replicas write the same
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(t.Kind)
+		if err := k.Client.Get(ctx, key, u); err != nil {
+			return client.IgnoreNotFound(err)
 		}
-		return changed
-	})
-}
-
-func trustValidating(ctx context.Context, c client.Client, name string, ca []byte) error {
-	var v admissionv1.ValidatingWebhookConfiguration
-	return update(ctx, c, &v, name, func() bool {
-		changed := false
-		for i := range v.Webhooks {
-			changed = trust(&v.Webhooks[i].ClientConfig, ca) || changed
+		if t.setCA(u, ca) {
+			if err := k.Client.Update(ctx, u); err != nil {
+				return client.IgnoreNotFound(err)
+			}
 		}
-		return changed
+		k.seen[t] = u.GetResourceVersion()
+		return nil
 	})
-}
-
-func trust(c *admissionv1.WebhookClientConfig, ca []byte) bool {
-	if bytes.Equal(c.CABundle, ca) {
-		return false
-	}
-	c.CABundle = ca
-	return true
-}
-
-func update(ctx context.Context, c client.Client, o client.Object, name string, change func() bool) error {
-	err := c.Get(ctx, client.ObjectKey{Name: name}, o)
-	if err == nil && change() {
-		err = c.Update(ctx, o)
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("making the certificate known in webhook configuration %s: %w", name, err)
-	}
-	return nil
 }

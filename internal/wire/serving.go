@@ -1,0 +1,146 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/visibility"
+)
+
+// metricsCertDir is where the certificate of the metrics is mounted when somebody else makes certificates. spec: 70 §4.4.
+const metricsCertDir = "/etc/kueue/metrics/certs"
+
+// prepare gets the certificate, where that is ours to make, installs if that is wanted, and makes the certificate trusted.
+func prepare(ctx context.Context, cfg *Config) error {
+	c, err := client.NewWithWatch(cfg.REST, client.Options{Scheme: Scheme()})
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	o := InstallOptions{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
+	if cfg.keeper, err = certificate(ctx, c, cfg, &o); err != nil {
+		return err
+	}
+	if cfg.keeper != nil {
+		o.VisibilityCABundle = cfg.keeper.CA()
+		if cfg.ownWebhookCert() {
+			o.CABundle = cfg.keeper.CA()
+		}
+	}
+	if cfg.Install {
+		return Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
+	}
+	if cfg.keeper != nil {
+		return cfg.keeper.Trust(ctx, cfg.keeper.CA())
+	}
+	return nil
+}
+
+// ownWebhookCert tells whether the webhooks are served with our own certificate.
+func (cfg *Config) ownWebhookCert() bool {
+	return cfg.Groups.Has(Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
+}
+
+// certificate gets the one of the webhooks, the visibility API and the metrics, which the first replica has made; nil where
+// somebody else makes certificates.
+func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *InstallOptions) (*certs.Keeper, error) {
+	if !cfg.Options.Certs.Internal || (!cfg.ownWebhookCert() && !servesVisibility(&cfg.Options)) {
+		return nil, nil // no certificate of ours is no error
+	}
+	hosts, err := certificateHosts(cfg)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := Manifests(*o)
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.ownWebhookCert() {
+		objects = slices.DeleteFunc(objects, func(u *unstructured.Unstructured) bool { return u.GetKind() != "APIService" })
+	}
+	if cfg.Install {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Options.Namespace}}
+		if err := c.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
+			return nil, fmt.Errorf("creating namespace %s: %w", cfg.Options.Namespace, err)
+		}
+	}
+	keeper := &certs.Keeper{
+		Client: c, Hosts: hosts, Targets: certs.Targets(objects), Now: time.Now, Log: cfg.Log.WithName("certificate"),
+		Secret: types.NamespacedName{Namespace: cfg.Options.Namespace, Name: cfg.Options.Certs.Secret},
+	}
+	if err := keeper.Prepare(ctx); err != nil {
+		if cfg.ownWebhookCert() {
+			return nil, err
+		}
+		// Whoever gives the webhooks a certificate need not have made the namespace.
+		cfg.Log.Error(err, "There is no certificate for the visibility API")
+		return nil, nil
+	}
+	return keeper, nil
+}
+
+// certificateHosts are the names by which the API server, and readers of metrics, call.
+func certificateHosts(cfg *Config) ([]string, error) {
+	namespace := cfg.Options.Namespace
+	hosts := []string{cfg.Options.Certs.Service + "." + namespace + ".svc", cfg.Options.Certs.Service + "." + namespace + ".svc.cluster.local"}
+	if cfg.WebhookURL != "" {
+		u, err := url.Parse(cfg.WebhookURL)
+		if err != nil || u.Hostname() == "" {
+			return nil, fmt.Errorf("webhook URL %q has no host; give one like https://host:9443", cfg.WebhookURL)
+		}
+		hosts = []string{u.Hostname()}
+	}
+	if servesVisibility(&cfg.Options) {
+		hosts = append(hosts, visibility.Hosts(namespace)...)
+	}
+	return append(hosts, metricsService+"."+namespace+".svc"), nil
+}
+
+// webhookServer serves with our own certificate, or with that in a folder, which is read again when it changes.
+func webhookServer(cfg *Config) ctrlwebhook.Options {
+	o := &cfg.Options.Webhook
+	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){cfg.speak}}
+	if cfg.ServingCertDir != "" {
+		serve.CertDir = cfg.ServingCertDir
+	}
+	if cfg.ownWebhookCert() {
+		serve.TLSOpts = append(serve.TLSOpts, cfg.keptCertificate)
+	}
+	return serve
+}
+
+// speak sets what the configuration says may be spoken on every listener. spec: 70 §2.1.3.
+func (cfg *Config) speak(c *tls.Config) {
+	o := &cfg.Options.TLS
+	c.MinVersion = max(o.MinVersion, tls.VersionTLS12)
+	c.CipherSuites, c.CurvePreferences = o.CipherSuites, o.Curves
+}
+
+// keptCertificate serves with our own certificate, if there is one.
+func (cfg *Config) keptCertificate(c *tls.Config) {
+	if cfg.keeper != nil {
+		c.GetCertificate = cfg.keeper.Certificate
+	}
+}
+
+// metricsCerts is the folder with the certificate of the metrics, which is read again when it changes; "" if there is none, and
+// then it is ours, or one that nobody can check.
+func metricsCerts(cfg *Config) string {
+	if _, err := os.Stat(filepath.Join(metricsCertDir, "tls.crt")); err != nil || cfg.keeper != nil {
+		return ""
+	}
+	return metricsCertDir
+}
