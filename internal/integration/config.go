@@ -39,6 +39,7 @@ func NewConfig(o *options.Options) *job.Config {
 		SkipOwnersWhenDeleting:   on(options.SkipAncestorCheckForDeletedWorkloads),
 		Topology:                 on(options.TopologyAwareScheduling),
 		TopologySliceConstraints: on(options.TASMultiLayerTopology),
+		ValidateFreed:            on(options.ValidateRayAndSparkJobUpdates),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,6 +74,34 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 // +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters;rayservices,verbs=get
 // +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get
 // +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get
+
+// Refer looks up what a job refers to. The namespace of a new job is that of the request, so it must have one.
+func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) (map[job.Reference]job.Object, error) {
+	if d.Refers == nil {
+		return nil, nil
+	}
+	out := map[job.Reference]job.Object{}
+	for _, ref := range d.Refers(object) {
+		key := client.ObjectKey{Name: ref.Name}
+		if !ref.Cluster {
+			key.Namespace = object.GetNamespace()
+		}
+		found := &unstructured.Unstructured{}
+		found.SetGroupVersionKind(ref.GVK)
+		reader := g.cache
+		if ref.Uncached {
+			reader = g.live
+		}
+		err := reader.Get(ctx, key, found)
+		switch {
+		case err == nil:
+			out[ref] = found
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading %s %s: %w", ref.GVK.Kind, key, err)
+		}
+	}
+	return out, nil
+}
 
 // owner looks one owner up. An owner that does not exist has no object. The answer of the cache counts only if it is the
 // very owner that is meant.

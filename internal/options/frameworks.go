@@ -26,7 +26,7 @@ var frameworks = []Framework{
 	{Name: "deployment", GVK: gvk("apps", "v1", "Deployment")},
 	{Name: "statefulset", GVK: gvk("apps", "v1", "StatefulSet"), MultiKueue: true},
 	{Name: "leaderworkerset.x-k8s.io/leaderworkerset", GVK: gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), MultiKueue: true},
-	{Name: "jobset.x-k8s.io/jobset", GVK: gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"), MultiKueue: true},
+	{Name: "jobset.x-k8s.io/jobset", GVK: gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"), MultiKueue: true, built: true},
 	{Name: "kubeflow.org/pytorchjob", GVK: gvk("kubeflow.org", "v1", "PyTorchJob"), MultiKueue: true},
 	{Name: "kubeflow.org/tfjob", GVK: gvk("kubeflow.org", "v1", "TFJob"), MultiKueue: true},
 	{Name: "kubeflow.org/xgboostjob", GVK: gvk("kubeflow.org", "v1", "XGBoostJob"), MultiKueue: true},

@@ -184,7 +184,7 @@ func TestFullFile(t *testing.T) {
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
 			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
-			"resources.deviceClassMappings", "integrations.frameworks[1] (pod)", "integrations.frameworks[2] (jobset.x-k8s.io/jobset)",
+			"resources.deviceClassMappings", "integrations.frameworks[1] (pod)",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

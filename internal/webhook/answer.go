@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // refused is an error that is the client's to mend.
@@ -36,9 +38,13 @@ func failure(err error) admission.Response {
 	return admission.Errored(http.StatusInternalServerError, err)
 }
 
+// decode reads an object. Jobs are of the type that their descriptor says.
 func (s *server) decode(raw runtime.RawExtension, gvk schema.GroupVersionKind) (client.Object, error) {
-	object, err := s.scheme.New(gvk)
-	if err != nil {
+	var object runtime.Object
+	var err error
+	if at := slices.IndexFunc(s.descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk }); at >= 0 {
+		object = s.descriptors[at].New()
+	} else if object, err = s.scheme.New(gvk); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(raw.Raw, object); err != nil {

@@ -2,9 +2,8 @@ package webhook
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,16 +39,21 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 		if err := s.defaultLabels(ctx, req.Namespace, object); err != nil {
 			return err
 		}
-		if err := s.suspend(ctx, d, req.Namespace, object); err != nil {
+		managed, err := s.suspend(ctx, d, req.Namespace, object)
+		if err != nil {
 			return err
 		}
 		if err := s.delegate(ctx, d, req.Namespace, object); err != nil {
 			return err
 		}
-		if d.Default != nil {
-			d.Default(object, s.o.Jobs)
+		if d.Default == nil {
+			return nil
 		}
-		return nil
+		in, err := s.setting(ctx, d, object)
+		if err == nil {
+			d.Default(object, managed, in)
+		}
+		return err
 	}
 }
 
@@ -86,21 +90,27 @@ func setLabel(object client.Object, key string) {
 	object.SetLabels(labels)
 }
 
-// suspend stops a job that is going to have a Workload (spec: 30 §4.2.3).
-func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+// setting is what the object is to be read in.
+func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.Object) (*job.Setting, error) {
+	objects, err := s.gate.Refer(ctx, d, object)
+	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err
+}
+
+// suspend stops a job that is going to have a Workload, and says whether it is (spec: 30 §4.2.3).
+func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (managed bool, err error) {
 	if object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting {
-		return nil
+		return false, nil
 	}
 	v, err := s.gate.Judge(ctx, namespace, object)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case v.Err != nil:
-		return refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
-	case v.Reach == job.Managed && !d.IsSuspended(object):
+		return false, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+	case v.Reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)):
 		d.Suspend(object)
 	}
-	return nil
+	return v.Reach == job.Managed, nil
 }
 
 // delegate hands a job to worker clusters if its queue has a check for that.
@@ -109,8 +119,7 @@ func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace stri
 	if !s.o.Jobs.MultiKueue || d.ManagedBy == nil || queue == "" {
 		return nil
 	}
-	managedBy := d.ManagedBy(object)
-	if *managedBy != nil && **managedBy != d.OwnManager {
+	if name := d.ManagedBy(object); name != "" && name != d.OwnManager {
 		return nil
 	}
 	var lq kueue.LocalQueue
@@ -128,7 +137,7 @@ func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace stri
 			return err
 		}
 		if found && check.Spec.ControllerName == kueue.MultiKueueControllerName {
-			*managedBy = new(kueue.MultiKueueControllerName)
+			d.SetManagedBy(object, kueue.MultiKueueControllerName)
 			return nil
 		}
 	}
@@ -141,26 +150,48 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
 		}
-		rules := jobRules{cfg: s.o.Jobs, d: d, job: object}
+		if old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old)) {
+			return nil
+		}
+		rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
+		var errs field.ErrorList
 		if old == nil {
-			errs := rules.create()
-			if d.Validate != nil {
-				errs = append(errs, d.Validate(object, nil, s.o.Jobs)...)
+			errs = rules.create()
+		} else {
+			if err := s.defaultQueue(ctx, req.Namespace, &rules); err != nil {
+				return err
 			}
+			errs = rules.update()
+		}
+		if d.Validate == nil {
 			return refuse(errs)
 		}
-		rules.old = old
-		if job.QueueName(old) != "" && job.QueueName(object) == "" {
-			found, err := s.exists(ctx, client.ObjectKey{Namespace: req.Namespace, Name: defaultName}, &kueue.LocalQueue{})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return errors.Join(errors.New("looking for the default queue"), err)
-			}
-			rules.hasDefaultQueue = found
+		in, err := s.setting(ctx, d, object)
+		if err != nil {
+			return err
 		}
-		errs := rules.update()
-		if d.Validate != nil {
-			errs = append(errs, d.Validate(object, old, s.o.Jobs)...)
+		var before job.Object // nil, and not an interface around nil, for a new job
+		if old != nil {
+			before = old
 		}
-		return refuse(errs)
+		return refuse(append(errs, d.Validate(object, before, in)...))
 	}
+}
+
+// isQueued says whether a job that nobody above it is queued for has a Workload.
+func (s *server) isQueued(object client.Object) bool {
+	return s.o.Jobs.ManageAll || job.QueueName(object) != ""
+}
+
+// defaultQueue looks for the queue that a job without a name gets, if the job gives its name up.
+func (s *server) defaultQueue(ctx context.Context, namespace string, rules *jobRules) error {
+	if job.QueueName(rules.old) == "" || job.QueueName(rules.job) != "" {
+		return nil
+	}
+	found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: defaultName}, &kueue.LocalQueue{})
+	if err != nil {
+		return fmt.Errorf("looking for the default queue: %w", err)
+	}
+	rules.hasDefaultQueue = found
+	return nil
 }

@@ -81,7 +81,10 @@ func subdomain(path *field.Path, name string) field.ErrorList {
 
 // update are the rules for a changed job: those for any job, and what may not change.
 func (r *jobRules) update() field.ErrorList {
-	errs := r.create()
+	var errs field.ErrorList
+	if !r.d.LaxUpdates {
+		errs = r.create()
+	}
 	suspended := r.d.IsSuspended(r.job)
 	queue, oldQueue := job.QueueName(r.job), job.QueueName(r.old)
 	switch {

@@ -128,6 +128,8 @@ type server struct {
 	gate   *integration.Gate
 	reader client.Reader
 	scheme *runtime.Scheme
+	// descriptors are the enabled kinds of jobs.
+	descriptors []*job.Descriptor
 }
 
 // Setup registers every webhook with the server of the manager. Job kinds that are not enabled, or that this build does
@@ -135,8 +137,8 @@ type server struct {
 func Setup(mgr ctrl.Manager, o Options) error {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
 	s := &server{
-		o: &o, reader: mgr.GetClient(), scheme: mgr.GetScheme(),
-		gate: integration.NewGate(o.Jobs, enabled, mgr.GetClient(), mgr.GetAPIReader()),
+		o: &o, reader: mgr.GetClient(), scheme: mgr.GetScheme(), descriptors: enabled,
+		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), mgr.GetAPIReader()),
 	}
 	served := map[string]bool{}
 	for _, h := range hooks(&o) {

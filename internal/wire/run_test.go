@@ -23,6 +23,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/controller/certs"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/webhook"
 )
@@ -258,9 +259,11 @@ func TestManifestsWithoutJobSet(t *testing.T) {
 				t.Errorf("--controllers=%s: %s is installed: %v", list, name, names[name])
 			}
 		}
-		mutating, validating := webhookNames(groups)
-		if slices.Contains(mutating, webhook.JobSetMutatingName) != want || slices.Contains(validating, webhook.JobSetValidatingName) != want {
-			t.Errorf("--controllers=%s: trusted are %v and %v", list, mutating, validating)
+		targets := certs.Targets(objects)
+		for _, name := range []string{webhook.JobSetMutatingName, webhook.JobSetValidatingName} {
+			if slices.ContainsFunc(targets, func(t certs.Target) bool { return t.Name == name }) != want {
+				t.Errorf("--controllers=%s: trusted are %v", list, targets)
+			}
 		}
 		if !names["workloads.kueue.x-k8s.io"] {
 			t.Errorf("--controllers=%s: the CRD of Workloads is missing", list)

@@ -26,7 +26,9 @@ type reconciler struct {
 	cfg    *job.Config
 	gate   *integration.Gate
 	client client.Client
+	cache  client.Reader // also of kinds without Go types, which the client would read from the API server
 	live   client.Reader
+	kinds  *kinds
 	status *reconcile.WorkloadStatus
 	events reconcile.Events
 	now    func() time.Time
@@ -79,13 +81,16 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		o.AncestorWorkloads, err = r.workloads(ctx, key.Namespace, byOwnerUID, uid)
 		return o, err
 	case job.Managed:
+		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
+			return nil, err
+		}
 		if err := r.prebuilt(ctx, o); err != nil {
 			return nil, err
 		}
 		if err := r.flavors(ctx, o); err != nil {
 			return nil, err
 		}
-		o.Classes, err = r.classes(ctx, o.Job)
+		o.Classes, err = r.classes(ctx, o)
 		return o, err
 	default:
 		return o, nil
@@ -96,7 +101,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 // of jobs may be behind that of Workloads.
 func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkloads bool) (job.Object, error) {
 	object := r.d.New()
-	err := r.client.Get(ctx, key, object)
+	err := r.cache.Get(ctx, key, object)
 	if apierrors.IsNotFound(err) && hasWorkloads {
 		err = r.live.Get(ctx, key, object)
 	}
@@ -112,7 +117,7 @@ func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkl
 // workloads reads those of one index entry, the oldest first.
 func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+	if err := r.cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
 	}
 	out := make([]*kueue.Workload, 0, len(list.Items))
@@ -129,7 +134,7 @@ func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {
 		return nil
 	}
 	var w kueue.Workload
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: name}, &w)
+	err := r.cache.Get(ctx, client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: name}, &w)
 	if err == nil {
 		o.Prebuilt = &w
 	}
@@ -148,7 +153,7 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 					continue
 				}
 				var flavor kueue.ResourceFlavor
-				err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor)
+				err := r.cache.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor)
 				if client.IgnoreNotFound(err) != nil {
 					return fmt.Errorf("reading flavor %s: %w", name, err)
 				}
@@ -168,27 +173,27 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 }
 
 // classes reads the priority classes that the job names, and the default one if it names none.
-func (r *reconciler) classes(ctx context.Context, object job.Object) (job.Classes, error) {
+func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes, error) {
 	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
-	podSets, err := r.d.PodSets(object, r.cfg)
+	podSets, err := r.d.PodSets(o.Job, &job.Setting{Config: r.cfg, Objects: o.Objects})
 	if err != nil {
 		return classes, nil //nolint:nilerr // the plan says what is wrong with them
 	}
-	ofWorkload, ofPods := job.ClassNames(r.d, object, podSets)
+	ofWorkload, ofPods := job.ClassNames(r.d, o.Job, podSets)
 	switch {
 	case ofWorkload != "":
 		var class kueue.WorkloadPriorityClass
-		if err = r.client.Get(ctx, client.ObjectKey{Name: ofWorkload}, &class); err == nil {
+		if err = r.cache.Get(ctx, client.ObjectKey{Name: ofWorkload}, &class); err == nil {
 			classes.Workload[ofWorkload] = &class
 		}
 	case ofPods != "":
 		var class schedulingv1.PriorityClass
-		if err = r.client.Get(ctx, client.ObjectKey{Name: ofPods}, &class); err == nil {
+		if err = r.cache.Get(ctx, client.ObjectKey{Name: ofPods}, &class); err == nil {
 			classes.Pod[ofPods] = &class
 		}
 	default:
 		var list schedulingv1.PriorityClassList
-		err = r.client.List(ctx, &list)
+		err = r.cache.List(ctx, &list)
 		for i := range list.Items {
 			class := &list.Items[i]
 			if class.GlobalDefault && (classes.Default == nil || class.Value < classes.Default.Value) {

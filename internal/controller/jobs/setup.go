@@ -74,26 +74,44 @@ const (
 // byOwner is the index of Workloads by the name of an owner of one kind.
 func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
 
-// Setup adds one controller for each enabled kind to the manager.
+// Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] })
-	gate := integration.NewGate(o.Config, enabled, mgr.GetClient(), mgr.GetAPIReader())
+	gate := integration.NewGate(o.Config, enabled, mgr.GetCache(), mgr.GetAPIReader())
 	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
 	if err != nil {
 		return fmt.Errorf("indexing workloads: %w", err)
 	}
+	all := &kinds{}
+	late := &latecomers{mgr: mgr, log: ctrl.Log.WithName("integrations")}
 	for _, d := range enabled {
 		r := &reconciler{
-			d: d, cfg: o.Config, gate: gate, now: o.Now,
-			client: mgr.GetClient(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
+			d: d, cfg: o.Config, gate: gate, now: o.Now, kinds: all,
+			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created,
 		}
-		if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
+		start := func(ctx context.Context) error {
+			if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
+				return fmt.Errorf("integration %s: %w", d.Framework, err)
+			}
+			return nil
+		}
+		switch known, err := isServed(mgr.GetRESTMapper(), d.GVK); {
+		case err != nil:
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
+		case !known:
+			late.wait(d, start)
+		default:
+			if err := start(ctx); err != nil {
+				return err
+			}
+		}
 	}
-	return nil
+	return late.setup(ctx)
 }
 
 func controllerUID(o client.Object) []string {
@@ -105,9 +123,6 @@ func controllerUID(o client.Object) []string {
 
 func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
-		return err
-	}
 	if err := indexer.IndexField(ctx, r.d.New(), byParent, controllerUID); err != nil {
 		return err
 	}
@@ -120,6 +135,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 	if err != nil {
 		return err
 	}
+	r.kinds.add(r)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.d.GVK.Kind)).
 		For(r.d.New()).
@@ -150,7 +166,7 @@ func (r *reconciler) isOurs(ref metav1.OwnerReference) bool {
 	return err == nil && gv.Group == r.d.GVK.Group && ref.Kind == r.d.GVK.Kind
 }
 
-// ofWorkload finds the jobs that a change of a Workload matters to: its owners, the children of its owner, and those that
+// ofWorkload finds the jobs that a change of a Workload matters to: its owners, all that is below its owner, and those that
 // name it.
 func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
@@ -158,7 +174,7 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 		out = append(out, request(w.GetNamespace(), name))
 	}
 	if ref := metav1.GetControllerOf(w); ref != nil {
-		out = append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byParent: string(ref.UID)})...)
+		out = append(out, r.kinds.below(ctx, r, w.GetNamespace(), ref.UID)...)
 	}
 	return append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byPrebuilt: w.GetName()})...)
 }
@@ -175,18 +191,22 @@ func (r *reconciler) ofPriorityClass(ctx context.Context, class client.Object) [
 
 // find lists jobs in the cache. An empty namespace is all of them.
 func (r *reconciler) find(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
-	list := r.d.NewList().(client.ObjectList)
-	if err := r.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Jobs cannot be listed", "kind", r.d.GVK.Kind)
-		return nil
-	}
 	var out []ctrlreconcile.Request
+	r.each(ctx, namespace, func(o client.Object) { out = append(out, request(o.GetNamespace(), o.GetName())) }, options...)
+	return out
+}
+
+// each visits jobs in the cache.
+func (r *reconciler) each(ctx context.Context, namespace string, visit func(client.Object), options ...client.ListOption) {
+	list := r.d.NewList().(client.ObjectList)
+	if err := r.cache.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Jobs cannot be listed", "kind", r.d.GVK.Kind)
+		return
+	}
 	_ = apimeta.EachListItem(list, func(o runtime.Object) error {
-		found := o.(client.Object)
-		out = append(out, request(found.GetNamespace(), found.GetName()))
+		visit(o.(client.Object))
 		return nil
 	})
-	return out
 }
 
 func request(namespace, name string) ctrlreconcile.Request {

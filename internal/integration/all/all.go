@@ -3,6 +3,7 @@ package all
 
 import (
 	"github.com/berth-project/berth/internal/integration/job"
+	"github.com/berth-project/berth/internal/integration/jobset"
 	plan "github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -10,5 +11,6 @@ import (
 func Descriptors() []*plan.Descriptor {
 	return []*plan.Descriptor{
 		job.Descriptor(),
+		jobset.Descriptor(),
 	}
 }

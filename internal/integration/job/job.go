@@ -42,28 +42,36 @@ var keptLabels = append([]string{batchv1.JobNameLabel}, ownLabels...)
 // Descriptor describes batch/v1 Job.
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
-		Framework:   "batch/job",
-		GVK:         batchv1.SchemeGroupVersion.WithKind("Job"),
-		Resource:    "jobs",
-		New:         func() plan.Object { return &batchv1.Job{} },
-		NewList:     func() runtime.Object { return &batchv1.JobList{} },
-		PodSets:     podSets,
-		IsSuspended: func(o plan.Object) bool { return isSuspended(o.(*batchv1.Job)) },
-		Suspend:     func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(true) },
-		Start:       start,
-		Restore:     func(o plan.Object, podSets []kueue.PodSet) bool { return restore(o.(*batchv1.Job), podSets) },
-		Stop:        stop,
-		Stopping:    func(o plan.Object) bool { return suspended(o.(*batchv1.Job)) && isMarked(o.(*batchv1.Job)) },
-		Finished:    finished,
-		IsActive:    func(o plan.Object) bool { return o.(*batchv1.Job).Status.Active != 0 },
-		PodsReady:   podsReady,
-		Reclaimable: reclaimable,
-		ManagedBy:   func(o plan.Object) **string { return &o.(*batchv1.Job).Spec.ManagedBy },
-		OwnManager:  batchv1.JobControllerName,
-		Prebuilt:    true,
-		Elastic:     true,
-		Validate:    validate,
+		Framework:    "batch/job",
+		GVK:          batchv1.SchemeGroupVersion.WithKind("Job"),
+		Resource:     "jobs",
+		New:          func() plan.Object { return &batchv1.Job{} },
+		NewList:      func() runtime.Object { return &batchv1.JobList{} },
+		PodSets:      podSets,
+		IsSuspended:  func(o plan.Object) bool { return isSuspended(o.(*batchv1.Job)) },
+		Suspend:      func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(true) },
+		Start:        start,
+		Restore:      func(o plan.Object, podSets []kueue.PodSet) bool { return restore(o.(*batchv1.Job), podSets) },
+		Stop:         stop,
+		Stopping:     func(o plan.Object) bool { return suspended(o.(*batchv1.Job)) && isMarked(o.(*batchv1.Job)) },
+		Finished:     finished,
+		IsActive:     func(o plan.Object) bool { return o.(*batchv1.Job).Status.Active != 0 },
+		PodsReady:    podsReady,
+		Reclaimable:  reclaimable,
+		ManagedBy:    managedBy,
+		SetManagedBy: func(o plan.Object, name string) { o.(*batchv1.Job).Spec.ManagedBy = &name },
+		OwnManager:   batchv1.JobControllerName,
+		Prebuilt:     true,
+		Elastic:      true,
+		Validate:     validate,
 	}
+}
+
+func managedBy(o plan.Object) string {
+	if name := o.(*batchv1.Job).Spec.ManagedBy; name != nil {
+		return *name
+	}
+	return ""
 }
 
 func suspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
@@ -99,7 +107,7 @@ func completionsFollow(job *batchv1.Job) bool {
 	return err == nil && follow
 }
 
-func podSets(o plan.Object, cfg *plan.Config) ([]kueue.PodSet, error) {
+func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	job := o.(*batchv1.Job)
 	set := kueue.PodSet{Name: mainPodSet, Template: *job.Spec.Template.DeepCopy(), Count: podCount(job)}
 	for _, key := range ownLabels {
@@ -108,12 +116,12 @@ func podSets(o plan.Object, cfg *plan.Config) ([]kueue.PodSet, error) {
 	if n, ok := minParallelism(job); ok {
 		set.MinCount = &n
 	}
-	set.TopologyRequest = cfg.TopologyRequest(&job.Spec.Template.ObjectMeta, batchv1.JobCompletionIndexAnnotation)
+	set.TopologyRequest = in.TopologyRequest(&job.Spec.Template.ObjectMeta, plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation})
 	return []kueue.PodSet{set}, nil
 }
 
 // start lets the Job run with what its only pod set got.
-func start(o plan.Object, infos []plan.PodSetInfo) error {
+func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	job := o.(*batchv1.Job)
 	if len(infos) != 1 {
 		return plan.Permanent("the admission has %d pod sets and the Job has 1", len(infos))
@@ -191,7 +199,7 @@ func finished(o plan.Object) (message string, success, done bool) {
 	return "", false, false
 }
 
-func podsReady(o plan.Object) bool {
+func podsReady(o plan.Object, _ *plan.Setting) bool {
 	status := &o.(*batchv1.Job).Status
 	ready := status.Succeeded
 	if status.Ready != nil {
@@ -204,7 +212,7 @@ func podsReady(o plan.Object) bool {
 }
 
 // reclaimable counts the pods that will not be replaced when they end.
-func reclaimable(o plan.Object) []kueue.ReclaimablePod {
+func reclaimable(o plan.Object, _ *plan.Setting) []kueue.ReclaimablePod {
 	job := o.(*batchv1.Job)
 	done := terminal(job)
 	if parallelism(job) <= 1 || done == 0 {

@@ -58,7 +58,7 @@ func TestReclaimable(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got int32
-			for _, r := range reclaimable(tc.job) {
+			for _, r := range reclaimable(tc.job, nil) {
 				got = r.Count
 			}
 			if got != tc.want {
@@ -127,7 +127,7 @@ func TestPodSets(t *testing.T) {
 			for _, key := range keptLabels {
 				tc.job.Spec.Template.Labels[key] = "own"
 			}
-			got, err := podSets(tc.job, &plan.Config{})
+			got, err := podSets(tc.job, &plan.Setting{Config: &plan.Config{}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,11 +148,11 @@ func TestReadyAndFinished(t *testing.T) {
 	j.Status = batchv1.JobStatus{
 		Ready: new(int32(1)), Succeeded: 1, UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{Succeeded: []apitypes.UID{"a"}},
 	}
-	if !podsReady(j) {
+	if !podsReady(j, nil) {
 		t.Error("3 of 3 are not ready")
 	}
 	j.Status.Succeeded = 0
-	if podsReady(j) {
+	if podsReady(j, nil) {
 		t.Error("2 of 3 are ready")
 	}
 	if _, _, done := finished(j); done {
@@ -181,12 +181,12 @@ func TestStartAndRestoreKeepTheSize(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j := newJob(6, 6)
 			j.Annotations = tc.annotations
-			sets, err := podSets(j, &plan.Config{})
+			sets, err := podSets(j, &plan.Setting{Config: &plan.Config{}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := j.DeepCopy()
-			if err := start(j, []plan.PodSetInfo{{Name: "main", Count: 4, Labels: map[string]string{"a": "b"}}}); err != nil {
+			if err := start(j, []plan.PodSetInfo{{Name: "main", Count: 4, Labels: map[string]string{"a": "b"}}}, nil); err != nil {
 				t.Fatal(err)
 			}
 			if *j.Spec.Parallelism != tc.parallelism || *j.Spec.Completions != tc.completions || *j.Spec.Suspend {
@@ -201,7 +201,7 @@ func TestStartAndRestoreKeepTheSize(t *testing.T) {
 			}
 		})
 	}
-	err := start(newJob(1, 1), nil)
+	err := start(newJob(1, 1), nil, nil)
 	if !errors.Is(err, plan.ErrPermanent) {
 		t.Errorf("no pod sets: %v", err)
 	}
@@ -309,7 +309,7 @@ func TestValidate(t *testing.T) {
 				old = tc.old
 			}
 			var got []string
-			for _, err := range validate(tc.job, old, &plan.Config{Topology: true}) {
+			for _, err := range validate(tc.job, old, &plan.Setting{Config: &plan.Config{Topology: true}}) {
 				got = append(got, err.Field)
 			}
 			slices.Sort(got)

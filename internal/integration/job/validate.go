@@ -18,7 +18,7 @@ var (
 )
 
 // validate checks the annotations for partial admission and topology (spec: 30 §4.9).
-func validate(o, oldObject plan.Object, cfg *plan.Config) field.ErrorList {
+func validate(o, oldObject plan.Object, in *plan.Setting) field.ErrorList {
 	job := o.(*batchv1.Job)
 	old, update := oldObject.(*batchv1.Job)
 	var errs field.ErrorList
@@ -27,8 +27,8 @@ func validate(o, oldObject plan.Object, cfg *plan.Config) field.ErrorList {
 	}
 	errs = append(errs, validateCompletions(job)...)
 	templatePath := specPath.Child("template", "metadata")
-	errs = append(errs, cfg.ValidateTopology(&job.Spec.Template.ObjectMeta, templatePath, podCount(job))...)
-	errs = append(errs, validateElastic(job, cfg)...)
+	errs = append(errs, in.ValidateTopology(&job.Spec.Template.ObjectMeta, templatePath, podCount(job))...)
+	errs = append(errs, validateElastic(job, in.Config)...)
 	if update {
 		errs = append(errs, validateChange(job, old)...)
 	}

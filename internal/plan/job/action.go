@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,8 @@ type Observed struct {
 	Prebuilt *kueue.Workload
 	// AncestorWorkloads are those of the ancestor, with Follows.
 	AncestorWorkloads []*kueue.Workload
+	// Objects are those that the job refers to.
+	Objects map[Reference]Object
 	// Flavors are those of the admissions of the Workloads; Classes those that the job names.
 	Flavors Flavors
 	Classes Classes
@@ -70,6 +73,14 @@ type Action struct {
 	Err error
 	// After is when to look again, with Nothing. Zero: on the next event.
 	After time.Duration
+}
+
+// notComposed reports pod sets that cannot be built.
+func notComposed(err error) Action {
+	if errors.Is(err, ErrNotYet) {
+		return Action{Verb: Fail, Err: err}
+	}
+	return Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
 }
 
 // Event is something to tell, on the job unless OnWorkload.

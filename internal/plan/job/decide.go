@@ -15,7 +15,7 @@ import (
 // Decide finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
 // something to do or passes on.
 func Decide(cfg *Config, d *Descriptor, o *Observed) Action {
-	s := &decider{cfg: cfg, d: d, o: o, job: o.Job}
+	s := &decider{cfg: cfg, d: d, o: o, job: o.Job, in: &Setting{Config: cfg, Objects: o.Objects}}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
 		return s.finalize()
 	}
@@ -44,6 +44,7 @@ type decider struct {
 	d   *Descriptor
 	o   *Observed
 	job Object
+	in  *Setting
 
 	suspended, finished, success bool
 	message                      string
@@ -283,9 +284,9 @@ func (s *decider) create() Action {
 		return Action{Verb: Fail, Err: fmt.Errorf("workload %s/%s, which the job names, does not exist or belongs to another job: create it, or remove %s",
 			s.job.GetNamespace(), prebuilt, kueue.PrebuiltWorkloadLabel)}
 	}
-	podSets, err := s.cfg.PodSets(s.d, s.job)
+	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		return Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
+		return notComposed(err)
 	}
 	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
 	if err != nil {
@@ -309,7 +310,7 @@ func (s *decider) reclaim(w *kueue.Workload) *Action {
 	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil {
 		return nil
 	}
-	wanted := s.d.Reclaimable(s.job)
+	wanted := s.d.Reclaimable(s.job, s.in)
 	for i := range wanted {
 		r := &wanted[i]
 		at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == r.Name })
@@ -343,7 +344,7 @@ func (s *decider) podsReady(w *kueue.Workload) *Action {
 		return nil
 	}
 	next := w.DeepCopy()
-	if !s.cfg.Lifecycle.PodsReady(next, s.d.PodsReady(s.job), s.o.Now) {
+	if !s.cfg.Lifecycle.PodsReady(next, s.d.PodsReady(s.job, s.in), s.o.Now) {
 		return nil
 	}
 	return &Action{Verb: WritePodsReady, Workload: next}
@@ -416,7 +417,7 @@ func (s *decider) start(w *kueue.Workload) Action {
 	infos, err := InfosFromAdmission(s.cfg, w, s.o.Flavors)
 	next := clone(s.job)
 	if err == nil {
-		err = s.d.Start(next, infos)
+		err = s.d.Start(next, infos, s.in)
 		if err != nil && !errors.Is(err, ErrPermanent) {
 			err = Permanent("%s", err)
 		}

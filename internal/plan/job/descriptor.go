@@ -44,15 +44,15 @@ type Descriptor struct {
 	NewList func() runtime.Object
 
 	// PodSets are the groups of pods that the job wants, before admission. An error means that the job cannot be queued
-	// as it is.
-	PodSets func(job Object, cfg *Config) ([]kueue.PodSet, error)
+	// as it is; one that is ErrNotYet goes away by itself.
+	PodSets func(job Object, in *Setting) ([]kueue.PodSet, error)
 	// IsSuspended says whether the job is stopped, completely.
 	IsSuspended func(Object) bool
 	// Suspend changes the job so that it does not run. It is the whole stop of a job that has not run yet.
 	Suspend func(Object)
 	// Start changes the suspended job so that it runs with the given pods, one entry for each pod set. An error is
 	// permanent: the job cannot be started this way.
-	Start func(Object, []PodSetInfo) error
+	Start func(job Object, infos []PodSetInfo, in *Setting) error
 	// Restore changes the pod templates of the job back to what the given pod sets say, and reports whether that changed
 	// anything. A different number of pod sets changes nothing.
 	Restore func(Object, []kueue.PodSet) bool
@@ -61,10 +61,12 @@ type Descriptor struct {
 	// IsActive says whether a pod of the job may still use resources.
 	IsActive func(Object) bool
 	// PodsReady says whether as many pods as the job wants are ready or through.
-	PodsReady func(Object) bool
+	PodsReady func(job Object, in *Setting) bool
 
 	// All that follows may be nil.
 
+	// Refers names the other objects that decide about the pods of a job. They are looked up for the Setting.
+	Refers func(Object) []Reference
 	// Stop finds the next write of a stop that takes several: the changed copy, whether its status is what changed, and
 	// whether the stop is over. Nothing to write before it is over means waiting for the job. podSets are what to
 	// restore; nil if nothing is known. Nil: suspend and restore in one write.
@@ -72,25 +74,49 @@ type Descriptor struct {
 	// Stopping says whether a stop was begun and must go on, whatever happened since.
 	Stopping func(Object) bool
 	// Reclaimable counts the pods whose quota is no longer needed.
-	Reclaimable func(Object) []kueue.ReclaimablePod
+	Reclaimable func(job Object, in *Setting) []kueue.ReclaimablePod
 	// OnHold says whether the job itself asks not to run.
 	OnHold func(Object) bool
 	// Skip ends the reconcile at once.
 	Skip func(Object) bool
 	// PriorityClass names the PriorityClass of the job. Nil or empty: the first that a pod set names.
 	PriorityClass func(Object) string
-	// ManagedBy is the field that says which controller runs the job, and OwnManager its value for the kind's own one.
-	ManagedBy  func(Object) **string
-	OwnManager string
+	// ManagedBy reads the field that says which controller runs the job, empty if unset, SetManagedBy writes it, and
+	// OwnManager is its value for the kind's own controller.
+	ManagedBy    func(Object) string
+	SetManagedBy func(Object, string)
+	OwnManager   string
 	// Prebuilt lets jobs name a Workload that exists.
 	Prebuilt bool
 	// Elastic lets jobs carry the annotation elastic-job.
 	Elastic bool
 
 	// Validate checks what is special to the kind, for a new job (old is nil) and for a changed one.
-	Validate func(job, old Object, cfg *Config) field.ErrorList
-	// Default changes a new job in the ways that are special to the kind.
-	Default func(job Object, cfg *Config)
+	Validate func(job, old Object, in *Setting) field.ErrorList
+	// Default changes a new job in a managed namespace in the ways that are special to the kind. managed says that it is
+	// to have a Workload of its own.
+	Default func(job Object, managed bool, in *Setting)
+	// LaxUpdates leaves the rules for new jobs of any kind out when a job changes.
+	LaxUpdates bool
+	// FreeUnmanaged leaves all rules out for a job that changes and that nobody queues, before and after.
+	FreeUnmanaged bool
+}
+
+// Reference names an object in the namespace of the job, or outside of all namespaces.
+type Reference struct {
+	GVK  schema.GroupVersionKind
+	Name string
+	// Cluster says that the kind has no namespaces.
+	Cluster bool
+	// Uncached says that there are too many objects of the kind to keep them all in memory.
+	Uncached bool
+}
+
+// Setting is what a job is read in: the configuration, and the objects that it refers to. Those that do not exist are
+// absent.
+type Setting struct {
+	*Config
+	Objects map[Reference]Object
 }
 
 // clone copies a job of any kind.

@@ -25,12 +25,13 @@ func (s *decider) ensure() (*kueue.Workload, *Action) {
 	if s.prebuiltName() != "" {
 		return s.adopt()
 	}
-	podSets, err := s.cfg.PodSets(s.d, s.job)
+	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
 		if s.finished {
 			return nil, nil
 		}
-		return nil, &Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
+		a := notComposed(err)
+		return nil, &a
 	}
 	var match *kueue.Workload
 	var rest []*kueue.Workload
@@ -148,9 +149,10 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 		}
 		return nil, &Action{Verb: UpdateWorkload, Workload: next}
 	}
-	podSets, err := s.cfg.PodSets(s.d, s.job)
+	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		return nil, &Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
+		a := notComposed(err)
+		return nil, &a
 	}
 	if lifecycle.IsFinished(w) {
 		if s.finished || s.suspended {

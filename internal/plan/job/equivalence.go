@@ -12,14 +12,34 @@ import (
 )
 
 // normalise collapses environment variables that are given twice, as the kubelet does: the last value wins, in the place
-// of the first.
+// of the first. It fills in what the schema of Workloads fills in, so that a job of a kind whose own schema does not is
+// still the same as its Workload.
 func normalise(podSets []kueue.PodSet) {
 	for i := range podSets {
 		spec := &podSets[i].Template.Spec
 		for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 			for j := range containers {
 				containers[j].Env = lastOfEach(containers[j].Env)
+				fillIn(&containers[j])
 			}
+		}
+	}
+}
+
+func fillIn(c *corev1.Container) {
+	for i := range c.Ports {
+		if c.Ports[i].Protocol == "" {
+			c.Ports[i].Protocol = corev1.ProtocolTCP
+		}
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil && from.FileKeyRef.Optional == nil {
+			from.FileKeyRef.Optional = new(false)
+		}
+	}
+	for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if probe != nil && probe.GRPC != nil && probe.GRPC.Service == nil {
+			probe.GRPC.Service = new("")
 		}
 	}
 }

@@ -44,6 +44,7 @@ type Config struct {
 	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads
 	Topology                 bool // gate TopologyAwareScheduling
 	TopologySliceConstraints bool // gate TASMultiLayerTopology
+	ValidateFreed            bool // gate ValidateRayAndSparkJobUpdates
 }
 
 // Kinds says of each known kind of owners whether its jobs are managed: its integration is enabled or external. Kinds

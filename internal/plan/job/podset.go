@@ -28,6 +28,9 @@ type PodSetInfo struct {
 // ErrPermanent marks errors that trying again cannot mend.
 var ErrPermanent = errors.New("cannot be started as admitted")
 
+// ErrNotYet marks errors that end once other objects have caught up.
+var ErrNotYet = errors.New("not yet")
+
 // permanent makes an error that is ErrPermanent, with the sentence alone as its text.
 type permanent struct{ text string }
 

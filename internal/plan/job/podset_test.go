@@ -296,10 +296,10 @@ func TestTopologyRequest(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			cfg := &job.Config{Topology: true, TopologySliceConstraints: true}
-			if diff := cmp.Diff(tc.want, cfg.TopologyRequest(&metav1.ObjectMeta{Annotations: tc.annotations}, tc.index)); diff != "" {
+			if diff := cmp.Diff(tc.want, cfg.TopologyRequest(&metav1.ObjectMeta{Annotations: tc.annotations}, job.Ranks{PodIndex: tc.index})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if got := new(job.Config).TopologyRequest(&metav1.ObjectMeta{Annotations: tc.annotations}, tc.index); got != nil {
+			if got := new(job.Config).TopologyRequest(&metav1.ObjectMeta{Annotations: tc.annotations}, job.Ranks{PodIndex: tc.index}); got != nil {
 				t.Errorf("with the gate off: %v", got)
 			}
 		})
@@ -317,7 +317,7 @@ func FuzzTopologyAnnotations(f *testing.F) {
 		} {
 			meta := &metav1.ObjectMeta{Annotations: annotations}
 			errs := cfg.ValidateTopology(meta, nil, 8)
-			request := cfg.TopologyRequest(meta, "")
+			request := cfg.TopologyRequest(meta, job.Ranks{})
 			if len(errs) > 0 {
 				continue
 			}

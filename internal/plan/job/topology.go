@@ -15,9 +15,18 @@ import (
 // maxSliceLayers is how many layers podset-slice-required-topology-constraints may have.
 const maxSliceLayers = 3
 
-// TopologyRequest derives the topology request of a pod set from the annotations of its template and the label that holds
-// the index of a pod, which may be empty. No annotation and no label give no request (spec: 30 §3.3).
-func (c *Config) TopologyRequest(template *metav1.ObjectMeta, podIndexLabel string) *kueue.PodSetTopologyRequest {
+// Ranks are the labels by which the pods of a pod set are told apart. Empty ones do not exist.
+type Ranks struct {
+	// PodIndex holds the number of a pod, in its group if there are groups.
+	PodIndex string
+	// SubGroup holds the number of a group, and SubGroups is how many there are.
+	SubGroup  string
+	SubGroups int32
+}
+
+// TopologyRequest derives the topology request of a pod set from the annotations of its template and the labels that its
+// pods have. No annotation and no label give no request (spec: 30 §3.3).
+func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTopologyRequest {
 	if !c.Topology {
 		return nil
 	}
@@ -37,8 +46,11 @@ func (c *Config) TopologyRequest(template *metav1.ObjectMeta, podIndexLabel stri
 		r.PodSetGroupName = &group
 	}
 	found = c.sliceRequest(a, &r) || found
-	if podIndexLabel != "" {
-		r.PodIndexLabel, found = &podIndexLabel, true
+	if ranks.PodIndex != "" {
+		r.PodIndexLabel, found = &ranks.PodIndex, true
+	}
+	if ranks.SubGroup != "" {
+		r.SubGroupIndexLabel, r.SubGroupCount, found = &ranks.SubGroup, &ranks.SubGroups, true
 	}
 	if !found {
 		return nil

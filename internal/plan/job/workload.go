@@ -42,7 +42,7 @@ func (c *Config) WorkloadName(gvk schema.GroupVersionKind, name string, uid type
 
 // PodSets are the pod sets of the job as a Workload has them: lower-case names, each environment variable once, no minimum
 // if partial admission is off.
-func (c *Config) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
+func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	podSets, err := d.PodSets(job, c)
 	if err != nil {
 		return nil, err
