@@ -2,15 +2,25 @@
 package all
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/integration/jobset"
+	"github.com/berth-project/berth/internal/integration/kubeflow"
+	"github.com/berth-project/berth/internal/integration/trainjob"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/train"
 )
 
 // Descriptors are the kinds, sorted by framework name.
 func Descriptors() []*plan.Descriptor {
-	return []*plan.Descriptor{
+	out := []*plan.Descriptor{
 		job.Descriptor(),
 		jobset.Descriptor(),
+		trainjob.Descriptor(train.DefaultConfig()),
 	}
+	out = append(out, kubeflow.Descriptors()...)
+	slices.SortFunc(out, func(a, b *plan.Descriptor) int { return strings.Compare(a.Framework, b.Framework) })
+	return out
 }

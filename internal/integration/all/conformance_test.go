@@ -5,10 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/integration/integrationtest"
 	"github.com/berth-project/berth/internal/integration/job"
+	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/view"
+	"github.com/berth-project/berth/internal/plan/train"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -24,6 +31,25 @@ const pod = `
           ports: [{containerPort: 80}]
           resources: {requests: {cpu: "1"}}
 `
+
+// plainRuntime is the runtime of the TrainJob.
+const plainRuntime = `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: plain}
+spec:
+  mlPolicy: {numNodes: 1}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec:
+            template:
+              spec:
+                containers: [{name: node, image: busybox}]
+                tolerations: [{key: own, operator: Exists}]`
 
 // kinds is what the suite has to know of each kind.
 var kinds = map[string]*integrationtest.Kind{
@@ -88,6 +114,81 @@ spec:
 			integrationtest.Failed:    conditionText("Failed"),
 		},
 	},
+	"kubeflow.org/jaxjob":     kubeflowKind("kubeflow.org/v1", "JAXJob", "jaxReplicaSpecs", "Worker", ""),
+	"kubeflow.org/mpijob":     kubeflowKind("kubeflow.org/v2beta1", "MPIJob", "mpiReplicaSpecs", "Launcher", "Worker"),
+	"kubeflow.org/paddlejob":  kubeflowKind("kubeflow.org/v1", "PaddleJob", "paddleReplicaSpecs", "Master", "Worker"),
+	"kubeflow.org/pytorchjob": kubeflowKind("kubeflow.org/v1", "PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker"),
+	"kubeflow.org/tfjob":      kubeflowKind("kubeflow.org/v1", "TFJob", "tfReplicaSpecs", "Chief", "Worker"),
+	"kubeflow.org/xgboostjob": kubeflowKind("kubeflow.org/v1", "XGBoostJob", "xgbReplicaSpecs", "Master", "Worker"),
+	"trainer.kubeflow.org/trainjob": {
+		Manifest: `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+spec:
+  runtimeRef: {apiGroup: trainer.kubeflow.org, kind: ClusterTrainingRuntime, name: plain}
+  trainer: {numNodes: 3}
+  runtimePatches:
+  - manager: acme.io/tuner
+    trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: a}}}}}}]}}}
+  - manager: kueue.x-k8s.io/manager
+    trainingRuntimeSpec: {template: {spec: {}}}`,
+		PodSets:   []string{"node:3"},
+		Objects:   []string{plainRuntime},
+		Selectors: trainJobSelectors,
+		Status: map[integrationtest.State]string{
+			integrationtest.Active:    "jobsStatus: [{name: node, active: 1, failed: 0, ready: 0, succeeded: 0, suspended: 0}]",
+			integrationtest.Stopped:   "jobsStatus: [{name: node, active: 0, failed: 0, ready: 0, succeeded: 0, suspended: 1}]",
+			integrationtest.Succeeded: conditionText("Complete"),
+			integrationtest.Failed:    conditionText("Failed"),
+		},
+	},
+}
+
+// trainJobSelectors are those of the JobSet that a TrainJob becomes, with its patches.
+func trainJobSelectors(t *testing.T, o plan.Object) []map[string]string {
+	var job trainerv1alpha1.TrainJob
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(o).Object, &job); err != nil {
+		t.Fatal(err)
+	}
+	var r trainerv1alpha1.ClusterTrainingRuntime
+	if err := yaml.Unmarshal([]byte(plainRuntime), &r); err != nil {
+		t.Fatal(err)
+	}
+	built, err := train.Build(&train.Input{TrainJob: &job, Runtime: train.ClusterRuntime(&r), Config: train.DefaultConfig()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []map[string]string
+	for _, s := range built.PodSets {
+		out = append(out, s.Template.Spec.NodeSelector)
+		if n := len(s.Template.Spec.Tolerations); n != 2 {
+			t.Errorf("%d tolerations, want that of the runtime and that of the flavor", n)
+		}
+	}
+	return out
+}
+
+// kubeflowKind is a job of the training operator, or like it, with two roles.
+func kubeflowKind(apiVersion, kind, replicas, first, second string) *integrationtest.Kind {
+	role := func(name string) string {
+		return "\n    " + name + ":\n      replicas: 1\n      template:\n        metadata: {labels: {app: x}}\n        spec:" + indent(pod, 2)
+	}
+	text := "apiVersion: " + apiVersion + "\nkind: " + kind + "\nspec:\n  runPolicy: {cleanPodPolicy: None}\n  " + replicas + ":" + role(first)
+	k := &integrationtest.Kind{
+		PodSets: []string{strings.ToLower(first) + ":1"},
+		Status: map[integrationtest.State]string{
+			integrationtest.Active:    "replicaStatuses: {" + first + ": {active: 1}}",
+			integrationtest.Stopped:   "replicaStatuses: {" + first + ": {active: 0}}",
+			integrationtest.Succeeded: conditionText("Succeeded"),
+			integrationtest.Failed:    conditionText("Failed"),
+		},
+	}
+	if second != "" {
+		text += role(second)
+		k.PodSets = append(k.PodSets, strings.ToLower(second)+":1")
+	}
+	k.Manifest = text
+	return k
 }
 
 // conditionText is a status with a true condition.

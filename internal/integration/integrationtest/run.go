@@ -430,7 +430,7 @@ func child(w *world) {
 		w.running(c)
 		c.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(parent, batchv1.SchemeGroupVersion.WithKind("Job"))})
 	})
-	w.eventually("the child is suspended", func() error { return w.suspended(o) })
+	w.eventually("the child is suspended", func() error { return w.stopped(o) })
 	w.admit(wl)
 	w.settle()
 	// Its parent starts it, and it is left running.
@@ -447,7 +447,7 @@ func child(w *world) {
 		w.t.Errorf("%d workloads, want that of the parent", n)
 	}
 	w.evict(wl)
-	w.eventually("the child is suspended once more", func() error { return w.suspended(o) })
+	w.eventually("the child is suspended once more", func() error { return w.stopped(o) })
 }
 
 var errKilled = errors.New("the manager is dead")

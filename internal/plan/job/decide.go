@@ -116,7 +116,7 @@ func (s *decider) leaveQueue() Action {
 // follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again
 // (spec: 30 §4.5).
 func (s *decider) follow() Action {
-	if s.finished || s.suspended {
+	if s.finished || s.suspended || s.stopping() {
 		return Action{}
 	}
 	newest := newestUnfinished(s.o.AncestorWorkloads)

@@ -31,16 +31,24 @@ var ErrPermanent = errors.New("cannot be started as admitted")
 // ErrNotYet marks errors that end once other objects have caught up.
 var ErrNotYet = errors.New("not yet")
 
-// permanent makes an error that is ErrPermanent, with the sentence alone as its text.
-type permanent struct{ text string }
+// marked is an error that is also another one, with the sentence alone as its text.
+type marked struct {
+	text string
+	as   error
+}
 
-func (p permanent) Error() string { return p.text }
+func (m marked) Error() string { return m.text }
 
-// Is makes errors.Is(err, ErrPermanent) true.
-func (p permanent) Is(target error) bool { return target == ErrPermanent }
+// Is makes errors.Is(err, ErrPermanent) true, or errors.Is(err, ErrNotYet).
+func (m marked) Is(target error) bool { return target == m.as }
 
 // Permanent makes an error that trying again cannot mend.
-func Permanent(format string, args ...any) error { return permanent{fmt.Sprintf(format, args...)} }
+func Permanent(format string, args ...any) error {
+	return marked{fmt.Sprintf(format, args...), ErrPermanent}
+}
+
+// NotYet makes an error that ends once other objects have caught up.
+func NotYet(format string, args ...any) error { return marked{fmt.Sprintf(format, args...), ErrNotYet} }
 
 // Flavors are the ResourceFlavors that are known, by name.
 type Flavors map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor

@@ -1,0 +1,220 @@
+package trainjob_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/integration/trainjob"
+	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/view"
+	"github.com/berth-project/berth/internal/plan/train"
+)
+
+func parse(t *testing.T, text string) view.Object {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := out.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// setting has a runtime of one job, node, with a toleration and the zone that is given.
+func setting(t *testing.T, d *plan.Descriptor, o plan.Object, zone string) *plan.Setting {
+	t.Helper()
+	runtime := parse(t, `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: plain}
+spec:
+  mlPolicy: {numNodes: 2}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec: {template: {spec: {nodeSelector: {zone: `+zone+`}, containers: [{name: node, image: x}], tolerations: [{key: T1, operator: Exists}]}}}
+`)
+	in := &plan.Setting{Config: &plan.Config{Topology: true}, Objects: map[plan.Reference]plan.Object{}}
+	for _, ref := range d.Refers(o) {
+		if ref.GVK.Kind == trainerv1alpha1.KindClusterTrainingRuntime && ref.Cluster && ref.Name == "plain" {
+			in.Objects[ref] = runtime
+		}
+	}
+	return in
+}
+
+const job = `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: lark, namespace: lab, uid: u1}
+spec:
+  suspend: true
+  future: {field: kept}
+  runtimeRef: {apiGroup: trainer.kubeflow.org, kind: ClusterTrainingRuntime, name: plain}
+  runtimePatches:
+  - {manager: acme.io/tuner, time: "2026-01-02T03:04:05Z", future: kept, trainingRuntimeSpec: {template: {spec: {}}}}
+`
+
+var info = plan.PodSetInfo{
+	Name: "node", Count: 2, NodeSelector: map[string]string{"pool": "h100"}, Labels: map[string]string{"l": "v"},
+	Tolerations: []corev1.Toleration{{Key: "T2", Operator: corev1.TolerationOpExists}},
+}
+
+func TestStartAndStop(t *testing.T) {
+	d := trainjob.Descriptor(train.DefaultConfig())
+	before := parse(t, job)
+	o := before.DeepCopy()
+	in := setting(t, d, o, "a")
+	if err := d.Start(o, []plan.PodSetInfo{info}, in); err != nil {
+		t.Fatal(err)
+	}
+	want := parse(t, strings.Replace(job, "suspend: true", "suspend: false", 1)+`
+  - manager: kueue.x-k8s.io/manager
+    trainingRuntimeSpec:
+      template:
+        spec:
+          replicatedJobs:
+          - name: node
+            template:
+              spec:
+                template:
+                  metadata: {labels: {l: v}}
+                  spec:
+                    nodeSelector: {pool: h100}
+                    tolerations: [{key: T1, operator: Exists}, {key: T2, operator: Exists}]
+`)
+	if diff := cmp.Diff(want.Object, o.Object); diff != "" {
+		t.Errorf("started -want +got:\n%s", diff)
+	}
+	was, err := d.PodSets(before, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := d.PodSets(o, in)
+	if diff := cmp.Diff(was, is); diff != "" || err != nil || len(is) != 1 || is[0].Count != 2 {
+		t.Errorf("what was written changes the pod sets (%v) -want +got:\n%s", err, diff)
+	}
+
+	view.Set(o.Object, []any{map[string]any{"name": "node", "active": int64(1)}}, "status", "jobsStatus")
+	next, _, over := d.Stop(o, nil)
+	if over || next == nil || d.IsSuspended(next) || !d.Stopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
+		t.Fatalf("while a Job is active the stop only suspends: over %v, %v", over, next)
+	}
+	if waiting, _, over := d.Stop(next, nil); waiting != nil || over {
+		t.Errorf("the patch cannot change while a Job is active: over %v, %v", over, waiting)
+	}
+	view.Set(view.Of(next).Object, []any{}, "status", "jobsStatus")
+	end, _, over := d.Stop(next, nil)
+	if over || end == nil || !d.IsSuspended(end) || d.Stopping(end) {
+		t.Fatalf("the patch is emptied once no Job is active: over %v, %v", over, end)
+	}
+	if again, _, over := d.Stop(end, nil); again != nil || !over {
+		t.Errorf("a stop that is over goes on: %v", again)
+	}
+	delete(o.Object, "status")
+	if once, _, _ := d.Stop(o, nil); !d.IsSuspended(once) || d.Stopping(once) {
+		t.Error("without an active Job one write is enough")
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	d := trainjob.Descriptor(train.DefaultConfig())
+	for name, infos := range map[string][]plan.PodSetInfo{
+		"another number of pod sets": {info, info},
+		"another value":              {{NodeSelector: map[string]string{"zone": "b"}}},
+	} {
+		o := parse(t, job)
+		err := d.Start(o, infos, setting(t, d, o, "a"))
+		if !errors.Is(err, plan.ErrPermanent) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(parse(t, job).Object, o.Object); diff != "" {
+			t.Errorf("%s: it was changed all the same:\n%s", name, diff)
+		}
+	}
+}
+
+func TestRuntimes(t *testing.T) {
+	d := trainjob.Descriptor(train.DefaultConfig())
+	o := parse(t, job)
+	in := setting(t, d, o, "b")
+	var live train.Runtime
+	for ref, found := range in.Objects {
+		raw, err := view.Of(found).MarshalJSON()
+		if err == nil {
+			err = yaml.Unmarshal([]byte(strings.ReplaceAll(string(raw), `"zone":"b"`, `"zone":"a"`)), &live)
+		}
+		if err != nil || ref.Name != "plain" {
+			t.Fatal(ref, err)
+		}
+	}
+	live.APIVersion, live.Kind = trainerv1alpha1.GroupVersion.String(), trainerv1alpha1.KindClusterTrainingRuntime
+	var typed trainerv1alpha1.TrainJob
+	if err := yaml.Unmarshal([]byte(job), &typed); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := train.Snapshot(&typed, &live, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone := func() string {
+		sets, err := d.PodSets(o, in)
+		if err != nil {
+			return err.Error()
+		}
+		return sets[0].Template.Spec.NodeSelector["zone"]
+	}
+	if got := zone(); got != "b" {
+		t.Errorf("without a snapshot: %s", got)
+	}
+	raw, err := yaml.Marshal(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range d.Refers(o) {
+		if ref.GVK.Kind == "ConfigMap" && ref.Uncached {
+			in.Objects[ref] = parse(t, string(raw))
+		}
+	}
+	if got := zone(); got != "a" {
+		t.Errorf("with a snapshot: %s", got)
+	}
+	in.Objects = nil
+	if _, err := d.PodSets(o, in); !errors.Is(err, plan.ErrNotYet) {
+		t.Errorf("without a runtime: %v", err)
+	}
+	if got := fmt.Sprint(d.Validate(o, nil, in)); !strings.Contains(got, "spec.runtimeRef") {
+		t.Errorf("without a runtime: %s", got)
+	}
+}
+
+func TestDefault(t *testing.T) {
+	d := trainjob.Descriptor(train.DefaultConfig())
+	for _, managed := range []bool{true, false} {
+		o := parse(t, job)
+		for range 2 { // webhooks may be called again
+			d.Default(o, managed, nil)
+		}
+		want := parse(t, job)
+		if managed {
+			want = parse(t, job+"  - {manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {}}}}\n")
+		}
+		if diff := cmp.Diff(want.Object, o.Object); diff != "" {
+			t.Errorf("managed %v -want +got:\n%s", managed, diff)
+		}
+	}
+}
