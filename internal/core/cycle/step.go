@@ -320,7 +320,7 @@ func (c *round) tournament() {
 func (c *round) process(e *entry) {
 	e.bar()
 	if e.barred != "" {
-		if e.q.Heir() == e.wl {
+		if e.blocks || e.q.Heir() == e.wl { // an heir behind a head that blocks cannot start
 			c.dropClaim(e.q)
 		}
 		if !e.blocks {
