@@ -296,8 +296,8 @@ func (m *machine) deleteQueue(t *rapid.T) {
 	name, _ := pick(t, "queue", m.queues, any1)
 	delete(m.queues, name)
 	m.s.DeleteQueue(name)
-	for _, o := range m.objects {
-		if o.admission != nil && o.grant.Queue == name { // the write bounces
+	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
+		if o := m.objects[uid]; o.admission != nil && o.grant.Queue == name { // the write bounces
 			m.fail(o)
 			m.s.AdmissionFailed(o.def.UID)
 		}
@@ -762,26 +762,29 @@ func (m *machine) checkClaims(t *rapid.T) {
 	mark := f.Mark()
 	defer f.Rollback(mark)
 	gone := map[string]bool{}
+	leave := func(n quota.Node, w *workload.Workload) {
+		if w.Reserved && !gone[w.UID] {
+			gone[w.UID] = true
+			f.Release(n, w.Usage)
+		}
+	}
 	var heirs []*queue
-	for _, q := range m.s.queues {
+	for _, name := range slices.Sorted(maps.Keys(m.s.queues)) {
+		q := m.s.queues[name]
 		if q.q.Heir() == nil || q.q.Closed != "" || f.Root(q.q.Node) == quota.None {
 			continue
 		}
 		heirs = append(heirs, q)
-		_, victims, _ := q.q.Claim()
+		_, victims, before := q.q.Claim()
 		for _, v := range victims {
-			if v.Workload.Reserved && !gone[v.Workload.UID] {
-				gone[v.Workload.UID] = true
-				f.Release(v.Node, v.Workload.Usage)
-			}
+			leave(v.Node, v.Workload)
+		}
+		if before != nil {
+			leave(q.q.Node, before)
 		}
 	}
 	for _, q := range heirs {
-		usage, _, before := q.q.Claim()
-		if before != nil && before.Reserved && !gone[before.UID] {
-			gone[before.UID] = true
-			f.Release(q.q.Node, before.Usage)
-		}
+		usage, _, _ := q.q.Claim()
 		if !f.Fits(q.q.Node, usage) {
 			t.Fatalf("what is claimed for %s is not there any more", q.q.Heir().Key)
 		}
