@@ -64,7 +64,10 @@ func (s *State) setWorkload(def *Workload) {
 	}
 	s.touch(r)
 	defer s.touch(r)
-	before := r.def
+	var before Workload
+	if r.wl != nil {
+		before = r.def
+	}
 	s.define(r, def)
 	if r.assumed && s.asAssumed(r) {
 		return
@@ -88,10 +91,11 @@ func (s *State) setWorkload(def *Workload) {
 
 // define replaces what is known of a record, and files it under its names.
 func (s *State) define(r *record, def *Workload) {
-	old := r.def
+	uid, name := r.def.UID, r.def.Name
+	lane, before := Name{r.def.Namespace, r.def.LocalQueue}, Name{r.def.Namespace, r.def.Replaces}
 	r.def = *def
 	defer s.countResting(r)
-	if r.lane == nil || old.Namespace != def.Namespace || old.LocalQueue != def.LocalQueue {
+	if r.lane == nil || lane != (Name{def.Namespace, def.LocalQueue}) {
 		s.leaveLane(r)
 		r.lane = s.lane(Name{def.Namespace, def.LocalQueue})
 		if r.next = r.lane.records; r.next != nil {
@@ -101,14 +105,14 @@ func (s *State) define(r *record, def *Workload) {
 	}
 	// Equal texts that are kept anyway take the place of those that came with the definition.
 	r.def.Namespace, r.def.LocalQueue = r.lane.name.Namespace, r.lane.name.Name
-	if old.UID == def.UID && old.Name == def.Name {
-		r.def.UID, r.def.Name = old.UID, old.Name
+	if uid == def.UID && name == def.Name {
+		r.def.UID, r.def.Name = uid, name
 	}
-	if old.UID == "" && s.names != nil {
+	if uid == "" && s.names != nil {
 		s.names[Name{def.Namespace, def.Name}] = r
 	}
-	if old.Replaces != def.Replaces {
-		s.unfile(r, old)
+	if before.Name != def.Replaces {
+		s.unfile(r, before)
 		if def.Replaces != "" {
 			s.nameAll()
 			name := Name{def.Namespace, def.Replaces}
@@ -151,14 +155,13 @@ func (s *State) leaveLane(r *record) {
 }
 
 // unfile takes a record out of the heirs of the slice that it wanted to replace.
-func (s *State) unfile(r *record, def Workload) {
-	if def.Replaces == "" {
+func (s *State) unfile(r *record, before Name) {
+	if before.Name == "" {
 		return
 	}
-	name := Name{def.Namespace, def.Replaces}
-	s.heirs[name] = slices.DeleteFunc(s.heirs[name], func(o *record) bool { return o == r })
-	if len(s.heirs[name]) == 0 {
-		delete(s.heirs, name)
+	s.heirs[before] = slices.DeleteFunc(s.heirs[before], func(o *record) bool { return o == r })
+	if len(s.heirs[before]) == 0 {
+		delete(s.heirs, before)
 	}
 }
 
@@ -248,7 +251,7 @@ func (s *State) DeleteWorkload(uid string) {
 	s.restore(r)
 	s.leaveClass(r)
 	s.leaveLane(r)
-	s.unfile(r, r.def)
+	s.unfile(r, Name{r.def.Namespace, r.def.Replaces})
 	delete(s.strays[r.def.Queue], uid)
 	delete(s.records, uid)
 	if name := (Name{r.def.Namespace, r.def.Name}); s.names[name] == r {

@@ -141,6 +141,9 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 		}
 		s.touch(rec)
 	}
+	if len(s.heirs) == 0 {
+		return false
+	}
 	// Not before everything is noted: an heir may have been admitted, and replaced, itself.
 	for i := range decisions {
 		if rec := s.records[decisions[i].Workload.UID]; rec != nil && decisions[i].Look.Verdict == trace.Admitted {

@@ -219,7 +219,7 @@ func (s *State) holding(r *record) *trace.Look {
 		}
 	}
 	for _, h := range held {
-		look.Choices = append(look.Choices, trace.Choice{PodSet: h.PodSet, Resource: h.Resource, Flavor: h.Flavor, Amount: h.Amount, Mode: "held"})
+		look.Choices = append(look.Choices, trace.Choice{PodSet: h.PodSet, Pair: &resource.Pair{Flavor: h.Flavor, Resource: h.Resource}, Amount: h.Amount, Mode: "held"})
 	}
 	return look
 }

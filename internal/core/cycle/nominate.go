@@ -303,10 +303,8 @@ func (c *round) detail(l *trace.Look, e *entry) {
 	l.Choices = c.w.choices.take(n)[:0]
 	for _, ps := range e.got.PodSets {
 		for _, r := range ps.Resources {
-			p := c.w.Table.Pair(r.FR)
 			l.Choices = append(l.Choices, trace.Choice{
-				PodSet: ps.Name, Resource: p.Resource, Flavor: p.Flavor,
-				Amount: r.Amount, Mode: r.Mode.String(), Level: r.Level,
+				PodSet: ps.Name, Pair: c.w.Table.Ref(r.FR), Amount: r.Amount, Mode: r.Mode.String(), Level: int(r.Level),
 			})
 		}
 	}

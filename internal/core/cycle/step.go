@@ -471,6 +471,9 @@ func (c *round) wait(e *entry, reason trace.Reason, note string) {
 
 func (c *round) decide(e *entry, d Decision) {
 	d.Workload, d.Queue, d.Recomputed, d.PassedOver = e.wl, e.q.Name, e.recomputed, e.passedOver
+	if n := len(c.decisions); n == cap(c.decisions) {
+		c.decisions = slices.Grow(c.decisions, max(n, 16)) // append would add a quarter to a long list
+	}
 	c.decisions = append(c.decisions, d)
 }
 
@@ -531,7 +534,7 @@ func (c *round) admit(e *entry) {
 		return
 	}
 	e.q.Pending.Remove(e.wl)
-	e.wl.Scan = nil
+	e.wl.Scan, e.got.Tried = nil, e.got.Tried[:0]
 	d := Decision{Admitted: e.got.Clone(), Look: c.look(e)}
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.before != nil && e.before.Reserved {

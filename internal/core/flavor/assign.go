@@ -253,7 +253,7 @@ func (s *Search) give(number int16) {
 				if !ok {
 					continue
 				}
-				a.flat = append(a.flat, Resource{q.resource, q.got.fr, amount, q.got.mode, q.got.level})
+				a.flat = append(a.flat, Resource{q.resource, q.got.fr, amount, int32(q.got.level), q.got.mode})
 				a.Usage = add(a.Usage, q.got.fr, amount)
 				a.Mode = min(a.Mode, q.got.mode)
 				a.Level = max(a.Level, q.got.level)

@@ -43,8 +43,8 @@ type Resource struct {
 	Resource resource.ID
 	FR       resource.FR
 	Amount   resource.Amount // of all pods of the set
+	Level    int32
 	Mode     Mode
-	Level    int
 }
 
 // Untried tells whether a search stopped before its last flavor.
@@ -65,18 +65,17 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 }
 
 // Clone returns a copy that shares nothing with a. Short lists come with the copy in
-// one piece: up to four FRs, as many resources, a pod set and two entries of Tried.
+// one piece: up to four FRs, as many resources and a pod set.
 func (a *Assignment) Clone() *Assignment {
 	block := &struct {
 		Assignment
 		usage   [4]resource.Entry
 		flat    [4]Resource
 		podSets [1]PodSet
-		tried   [2]workload.Tried
 	}{Assignment: *a}
 	c := &block.Assignment
 	c.Usage = append(block.usage[:0], a.Usage...)
-	c.Tried = append(block.tried[:0], a.Tried...)
+	c.Tried = append([]workload.Tried(nil), a.Tried...)
 	c.PodSets = append(block.podSets[:0], a.PodSets...)
 	c.Refusals = append([]trace.Refusal(nil), a.Refusals...)
 	if c.flat = block.flat[:0]; len(a.flat) > len(block.flat) {

@@ -28,7 +28,7 @@ func (w *world) outcome(a *Assignment) outcome {
 	out := outcome{OK: a.Mode != NoFit, Reason: a.Reason, Usage: a.Usage.Format(w.Table)}
 	for _, ps := range a.PodSets {
 		for _, r := range ps.Resources {
-			out.Given = append(out.Given, given(ps.Name, w.Table.Pair(r.FR), r.Amount, grade{r.Mode, r.Level}))
+			out.Given = append(out.Given, given(ps.Name, w.Table.Pair(r.FR), r.Amount, grade{r.Mode, int(r.Level)}))
 		}
 	}
 	slices.Sort(out.Given)
@@ -104,7 +104,7 @@ func (w *world) agree(t *rapid.T, podSets []workload.PodSet, a *Assignment) {
 	mode, level := Fit, 0
 	for _, ps := range a.PodSets {
 		for _, r := range ps.Resources {
-			mode, level = min(mode, r.Mode), max(level, r.Level)
+			mode, level = min(mode, r.Mode), max(level, int(r.Level))
 		}
 	}
 	if want.OK && a.Mode != mode || a.Level != level || a.Untried() != (len(want.Tried) > 0) {

@@ -73,7 +73,7 @@ func (p *Pending) Restore(k Park, now Figures) {
 
 // park returns the class that it parked, which is on no shelf yet; nil if there is none.
 func (p *Pending) park(member, by *workload.Workload, wants []workload.Want) *class {
-	c := p.classes[member.Class]
+	c := p.classOf(member)
 	if c == nil || c.parked {
 		return nil
 	}

@@ -67,7 +67,15 @@ func (p *Pending) favored() *class {
 	if p.sticky == nil {
 		return nil
 	}
-	if c := p.classes[p.sticky.Class]; c != nil && c.has(p.sticky) {
+	return p.classOf(p.sticky)
+}
+
+// classOf returns the class that w is in, or nil. Most often asked about is the head.
+func (p *Pending) classOf(w *workload.Workload) *class {
+	if len(p.awake) > 0 && p.awake[0].Workload == w {
+		return p.awake[0].class
+	}
+	if c := p.classes[w.Class]; c != nil && c.has(w) {
 		return c
 	}
 	return nil
@@ -160,8 +168,8 @@ func (p *Pending) leaveAside(w *workload.Workload) bool {
 }
 
 func (p *Pending) leaveClass(w *workload.Workload) bool {
-	c := p.classes[w.Class]
-	if c == nil || !c.has(w) {
+	c := p.classOf(w)
+	if c == nil {
 		return false
 	}
 	if !c.parked {
@@ -201,7 +209,7 @@ func (p *Pending) drop(c *class) {
 // ParkedBy returns the workload for whose sake w is parked without a look of its own,
 // or nil. That one may have left the line since, and be good for its UID only.
 func (p *Pending) ParkedBy(w *workload.Workload) *workload.Workload {
-	if c := p.classes[w.Class]; c != nil && c.parked && c.by != w && c.has(w) {
+	if c := p.classOf(w); c != nil && c.parked && c.by != w {
 		return c.by
 	}
 	return nil

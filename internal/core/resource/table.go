@@ -64,6 +64,9 @@ func (t *Table) Names() []string { return slices.Clone(t.names) }
 // Pairs returns what the FRs stand for, in the order of their numbers.
 func (t *Table) Pairs() []Pair { return slices.Clone(t.pairs) }
 
+// Ref is Pair without a copy: not to be modified, and good for ever.
+func (t *Table) Ref(fr FR) *Pair { return &t.pairs[fr] }
+
 // Pair returns what fr stands for.
 func (t *Table) Pair(fr FR) Pair { return t.pairs[fr] }
 

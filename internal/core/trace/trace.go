@@ -134,10 +134,11 @@ const (
 
 // Choice is a flavor given to the resources of a pod set.
 type Choice struct {
-	PodSet, Resource, Flavor string
-	Amount                   resource.Amount
-	Mode                     string
-	Level                    int // how far up the cohorts it borrows, 0 not at all
+	PodSet         string
+	*resource.Pair // shared
+	Amount         resource.Amount
+	Mode           string
+	Level          int // how far up the cohorts it borrows, 0 not at all
 }
 
 // Victim is a workload that has to go.

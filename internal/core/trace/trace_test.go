@@ -77,8 +77,8 @@ func TestString(t *testing.T) {
 	look := Look{
 		Workload: "team/train", Queue: "q", Priority: -3, Verdict: Preempts, Reason: WaitingForPreemptedWorkloads,
 		Choices: []Choice{
-			{"driver", "cpu", "spot", 1000, "fit", 0},
-			{"workers", "memory", "ondemand", resource.Amount(8 << 30), "reclaim", 2},
+			{"driver", &resource.Pair{Flavor: "spot", Resource: "cpu"}, 1000, "fit", 0},
+			{"workers", &resource.Pair{Flavor: "ondemand", Resource: "memory"}, resource.Amount(8 << 30), "reclaim", 2},
 		},
 		Refusals: []Refusal{refusal},
 		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
@@ -154,7 +154,7 @@ func TestHash(t *testing.T) {
 	full := func() *Look {
 		return &Look{
 			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
-			Choices:  []Choice{{"p", "cpu", "f", 1, "fit", 1}},
+			Choices:  []Choice{{"p", &resource.Pair{Flavor: "f", Resource: "cpu"}, 1, "fit", 1}},
 			Refusals: []Refusal{{PodSet: "p", Resource: "cpu", Flavor: "f", Reason: WaitingForQuota, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
 			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
 		}
