@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,6 +23,7 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/controller/jobset"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
@@ -107,7 +109,11 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{
 		Scheme: Scheme(), Logger: chatter(cfg.Log),
-		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ReaderFailOnMissingInformer: false},
+		Cache: cache.Options{
+			DefaultTransform:            cache.TransformStripManagedFields(),
+			ByObject:                    map[client.Object]cache.ByObject{&batchv1.Job{}: {Transform: jobset.Compact}},
+			ReaderFailOnMissingInformer: false,
+		},
 		Client: client.Options{Cache: &client.CacheOptions{
 			DisableFor: []client.Object{&corev1.Secret{}},
 		}},

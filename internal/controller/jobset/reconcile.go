@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +26,7 @@ type reconciler struct {
 	plan     plan.Config
 	client   client.Client
 	live     client.Reader
+	jobs     jobs
 	pods     client.Reader
 	recorder events.EventRecorder
 	metrics  *metrics
@@ -81,12 +81,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 // gather reads what decides about a JobSet, almost all from caches. Nothing of it may be changed: it is shared with them.
 func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*plan.Observed, error) {
 	o := &plan.Observed{JobSet: js, Now: r.now(), CountersWritten: r.written.status(js), Priorities: plan.Priorities{Classes: map[string]int32{}}}
-	var jobs batchv1.JobList
-	err := r.client.List(ctx, &jobs, client.InNamespace(js.Namespace), client.MatchingFields{byJobSet: string(js.UID)}, client.UnsafeDisableDeepCopy)
+	jobs, err := r.jobs.of(js.UID)
 	if err != nil {
 		return nil, fmt.Errorf("listing the Jobs of %s/%s: %w", js.Namespace, js.Name, err)
 	}
-	o.Jobs = r.written.overlay(js, jobs.Items)
+	o.Jobs = r.written.overlay(js, jobs)
 	if plan.HasService(js) {
 		found, err := r.metadata(ctx, "Service", js.Namespace, plan.ServiceName(js))
 		if err != nil {

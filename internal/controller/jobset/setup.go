@@ -53,9 +53,6 @@ const (
 	reporter   = "jobset"
 )
 
-// byJobSet is the index of Jobs by the UID of the JobSet that controls them.
-const byJobSet = "berth.jobSet"
-
 // Options say how to run JobSets.
 type Options struct {
 	Plan plan.Config
@@ -76,15 +73,16 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("jobset: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &batchv1.Job{}, byJobSet, controllerUID); err != nil {
-		return fmt.Errorf("indexing jobs: %w", err)
+	jobs, err := newJobs(ctx, mgr.GetCache())
+	if err != nil {
+		return fmt.Errorf("jobset: %w", err)
 	}
 	m, err := registerMetrics()
 	if err != nil {
 		return fmt.Errorf("jobset: %w", err)
 	}
 	r := &reconciler{
-		plan: o.Plan, client: c, live: mgr.GetAPIReader(), pods: o.Pods, now: o.Now,
+		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: jobs, pods: o.Pods, now: o.Now,
 		recorder: mgr.GetEventRecorder(reporter), metrics: m, written: newWritten(o.Now),
 	}
 	if err := r.setup(mgr, o); err != nil {
@@ -121,13 +119,6 @@ func jobSetOf(o client.Object) *metav1.OwnerReference {
 		return nil
 	}
 	return ref
-}
-
-func controllerUID(o client.Object) []string {
-	if ref := jobSetOf(o); ref != nil {
-		return []string{string(ref.UID)}
-	}
-	return nil
 }
 
 func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {

@@ -111,6 +111,7 @@ type world struct {
 	stop      func()
 	pods      cache.Cache
 	cached    client.Client
+	cache     cache.Cache
 }
 
 var installed sync.Once
@@ -189,7 +190,10 @@ func (w *world) start() {
 	cfg.Wrap(w.requests.wrap)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:      cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject:         map[client.Object]cache.ByObject{&batchv1.Job{}: {Transform: jobset.Compact}},
+		},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
@@ -202,7 +206,7 @@ func (w *world) start() {
 	if err := jobset.Setup(ctx, mgr, jobset.Options{Plan: w.plan, Workers: 8, QPS: 500, Burst: 500, Pods: w.pods, Now: time.Now}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.cached = mgr.GetClient()
+	w.cached, w.cache = mgr.GetClient(), mgr.GetCache()
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
 	if !mgr.GetCache().WaitForCacheSync(ctx) {

@@ -132,21 +132,17 @@ func (w *written) forget(key types.NamespacedName) {
 }
 
 // overlay is the Jobs of a JobSet in the cache with what was written since, and without what was forgotten by then.
-func (w *written) overlay(js *jobsetv1alpha2.JobSet, cached []batchv1.Job) []*batchv1.Job {
+func (w *written) overlay(js *jobsetv1alpha2.JobSet, cached []*batchv1.Job) []*batchv1.Job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.of(js)
-	out := make([]*batchv1.Job, 0, len(cached)+len(s.jobs))
 	if len(s.jobs) == 0 {
-		for i := range cached {
-			out = append(out, &cached[i])
-		}
-		return out
+		return cached
 	}
+	out := make([]*batchv1.Job, 0, len(cached)+len(s.jobs))
 	now := w.now()
 	seen := make(map[types.UID]bool, len(cached))
-	for i := range cached {
-		job := &cached[i]
+	for _, job := range cached {
 		seen[job.UID] = true
 		write, ok := s.jobs[job.UID]
 		switch {

@@ -95,7 +95,7 @@ func (p *pass) build(r *replicated, index int) *batchv1.Job {
 		put(&j.Annotations, kv.key, kv.value)
 		put(&pod.Annotations, kv.key, kv.value)
 	}
-	j.Annotations[fingerprintAnnotation] = r.hash
+	j.Annotations[FingerprintAnnotation] = r.hash
 	j.Spec.Suspend = new(p.suspended())
 	if p.dns {
 		pod.Spec.Subdomain = p.subdomain

@@ -145,7 +145,7 @@ type pass struct {
 
 	children []child // sorted
 	counts   []counts
-	existing map[string]bool // names of children
+	existing map[string]bool // names of children, nil until asked for
 	previous int
 	failed   []*child
 }

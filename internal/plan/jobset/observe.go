@@ -41,10 +41,8 @@ type counts struct {
 // observe sorts the Jobs and counts them.
 func (p *pass) observe() {
 	p.children = make([]child, 0, len(p.o.Jobs))
-	p.existing = make(map[string]bool, len(p.o.Jobs))
 	p.counts = make([]counts, len(p.replicated))
 	for _, j := range p.o.Jobs {
-		p.existing[j.Name] = true
 		p.children = append(p.children, p.judge(j))
 	}
 	p.sortChildren()

@@ -238,7 +238,7 @@ func (w *world) job(name, verb string, args []string) {
 	case "unlabelled":
 		delete(j.Labels, args[0])
 	case "unmarked": // as an upstream controller left it
-		delete(j.Annotations, fingerprintAnnotation)
+		delete(j.Annotations, FingerprintAnnotation)
 	case "selects": // as an upstream controller merged it
 		j.Spec.Template.Spec.NodeSelector = map[string]string{}
 		for _, arg := range args {

@@ -2,6 +2,7 @@ package jobset
 
 import (
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -75,13 +76,36 @@ func (p *pass) mayStart(i int) bool {
 // delays only its own successor.
 func (p *pass) createMissing(i int) {
 	r := &p.replicated[i]
-	name := append(append([]byte(p.js.Name), '-'), r.Name...)
-	name = append(name, '-')
+	const digits = 10 // of an index
+	name := fmt.Appendf(make([]byte, 0, len(p.js.Name)+len(r.Name)+2+digits), "%s-%s-", p.js.Name, r.Name)
+	if isComplete(p.childrenOf(i), int(r.replicas), name) {
+		return
+	}
+	if p.existing == nil {
+		p.existing = make(map[string]bool, len(p.children))
+		for k := range p.children {
+			p.existing[p.children[k].job.Name] = true
+		}
+	}
 	for index := range int(r.replicas) {
 		if !p.existing[string(strconv.AppendInt(name, int64(index), 10))] {
 			p.plan.Create = append(p.plan.Create, p.build(r, index))
 		}
 	}
+}
+
+// isComplete says whether the children of a replicated job, which are in the order of their index, are all that there
+// should be. It is what nearly every pass finds, so it does without a table of names.
+func isComplete(children []child, replicas int, prefix []byte) bool {
+	if len(children) != replicas {
+		return false
+	}
+	for i := range children {
+		if children[i].job.Name != string(strconv.AppendInt(prefix, int64(i), 10)) {
+			return false
+		}
+	}
+	return true
 }
 
 // childrenOf are the Jobs of a replicated job.
@@ -141,9 +165,9 @@ func hasPods(j *batchv1.Job) bool {
 	return j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0
 }
 
-// fingerprintAnnotation is on every Job that Berth makes or resumes: which version of the fields that a resume changes it
+// FingerprintAnnotation is on every Job that Berth makes or resumes: which version of the fields that a resume changes it
 // has got. What others add to a Job is no difference then, as it would be if the fields were compared.
-const fingerprintAnnotation = "berth.dev/resume-fields"
+const FingerprintAnnotation = "berth.dev/resume-fields"
 
 // scheduling are the fields of a pod template that may change while a JobSet is suspended (spec: 60 §3.4).
 type scheduling struct {
@@ -174,7 +198,7 @@ func fingerprint(rj *jobsetv1alpha2.ReplicatedJob) string {
 // made, a suspended Job is compared field by field; one that runs is stale only if it lacks something, because upstream
 // leaves fields of earlier admissions behind, and a running Job is not to be stopped for that.
 func isStale(r *replicated, j *batchv1.Job) bool {
-	if has, ok := j.Annotations[fingerprintAnnotation]; ok {
+	if has, ok := j.Annotations[FingerprintAnnotation]; ok {
 		return has != r.hash
 	}
 	have, want := schedulingOf(&j.Spec.Template), schedulingOf(&r.Template.Spec.Template)
@@ -277,7 +301,7 @@ func (p *pass) rebuild(r *replicated, c *child) jobPatch {
 		t.Spec.SchedulingGates = nonNil(want.Spec.SchedulingGates)
 	}
 	return jobPatch{
-		Metadata: metadataPatch{Annotations: map[string]*string{fingerprintAnnotation: &r.hash}},
+		Metadata: metadataPatch{Annotations: map[string]*string{FingerprintAnnotation: &r.hash}},
 		Spec:     specPatch{Suspend: new(false), Template: t},
 	}
 }
