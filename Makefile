@@ -22,7 +22,7 @@ GENERATOR := $(TOOLS)/controller-gen
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate tidy measure load bench bench-core clean need-go
+	demo generate tidy measure measure-jobsets load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -56,6 +56,9 @@ test-controlplane: controlplane
 
 measure: build ## memory, processor time and API writes of a running manager, as name: value lines
 	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'
+
+measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines; ten minutes
+	@$(GO) test ./test/e2e -run '^TestMeasureJobSets$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
 
 load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)

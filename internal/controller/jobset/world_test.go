@@ -55,22 +55,12 @@ func newScheme() *runtime.Scheme {
 type requests struct {
 	mu    sync.Mutex
 	lines []string
-	// before is called before each write; it may block or refuse it.
-	before func(method, path string) error
 }
 
 func (w *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
 			return next.RoundTrip(r)
-		}
-		w.mu.Lock()
-		before := w.before
-		w.mu.Unlock()
-		if before != nil {
-			if err := before(r.Method, r.URL.Path); err != nil {
-				return nil, err
-			}
 		}
 		response, err := next.RoundTrip(r)
 		if err == nil {

@@ -1,0 +1,282 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+)
+
+// TestMeasureJobSets prints the figures of JobSets: run it with `make measure-jobsets`. The Job controller, the garbage
+// collector and the scheduler run beside Berth and cost most of the time; writes are those that only Berth makes.
+func TestMeasureJobSets(t *testing.T) {
+	if !*measure {
+		t.Skip("not asked to measure")
+	}
+	t.Run("large", measureLarge)
+	t.Run("beside", measureBeside)
+	t.Run("memory", measureMemory)
+}
+
+// measureLarge takes one JobSet of 1,000 Jobs of one pod through its life.
+func measureLarge(t *testing.T) {
+	const n = 1000
+	c := up(t)
+	m := c.manager(t)
+	step := func(name string, do func()) {
+		before, used, start := c.jobWrites(t), m.cpu(t), time.Now()
+		do()
+		report("jobset."+name+"_s", time.Since(start).Seconds())
+		time.Sleep(3 * time.Second)
+		report("jobset."+name+"_writes", c.jobWrites(t).since(before))
+		report("jobset."+name+"_cpu_s", (m.cpu(t) - used).Seconds())
+	}
+	js := jobSet("default", "large", replicated("one", n-1, 1, "3600"), replicated("other", 1, 1, "3600"))
+	js.Spec.FailurePolicy = &jobsetv1alpha2.FailurePolicy{MaxRestarts: 3}
+	step("create", func() {
+		c.create(t, js)
+		c.jobs(t, js, n, "exist", func(*batchv1.Job) bool { return true })
+	})
+	suspend := func(is bool) {
+		eventually(t, time.Minute, "it is changed", func() error {
+			if err := c.get(t, js); err != nil {
+				return err
+			}
+			js.Spec.Suspend = &is
+			return c.Update(context.Background(), js)
+		})
+		c.jobs(t, js, n, fmt.Sprintf("have suspend %v", is), func(j *batchv1.Job) bool { return *j.Spec.Suspend == is })
+	}
+	step("suspend", func() { suspend(true) })
+	step("resume", func() { suspend(false) })
+	step("restart", func() {
+		c.fail(t, "large-other-0")
+		c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
+	})
+	before := c.jobWrites(t)
+	time.Sleep(10 * time.Second)
+	report("jobset.idle_writes", c.jobWrites(t).since(before))
+	report("jobset.large_rss_mb", m.rss(t))
+	report("jobset.restarts", float64(js.Status.Restarts))
+}
+
+// measureBeside has 200 JobSets of 10 Jobs run to their end while one of 1,000 restarts.
+func measureBeside(t *testing.T) {
+	const n, small = 1000, 200
+	c := up(t)
+	c.manager(t)
+	js := jobSet("default", "large", replicated("one", n-1, 1, "3600"), replicated("other", 1, 1, "3600"))
+	js.Spec.FailurePolicy = &jobsetv1alpha2.FailurePolicy{MaxRestarts: 3}
+	c.create(t, js)
+	c.jobs(t, js, n, "exist", func(*batchv1.Job) bool { return true })
+	c.fail(t, "large-other-0")
+	start := time.Now()
+	waited, all := make([]float64, small), make([]*jobsetv1alpha2.JobSet, small)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 10)
+	for i := range small {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			all[i] = jobSet("default", fmt.Sprintf("small%03d", i), replicated("a", 10, 1, "1"))
+			created := time.Now()
+			c.create(t, all[i])
+			c.jobs(t, all[i], 10, "exist", func(*batchv1.Job) bool { return true })
+			waited[i] = time.Since(created).Seconds()
+		})
+	}
+	wg.Wait()
+	report("jobset.beside.small_created_s", time.Since(start).Seconds())
+	slices.Sort(waited)
+	report("jobset.beside.small_wait_p50_s", waited[small/2])
+	report("jobset.beside.small_wait_p99_s", waited[small*99/100])
+	c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
+	report("jobset.beside.large_restarted_s", time.Since(start).Seconds())
+	for _, js := range all {
+		eventually(t, 10*time.Minute, js.Name+" completes", c.ends(t, js, jobsetv1alpha2.TerminalStateCompleted))
+	}
+	report("jobset.beside.small_completed_s", time.Since(start).Seconds())
+}
+
+// measureMemory fills the caches of the manager with 10,000 Jobs and as many pods. The JobSet is suspended and the pods are
+// made here, as the Job controller would: what is measured is not how fast that one is.
+func measureMemory(t *testing.T) {
+	const n = 10000
+	c := up(t)
+	m := c.manager(t)
+	report("jobset.memory.before_rss_mb", m.rss(t))
+	js := jobSet("default", "large", replicated("one", n, 1, "3600"))
+	js.Spec.Suspend = new(true)
+	start := time.Now()
+	c.create(t, js)
+	eventually(t, 10*time.Minute, "all Jobs are counted", func() error {
+		if err := c.get(t, js); err != nil {
+			return err
+		}
+		if s := js.Status.ReplicatedJobsStatus; len(s) != 1 || s[0].Suspended != n {
+			return fmt.Errorf("status %+v", js.Status)
+		}
+		return nil
+	})
+	report("jobset.memory.created_s", time.Since(start).Seconds())
+	var jobs batchv1.JobList
+	if err := c.List(context.Background(), &jobs, client.InNamespace(js.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	failed, slots := make([]error, len(jobs.Items)), make(chan struct{}, 20)
+	for i := range jobs.Items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			failed[i] = c.Create(context.Background(), podOf(&jobs.Items[i]))
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(failed...); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(15 * time.Second)
+	report("jobset.memory.rss_mb", m.rss(t))
+	report("jobset.memory.peak_rss_mb", m.peak(t))
+	idle, used := 20*time.Second, m.cpu(t)
+	time.Sleep(idle)
+	report("jobset.memory.idle_cpu_percent", 100*(m.cpu(t)-used).Seconds()/idle.Seconds())
+}
+
+// podOf is the pod of a Job, which nobody places.
+func podOf(j *batchv1.Job) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: *j.Spec.Template.ObjectMeta.DeepCopy(), Spec: *j.Spec.Template.Spec.DeepCopy()}
+	p.Namespace, p.Name, p.Spec.SchedulerName = j.Namespace, j.Name+"-0-xxxxx", "none"
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, batchv1.JobCompletionIndexAnnotation, "0")
+	return p
+}
+
+// jobs waits until so many Jobs of a JobSet are as wanted.
+func (c *cluster) jobs(t *testing.T, js *jobsetv1alpha2.JobSet, n int, what string, is func(*batchv1.Job) bool) {
+	t.Helper()
+	eventually(t, 10*time.Minute, fmt.Sprintf("%d Jobs of %s %s", n, js.Name, what), func() error {
+		var list batchv1.JobList
+		err := c.List(context.Background(), &list, client.InNamespace(js.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: js.Name})
+		if err != nil {
+			return err
+		}
+		found := 0
+		for i := range list.Items {
+			if is(&list.Items[i]) {
+				found++
+			}
+		}
+		if found != n {
+			time.Sleep(time.Duration(n) * time.Millisecond / 4) // lists of thousands cost the API server
+			return fmt.Errorf("%d are", found)
+		}
+		return nil
+	})
+}
+
+// fail has the pod of a Job fail, as its node would tell.
+func (c *cluster) fail(t *testing.T, job string) {
+	t.Helper()
+	eventually(t, 10*time.Minute, job+" has a pod that can fail", func() error {
+		var pods corev1.PodList
+		if err := c.List(context.Background(), &pods, client.InNamespace("default"), client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 {
+			return fmt.Errorf("%d pods", len(pods.Items))
+		}
+		pods.Items[0].Status.Phase = corev1.PodFailed
+		return c.Status().Update(context.Background(), &pods.Items[0])
+	})
+}
+
+// jobWrites counts, from the API server's own metrics, the writes about JobSets that Berth makes. Their controller writes
+// to the status of Jobs only. Patches of a restart are the garbage collector's, which takes finalizers off with the third
+// write for each Job; they are left out when Jobs were deleted.
+func (c *cluster) jobWrites(t *testing.T) writes {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := kubernetes.NewForConfigOrDie(cfg).RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counts writes
+	for line := range strings.Lines(string(body)) {
+		found := series.FindStringSubmatch(strings.TrimSpace(line))
+		if found == nil || strings.Contains(found[1], `code="4`) {
+			continue
+		}
+		ours := strings.Contains(found[1], `resource="jobs"`) && strings.Contains(found[1], `subresource=""`) && !strings.Contains(found[1], `verb="PUT"`) ||
+			strings.Contains(found[1], `resource="jobsets"`) && strings.Contains(found[1], `subresource="status"`)
+		read := strings.Contains(found[1], `verb="GET"`) || strings.Contains(found[1], `verb="LIST"`) || strings.Contains(found[1], `verb="WATCH"`)
+		if !ours || read {
+			continue
+		}
+		n, err := strconv.ParseFloat(found[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.Contains(found[1], `resource="jobsets"`):
+			counts.statuses += n
+		case strings.Contains(found[1], `verb="DELETE"`):
+			counts.deletions += n
+		case strings.Contains(found[1], `verb="POST"`):
+			counts.creations += n
+		default:
+			counts.patches += n
+		}
+	}
+	return counts
+}
+
+// writes are numbers of them, of Jobs and of statuses of JobSets.
+type writes struct{ creations, patches, deletions, statuses float64 }
+
+// since is how many more there are than before, those of the garbage collector left out.
+func (w writes) since(before writes) float64 {
+	n := w.creations - before.creations + w.deletions - before.deletions + w.statuses - before.statuses
+	if w.deletions == before.deletions {
+		n += w.patches - before.patches
+	}
+	return n
+}
+
+// peak is the most resident memory that the manager ever had, in MB.
+func (m *manager) peak(t *testing.T) float64 {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n / 1024
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
