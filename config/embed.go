@@ -4,7 +4,7 @@ package config
 
 import "embed"
 
-// FS has crd/, rbac/ and runtimes/.
+// FS has crd/, rbac/, runtimes/ and training/.
 //
-//go:embed crd/*.yaml rbac/*.yaml runtimes/*.yaml runtimes/optional/*.yaml
+//go:embed crd/*.yaml rbac/*.yaml runtimes/*.yaml runtimes/optional/*.yaml training/*.yaml
 var FS embed.FS

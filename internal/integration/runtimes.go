@@ -14,7 +14,7 @@ import (
 )
 
 // BegunRuntime reads the runtime that a TrainJob began with, which its snapshot keeps; the live one if it has not begun;
-// or nil if there is neither. Snapshots are read from live, since caches hold nothing but their metadata (spec: 50 §4.3).
+// or nil if there is neither. Snapshots are read from live, since the cache holds their metadata only (spec: 50 §4.3).
 func BegunRuntime(ctx context.Context, cached, live client.Reader, job *trainerv1alpha1.TrainJob) (*train.Runtime, error) {
 	var snapshot corev1.ConfigMap
 	key := client.ObjectKey{Namespace: job.Namespace, Name: job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
@@ -27,30 +27,33 @@ func BegunRuntime(ctx context.Context, cached, live client.Reader, job *trainerv
 			return r, nil
 		}
 	}
-	return FindRuntime(ctx, cached, job)
+	return FindRuntime(ctx, job, cached, live)
 }
 
-// FindRuntime reads the live runtime of a TrainJob, or nil if there is none.
-func FindRuntime(ctx context.Context, reader client.Reader, job *trainerv1alpha1.TrainJob) (*train.Runtime, error) {
+// FindRuntime reads the live runtime of a TrainJob from the first reader that has it, or nil if none has.
+func FindRuntime(ctx context.Context, job *trainerv1alpha1.TrainJob, readers ...client.Reader) (*train.Runtime, error) {
 	_, kind := train.RefKind(&job.Spec.RuntimeRef)
-	var found *train.Runtime
-	var err error
-	if kind == trainerv1alpha1.KindTrainingRuntime {
-		var o trainerv1alpha1.TrainingRuntime
-		err = reader.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: job.Spec.RuntimeRef.Name}, &o)
-		found = train.NamespacedRuntime(&o)
-	} else {
-		var o trainerv1alpha1.ClusterTrainingRuntime
-		err = reader.Get(ctx, client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &o)
-		found = train.ClusterRuntime(&o)
+	name := job.Spec.RuntimeRef.Name
+	for _, reader := range readers {
+		var found *train.Runtime
+		var err error
+		if kind == trainerv1alpha1.KindTrainingRuntime {
+			var o trainerv1alpha1.TrainingRuntime
+			err = reader.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: name}, &o)
+			found = train.NamespacedRuntime(&o)
+		} else {
+			var o trainerv1alpha1.ClusterTrainingRuntime
+			err = reader.Get(ctx, client.ObjectKey{Name: name}, &o)
+			found = train.ClusterRuntime(&o)
+		}
+		if err == nil {
+			return found, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading %s %s: %w", kind, name, err)
+		}
 	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading %s %s: %w", kind, job.Spec.RuntimeRef.Name, err)
-	}
-	return found, nil
+	return nil, nil
 }
 
 // FindPriorityClasses looks up the classes that decide about a TrainJob of the runtime.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/trainer"
 )
 
 // Defaults of spec 70 §2.1. Durations carry their units in the type.
@@ -61,6 +62,8 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates Gate
 	setMultiKueueDefaults(c.MultiKueue)
 	c.VisibilityServer = orNew(c.VisibilityServer)
 	setIfNil(&c.VisibilityServer.BindPort, defaultVisibilityPort)
+	c.Trainer = orNew(c.Trainer)
+	trainer.SetDefaults(c.Trainer)
 }
 
 // defaultNamespaceSelector matches every namespace but kube-system and our own.

@@ -82,6 +82,7 @@ var shippedConcurrency = map[string]int{
 	"ClusterQueue.kueue.x-k8s.io":   5,
 	"Cohort.kueue.x-k8s.io":         1,
 	"ResourceFlavor.kueue.x-k8s.io": 1,
+	"TrainJob.trainer.kubeflow.org": 5,
 }
 
 // otherReconciledKinds are the kinds of controllers that belong to no

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/trainer"
 )
 
 const header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -54,6 +55,14 @@ func TestDefault(t *testing.T) {
 		MultiKueue: WorkerClusters{
 			GCInterval: time.Minute, Origin: "multikueue", WorkerLostTimeout: 15 * time.Minute,
 			Dispatcher: "kueue.x-k8s.io/multikueue-dispatcher-all-at-once", StepSize: 3,
+		},
+		Trainer: trainer.Options{
+			ConflictPolicy: "Reject", OwnershipMode: "Reserved", SchedulingManagers: []string{"kueue.x-k8s.io/*"},
+			Reserved: []configv1beta2.ReservedManager{{
+				Manager: "kueue.x-k8s.io/*", Subjects: []string{"system:serviceaccount:kueue-system:kueue-controller-manager"},
+			}},
+			RestrictMetadata: true, StrictTargets: true, RecreateDeletedJobSet: true,
+			StatusAddress: ":10443", StatusPort: 10443, StatusQPS: 5, StatusBurst: 10,
 		},
 		Gates: DefaultGates(),
 	}
@@ -170,6 +179,10 @@ func TestFullFile(t *testing.T) {
 			"workers":           o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
 			"jobSet":            o.JobSet.LazyChildren,
+			"patches":           o.Trainer.ConflictPolicy == "Warn" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,
+			"patch owners":      o.Trainer.OwnershipMode == "Strict" && len(o.Trainer.Reserved) == 1 && o.Trainer.Reserved[0].Subjects[0] == "ml-ops",
+			"training":          !o.Trainer.RecreateDeletedJobSet && o.Trainer.GPUResources[0] == "habana.ai/gaudi",
+			"status server":     o.Trainer.StatusAddress == ":9443" && o.Trainer.StatusQPS == 7 && o.Trainer.StatusBurst == 8,
 			"local queues":      o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold", "team": "red"}) && !o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold"}),
 			"custom labels":     len(o.Metrics.CustomLabels) == 2,
 			"resources":         !o.Resources.IgnoreUndeclared && len(o.Resources.Transformations) == 1 && len(o.Resources.DeviceClassMappings) == 2,

@@ -40,6 +40,7 @@ var actedUpon = []string{
 	"featureGates",
 	"visibilityServer",
 	"jobSet",
+	"trainer",
 }
 
 // notYet picks, out of the paths that a file sets, those that nothing acts

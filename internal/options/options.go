@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/trainer"
 )
 
 // Options is the configuration of a manager, resolved: every default is filled
@@ -63,6 +64,7 @@ type Options struct {
 	Resources            Resources
 	MultiKueue           WorkerClusters
 	JobSet               JobSet
+	Trainer              trainer.Options
 	Gates                Gates
 
 	// Effective is the configuration with its defaults, for what is not
@@ -251,6 +253,7 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 	if c.JobSet != nil {
 		o.JobSet.LazyChildren = c.JobSet.CreateChildrenOnAdmission
 	}
+	o.Trainer = trainer.Resolve(c.Trainer)
 	return o
 }
 

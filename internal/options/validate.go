@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/trainer"
 )
 
 // validate checks the rules of spec 70 §3.3 on a configuration that has its
@@ -46,6 +47,7 @@ func validate(c *configv1beta2.Configuration, gates Gates) field.ErrorList {
 	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
+	errs = append(errs, trainer.Validate(c.Trainer, field.NewPath("trainer"))...)
 	return errs
 }
 

@@ -44,6 +44,9 @@ type Options struct {
 	PodSetMetadata bool
 	// PriorityBoost checks the annotation of that name.
 	PriorityBoost bool
+	// Training says that SetupTraining registers the webhooks of TrainJobs, with those of their queues in them: the paths are
+	// the same.
+	Training bool
 	// StrictOnFlavors refuses every unknown flavor in an admission check strategy: gate
 	// RejectUpdatesToCQWithInvalidOnFlavors.
 	StrictOnFlavors bool
@@ -83,7 +86,7 @@ type validator func(ctx context.Context, req *admission.Request, object, old cli
 func hooks(o *Options) []hook {
 	var out []hook
 	for _, d := range o.Descriptors {
-		if !o.Jobs.Kinds[d.GVK] {
+		if !o.Jobs.Kinds[d.GVK] || (o.Training && d.GVK == trainJobKind) {
 			continue
 		}
 		resources := []string{d.Resource}
@@ -132,14 +135,18 @@ type server struct {
 	descriptors []*job.Descriptor
 }
 
+func newServer(mgr ctrl.Manager, o *Options) *server {
+	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
+	return &server{
+		o: o, reader: mgr.GetClient(), scheme: mgr.GetScheme(), descriptors: enabled,
+		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), mgr.GetAPIReader()),
+	}
+}
+
 // Setup registers every webhook with the server of the manager. Job kinds that are not enabled, or that this build does
 // not know how to handle, get one that allows everything: a configuration that somebody else installed may call it.
 func Setup(mgr ctrl.Manager, o Options) error {
-	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
-	s := &server{
-		o: &o, reader: mgr.GetClient(), scheme: mgr.GetScheme(), descriptors: enabled,
-		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), mgr.GetAPIReader()),
-	}
+	s := newServer(mgr, &o)
 	served := map[string]bool{}
 	for _, h := range hooks(&o) {
 		served[h.path] = true
@@ -147,7 +154,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	for gvk := range o.Jobs.Kinds {
 		for _, path := range []string{Path(gvk, true), Path(gvk, false)} {
-			if !served[path] {
+			if !served[path] && !(o.Training && gvk == trainJobKind) {
 				mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: admission.HandlerFunc(allow)})
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
 // installer is the field manager of what Install applies.
@@ -31,7 +33,14 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 	}
 	var crds []string
 	counts := map[string]int{}
+	waited := false
 	for _, u := range objects {
+		if custom(u) && !waited {
+			if err := served(ctx, c, crds); err != nil {
+				return err
+			}
+			waited = true
+		}
 		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership); err != nil {
 			return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
@@ -40,10 +49,12 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 			crds = append(crds, u.GetName())
 		}
 	}
-	if err := served(ctx, c, crds); err != nil {
-		return err
+	if !waited {
+		if err := served(ctx, c, crds); err != nil {
+			return err
+		}
 	}
-	for _, g := range []string{"custom resource definitions", "namespace and access rules", "aggregated APIs", "webhook configurations"} {
+	for _, g := range []string{"custom resource definitions", "namespace and access rules", "training runtimes", "aggregated APIs", "webhook configurations"} {
 		if counts[g] > 0 {
 			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
 		}
@@ -57,10 +68,17 @@ func group(u *unstructured.Unstructured) string {
 		return "custom resource definitions"
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		return "webhook configurations"
+	case trainerv1alpha1.KindClusterTrainingRuntime:
+		return "training runtimes"
 	case "APIService", "Service":
 		return "aggregated APIs"
 	}
 	return "namespace and access rules"
+}
+
+// custom tells whether an object is of a kind that a CRD of ours defines.
+func custom(u *unstructured.Unstructured) bool {
+	return u.GroupVersionKind().Group == trainerv1alpha1.GroupVersion.Group
 }
 
 // served waits until the API server answers for every CRD: that it calls one

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
@@ -66,7 +67,8 @@ func (o *InstallOptions) conversionClient() apiextensionsv1.WebhookClientConfig 
 }
 
 // Manifests are all objects to install, in the order of their application: the
-// namespace, CRDs, RBAC, the visibility API, webhook configurations.
+// namespace, CRDs, RBAC, what comes with training, the visibility API, webhook
+// configurations.
 func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 	namespace := &corev1.Namespace{}
 	namespace.APIVersion, namespace.Kind, namespace.Name = "v1", "Namespace", o.namespace()
@@ -88,6 +90,11 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 		}
 		out = append(out, objects...)
 	}
+	trains, err := trainingObjects(&o)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, trains...)
 	visible, err := visibilityObjects(&o)
 	if err != nil {
 		return nil, err
@@ -107,12 +114,23 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 // webhookConfigurations make the API server call the webhooks of all groups that run.
 func webhookConfigurations(o *InstallOptions) []runtime.Object {
 	target := webhook.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
-	mutating, validating := webhook.Configurations(target, webhook.NewOptions(&o.Options, all.Descriptors()))
+	mutating, validating := webhook.Configurations(target, webhookOptions(&o.Options, o.Groups))
 	out := []runtime.Object{mutating, validating}
 	if o.Groups.Has(JobSet) {
 		mutating, validating = webhook.JobSetConfigurations(target)
 		out = append(out, mutating, validating)
 	}
+	if o.Groups.Has(Training) {
+		mutating, validating = webhook.TrainingConfigurations(target)
+		out = append(out, mutating, validating)
+	}
+	return out
+}
+
+// webhookOptions are those of the webhooks of queues and jobs.
+func webhookOptions(o *options.Options, groups Groups) webhook.Options {
+	out := webhook.NewOptions(o, all.Descriptors())
+	out.Training = groups.Has(Training)
 	return out
 }
 
@@ -122,13 +140,17 @@ func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 	if u.GetKind() != "CustomResourceDefinition" {
 		return false
 	}
-	return strings.HasSuffix(u.GetName(), "."+jobsetv1alpha2.GroupVersion.Group) && !groups.Has(JobSet)
+	of := func(group string) bool { return strings.HasSuffix(u.GetName(), "."+group) }
+	return (of(jobsetv1alpha2.GroupVersion.Group) && !groups.Has(JobSet)) || (of(trainerv1alpha1.GroupVersion.Group) && !groups.Has(Training))
 }
 
-// load reads the generated manifests of one folder, in the order of their names.
+// load reads the manifests of one folder, in the order of their names.
 func load(dir string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	err := fs.WalkDir(config.FS, dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && path != dir {
+			return fs.SkipDir // what is there to be applied by those who want it
+		}
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".yaml") {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/controller/certs"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
@@ -121,6 +123,7 @@ func TestRun(t *testing.T) {
 		return nil
 	})
 	runJobSet(ctx, t, c)
+	runTrainJob(ctx, t, c)
 	waitFor(t, "the queue is empty again", func() error {
 		var cq kueue.ClusterQueue
 		if err := c.Get(ctx, client.ObjectKey{Name: "cq"}, &cq); err != nil {
@@ -190,6 +193,40 @@ func runJobSet(ctx context.Context, t *testing.T, c client.Client) {
 	})
 }
 
+// A TrainJob of a runtime that comes with the manager runs to its end.
+func runTrainJob(ctx context.Context, t *testing.T, c client.Client) {
+	t.Helper()
+	short := trainerv1alpha1.RuntimePatch{Manager: "acme.io/test", TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
+		Template: &trainerv1alpha1.JobSetTemplatePatch{Spec: &trainerv1alpha1.JobSetSpecPatch{ReplicatedJobs: []trainerv1alpha1.ReplicatedJobPatch{{
+			Name: trainerv1alpha1.JobNode, Template: &trainerv1alpha1.JobTemplatePatch{Spec: &trainerv1alpha1.JobSpecPatch{Template: &trainerv1alpha1.PodTemplatePatch{
+				Metadata: &metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/run-seconds": "0.5"}},
+			}}},
+		}}}},
+	}}
+	tj := &trainerv1alpha1.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lark"},
+		Spec: trainerv1alpha1.TrainJobSpec{
+			RuntimeRef: trainerv1alpha1.RuntimeRef{Name: "torch-distributed"}, RuntimePatches: []trainerv1alpha1.RuntimePatch{short},
+			Trainer: &trainerv1alpha1.Trainer{NumNodes: new(int32(2))},
+		},
+	}
+	if err := c.Create(ctx, tj); err != nil {
+		t.Fatal(err)
+	}
+	if tj.Spec.RuntimePatches[0].Time == nil {
+		t.Error("the webhook did not stamp the patch of the TrainJob")
+	}
+	waitFor(t, "the TrainJob completes", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(tj), tj); err != nil {
+			return err
+		}
+		if s := &tj.Status; len(s.Conditions) != 1 || s.Conditions[0].Type != string(trainerv1alpha1.ConditionComplete) || s.JobsStatus[0].Succeeded != 1 {
+			return fmt.Errorf("status %+v", tj.Status)
+		}
+		return nil
+	})
+}
+
 func waitFor(t *testing.T, what string, check func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -230,7 +267,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range objects {
-		if u.GetNamespace() != "" && u.GetNamespace() != "elsewhere" && u.GetKind()+u.GetNamespace() != "RoleBindingkube-system" {
+		if u.GetNamespace() != "" && u.GetNamespace() != "elsewhere" && u.GetKind()+u.GetNamespace() != "RoleBindingkube-system" && u.GetNamespace() != "kubeflow-system" {
 			t.Errorf("%s %s is in namespace %s", u.GetKind(), u.GetName(), u.GetNamespace())
 		}
 		if u.GetKind() == "MutatingWebhookConfiguration" {
@@ -239,9 +276,12 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// What is left to an upstream controller stays untouched: no CRD and no webhook of it is installed, none is trusted.
-func TestManifestsWithoutJobSet(t *testing.T) {
-	for list, want := range map[string]bool{"": true, "-jobset": false} {
+// What is left to an upstream controller stays untouched: no CRD, no runtime and no webhook of it is installed, none is
+// trusted.
+func TestManifestsOfGroups(t *testing.T) {
+	jobsets := []string{"jobsets.jobset.x-k8s.io", webhook.JobSetMutatingName, webhook.JobSetValidatingName}
+	trains := []string{"trainjobs.trainer.kubeflow.org", "torch-distributed", "kubeflow-trainer-public", webhook.TrainingMutatingName, webhook.TrainingValidatingName}
+	for list, left := range map[string][]string{"": nil, "-jobset": jobsets, "-training": trains} {
 		groups, err := ParseGroups(list)
 		if err != nil {
 			t.Fatal(err)
@@ -254,16 +294,18 @@ func TestManifestsWithoutJobSet(t *testing.T) {
 		for _, u := range objects {
 			names[u.GetName()] = true
 		}
-		for _, name := range []string{"jobsets.jobset.x-k8s.io", webhook.JobSetMutatingName, webhook.JobSetValidatingName} {
+		trusted := certs.Targets(objects)
+		for _, name := range slices.Concat(jobsets, trains) {
+			want := !slices.Contains(left, name)
 			if names[name] != want {
 				t.Errorf("--controllers=%s: %s is installed: %v", list, name, names[name])
 			}
-		}
-		targets := certs.Targets(objects)
-		for _, name := range []string{webhook.JobSetMutatingName, webhook.JobSetValidatingName} {
-			if slices.ContainsFunc(targets, func(t certs.Target) bool { return t.Name == name }) != want {
-				t.Errorf("--controllers=%s: trusted are %v", list, targets)
+			if isHook := strings.HasSuffix(name, "-configuration") || strings.HasPrefix(name, "defaulter.") || strings.HasPrefix(name, "validator."); isHook && slices.ContainsFunc(trusted, func(t certs.Target) bool { return t.Name == name }) != want {
+				t.Errorf("--controllers=%s: trusted are %v", list, trusted)
 			}
+		}
+		if names["flux-distributed"] {
+			t.Error("an optional runtime is installed")
 		}
 		if !names["workloads.kueue.x-k8s.io"] {
 			t.Errorf("--controllers=%s: the CRD of Workloads is missing", list)

@@ -92,6 +92,11 @@ type Configuration struct {
 	// JobSet configures the controller of JobSets. Not in upstream's file.
 	// +optional
 	JobSet *JobSet `json:"jobSet,omitempty"`
+
+	// Trainer configures the controller of TrainJobs. Not in upstream's
+	// file.
+	// +optional
+	Trainer *Trainer `json:"trainer,omitempty"`
 }
 
 // InternalCertManagement says whether the manager makes and renews the

@@ -74,7 +74,7 @@ func (r *reconciler) findRuntime(ctx context.Context, w *world) error {
 		return err
 	}
 	var err error
-	if w.runtime, err = integration.FindRuntime(ctx, r.client, w.job); err != nil {
+	if w.runtime, err = integration.FindRuntime(ctx, w.job, r.client, r.live); err != nil {
 		return err
 	}
 	if w.runtime == nil {

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -23,8 +22,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"gomodules.xyz/jsonpatch/v2"
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -40,7 +37,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -49,6 +45,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/training"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/webhook"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -240,9 +237,7 @@ func (w *world) start() {
 	})
 	w.must(err)
 	w.must(training.Setup(mgr, w.options))
-	h := &hooks{&training.Admission{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Config: w.options.Config, Now: w.options.Now}}
-	mgr.GetWebhookServer().Register("/mutate", &admission.Webhook{Handler: admission.HandlerFunc(h.mutate)})
-	mgr.GetWebhookServer().Register("/validate", &admission.Webhook{Handler: admission.HandlerFunc(h.validate)})
+	w.must(webhook.SetupTraining(mgr, webhook.TrainingOptions{Plan: w.options.Config, Now: w.options.Now}))
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -265,23 +260,16 @@ func (w *world) start() {
 func (w *world) register(port int, ca []byte) func() {
 	w.t.Helper()
 	ctx := context.WithoutCancel(w.ctx)
-	at := func(path string) admissionregistrationv1.WebhookClientConfig {
-		return admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://127.0.0.1:%d%s", port, path)), CABundle: ca}
-	}
-	rules := []admissionregistrationv1.RuleWithOperations{{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"trainer.kubeflow.org"}, APIVersions: []string{"v1alpha1"}, Resources: []string{"trainjobs"}},
-	}}
+	mutating, validating := webhook.TrainingConfigurations(webhook.Target{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CABundle: ca})
 	here := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}}
-	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m-" + w.namespace}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-		Name: "defaulter.trainjob.trainer.kubeflow.org", ClientConfig: at("/mutate"), Rules: rules, NamespaceSelector: here,
-		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-		ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
-	}}}
-	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v-" + w.namespace}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: "validator.trainjob.trainer.kubeflow.org", ClientConfig: at("/validate"), Rules: rules, NamespaceSelector: here,
-		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-	}}}
+	mutating.Name, validating.Name = "m-"+w.namespace, "v-"+w.namespace
+	for i := range mutating.Webhooks {
+		mutating.Webhooks[i].NamespaceSelector = here
+		mutating.Webhooks[i].ReinvocationPolicy = new(admissionregistrationv1.IfNeededReinvocationPolicy)
+	}
+	for i := range validating.Webhooks {
+		validating.Webhooks[i].NamespaceSelector = here
+	}
 	w.create(mutating)
 	w.create(validating)
 	probe := w.newJob("probe", "")
@@ -316,54 +304,6 @@ func serving(t *testing.T) (int, tls.Certificate, []byte) {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	must(err)
 	return port, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// hooks are the webhooks of TrainJobs without those of the queue.
-type hooks struct{ a *training.Admission }
-
-func decode(req *admission.Request) (job, old *trainerv1alpha1.TrainJob, err error) {
-	job = &trainerv1alpha1.TrainJob{}
-	if err := json.Unmarshal(req.Object.Raw, job); err != nil {
-		return nil, nil, err
-	}
-	if req.Operation == admissionv1.Update {
-		old = &trainerv1alpha1.TrainJob{}
-		err = json.Unmarshal(req.OldObject.Raw, old)
-	}
-	return job, old, err
-}
-
-func (h *hooks) mutate(ctx context.Context, req admission.Request) admission.Response {
-	job, old, err := decode(&req)
-	if err != nil {
-		return admission.Errored(http.StatusBadRequest, err)
-	}
-	before, err := json.Marshal(job)
-	must(err)
-	warnings, err := h.a.Default(ctx, &req.UserInfo, job, old)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
-	after, err := json.Marshal(job)
-	must(err)
-	operations, err := jsonpatch.CreatePatch(before, after)
-	must(err)
-	return admission.Patched("", operations...).WithWarnings(warnings...)
-}
-
-func (h *hooks) validate(ctx context.Context, req admission.Request) admission.Response {
-	job, old, err := decode(&req)
-	if err != nil {
-		return admission.Errored(http.StatusBadRequest, err)
-	}
-	found, err := h.a.Validate(ctx, &req.UserInfo, job, old)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
-	if err := found.Err(); err != nil {
-		return admission.Denied(err.Error()).WithWarnings(found.Warnings...)
-	}
-	return admission.Allowed("").WithWarnings(found.Warnings...)
 }
 
 func (w *world) must(err error) {

@@ -1,4 +1,4 @@
-package training
+package webhook
 
 import (
 	"encoding/json"
@@ -6,6 +6,12 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+)
+
+// grantsFor is how long an answer of RBAC is believed, and maxGrants how many are kept (spec: 50 §4.13.2).
+const (
+	grantsFor = time.Minute
+	maxGrants = 10_000
 )
 
 // grants remembers the answers of RBAC for a while.

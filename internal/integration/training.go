@@ -1,0 +1,25 @@
+package integration
+
+import (
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/plan/train/patch"
+)
+
+// TrainConfig is what the options say about TrainJobs. self is the user name of the manager, whose are the patches of the
+// queue (spec: 50 §4.13.2).
+func TrainConfig(o *options.Options, self string) *train.Config {
+	t := &o.Trainer
+	cfg := &train.Config{
+		ExtraGPUs: t.GPUResources,
+		Patches: patch.Config{
+			ConflictPolicy: patch.ConflictPolicy(t.ConflictPolicy), SchedulingManagers: t.SchedulingManagers,
+			RestrictMetadata: t.RestrictMetadata, StrictTargets: t.StrictTargets, Selectors: o.Gates.On(options.RuntimePatchSelectors),
+			Ownership: patch.Ownership{Mode: patch.OwnershipMode(t.OwnershipMode), Self: self},
+		},
+	}
+	for _, r := range t.Reserved {
+		cfg.Patches.Ownership.Reserved = append(cfg.Patches.Ownership.Reserved, patch.ReservedManager{Manager: r.Manager, Subjects: r.Subjects})
+	}
+	return cfg
+}

@@ -1,0 +1,137 @@
+// Package trainer is the part of the configuration that is about TrainJobs: its
+// defaults, its rules, and what it comes to (spec: 50 §4.11, §4.13.7).
+package trainer
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// Options are what the configuration comes to. The names of policies and modes are those of the file.
+type Options struct {
+	ConflictPolicy, OwnershipMode   string
+	Reserved                        []configv1beta2.ReservedManager
+	SchedulingManagers              []string
+	RestrictMetadata, StrictTargets bool
+	// RecreateDeletedJobSet: what somebody deletes is made again.
+	RecreateDeletedJobSet bool
+	// GPUResources count as GPUs besides those that contain "gpu".
+	GPUResources []string
+	// StatusAddress is the host:port of the progress server, and StatusPort its port.
+	StatusAddress string
+	StatusPort    int
+	// StatusQPS and StatusBurst limit the requests that reports cause. QPS 0 is no limit.
+	StatusQPS   float32
+	StatusBurst int
+}
+
+const (
+	queueManagers = "kueue.x-k8s.io/*"
+	kueueAccount  = "system:serviceaccount:kueue-system:kueue-controller-manager"
+
+	statusPort  = 10443
+	statusQPS   = 5
+	statusBurst = 10
+)
+
+var (
+	conflictPolicies = []string{"Reject", "Warn", "Ignore"}
+	ownershipModes   = []string{"Reserved", "Strict", "Off"}
+)
+
+// SetDefaults fills in what the file leaves out.
+func SetDefaults(t *configv1beta2.Trainer) {
+	setIfNil(&t.RuntimePatches, configv1beta2.RuntimePatches{})
+	p := t.RuntimePatches
+	if p.ConflictPolicy == "" {
+		p.ConflictPolicy = conflictPolicies[0]
+	}
+	setIfNil(&p.Ownership, configv1beta2.RuntimePatchOwnership{})
+	if p.Ownership.Mode == "" {
+		p.Ownership.Mode = ownershipModes[0]
+	}
+	if p.Ownership.Reserved == nil { // an empty list was meant
+		p.Ownership.Reserved = []configv1beta2.ReservedManager{{Manager: queueManagers, Subjects: []string{kueueAccount}}}
+	}
+	if p.SchedulingManagers == nil {
+		p.SchedulingManagers = []string{queueManagers}
+	}
+	setIfNil(&p.RestrictMetadata, true)
+	setIfNil(&p.StrictTargets, true)
+	setIfNil(&t.RecreateDeletedJobSet, true)
+	setIfNil(&t.StatusServer, configv1beta2.TrainerStatusServer{})
+	setIfNil(&t.StatusServer.Port, statusPort)
+	setIfNil(&t.StatusServer.QPS, statusQPS)
+	setIfNil(&t.StatusServer.Burst, statusBurst)
+}
+
+func setIfNil[T any](p **T, value T) {
+	if *p == nil {
+		*p = &value
+	}
+}
+
+// Validate reports every rule that a configuration with its defaults breaks.
+func Validate(t *configv1beta2.Trainer, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at := path.Child("runtimePatches")
+	if p := t.RuntimePatches.ConflictPolicy; !slices.Contains(conflictPolicies, p) {
+		errs = append(errs, field.NotSupported(at.Child("conflictPolicy"), p, conflictPolicies))
+	}
+	owned := t.RuntimePatches.Ownership
+	if !slices.Contains(ownershipModes, owned.Mode) {
+		errs = append(errs, field.NotSupported(at.Child("ownership", "mode"), owned.Mode, ownershipModes))
+	}
+	for i, r := range owned.Reserved {
+		errs = append(errs, validateManagers(r.Manager, at.Child("ownership", "reserved").Index(i).Child("manager"))...)
+	}
+	for i, m := range t.RuntimePatches.SchedulingManagers {
+		errs = append(errs, validateManagers(m, at.Child("schedulingManagers").Index(i))...)
+	}
+	for i, name := range t.GPUResources {
+		if msgs := validation.IsQualifiedName(name); len(msgs) > 0 {
+			errs = append(errs, field.Invalid(path.Child("gpuResources").Index(i), name, strings.Join(msgs, "; ")))
+		}
+	}
+	server, at := t.StatusServer, path.Child("statusServer")
+	if msgs := validation.IsValidPortNum(int(*server.Port)); len(msgs) > 0 {
+		errs = append(errs, field.Invalid(at.Child("port"), *server.Port, strings.Join(msgs, "; ")))
+	}
+	if *server.QPS < 0 {
+		errs = append(errs, field.Invalid(at.Child("qps"), *server.QPS, "must not be negative"))
+	}
+	if *server.Burst < 0 {
+		errs = append(errs, field.Invalid(at.Child("burst"), *server.Burst, "must not be negative"))
+	}
+	return errs
+}
+
+// validateManagers checks a name of managers, or a domain followed by /*.
+func validateManagers(pattern string, path *field.Path) field.ErrorList {
+	if domain, ok := strings.CutSuffix(pattern, "/*"); ok {
+		if msgs := validation.IsDNS1123Subdomain(domain); len(msgs) > 0 {
+			return field.ErrorList{field.Invalid(path, pattern, strings.Join(msgs, "; "))}
+		}
+		return nil
+	}
+	return validation.IsDomainPrefixedPath(path, pattern)
+}
+
+// Resolve is what a valid configuration comes to.
+func Resolve(t *configv1beta2.Trainer) Options {
+	p := t.RuntimePatches
+	return Options{
+		ConflictPolicy: p.ConflictPolicy, OwnershipMode: p.Ownership.Mode, Reserved: p.Ownership.Reserved, SchedulingManagers: p.SchedulingManagers,
+		RestrictMetadata: *p.RestrictMetadata, StrictTargets: *p.StrictTargets,
+		RecreateDeletedJobSet: *t.RecreateDeletedJobSet, GPUResources: t.GPUResources,
+		StatusAddress: net.JoinHostPort("", strconv.Itoa(int(*t.StatusServer.Port))), StatusPort: int(*t.StatusServer.Port),
+		StatusQPS: *t.StatusServer.QPS, StatusBurst: int(*t.StatusServer.Burst),
+	}
+}

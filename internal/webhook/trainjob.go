@@ -1,0 +1,294 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/plan/train/patch"
+)
+
+// TrainingOptions say what the webhooks of TrainJobs and of runtimes do. These are configured apart from the others, under
+// upstream's names, so that they replace those of an upstream controller (spec: 50 §3.1).
+type TrainingOptions struct {
+	Plan *train.Config
+	// Jobs are the options of the other webhooks. If TrainJobs are among the enabled kinds, what the queue has to say about
+	// them is said first, by the same webhooks. Nil: TrainJobs have no queues.
+	Jobs *Options
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Names of the webhook configurations of training.
+const (
+	TrainingMutatingName   = "defaulter.trainer.kubeflow.org"
+	TrainingValidatingName = "validator.trainer.kubeflow.org"
+)
+
+// Kinds of training.
+var (
+	trainJobKind       = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob)
+	runtimeKind        = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainingRuntime)
+	clusterRuntimeKind = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindClusterTrainingRuntime)
+)
+
+// trainJobs answers the webhooks of TrainJobs and runtimes.
+type trainJobs struct {
+	TrainingOptions
+	server *server
+	client client.Client // reads from the cache; asks RBAC by creating SubjectAccessReviews
+	live   client.Reader
+	grants grants
+
+	// defaultQueued and validateQueued are what the queue says of TrainJobs; nil if it says nothing.
+	defaultQueued  defaulter
+	validateQueued validator
+}
+
+// SetupTraining registers the webhooks of TrainJobs and runtimes with the server of the manager.
+func SetupTraining(mgr ctrl.Manager, o TrainingOptions) error {
+	s := &trainJobs{TrainingOptions: o, server: &server{scheme: mgr.GetScheme()}, client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	if o.Jobs != nil && o.Jobs.Jobs.Kinds[trainJobKind] {
+		s.server = newServer(mgr, o.Jobs)
+		if i := slices.IndexFunc(o.Jobs.Descriptors, func(d *job.Descriptor) bool { return d.GVK == trainJobKind }); i >= 0 {
+			s.defaultQueued, s.validateQueued = s.server.defaultJob(o.Jobs.Descriptors[i]), s.server.validateJob(o.Jobs.Descriptors[i])
+		}
+	}
+	for path, handle := range map[string]admission.HandlerFunc{
+		Path(trainJobKind, true): s.mutateTrainJob, Path(trainJobKind, false): s.validateTrainJob,
+		Path(runtimeKind, false): s.validateRuntime(runtimeKind), Path(clusterRuntimeKind, false): s.validateRuntime(clusterRuntimeKind),
+	} {
+		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: handle})
+	}
+	return nil
+}
+
+// TrainingConfigurations are the objects that make the API server call the webhooks of TrainJobs and runtimes. Runtimes
+// that say so are stored without asking, so that they can be applied before anybody answers (spec: 50 §3.1).
+func TrainingConfigurations(target Target) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	version, gv := admissionregistrationv1.SchemeGroupVersion.String(), trainerv1alpha1.GroupVersion
+	rule := func(resource string) []admissionregistrationv1.RuleWithOperations {
+		return []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{gv.Group}, APIVersions: []string{gv.Version}, Resources: []string{resource}},
+		}}
+	}
+	checked := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: trainerv1alpha1.WebhookValidationLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{trainerv1alpha1.WebhookValidationDisabled},
+	}}}
+	validating := func(name string, gvk schema.GroupVersionKind, resource string, selector *metav1.LabelSelector) admissionregistrationv1.ValidatingWebhook {
+		return admissionregistrationv1.ValidatingWebhook{
+			Name: name, ClientConfig: target.clientConfig(Path(gvk, false)), Rules: rule(resource), ObjectSelector: selector,
+			FailurePolicy: new(admissionregistrationv1.Fail), SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		}
+	}
+	m := &admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "MutatingWebhookConfiguration"}, ObjectMeta: metav1.ObjectMeta{Name: TrainingMutatingName},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "defaulter.trainjob.trainer.kubeflow.org", ClientConfig: target.clientConfig(Path(trainJobKind, true)), Rules: rule("trainjobs"),
+			FailurePolicy: new(admissionregistrationv1.Fail), SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+	v := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingWebhookConfiguration"}, ObjectMeta: metav1.ObjectMeta{Name: TrainingValidatingName},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{
+			validating("validator.clustertrainingruntime.trainer.kubeflow.org", clusterRuntimeKind, "clustertrainingruntimes", checked),
+			validating("validator.trainingruntime.trainer.kubeflow.org", runtimeKind, "trainingruntimes", checked),
+			validating("validator.trainjob.trainer.kubeflow.org", trainJobKind, "trainjobs", nil),
+		},
+	}
+	return m, v
+}
+
+// mutateTrainJob does what the queue wants, then puts the entries of other actors and the times right (spec: 50 §3.1).
+func (s *trainJobs) mutateTrainJob(ctx context.Context, req admission.Request) admission.Response {
+	var warnings []string
+	response := s.server.mutate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object client.Object) error {
+		if s.defaultQueued != nil && req.Operation == admissionv1.Create {
+			if err := s.defaultQueued(ctx, req, object); err != nil {
+				return err
+			}
+		}
+		now, old, err := s.pair(req, object)
+		if err != nil {
+			return err
+		}
+		request := s.request(&req.UserInfo, now, old)
+		if err := s.askRBAC(ctx, &req.UserInfo, &request); err != nil {
+			return err
+		}
+		warnings = patch.Default(&request, s.Now())
+		return nil
+	})
+	return response.WithWarnings(warnings...)
+}
+
+// validateTrainJob refuses a TrainJob for everything that the queue, the runtime and the patches have against it.
+func (s *trainJobs) validateTrainJob(ctx context.Context, req admission.Request) admission.Response {
+	var warnings []string
+	response := s.server.validate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object, before client.Object) error {
+		now, old, err := s.pair(req, object)
+		if err != nil {
+			return err
+		}
+		var queued error
+		if s.validateQueued != nil {
+			queued = s.validateQueued(ctx, req, object, before)
+			if _, ok := errors.AsType[refused](queued); queued != nil && !ok {
+				return queued
+			}
+		}
+		found, err := s.judge(ctx, &req.UserInfo, now, old)
+		if err != nil {
+			return err
+		}
+		warnings = found.Warnings
+		if err := errors.Join(queued, found.Err()); err != nil {
+			return refused{err}
+		}
+		return nil
+	})
+	return response.WithWarnings(warnings...)
+}
+
+// pair is the TrainJob that somebody wants to store and the one that is stored, nil for a new one.
+func (s *trainJobs) pair(req *admission.Request, object client.Object) (now, old *trainerv1alpha1.TrainJob, err error) {
+	now = object.(*trainerv1alpha1.TrainJob)
+	if req.Operation != admissionv1.Update {
+		now.Namespace = req.Namespace // a client need not say it
+		return now, nil, nil
+	}
+	stored, err := s.server.decode(req.OldObject, trainJobKind)
+	if err != nil {
+		return nil, nil, err
+	}
+	return now, stored.(*trainerv1alpha1.TrainJob), nil
+}
+
+func (s *trainJobs) request(user *authenticationv1.UserInfo, now, old *trainerv1alpha1.TrainJob) patch.Request {
+	return patch.Request{New: now, Old: old, Config: &s.Plan.Patches, User: patch.User{Name: user.Username, Groups: user.Groups}}
+}
+
+// judge reads what decides about a TrainJob and has the plan decide. JobSets are read from the API server: whether one is
+// still active must not be a matter of the past. The error means that the request cannot be judged now.
+func (s *trainJobs) judge(ctx context.Context, user *authenticationv1.UserInfo, now, old *trainerv1alpha1.TrainJob) (f train.Findings, err error) {
+	r := &train.Request{Request: s.request(user, now, old), Config: s.Plan}
+	if err := s.askRBAC(ctx, user, &r.Request); err != nil {
+		return f, err
+	}
+	if train.IsSupported(&now.Spec.RuntimeRef) {
+		if old == nil {
+			r.Runtime, err = integration.FindRuntime(ctx, now, s.client, s.live)
+		} else {
+			r.Runtime, err = integration.BegunRuntime(ctx, s.client, s.live, now)
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	if r.PriorityClasses, err = integration.FindPriorityClasses(ctx, s.client, r.Runtime); err != nil {
+		return f, err
+	}
+	if patch.NeedsJobSet(now, old) {
+		var jobset jobsetv1alpha2.JobSet
+		err := s.live.Get(ctx, client.ObjectKeyFromObject(now), &jobset)
+		switch {
+		case err == nil:
+			r.JobSet = &jobset
+		case !apierrors.IsNotFound(err):
+			r.JobSetErr = err
+		}
+	}
+	return train.Validate(r), nil
+}
+
+// validateRuntime refuses a runtime that no TrainJob could use (spec: 50 §3.3).
+func (s *trainJobs) validateRuntime(gvk schema.GroupVersionKind) admission.HandlerFunc {
+	asRuntime := func(object client.Object) *train.Runtime {
+		switch o := object.(type) {
+		case *trainerv1alpha1.TrainingRuntime:
+			return train.NamespacedRuntime(o)
+		case *trainerv1alpha1.ClusterTrainingRuntime:
+			return train.ClusterRuntime(o)
+		}
+		return nil
+	}
+	return func(ctx context.Context, req admission.Request) admission.Response {
+		var warnings []string
+		response := s.server.validate(ctx, &req, gvk, func(_ context.Context, _ *admission.Request, object, old client.Object) error {
+			found, errs := train.ValidateRuntime(asRuntime(object), asRuntime(old))
+			warnings = found
+			return refuse(errs)
+		})
+		return response.WithWarnings(warnings...)
+	}
+}
+
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
+// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
+
+// askRBAC asks about the managers that the user may write only if RBAC says so (spec: 50 §4.13.2).
+func (s *trainJobs) askRBAC(ctx context.Context, user *authenticationv1.UserInfo, r *patch.Request) error {
+	for _, manager := range r.Questions() {
+		granted, err := s.isGranted(ctx, user, manager)
+		if err != nil {
+			return err
+		}
+		if granted {
+			if r.Granted == nil {
+				r.Granted = map[string]bool{}
+			}
+			r.Granted[manager] = true
+		}
+	}
+	return nil
+}
+
+func (s *trainJobs) isGranted(ctx context.Context, user *authenticationv1.UserInfo, manager string) (bool, error) {
+	key := grantKey(user, manager)
+	if granted, ok := s.grants.get(key, s.Now()); ok {
+		return granted, nil
+	}
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for k, v := range user.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	granted := false
+	for _, name := range patch.OwnershipNames(manager) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: trainerv1alpha1.GroupVersion.Group, Resource: patch.OwnershipResource, Verb: patch.OwnershipVerb, Name: name,
+			},
+		}}
+		if err := s.client.Create(ctx, review); err != nil {
+			return false, fmt.Errorf("asking whether %s may manage the runtime patches of %s: %w", user.Username, manager, err)
+		}
+		if granted = review.Status.Allowed; granted {
+			break
+		}
+	}
+	s.grants.put(key, granted, s.Now())
+	return granted, nil
+}

@@ -1,0 +1,62 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/controller/training"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
+func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	o := &cfg.Options
+	plan, err := trainConfig(ctx, mgr, o)
+	if err != nil {
+		return err
+	}
+	err = training.Setup(mgr, training.Options{
+		Config: plan, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
+	})
+	if err != nil || !cfg.Groups.Has(Webhooks) {
+		return err
+	}
+	jobs := webhookOptions(o, cfg.Groups)
+	return webhook.SetupTraining(mgr, webhook.TrainingOptions{Plan: plan, Jobs: &jobs, Now: time.Now})
+}
+
+// trainConfig is what the options say about TrainJobs. The patches that the manager writes itself are those of its account.
+func trainConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*train.Config, error) {
+	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, err
+	}
+	var review authenticationv1.SelfSubjectReview
+	if err := c.Create(ctx, &review); err != nil {
+		return nil, fmt.Errorf("asking the API server for the name of this account: %w", err)
+	}
+	return integration.TrainConfig(o, review.Status.UserInfo.Username), nil
+}
+
+// trainingObjects are what training needs beside CRDs and access rules: the runtimes that come with it, and what clients
+// look for. Runtimes are applied without the webhook, which need not answer yet (spec: 50 §2.5, §4.11).
+func trainingObjects(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+	if !o.Groups.Has(Training) {
+		return nil, nil
+	}
+	public, err := load("training")
+	if err != nil {
+		return nil, err
+	}
+	runtimes, err := load("runtimes")
+	return append(public, runtimes...), err
+}
