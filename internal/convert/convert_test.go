@@ -227,7 +227,18 @@ func TestQueue(t *testing.T) {
 func TestProblems(t *testing.T) {
 	flavors := []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot"}, {Name: "gone"}}}}
 	known := Known{
-		Flavor: func(name kueue.ResourceFlavorReference) bool { return name != "gone" },
+		Flavor: func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
+			flavor := &kueue.ResourceFlavor{}
+			if topology, placed := strings.CutPrefix(string(name), "placed-by-"); placed {
+				flavor.Spec.TopologyName = kueue.TopologyReference(topology)
+			}
+			if name == "gone" {
+				return nil
+			}
+			return flavor
+		},
+		Topology: func(name kueue.TopologyReference) bool { return name != "nobody" },
+		Parent:   func(cohort string) string { return map[string]string{"a": "b", "b": "c", "c": "b"}[cohort] },
 		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
 			kind, state, _ := strings.Cut(string(name), "/")
 			check := &kueue.AdmissionCheck{Spec: kueue.AdmissionCheckSpec{ControllerName: "kueue.x-k8s.io/" + kind}}
@@ -242,6 +253,10 @@ func TestProblems(t *testing.T) {
 	}
 	checks := func(rules ...kueue.AdmissionCheckStrategyRule) kueue.ClusterQueue {
 		return kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionChecksStrategy: &kueue.AdmissionChecksStrategy{AdmissionChecks: rules}}}
+	}
+	placed := func(topology string) kueue.ClusterQueue {
+		groups := []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference("placed-by-" + topology)}}}}
+		return kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ResourceGroups: groups}}
 	}
 	type rule = kueue.AdmissionCheckStrategyRule
 	cases := map[string]struct {
@@ -262,6 +277,15 @@ func TestProblems(t *testing.T) {
 			cq:   checks(rule{Name: "multikueue"}, rule{Name: "provisioning-request"}),
 			want: []string{kueue.ReasonMultiKueueWithProvisioningRequest},
 		},
+		"a topology":             {cq: placed("nobody"), want: []string{kueue.ReasonTopologyNotFound}},
+		"a topology that exists": {cq: placed("racks")},
+		"a topology of the workers": {
+			cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{
+				ResourceGroups: placed("nobody").Spec.ResourceGroups, AdmissionChecksStrategy: checks(rule{Name: "multikueue"}).Spec.AdmissionChecksStrategy,
+			}},
+		},
+		"cohorts in a circle": {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "a"}}, want: []string{kueue.ReasonUnknown}},
+		"one cohort above":    {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "d"}}},
 		"deleted goes before stopped": {
 			cq:   kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &created}, Spec: kueue.ClusterQueueSpec{StopPolicy: kueue.StopPolicyHold, ResourceGroups: flavors}},
 			want: []string{kueue.ReasonTerminating, kueue.ReasonStopped, kueue.ReasonFlavorNotFound},

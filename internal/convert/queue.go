@@ -157,12 +157,14 @@ type Problem struct {
 
 // Known is what a ClusterQueue refers to, as far as it exists.
 type Known struct {
-	Flavor func(name kueue.ResourceFlavorReference) bool
-	Check  func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck // nil if there is none
+	Flavor   func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor // nil if there is none
+	Check    func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck // nil if there is none
+	Topology func(name kueue.TopologyReference) bool
+	Parent   func(cohort string) string // the one above, "" for none
 }
 
-// Problems lists why a ClusterQueue is inactive, the first one giving the reason;
-// none means that it is active.
+// Problems lists why a ClusterQueue is inactive, the first one giving the reason; none
+// means that it is active. spec: 10 §4.13, §6 #14.
 func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	var out []Problem
 	if cq.DeletionTimestamp != nil {
@@ -171,22 +173,33 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	if stopped(cq.Spec.StopPolicy) {
 		out = append(out, Problem{kueue.ReasonStopped, "it is stopped (stopPolicy " + string(cq.Spec.StopPolicy) + ")"})
 	}
-	var missing []string
+	var missing, unplaced []string
 	for _, g := range cq.Spec.ResourceGroups {
 		for _, f := range g.Flavors {
-			if !known.Flavor(f.Name) {
+			switch flavor := known.Flavor(f.Name); {
+			case flavor == nil:
 				missing = append(missing, string(f.Name))
+			case flavor.Spec.TopologyName != "" && !known.Topology(flavor.Spec.TopologyName):
+				unplaced = append(unplaced, fmt.Sprintf("%s of flavor %s", flavor.Spec.TopologyName, f.Name))
 			}
 		}
 	}
 	out = unless(out, missing, kueue.ReasonFlavorNotFound, "ResourceFlavors not found: ")
-	return append(out, checkProblems(cq, known)...)
+	checks, remote := checkProblems(cq, known)
+	if out = append(out, checks...); !remote { // nodes of the workers are no business of this cluster
+		out = unless(out, unplaced, kueue.ReasonTopologyNotFound, "Topologies not found: ")
+	}
+	if circle := state.Circle(string(cq.Spec.CohortName), known.Parent); circle != nil {
+		out = append(out, Problem{kueue.ReasonUnknown, state.InCircle(circle)})
+	}
+	return out
 }
 
-// checkProblems are those with the admission checks.
-func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem) {
+// checkProblems are those with the admission checks. It also tells whether workloads are
+// sent to other clusters.
+func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent bool) {
 	if cq.Spec.AdmissionChecksStrategy == nil {
-		return nil
+		return nil, false
 	}
 	var missing, inactive, remote, perFlavor, provisioning []string
 	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
@@ -217,7 +230,14 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem) {
 	if len(remote) > 0 {
 		out = unless(out, provisioning, kueue.ReasonMultiKueueWithProvisioningRequest, "beside a MultiKueue check there may be no provisioning check: ")
 	}
-	return out
+	return out, len(remote) > 0
+}
+
+// NamesFlavor tells whether a ClusterQueue has quota of a flavor.
+func NamesFlavor(cq *kueue.ClusterQueue, name string) bool {
+	return slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
+		return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == name })
+	})
 }
 
 // NamesCheck tells whether a ClusterQueue asks for an admission check.

@@ -55,7 +55,7 @@ type Engine struct {
 	state   *state.State
 	now     func() time.Time
 	writers []Writer
-	touched func([]state.Name)
+	touched func(queues []state.Name, cohorts []string)
 	turned  func(*Turn)
 
 	mu     sync.Mutex
@@ -66,15 +66,18 @@ type Engine struct {
 
 // New returns an engine over an empty state. It makes no decision before Open.
 func New(s *state.State, now func() time.Time) *Engine {
-	return &Engine{state: s, now: now, signal: make(chan struct{}, 1), touched: func([]state.Name) {}, turned: func(*Turn) {}}
+	return &Engine{
+		state: s, now: now, signal: make(chan struct{}, 1),
+		touched: func([]state.Name, []string) {}, turned: func(*Turn) {},
+	}
 }
 
 // AddWriter has w write every decision from now on. Call it before Run.
 func (e *Engine) AddWriter(w Writer) { e.writers = append(e.writers, w) }
 
-// OnTouched has f told which queues may show something else now. It must return at
-// once. Call it before Run.
-func (e *Engine) OnTouched(f func([]state.Name)) { e.touched = f }
+// OnTouched has f told which queues and which cohorts may show something else now. It
+// must return at once. Call it before Run.
+func (e *Engine) OnTouched(f func(queues []state.Name, cohorts []string)) { e.touched = f }
 
 // Turn is what one turn of the engine did, and how long its parts took.
 type Turn struct {
@@ -172,8 +175,8 @@ func (e *Engine) turn() (more bool, next workload.Instant) {
 	if turn.Events > 0 || turn.Result.Cycles > 0 {
 		e.turned(&turn)
 	}
-	if names := e.state.Touched(); len(names) > 0 {
-		e.touched(names)
+	if queues, cohorts := e.state.Touched(); len(queues)+len(cohorts) > 0 {
+		e.touched(queues, cohorts)
 	}
 	return more, next
 }

@@ -126,7 +126,7 @@ func TestTouchedQueuesAreTold(t *testing.T) {
 	e := New(state.New(state.Options{}), time.Now)
 	var mu sync.Mutex
 	told := map[state.Name]bool{}
-	e.OnTouched(func(names []state.Name) {
+	e.OnTouched(func(names []state.Name, _ []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, n := range names {

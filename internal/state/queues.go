@@ -32,15 +32,29 @@ func (s *State) setFlavor(f flavor.Flavor) {
 	}
 	*have = f
 	var nodes []quota.Node
-	var turned []*queue // opened or closed by this
-	for _, q := range s.using(f.Name) {
-		was := q.q.Closed
-		if q.q.Closed = s.closed(&q.def); q.q.Closed != was {
-			turned = append(turned, q)
-		}
+	using := s.using(f.Name)
+	for _, q := range using {
 		nodes = append(nodes, q.q.Node)
 	}
+	turned := s.reclose(using)
 	s.edited(nodes...)
+	s.turn(turned)
+}
+
+// reclose finds out again whether queues are closed, and returns those that turned.
+func (s *State) reclose(queues []*queue) (turned []*queue) {
+	for _, q := range queues {
+		was := q.q.Closed
+		if q.q.Closed = s.closed(&q.def); q.q.Closed != was {
+			s.see(&q.seen)
+			turned = append(turned, q)
+		}
+	}
+	return turned
+}
+
+// turn has those who wait in queues that were opened or closed placed again.
+func (s *State) turn(turned []*queue) {
 	for _, q := range turned {
 		s.replace(s.heading(q.def.Name))
 	}
@@ -56,11 +70,17 @@ func (s *State) closed(def *Queue) string {
 			}
 		}
 	}
-	if def.Closed != "" || len(missing) == 0 {
+	switch {
+	case def.Closed != "":
 		return def.Closed
+	case len(missing) > 0:
+		slices.Sort(missing)
+		return "ResourceFlavors not found: " + strings.Join(slices.Compact(missing), ", ")
 	}
-	slices.Sort(missing)
-	return "ResourceFlavors not found: " + strings.Join(slices.Compact(missing), ", ")
+	if circle := Circle(def.Cohort, s.parentOf); circle != nil {
+		return InCircle(circle)
+	}
+	return ""
 }
 
 // flavor returns the flavor of a name, a missing one at its first use.
@@ -71,6 +91,17 @@ func (s *State) flavor(name string) *flavor.Flavor {
 		s.flavors[name] = f
 	}
 	return f
+}
+
+// inCohorts returns the queues that have a cohort, by name.
+func (s *State) inCohorts() []*queue {
+	var out []*queue
+	for _, key := range slices.Sorted(maps.Keys(s.queues)) {
+		if q := s.queues[key]; q.def.Cohort != "" {
+			out = append(out, q)
+		}
+	}
+	return out
 }
 
 // using returns the queues that list a flavor, by name.
@@ -102,9 +133,10 @@ func (s *State) SetCohort(def Cohort) {
 	if c.def != nil && reflect.DeepEqual(*c.def, def) {
 		return
 	}
-	s.hang(c.node, c.parent(), def.Parent)
+	was := c.parent()
+	s.hang(c.node, was, def.Parent)
 	c.def = &def
-	s.editCohort(c, &def)
+	s.editCohort(c, &def, was)
 }
 
 // DeleteCohort takes a cohort's own quota and parent away. As long as others name it,
@@ -115,16 +147,22 @@ func (s *State) DeleteCohort(name string) {
 	if c == nil {
 		return
 	}
-	s.hang(c.node, c.parent(), "")
+	was := c.parent()
+	s.hang(c.node, was, "")
 	c.def = nil
-	s.editCohort(c, &Cohort{})
+	s.editCohort(c, &Cohort{}, was)
 	s.sweep(name)
 }
 
-func (s *State) editCohort(c *cohort, def *Cohort) {
+// editCohort gives a cohort, which had another parent before or the same, what def says.
+func (s *State) editCohort(c *cohort, def *Cohort, parent string) {
+	s.reshare = true
 	s.world.Quota.SetQuota(c.node, s.cells(def.Groups))
 	s.world.Quota.SetWeight(c.node, weight(def.Weight))
 	s.world.Edited(c.node)
+	if def.Parent != parent {
+		s.turn(s.reclose(s.inCohorts()))
+	}
 }
 
 // weight of a fair share, in thousandths.
@@ -209,6 +247,7 @@ func (s *State) SetQueue(def Queue) {
 		s.byIndex = append(s.byIndex, &have.seen)
 	}
 	s.see(&have.seen)
+	s.reshare = true
 	q := have.q
 	s.hang(q.Node, have.def.Cohort, def.Cohort)
 	have.def = def
@@ -253,6 +292,7 @@ func (s *State) DeleteQueue(name string) {
 	if have == nil {
 		return
 	}
+	s.reshare = true
 	held := slices.Collect(have.q.Holders().All())
 	line := s.world.RemoveQueue(have.q)
 	s.hang(have.q.Node, have.def.Cohort, "")

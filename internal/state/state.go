@@ -36,6 +36,7 @@ type State struct {
 	lastClass   int32
 	notices     []cycle.Decision // what is known without a look
 	touched     []*seen
+	reshare     bool // an edit may have changed any fair share
 	lastSaid    *said
 
 	flight *recorder
@@ -162,16 +163,18 @@ func (s *State) say(r *record, it said) {
 	r.said = s.lastSaid
 }
 
-// Touched returns, sorted, the queues whose view may have changed since the last call.
-func (s *State) Touched() []Name {
-	names := make([]Name, len(s.touched))
+// Touched returns, sorted, the queues and the cohorts whose view may have changed since
+// the last call. All that shows of a cohort is its fair share.
+func (s *State) Touched() (queues []Name, cohorts []string) {
+	s.touchShares()
+	queues = make([]Name, len(s.touched))
 	for i, t := range s.touched {
-		names[i] = t.name
+		queues[i] = t.name
 		t.touched = false
 	}
 	s.touched = s.touched[:0]
-	slices.SortFunc(names, Name.compare)
-	return names
+	slices.SortFunc(queues, Name.compare)
+	return queues, s.sharing(queues)
 }
 
 // touch notes that the queues of a record show it otherwise from now on.

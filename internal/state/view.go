@@ -28,6 +28,8 @@ type View struct {
 	Reservation, Usage []Held
 	// Borrowed and BorrowedUsage are what of them is past the ClusterQueue's own.
 	Borrowed, BorrowedUsage []Held
+	// Share is the ClusterQueue's under fair sharing, nil without it.
+	Share *quota.Share
 }
 
 // Queue returns the view of a ClusterQueue, false if there is none of that name.
@@ -36,7 +38,7 @@ func (s *State) Queue(name string) (View, bool) {
 	if q == nil {
 		return View{}, false
 	}
-	v := View{Counts: Counts{Active: q.q.Pending.Active(), Parked: q.q.Pending.Parked()}}
+	v := View{Counts: Counts{Active: q.q.Pending.Active(), Parked: q.q.Pending.Parked()}, Share: s.share(q.q.Node)}
 	for _, l := range s.heading(name) {
 		if !l.def.Stopped {
 			v.Parked += l.resting

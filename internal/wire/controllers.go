@@ -12,6 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/evict"
 	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/controller/jobs"
+	"github.com/berth-project/berth/internal/controller/priorities"
 	"github.com/berth-project/berth/internal/controller/queues"
 	"github.com/berth-project/berth/internal/controller/workloads"
 	"github.com/berth-project/berth/internal/convert"
@@ -122,9 +123,14 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 	workers := queues.Workers{
 		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
 		LocalQueue:     o.Concurrency("LocalQueue.kueue.x-k8s.io"),
+		Cohort:         o.Concurrency("Cohort.kueue.x-k8s.io"),
 		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
 	}
 	if err := queues.Setup(mgr, e, workers); err != nil {
+		return err
+	}
+	keeper := &priorities.Keeper{Client: mgr.GetClient()}
+	if err := keeper.Setup(mgr); err != nil {
 		return err
 	}
 	follower := &workloads.Follower{

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
@@ -49,7 +48,7 @@ func (f *Feed) Check(*http.Request) error {
 // NeedLeaderElection is false: standbys follow as well, so that they are warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;cohorts;clusterqueues;localqueues;resourceflavors;workloads,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;cohorts;clusterqueues;localqueues;resourceflavors;topologies;workloads,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=limitranges;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get;list;watch
 
@@ -59,10 +58,8 @@ func (f *Feed) Start(ctx context.Context) error {
 	watches := []watch{
 		on(f, f.limitRange(ctx), f.limitRange(ctx)),
 		on(f, f.runtimeClass(ctx), f.runtimeClass(ctx)),
-		on(f, func(o *kueue.ResourceFlavor) engine.Event {
-			def := convert.Flavor(o)
-			return func(s *state.State) { s.SetFlavor(def) }
-		}, func(o *kueue.ResourceFlavor) engine.Event {
+		on(f, f.topology(ctx), f.topology(ctx)),
+		on(f, f.flavor(ctx), func(o *kueue.ResourceFlavor) engine.Event {
 			return func(s *state.State) { s.DeleteFlavor(o.Name) }
 		}),
 		on(f, func(o *kueue.Cohort) engine.Event {
@@ -111,58 +108,6 @@ func (f *Feed) Start(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
-}
-
-// admissionCheck converts the ClusterQueues that name a check, which may be open now, or
-// closed.
-func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) engine.Event {
-	set := f.clusterQueue(ctx)
-	return func(o *kueue.AdmissionCheck) engine.Event {
-		var list kueue.ClusterQueueList
-		if err := f.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-			log.FromContext(ctx).Error(err, "Listing ClusterQueues of an AdmissionCheck", "admissionCheck", o.Name)
-		}
-		var events []engine.Event
-		for i := range list.Items {
-			if convert.NamesCheck(&list.Items[i], o.Name) {
-				events = append(events, set(&list.Items[i]))
-			}
-		}
-		return all(events)
-	}
-}
-
-// all is one event of several.
-func all(events []engine.Event) engine.Event {
-	return func(s *state.State) {
-		for _, e := range events {
-			e(s)
-		}
-	}
-}
-
-// clusterQueue converts with the problems that the object itself shows; whether its
-// flavors exist, the state knows.
-func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engine.Event {
-	known := convert.Known{
-		Flavor: func(kueue.ResourceFlavorReference) bool { return true },
-		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
-			check := &kueue.AdmissionCheck{}
-			if f.Cache.Get(ctx, client.ObjectKey{Name: string(name)}, check, client.UnsafeDisableDeepCopy) != nil {
-				return nil // it comes with an event, and then the queue is converted again
-			}
-			return check
-		},
-	}
-	return func(o *kueue.ClusterQueue) engine.Event {
-		problems := convert.Problems(o, known)
-		def, err := convert.Queue(o, problems)
-		if err != nil {
-			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)
-			def.Closed = err.Error()
-		}
-		return func(s *state.State) { s.SetQueue(def) }
-	}
 }
 
 type watch func(context.Context) (cache.InformerSynced, error)

@@ -1,4 +1,4 @@
-// Package queues keeps the status of ClusterQueues and LocalQueues, and the
+// Package queues keeps the status of ClusterQueues, LocalQueues and Cohorts, and the
 // finalizers that hold a ClusterQueue while workloads run in it and a ResourceFlavor
 // while a ClusterQueue names it. spec: 10 §4.13.
 package queues
@@ -6,9 +6,7 @@ package queues
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -17,52 +15,31 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
-
-// settle is how long changes of a queue's figures are gathered before its status is
-// written: at most one write a second and object.
-const settle = time.Second
-
-// Figures of all queues together are written at this rate: a thousand queues that move at
-// once must not crowd out admissions. What else a status says is written at once.
-const (
-	figuresPerSecond = 20
-	figuresBurst     = 50
-)
-
-type pace struct{ *rate.Limiter }
-
-func newPace() pace { return pace{rate.NewLimiter(figuresPerSecond, figuresBurst)} }
-
-// keep waits until figures may be written, if nothing but figures has changed.
-func (p pace) keep(ctx context.Context, before, after []metav1.Condition) error {
-	if !equality.Semantic.DeepEqual(before, after) {
-		return nil
-	}
-	return p.Wait(ctx)
-}
 
 // clusterQueues writes the status of ClusterQueues.
 type clusterQueues struct {
 	client client.Client
 	engine *engine.Engine
-	pace   pace
+	pace   *pace
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/finalizers,verbs=update
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=topologies,verbs=get;list;watch
 
 // Reconcile brings the status of one ClusterQueue up to date.
-func (r *clusterQueues) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
+func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cq kueue.ClusterQueue
 	if err := r.client.Get(ctx, req.NamespacedName, &cq); err != nil {
+		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	view, known := state.View{}, false
@@ -78,15 +55,25 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req reconcile.Request) (c
 	}
 	before := cq.DeepCopy()
 	fillStatus(&cq, view, problems)
+	var result ctrl.Result
 	if !equality.Semantic.DeepEqual(before.Status, cq.Status) {
-		if err := r.pace.keep(ctx, before.Status.Conditions, cq.Status.Conditions); err != nil {
-			return ctrl.Result{}, err
-		}
-		if err := r.client.Status().Patch(ctx, &cq, client.MergeFrom(before)); err != nil {
-			return ctrl.Result{}, fmt.Errorf("writing status: %w", client.IgnoreNotFound(err))
+		figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, cq.Status.Conditions)
+		if result.RequeueAfter = r.pace.take(ctx, req.NamespacedName, figuresOnly); result.RequeueAfter > 0 {
+			cq.Status = before.Status
+		} else if err := r.client.Status().Patch(ctx, &cq, statusPatch(before, figuresOnly)); client.IgnoreNotFound(err) != nil {
+			return reconcile.Retry(fmt.Errorf("writing status: %w", err)).Result(ctx)
 		}
 	}
-	return ctrl.Result{}, r.finalize(ctx, &cq, view.Admitted == 0)
+	return result, r.finalize(ctx, &cq, view.Reserved == 0)
+}
+
+// statusPatch is a merge patch. One with conditions, of which others may have written some,
+// fails with a conflict if the object has changed.
+func statusPatch(before client.Object, figuresOnly bool) client.Patch {
+	if figuresOnly {
+		return client.MergeFrom(before)
+	}
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
 func (r *clusterQueues) problems(ctx context.Context, cq *kueue.ClusterQueue) ([]convert.Problem, error) {
@@ -99,13 +86,25 @@ func (r *clusterQueues) problems(ctx context.Context, cq *kueue.ClusterQueue) ([
 		return err == nil
 	}
 	problems := convert.Problems(cq, convert.Known{
-		Flavor: func(name kueue.ResourceFlavorReference) bool { return get(string(name), &kueue.ResourceFlavor{}) },
+		Flavor: func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
+			flavor := &kueue.ResourceFlavor{}
+			if !get(string(name), flavor) {
+				return nil
+			}
+			return flavor
+		},
 		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
 			check := &kueue.AdmissionCheck{}
 			if !get(string(name), check) {
 				return nil
 			}
 			return check
+		},
+		Topology: func(name kueue.TopologyReference) bool { return get(string(name), &kueue.Topology{}) },
+		Parent: func(name string) string {
+			cohort := &kueue.Cohort{}
+			get(name, cohort) // without one it has no parent
+			return string(cohort.Spec.ParentName)
 		},
 	})
 	return problems, broken
@@ -118,6 +117,7 @@ func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Prob
 	st.AdmittedWorkloads = int32(view.Admitted)
 	st.FlavorsReservation = convert.FlavorUsage(cq.Spec.ResourceGroups, view.Reservation, view.Borrowed)
 	st.FlavorsUsage = convert.FlavorUsage(cq.Spec.ResourceGroups, view.Usage, view.BorrowedUsage)
+	st.FairSharing = fairSharing(view.Share)
 	active := metav1.Condition{
 		Type: kueue.ClusterQueueActive, Status: metav1.ConditionTrue, Reason: kueue.ReasonReady,
 		Message: "Can admit new workloads", ObservedGeneration: cq.Generation,
@@ -129,7 +129,8 @@ func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Prob
 	apimeta.SetStatusCondition(&st.Conditions, active)
 }
 
-// finalize holds the ClusterQueue while workloads run in it.
+// finalize holds the ClusterQueue while workloads have quota of it. Those that wait do not
+// count, and those that are not admitted lose their reservation. spec: 10 §4.13.
 func (r *clusterQueues) finalize(ctx context.Context, cq *kueue.ClusterQueue, idle bool) error {
 	return hold(ctx, r.client, cq, cq.DeletionTimestamp == nil || !idle)
 }

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -22,16 +22,17 @@ import (
 type localQueues struct {
 	client client.Client
 	engine *engine.Engine
-	pace   pace
+	pace   *pace
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues/status,verbs=get;update;patch
 
 // Reconcile brings the status of one LocalQueue up to date.
-func (r *localQueues) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
+func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var lq kueue.LocalQueue
 	if err := r.client.Get(ctx, req.NamespacedName, &lq); err != nil {
+		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	var view state.View
@@ -51,11 +52,12 @@ func (r *localQueues) Reconcile(ctx context.Context, req reconcile.Request) (ctr
 	if equality.Semantic.DeepEqual(before.Status, lq.Status) {
 		return ctrl.Result{}, nil
 	}
-	if err := r.pace.keep(ctx, before.Status.Conditions, lq.Status.Conditions); err != nil {
-		return ctrl.Result{}, err
+	figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, lq.Status.Conditions)
+	if wait := r.pace.take(ctx, req.NamespacedName, figuresOnly); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	if err := r.client.Status().Patch(ctx, &lq, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("writing status: %w", err)
+	if err := r.client.Status().Patch(ctx, &lq, statusPatch(before, figuresOnly)); client.IgnoreNotFound(err) != nil {
+		return reconcile.Retry(fmt.Errorf("writing status: %w", err)).Result(ctx)
 	}
 	return ctrl.Result{}, nil
 }
@@ -81,6 +83,8 @@ func localActive(lq *kueue.LocalQueue, cq *kueue.ClusterQueue) (metav1.Condition
 	switch {
 	case lq.Spec.StopPolicy != "" && lq.Spec.StopPolicy != kueue.StopPolicyNone:
 		return metav1.ConditionFalse, kueue.ReasonStopped, "It is stopped (stopPolicy " + string(lq.Spec.StopPolicy) + ")"
+	case lq.Spec.ClusterQueue == "":
+		return metav1.ConditionFalse, kueue.ReasonClusterQueueDoesNotExist, "It names no ClusterQueue; set spec.clusterQueue"
 	case cq == nil:
 		return metav1.ConditionFalse, kueue.ReasonClusterQueueDoesNotExist,
 			fmt.Sprintf("ClusterQueue %q does not exist; create it or delete this LocalQueue", lq.Spec.ClusterQueue)

@@ -2,6 +2,7 @@ package queues
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -26,7 +27,7 @@ import (
 
 // Workers are how many objects of each kind are worked on at once.
 type Workers struct {
-	ClusterQueue, LocalQueue, ResourceFlavor int
+	ClusterQueue, LocalQueue, Cohort, ResourceFlavor int
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -34,32 +35,43 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Setup adds the controllers to the manager. The engine tells them which figures
 // changed.
 func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
-	c, p := mgr.GetClient(), newPace()
-	edited := builder.WithPredicates(predicate.GenerationChangedPredicate{}) // our own writes of a status are no news
-	var clusterTouched, localTouched touched
-	e.OnTouched(func(names []state.Name) {
-		for _, n := range names {
+	c, all := mgr.GetClient(), newLimiter()
+	var clusterTouched, localTouched, cohortTouched touched
+	e.OnTouched(func(queues []state.Name, cohorts []string) {
+		for _, n := range queues {
 			if n.Namespace == "" {
 				clusterTouched.add(types.NamespacedName{Name: n.Name})
 			} else {
 				localTouched.add(types.NamespacedName(n))
 			}
 		}
+		for _, name := range cohorts {
+			cohortTouched.add(types.NamespacedName{Name: name})
+		}
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}, edited).
-		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, names))).
+		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesFlavor))).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesCheck))).
+		Watches(&kueue.Topology{}, handler.EnqueueRequestsFromMapFunc(placedBy(c))).
+		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(inCohorts(c)), edited).
 		WatchesRawSource(clusterTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
-		Complete(&clusterQueues{c, e, p})
+		Complete(&clusterQueues{c, e, newPace(all)})
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}, edited).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, turnedActive()))).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), editedOrTurned).
 		WatchesRawSource(localTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
-		Complete(&localQueues{c, e, p})
+		Complete(&localQueues{c, e, newPace(all)})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("cohort").For(&kueue.Cohort{}, edited).
+		WatchesRawSource(cohortTouched.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.Cohort}).
+		Complete(&cohorts{c, e, newPace(all)})
 	if err != nil {
 		return err
 	}
@@ -72,8 +84,25 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf), edited).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ResourceFlavor}).
-		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, names})
+		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, convert.NamesFlavor})
 }
+
+// edited lets updates pass that change more than the status.
+var edited = builder.WithPredicates(predicate.Funcs{UpdateFunc: isEdit})
+
+func isEdit(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+}
+
+// editedOrTurned lets those pass as well with which a ClusterQueue turned active or
+// inactive.
+var editedOrTurned = builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	active := func(o client.Object) bool {
+		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
+	}
+	return isEdit(e) || active(e.ObjectOld) != active(e.ObjectNew)
+}})
 
 // touched puts what the engine touched into a controller's queue, gathered for the
 // time of settle, and behind whatever else there is to do.
@@ -101,37 +130,56 @@ func (t *touched) add(name types.NamespacedName) {
 	(*q).AddAfter(request, settle)
 }
 
-// turnedActive lets pass the updates that change whether a ClusterQueue is active.
-func turnedActive() predicate.Predicate {
-	active := func(o client.Object) bool {
-		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
-	}
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return active(e.ObjectOld) != active(e.ObjectNew) }}
-}
-
 // usersOf maps a flavor or a check to the ClusterQueues that name it.
 func usersOf(c client.Client, names func(*kueue.ClusterQueue, string) bool) handler.MapFunc {
-	return func(ctx context.Context, rf client.Object) []reconcile.Request {
-		var list kueue.ClusterQueueList
-		if err := c.List(ctx, &list); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return names(cq, o.GetName()) })
+	}
+}
+
+// inCohorts maps a Cohort to the ClusterQueues that may be below it.
+func inCohorts(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, _ client.Object) []reconcile.Request {
+		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return cq.Spec.CohortName != "" })
+	}
+}
+
+// placedBy maps a Topology to the ClusterQueues with flavors that it is for.
+func placedBy(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var flavors kueue.ResourceFlavorList
+		if err := c.List(ctx, &flavors, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing ResourceFlavors")
 			return nil
 		}
-		var out []reconcile.Request
-		for i := range list.Items {
-			if names(&list.Items[i], rf.GetName()) {
-				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return out
+		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool {
+			return slices.ContainsFunc(flavors.Items, func(f kueue.ResourceFlavor) bool {
+				return string(f.Spec.TopologyName) == o.GetName() && convert.NamesFlavor(cq, f.Name)
+			})
+		})
 	}
+}
+
+func clusterQueuesThat(ctx context.Context, c client.Client, match func(*kueue.ClusterQueue) bool) []reconcile.Request {
+	var list kueue.ClusterQueueList
+	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if match(&list.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
 }
 
 // entrancesTo maps a ClusterQueue to the LocalQueues that point to it.
 func entrancesTo(c client.Client) handler.MapFunc {
 	return func(ctx context.Context, cq client.Object) []reconcile.Request {
 		var list kueue.LocalQueueList
-		if err := c.List(ctx, &list); err != nil {
+		if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
 			return nil
 		}
@@ -163,15 +211,4 @@ func flavorsOf(_ context.Context, o client.Object) []reconcile.Request {
 		}
 	}
 	return out
-}
-
-func names(cq *kueue.ClusterQueue, flavor string) bool {
-	for _, g := range cq.Spec.ResourceGroups {
-		for _, f := range g.Flavors {
-			if string(f.Name) == flavor {
-				return true
-			}
-		}
-	}
-	return false
 }

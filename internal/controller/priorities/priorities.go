@@ -1,0 +1,87 @@
+// Package priorities keeps the priority of Workloads in step with the value of the
+// WorkloadPriorityClass that they name. spec: 10 §2.6, §4.13.
+package priorities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// again is when the Workloads of a class are looked at once more after its value changed:
+// one may have been made meanwhile by somebody who knew the old value only.
+const again = 3 * time.Second
+
+// Keeper writes priorities. Only a new class or a new value makes it look: what somebody
+// else writes into spec.priority stays until then.
+type Keeper struct {
+	Client client.Client
+}
+
+type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
+
+// Setup adds the controller to the manager.
+func (k *Keeper) Setup(mgr ctrl.Manager) error {
+	look := func(q queue, class client.Object) {
+		request := ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: class.GetName()}}
+		q.Add(request)
+		q.AddAfter(request, again)
+	}
+	changes := handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { look(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.(*kueue.WorkloadPriorityClass).Value != e.ObjectNew.(*kueue.WorkloadPriorityClass).Value {
+				look(q, e.ObjectNew)
+			}
+		},
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("workloadpriorityclass").
+		Watches(&kueue.WorkloadPriorityClass{}, changes).
+		Complete(k)
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloadpriorityclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;patch
+
+// Reconcile gives every Workload of a class its value, whatever state the Workload is in.
+func (k *Keeper) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	var class kueue.WorkloadPriorityClass
+	if err := k.Client.Get(ctx, req.NamespacedName, &class); err != nil {
+		return ctrlreconcile.Result{}, client.IgnoreNotFound(err) // without its class a priority stays as it is
+	}
+	var list kueue.WorkloadList
+	if err := k.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrlreconcile.Result{}, fmt.Errorf("listing workloads: %w", err)
+	}
+	var failed []error
+	for i := range list.Items {
+		w := &list.Items[i]
+		ref := w.Spec.PriorityClassRef
+		if ref == nil || ref.Kind != kueue.WorkloadPriorityClassKind || ref.Name != class.Name ||
+			(w.Spec.Priority != nil && *w.Spec.Priority == class.Value) {
+			continue
+		}
+		next := w.DeepCopy()
+		next.Spec.Priority = new(class.Value)
+		err := k.Client.Patch(ctx, next, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{}))
+		if client.IgnoreNotFound(err) != nil {
+			failed = append(failed, fmt.Errorf("priority of workload %s/%s: %w", w.Namespace, w.Name, err))
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	return ctrlreconcile.Result{}, nil
+}

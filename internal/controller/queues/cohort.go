@@ -1,0 +1,62 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// cohorts writes the status of Cohorts: their fair share, if there is fair sharing.
+type cohorts struct {
+	client client.Client
+	engine *engine.Engine
+	pace   *pace
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts/status,verbs=get;update;patch
+
+// Reconcile brings the status of one Cohort up to date.
+func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var cohort kueue.Cohort
+	if err := r.client.Get(ctx, req.NamespacedName, &cohort); err != nil {
+		r.pace.forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	var share *quota.Share
+	known := false
+	if err := r.engine.Ask(ctx, func(s *state.State) { share, known = s.CohortShare(cohort.Name) }); err != nil {
+		return ctrl.Result{}, err
+	}
+	if !known {
+		return ctrl.Result{RequeueAfter: settle}, nil // the feed has it in a moment
+	}
+	before := cohort.DeepCopy()
+	cohort.Status.FairSharing = fairSharing(share)
+	if equality.Semantic.DeepEqual(before.Status, cohort.Status) {
+		return ctrl.Result{}, nil
+	}
+	if wait := r.pace.take(ctx, req.NamespacedName, true); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if err := r.client.Status().Patch(ctx, &cohort, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("writing status: %w", err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// fairSharing is what the status shows of a share. spec: 20 §2.1, §4.1.
+func fairSharing(share *quota.Share) *kueue.FairSharingStatus {
+	if share == nil {
+		return nil
+	}
+	return &kueue.FairSharingStatus{WeightedShare: share.Ceil()}
+}

@@ -1,0 +1,64 @@
+package queues
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// settle is how long changes of a queue's figures are gathered before its status is
+// written: at most one write a second and object.
+const settle = time.Second
+
+// Figures of all queues and cohorts together are written at this rate: a thousand queues
+// that move at once must not crowd out admissions.
+const (
+	figuresPerSecond = 20
+	figuresBurst     = 50
+)
+
+func newLimiter() *rate.Limiter { return rate.NewLimiter(figuresPerSecond, figuresBurst) }
+
+// pace holds back writes of figures that come sooner than that after the last write, or
+// for which all objects together have written too much.
+type pace struct {
+	now  func() time.Time
+	all  *rate.Limiter
+	mu   sync.Mutex
+	last map[types.NamespacedName]time.Time
+}
+
+func newPace(all *rate.Limiter) *pace {
+	return &pace{now: time.Now, all: all, last: map[types.NamespacedName]time.Time{}}
+}
+
+// take returns 0 once the status of an object may be written, which counts as done, or how
+// long to wait before it is looked at again. What is more than figures never waits.
+func (p *pace) take(ctx context.Context, name types.NamespacedName, figuresOnly bool) time.Duration {
+	wait := p.since(name, figuresOnly)
+	if wait == 0 && figuresOnly && p.all.Wait(ctx) != nil {
+		return settle // the manager stops
+	}
+	return wait
+}
+
+func (p *pace) since(name types.NamespacedName, figuresOnly bool) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if wait := p.last[name].Add(settle).Sub(now); figuresOnly && wait > 0 {
+		return wait
+	}
+	p.last[name] = now
+	return 0
+}
+
+// forget drops an object that is gone.
+func (p *pace) forget(name types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.last, name)
+}

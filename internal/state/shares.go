@@ -1,0 +1,101 @@
+package state
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/quota"
+)
+
+// share is what a node has under fair sharing, nil without it. spec: 20 §2.1.
+func (s *State) share(n quota.Node) *quota.Share {
+	if s.options.Fair == nil {
+		return nil
+	}
+	s.world.Settle()
+	share := s.world.Quota.Share(n)
+	return &share
+}
+
+// CohortShare returns the fair share of a cohort, nil without fair sharing; false if there
+// is no Cohort of that name.
+func (s *State) CohortShare(name string) (share *quota.Share, known bool) {
+	c := s.cohorts[name]
+	if c == nil || c.def == nil {
+		return nil, false
+	}
+	return s.share(c.node), true
+}
+
+// touchShares touches all queues after an edit, whose trees then share something else.
+func (s *State) touchShares() {
+	if !s.reshare || s.options.Fair == nil {
+		return
+	}
+	for _, q := range s.queues { //berth:unordered whoever asks for the touched ones gets them sorted
+		s.see(&q.seen)
+	}
+}
+
+// sharing returns the cohorts whose share may have changed with the queues, all of them
+// after an edit.
+func (s *State) sharing(queues []Name) []string {
+	all := s.reshare
+	s.reshare = false
+	if s.options.Fair == nil {
+		return nil
+	}
+	above := map[string]bool{}
+	if all {
+		for name, c := range s.cohorts { //berth:unordered a set
+			if c.def != nil {
+				above[name] = true
+			}
+		}
+	}
+	for _, n := range queues {
+		q := s.queues[n.Name]
+		if n.Namespace != "" || q == nil {
+			continue
+		}
+		for name := q.def.Cohort; name != "" && !above[name]; name = s.parentOf(name) {
+			above[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(above))
+}
+
+// parentOf is the cohort above another, "" for none.
+func (s *State) parentOf(cohort string) string {
+	if c := s.cohorts[cohort]; c != nil {
+		return c.parent()
+	}
+	return ""
+}
+
+// Circle returns the cohorts above a node that form a circle, beginning with the first by
+// name, nil if there is none: first is the parent of the node, parent that of a cohort, and
+// "" is no cohort. spec: 10 §4.3.5.
+func Circle(first string, parent func(cohort string) string) []string {
+	var path []string
+	for name := first; name != ""; name = parent(name) {
+		at := slices.Index(path, name)
+		if at < 0 {
+			path = append(path, name)
+			continue
+		}
+		circle := path[at:]
+		least := slices.Index(circle, slices.Min(circle))
+		return slices.Concat(circle[least:], circle[:least])
+	}
+	return nil
+}
+
+// InCircle says that nothing is admitted below cohorts that form a circle.
+func InCircle(circle []string) string {
+	text := "the cohorts above it form a circle: "
+	for _, name := range circle {
+		text += name + " below "
+	}
+	return text + circle[0]
+}
