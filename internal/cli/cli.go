@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/berth-project/berth/internal/cli/ctl"
 )
 
 // Exit codes.
@@ -59,15 +61,22 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 const patience = time.Second
 
 func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
-	root := newRoot(version, filepath.Base(args[0]))
-	root.SetArgs(args[1:])
+	program := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+	root := newRoot(version, program)
+	args = args[1:]
+	if program == completer {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintf(stderr, "error: %v\n", err)
+	if err.Error() != "" { // else another program has said it
+		fmt.Fprintf(stderr, "error: %v\n", err)
+	}
 	if coded, ok := errors.AsType[interface {
 		error
 		ExitCode() int
@@ -91,7 +100,12 @@ Try it by hand:
   berth down
 
 Run it on a cluster that you have:
-  berth manager --kubeconfig ~/.kube/config --install`
+  berth manager --kubeconfig ~/.kube/config --install
+
+Ask what waits, and why:
+  berth list workloads -A
+  berth explain job train -n team-a
+  berth top --watch`
 
 // newRoot builds the tree of commands. Called as kubectl-berth, it presents itself as kubectl's plugin.
 func newRoot(version, program string) *cobra.Command {
@@ -109,23 +123,49 @@ func newRoot(version, program string) *cobra.Command {
 		},
 		Args: cobra.ArbitraryArgs, // RunE knows which command was meant
 	}
-	if program == "kubectl-berth" {
-		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"}
-	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newReplay(), newVersion(version))
-	for _, command := range root.Commands() {
+	root.AddGroup(&cobra.Group{ID: clusterGroup, Title: "Clusters and the manager:"})
+	for _, command := range []*cobra.Command{newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newReplay()} {
+		command.GroupID = clusterGroup
+		root.AddCommand(command)
 		if command.Args == nil {
 			command.Args = noArguments
 		}
 		command.Flags().SortFlags = false
 		command.Flags().SetNormalizeFunc(spelling)
 	}
+	ctl.AddTo(root, version)
+	if name := calledAs[program]; name != "" {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+		rename(root, name)
+	}
 	return root
+}
+
+// clusterGroup is the GroupID of the commands that run or prepare clusters.
+const clusterGroup = "clusters"
+
+// calledAs is how the user calls the program, by the name of its file: kubectl finds its plugins by theirs.
+var calledAs = map[string]string{
+	"kubectl-berth": "kubectl berth", completer: "kubectl berth",
+	// For those who come from Kueue's own client, with links of its names.
+	"kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl",
+}
+
+// completer is the program that kubectl asks to complete the arguments of kubectl berth.
+const completer = "kubectl_complete-berth"
+
+// rename has the help texts call the program as the user does.
+func rename(command *cobra.Command, name string) {
+	for _, before := range []string{"\n  ", "\"", "run "} {
+		command.Long = strings.ReplaceAll(command.Long, before+"berth ", before+name+" ")
+	}
+	for _, child := range command.Commands() {
+		rename(child, name)
+	}
 }
 
 func unknownCommand(root *cobra.Command, name string) error {
@@ -148,18 +188,6 @@ func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "log-level"
 	}
 	return pflag.NormalizedName(name)
-}
-
-func newVersion(version string) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "print the version",
-		Long:  "Prints the version of berth.\n\n  berth version",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "berth %s\n", version)
-			return nil
-		},
-	}
 }
 
 // defaultDir is the directory of `berth up` without --dir.

@@ -232,8 +232,8 @@ func TestNearest(t *testing.T) {
 		"very long is no hit": {strings.Repeat("a", 500), []string{"a"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := nearest(tc.name, tc.known); got != tc.want {
-				t.Errorf("nearest(%q) = %q, want %q", tc.name, got, tc.want)
+			if got := Nearest(tc.name, tc.known); got != tc.want {
+				t.Errorf("Nearest(%q) = %q, want %q", tc.name, got, tc.want)
 			}
 		})
 	}

@@ -273,7 +273,7 @@ func apiServerGates() map[string]bool {
 // suggestGate says which gate a misspelt name meant. There are too many gates
 // to list them all.
 func suggestGate(name string, known []string) string {
-	if near := nearest(name, known); near != "" {
+	if near := Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return "see the feature gates in the documentation, or remove it"

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// nearest gives the known name that a misspelt one most likely meant, or ""
+// Nearest gives the known name that a misspelt one most likely meant, or ""
 // when none is near. Ties go to the first known name.
-func nearest(name string, known []string) string {
+func Nearest(name string, known []string) string {
 	best, bestCost := "", min(max(1, len(name)/2), max(2, len(name)/3), 6)+1
 	for _, k := range known {
 		if cost := distance(strings.ToLower(name), strings.ToLower(k)); cost < bestCost {
@@ -20,7 +20,7 @@ func nearest(name string, known []string) string {
 // didYouMean says what to write in place of an unknown name: the nearest
 // known one, or else all of them.
 func didYouMean(name string, known []string) string {
-	if near := nearest(name, known); near != "" {
+	if near := Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
 	if len(known) == 0 {

@@ -308,7 +308,7 @@ func notNegative(d *metav1.Duration, path *field.Path) field.ErrorList {
 // notSupported is the library's error with the nearest name up front.
 func notSupported(path *field.Path, value string, known []string) *field.Error {
 	err := field.NotSupported(path, value, known)
-	if near := nearest(value, known); near != "" {
+	if near := Nearest(value, known); near != "" {
 		err.Detail = "did you mean " + near + "? " + err.Detail
 	}
 	return err

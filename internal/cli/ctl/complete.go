@@ -1,0 +1,106 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const (
+	completed       = 100             // names at most. spec: 70 §4.9
+	completionLimit = 3 * time.Second // a shell that waits is worse than one that does not know
+)
+
+// complete offers the names of a kind's objects, of which keep takes some (nil takes all): for the first argument, or for each
+// of several Workloads to delete.
+func (t *tool) complete(k *kind, keep func(client.Object) bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		none := cobra.ShellCompDirectiveNoFileComp
+		if len(args) > 0 && k != workloadKind {
+			return nil, none
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+		defer cancel()
+		cmd.SetErr(io.Discard)
+		s, err := t.open(cmd)
+		if err != nil {
+			return nil, none
+		}
+		object, err := scheme.New(kueue.GroupVersion.WithKind(k.kind + "List"))
+		list, ok := object.(client.ObjectList)
+		if err != nil || !ok {
+			return nil, none
+		}
+		o := []client.ListOption{client.Limit(completed)}
+		if k.namespaced {
+			o = append(o, client.InNamespace(s.namespace))
+		}
+		if err := s.List(ctx, list, o...); err != nil {
+			return nil, none
+		}
+		var names []string
+		_ = apimeta.EachListItem(list, func(item runtime.Object) error {
+			one, ok := item.(client.Object)
+			if ok && (keep == nil || keep(one)) && !slices.Contains(args, one.GetName()) {
+				names = append(names, one.GetName())
+			}
+			return nil
+		})
+		return names, none
+	}
+}
+
+func (c *connection) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	raw, err := c.loader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return contexts(&raw), cobra.ShellCompDirectiveNoFileComp
+}
+
+const completionHelp = `Prints a script that completes commands, flags and names of objects in your shell.
+
+  berth completion bash > /etc/bash_completion.d/berth
+  berth completion zsh > "${fpath[1]}/_berth"
+  berth completion fish > ~/.config/fish/completions/berth.fish
+  berth completion powershell | Out-String | Invoke-Expression
+
+kubectl completes its plugins through a program of their name. For kubectl berth that is
+
+  printf '#!/bin/sh\nexec kubectl berth __complete "$@"\n' > ~/.local/bin/kubectl_complete-berth
+  chmod +x ~/.local/bin/kubectl_complete-berth`
+
+func newCompletion() *cobra.Command {
+	shells := map[string]func(*cobra.Command, io.Writer) error{
+		"bash":       func(c *cobra.Command, to io.Writer) error { return c.GenBashCompletionV2(to, true) },
+		"zsh":        (*cobra.Command).GenZshCompletion,
+		"fish":       func(c *cobra.Command, to io.Writer) error { return c.GenFishCompletion(to, true) },
+		"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
+	}
+	names := []string{"bash", "zsh", "fish", "powershell"}
+	return &cobra.Command{
+		Use: "completion SHELL", Short: "print a script that completes commands in a shell", Long: completionHelp,
+		ValidArgs: names,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && shells[args[0]] != nil {
+				return nil
+			}
+			return usage("%s takes one of bash, zsh, fish and powershell: see %s --help", cmd.CommandPath(), cmd.CommandPath())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := shells[args[0]](cmd.Root(), cmd.OutOrStdout()); err != nil {
+				return fmt.Errorf("completion of %s: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+}

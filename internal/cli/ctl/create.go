@@ -1,0 +1,201 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const createHelp = `Creates queues and flavors. What the flags cannot say goes into a file: print one with --dry-run=client -o yaml, edit it, and
+kubectl apply it.
+
+  berth create resourceflavor a100 --node-labels gpu=a100
+  berth create clusterqueue gpus --cohort research --nominal-quota 'a100:cpu=64;memory=256Gi;nvidia.com/gpu=16'
+  berth create localqueue main -n team-a -c gpus`
+
+func (t *tool) newCreate() *cobra.Command {
+	cmd := &cobra.Command{Use: "create", Short: "create a queue or a flavor", Long: createHelp}
+	cmd.AddCommand(t.newCreateClusterQueue(), t.newCreateLocalQueue(), t.newCreateResourceFlavor())
+	return cmd
+}
+
+// creation is what the commands that create have in common.
+type creation struct {
+	output
+	dryRun dryRun
+}
+
+// command makes the command; check finds what is wrong with its flags, prepare makes the object.
+func (c *creation) command(t *tool, k *kind, help string, prepare func(ctx context.Context, s *session, name string) (client.Object, error), check func() error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: k.name + " NAME", Aliases: k.aliases, Short: "create a " + k.kind, Long: help, Args: exactly("NAME"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, check := range []func() error{c.dryRun.check, c.output.check, check} {
+				if err := check(); err != nil {
+					return err
+				}
+			}
+			if wrong := validation.IsDNS1123Subdomain(args[0]); len(wrong) > 0 {
+				return usage("%s: the name %q: %s", cmd.CommandPath(), args[0], wrong[0])
+			}
+			return t.run(cmd, func(ctx context.Context, s *session) error {
+				object, err := prepare(ctx, s, args[0])
+				if err != nil {
+					return err
+				}
+				if c.dryRun != dryClient {
+					if err := s.Create(ctx, object, fieldOwner, &client.CreateOptions{DryRun: c.dryRun.all()}); err != nil {
+						return err
+					}
+				}
+				return s.changed(&c.output, c.dryRun, object, "created")
+			})
+		},
+	}
+	c.dryRun.add(cmd)
+	c.add(cmd, "json", "yaml", "name")
+	return cmd
+}
+
+const createClusterQueueHelp = `Creates a ClusterQueue. Quota is FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY, repeated or separated by commas for more flavors. Flavors
+with the same resources share a resource group. Quote it: the shell has plans of its own for a semicolon.
+
+Without --namespace-selector the queue is open to all namespaces.
+
+  berth create clusterqueue gpus --nominal-quota 'a100:cpu=64;nvidia.com/gpu=16'
+  berth create cq gpus --cohort research --nominal-quota 'a100:cpu=64;nvidia.com/gpu=16' --borrowing-limit 'a100:cpu=16;nvidia.com/gpu=4'
+  berth create cq mixed --nominal-quota 'spot:cpu=100,on-demand:cpu=20' --reclaim-within-cohort Any
+  berth create cq gpus --nominal-quota 'a100:nvidia.com/gpu=16' --dry-run=client -o yaml`
+
+// createClusterQueue is the command line of `berth create clusterqueue`.
+type createClusterQueue struct {
+	creation
+	cohort, strategy, reclaim, within string
+	selector                          map[string]string
+	nominal, borrowing, lending       []string
+	groups                            []kueue.ResourceGroup
+}
+
+func (t *tool) newCreateClusterQueue() *cobra.Command {
+	var c createClusterQueue
+	cmd := c.command(t, clusterQueueKind, createClusterQueueHelp, c.prepare, c.check)
+	flags := cmd.Flags()
+	flags.StringVar(&c.cohort, "cohort", "", "the cohort that it shares with")
+	flags.StringVar(&c.strategy, "queuing-strategy", string(kueue.BestEffortFIFO), "what happens behind a Workload that does not fit: "+strings.Join(strategies, " or "))
+	flags.StringToStringVar(&c.selector, "namespace-selector", nil, "labels of the namespaces that may use it, as k=v,k=v (default all namespaces)")
+	flags.StringVar(&c.reclaim, "reclaim-within-cohort", string(kueue.ReclaimNever), "who may be preempted to get lent quota back: "+strings.Join(reclaims, ", "))
+	flags.StringVar(&c.within, "preemption-within-cluster-queue", string(kueue.PreemptionNever), "who may be preempted within the queue: "+strings.Join(preemptions, ", "))
+	flags.StringSliceVar(&c.nominal, "nominal-quota", nil, "what the queue owns, `FLAVOR:RESOURCE=QUANTITY;…`")
+	flags.StringSliceVar(&c.borrowing, "borrowing-limit", nil, "how much it may borrow beyond that, in the same form")
+	flags.StringSliceVar(&c.lending, "lending-limit", nil, "how much of it others may borrow, in the same form")
+	for name, values := range map[string][]string{"queuing-strategy": strategies, "reclaim-within-cohort": reclaims, "preemption-within-cluster-queue": preemptions} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+var (
+	strategies  = []string{string(kueue.BestEffortFIFO), string(kueue.StrictFIFO)}
+	reclaims    = []string{string(kueue.ReclaimNever), string(kueue.ReclaimLowerPriority), string(kueue.ReclaimAny)}
+	preemptions = []string{string(kueue.PreemptionNever), string(kueue.PreemptionLowerPriority), string(kueue.PreemptionLowerOrNewerEqualPriority)}
+)
+
+func (c *createClusterQueue) check() error {
+	for _, f := range []struct {
+		flag, value string
+		values      []string
+	}{
+		{"queuing-strategy", c.strategy, strategies},
+		{"reclaim-within-cohort", c.reclaim, reclaims},
+		{"preemption-within-cluster-queue", c.within, preemptions},
+	} {
+		if !slices.Contains(f.values, f.value) {
+			return usage("--%s %q: must be %s", f.flag, f.value, strings.Join(f.values, ", "))
+		}
+	}
+	var err error
+	c.groups, err = resourceGroups(c.nominal, c.borrowing, c.lending)
+	return err
+}
+
+func (c *createClusterQueue) prepare(_ context.Context, _ *session, name string) (client.Object, error) {
+	return &kueue.ClusterQueue{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: kueue.ClusterQueueSpec{
+			CohortName: kueue.CohortReference(c.cohort), QueueingStrategy: kueue.QueueingStrategy(c.strategy),
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: c.selector},
+			Preemption:        &kueue.ClusterQueuePreemption{ReclaimWithinCohort: kueue.ReclaimPolicy(c.reclaim), WithinClusterQueue: kueue.PreemptionPolicy(c.within)},
+			ResourceGroups:    c.groups,
+		},
+	}, nil
+}
+
+const createLocalQueueHelp = `Creates a LocalQueue, the way into a ClusterQueue from a namespace. The ClusterQueue has to exist, unless -i is given.
+
+  berth create localqueue main -n team-a -c gpus
+  berth create lq main -n team-a -c later --ignore-unknown-cq`
+
+func (t *tool) newCreateLocalQueue() *cobra.Command {
+	var c creation
+	var queue string
+	var unknown bool
+	cmd := c.command(t, localQueueKind, createLocalQueueHelp, func(ctx context.Context, s *session, name string) (client.Object, error) {
+		if !unknown {
+			err := s.Get(ctx, client.ObjectKey{Name: queue}, &kueue.ClusterQueue{})
+			if apierrors.IsNotFound(err) {
+				return nil, fmt.Errorf("%w (-i creates the LocalQueue all the same)", s.notFound(ctx, err))
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return &kueue.LocalQueue{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+			Spec:       kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(queue)},
+		}, nil
+	}, func() error {
+		if queue == "" {
+			return usage("--clusterqueue is missing: say where the queue leads, as in -c gpus; berth list clusterqueues shows what there is")
+		}
+		return nil
+	})
+	cmd.Flags().StringVarP(&queue, "clusterqueue", "c", "", "the ClusterQueue that it leads to (required)")
+	cmd.Flags().BoolVarP(&unknown, "ignore-unknown-cq", "i", false, "create it even if there is no such ClusterQueue yet")
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(clusterQueueKind, nil))
+	return cmd
+}
+
+const createResourceFlavorHelp = `Creates a ResourceFlavor, a kind of nodes. A taint is KEY[=VALUE]:EFFECT; a toleration is KEY[=VALUE][:EFFECT], or :EFFECT for all keys.
+
+  berth create resourceflavor spot --node-labels node.kubernetes.io/capacity=spot
+  berth create rf a100 --node-labels gpu=a100 --node-taints gpu=a100:NoSchedule --tolerations gpu=a100:NoSchedule`
+
+func (t *tool) newCreateResourceFlavor() *cobra.Command {
+	var c creation
+	var nodeLabels map[string]string
+	var taints, tolerations []string
+	var spec kueue.ResourceFlavorSpec
+	cmd := c.command(t, resourceFlavorKind, createResourceFlavorHelp, func(_ context.Context, _ *session, name string) (client.Object, error) {
+		return &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, nil
+	}, func() (err error) {
+		spec.NodeLabels = nodeLabels
+		if spec.NodeTaints, err = parseTaints(taints); err == nil {
+			spec.Tolerations, err = parseTolerations(tolerations)
+		}
+		return err
+	})
+	cmd.Flags().StringToStringVar(&nodeLabels, "node-labels", nil, "labels of the nodes, as k=v,k=v")
+	cmd.Flags().StringSliceVar(&taints, "node-taints", nil, "taints of the nodes, `KEY[=VALUE]:EFFECT`")
+	cmd.Flags().StringSliceVar(&tolerations, "tolerations", nil, "tolerations that its pods get, `KEY[=VALUE][:EFFECT]`")
+	return cmd
+}

@@ -1,0 +1,121 @@
+// Package ctl is the commands for those who use and operate the queues: list, stop, resume, explain, top, create, delete, version and
+// completion, and get, describe, edit and patch, which kubectl does. They need an API server and nothing else; only explain asks the
+// manager, too, and does without it if it must. spec: 70 §4.9.
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+// group is the GroupID of the commands of this package in the help of their parent.
+const group = "queues"
+
+// tool is what the commands share.
+type tool struct {
+	version    string
+	connection connection
+	now        func() time.Time
+}
+
+// AddTo adds the commands to the root of the command line, and their heading to its help.
+func AddTo(root *cobra.Command, version string) {
+	addTo(root, &tool{version: version, now: time.Now})
+}
+
+func addTo(root *cobra.Command, t *tool) {
+	root.AddGroup(&cobra.Group{ID: group, Title: "Queues and Workloads:"})
+	for _, command := range []*cobra.Command{
+		t.newList(), t.newExplain(), t.newTop(), t.newStop(), t.newResume(), t.newCreate(), t.newDelete(),
+		t.newKubectl("get"), t.newKubectl("describe"), t.newKubectl("edit"), t.newKubectl("patch"),
+	} {
+		command.GroupID = group
+		t.connection.add(command)
+		root.AddCommand(command)
+	}
+	version := t.newVersion()
+	t.connection.add(version)
+	root.AddCommand(version, newCompletion())
+	finish(root)
+}
+
+// finish gives the commands that only hold others an answer to a name that is unknown, and every command its manners.
+func finish(parent *cobra.Command) {
+	for _, command := range parent.Commands() {
+		command.Flags().SortFlags = false
+		if command.HasSubCommands() && command.RunE == nil {
+			command.Args = cobra.ArbitraryArgs
+			command.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return cmd.Help()
+				}
+				return unknown(cmd, args[0])
+			}
+		}
+		finish(command)
+	}
+}
+
+// unknown is the error of `berth list clusterqueus`.
+func unknown(cmd *cobra.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+		names = append(names, c.Aliases...)
+	}
+	if near := options.Nearest(name, names); near != "" {
+		return usage("%s: unknown kind %q: did you mean %s %s? See %s --help", cmd.CommandPath(), name, cmd.CommandPath(), near, cmd.CommandPath())
+	}
+	return usage("%s: unknown kind %q: see %s --help", cmd.CommandPath(), name, cmd.CommandPath())
+}
+
+// usageError is a mistake on the command line: exit code 2.
+type usageError struct{ error }
+
+func (usageError) ExitCode() int { return 2 }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run connects, and does the work of a command with what it needs.
+func (t *tool) run(cmd *cobra.Command, work func(ctx context.Context, s *session) error) error {
+	s, err := t.open(cmd)
+	if err != nil {
+		return err
+	}
+	err = work(cmd.Context(), s)
+	if err == nil {
+		return nil
+	}
+	if _, coded := errors.AsType[usageError](err); coded {
+		return err
+	}
+	return s.advise(cmd.Context(), err)
+}
+
+// exactly wants as many arguments as there are names, and says which is missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage("%s: %s is missing: see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return usage("%s: unexpected argument %q: it takes %s, see %s --help", cmd.CommandPath(), args[len(names)], strings.Join(names, " "), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// noNames is for commands that list: kubectl's users expect to name an object.
+func noNames(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usage("%s: unexpected argument %q: for one object, give --field-selector metadata.name=%s", cmd.CommandPath(), args[0], args[0])
+}

@@ -1,0 +1,195 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const deleteHelp = `Deletes Workloads with their jobs. Other kinds are left to kubectl, which has to be on the PATH.
+
+  berth delete workload job-train-1a2b3 -n team-a
+  berth delete clusterqueue gpus`
+
+const deleteWorkloadHelp = `Deletes the jobs of Workloads, which takes the Workloads along; a Workload of no job is deleted itself. It says first whose jobs these
+are, and asks.
+
+  berth delete workload job-train-1a2b3 -n team-a
+  berth delete workload --all -n team-a --yes
+  berth delete workload --all -A --dry-run=client`
+
+// deleteWorkload is the command line of `berth delete workload`.
+type deleteWorkload struct {
+	dryRun               dryRun
+	yes, all, everywhere bool
+}
+
+func (t *tool) newDelete() *cobra.Command {
+	cmd := &cobra.Command{Use: "delete", Short: "delete workloads with their jobs", Long: deleteHelp}
+	var d deleteWorkload
+	workload := &cobra.Command{
+		Use: "workload NAME...", Aliases: workloadKind.aliases, Short: "delete Workloads with their jobs", Long: deleteWorkloadHelp,
+		ValidArgsFunction: t.complete(workloadKind, nil),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := d.dryRun.check(); err != nil {
+				return err
+			}
+			switch {
+			case len(args) == 0 && !d.all:
+				return usage("%s: NAME is missing: name Workloads, or give --all", cmd.CommandPath())
+			case len(args) > 0 && d.all:
+				return usage("%s: --all leaves no room for names such as %q: give one or the other", cmd.CommandPath(), args[0])
+			case len(args) > 0 && d.everywhere:
+				return usage("%s: -A leaves no room for names such as %q: name the namespace with -n", cmd.CommandPath(), args[0])
+			}
+			return t.run(cmd, func(ctx context.Context, s *session) error { return d.run(ctx, s, args) })
+		},
+	}
+	workload.Flags().BoolVarP(&d.yes, "yes", "y", false, "do not ask")
+	workload.Flags().BoolVar(&d.all, "all", false, "all Workloads of the namespace")
+	workload.Flags().BoolVarP(&d.everywhere, "all-namespaces", "A", false, "with --all: of all namespaces")
+	d.dryRun.add(workload)
+	cmd.AddCommand(workload)
+	cmd.AddCommand(kubectlCommands("delete", localQueueKind, clusterQueueKind, resourceFlavorKind, cohortKind, topologyKind, admissionCheckKind, priorityClassKind)...)
+	return cmd
+}
+
+// doomed is something to delete: a job, or a Workload of no job.
+type doomed struct {
+	gvk       schema.GroupVersionKind
+	resource  string // jobs.batch
+	namespace string
+	name      string
+	uid       types.UID
+	workload  string // whose job it is, "" if it is a Workload itself
+}
+
+func (d *deleteWorkload) run(ctx context.Context, s *session, names []string) error {
+	workloads, err := d.find(ctx, s, names)
+	if err != nil {
+		return err
+	}
+	if d.all && len(workloads) == 0 {
+		(&listing{everywhere: d.everywhere}).none(ctx, s, true)
+		return nil
+	}
+	var list []doomed
+	owned := false
+	for i := range workloads {
+		some, err := s.jobsOf(&workloads[i])
+		if err != nil {
+			return err
+		}
+		for _, one := range some {
+			owned = owned || one.workload != ""
+			if !slices.ContainsFunc(list, func(other doomed) bool { return other.uid == one.uid }) {
+				list = append(list, one)
+			}
+		}
+	}
+	if owned && !d.yes && d.dryRun == dryNone && !s.agreed(list) {
+		fmt.Fprintln(s.out, "Deletion is canceled")
+		return nil
+	}
+	for _, one := range list {
+		if err := d.delete(ctx, s, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find reads the Workloads. A name that there is not is told and passed over. spec: 70 §4.9.
+func (d *deleteWorkload) find(ctx context.Context, s *session, names []string) ([]kueue.Workload, error) {
+	if d.all {
+		var list kueue.WorkloadList
+		o := &client.ListOptions{}
+		if !d.everywhere {
+			o.Namespace = s.namespace
+		}
+		err := s.pages(ctx, &list, o)
+		return list.Items, err
+	}
+	var out []kueue.Workload
+	for _, name := range names {
+		var w kueue.Workload
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &w)
+		if apierrors.IsNotFound(err) {
+			fmt.Fprintln(s.errs, s.notFound(ctx, err))
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+func (s *session) jobsOf(w *kueue.Workload) ([]doomed, error) {
+	if len(w.OwnerReferences) == 0 {
+		return []doomed{{gvk: kueue.GroupVersion.WithKind("Workload"), namespace: w.Namespace, name: w.Name, uid: w.UID}}, nil
+	}
+	var out []doomed
+	for _, owner := range w.OwnerReferences {
+		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+		mapping, err := s.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil {
+			return nil, fmt.Errorf("%s/%s belongs to the %s %s, which this API server does not know: %w", w.Namespace, w.Name, owner.Kind, owner.Name, err)
+		}
+		out = append(out, doomed{
+			gvk: gvk, resource: mapping.Resource.GroupResource().String(), namespace: w.Namespace, name: owner.Name, uid: owner.UID,
+			workload: w.Namespace + "/" + w.Name,
+		})
+	}
+	return out, nil
+}
+
+// agreed lists the jobs and asks.
+func (s *session) agreed(list []doomed) bool {
+	fmt.Fprintln(s.out, "This deletes jobs, too:")
+	for _, one := range list {
+		if one.workload != "" {
+			fmt.Fprintf(s.out, "  %s/%s associated with the %s workload\n", one.resource, one.name, one.workload)
+		}
+	}
+	fmt.Fprint(s.out, "Delete them (y/n)? ")
+	var word string
+	_, _ = fmt.Fscan(bufio.NewReader(s.in), &word) // the end of the input is a no
+	return word == "y" || word == "Y"
+}
+
+func (d *deleteWorkload) delete(ctx context.Context, s *session, one doomed) error {
+	name := one.resource + "/" + one.name
+	if one.workload == "" {
+		name = typed(one.gvk.Kind, one.gvk.Group, one.name)
+	}
+	if d.dryRun != dryClient {
+		var object metav1.PartialObjectMetadata
+		object.SetGroupVersionKind(one.gvk)
+		object.Namespace, object.Name = one.namespace, one.name
+		err := s.Delete(ctx, &object, &client.DeleteOptions{
+			DryRun: d.dryRun.all(), Preconditions: &metav1.Preconditions{UID: &one.uid}, PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+		if apierrors.IsNotFound(err) || (apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID")) {
+			fmt.Fprintf(s.errs, "%s is gone already\n", name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(s.out, "%s deleted%s\n", name, d.dryRun.note())
+	return nil
+}

@@ -1,0 +1,191 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const explainHelp = `Explains why a Workload waits, or what it got: which flavors were tried, what is short by how much and at which queue or cohort, who
+would have to go for it, and what brings it back. The manager is asked and answers for this very moment. If it cannot be asked,
+the Workload's conditions have to do, and the first line says so.
+
+A job is named by its kind; its Workloads are explained.
+
+  berth explain workload job-train-1a2b3 -n team-a
+  berth explain job train -n team-a
+  berth explain trainjob/llama -n team-a
+  berth explain workload job-train-1a2b3 -o yaml`
+
+// explain is the command line of `berth explain`.
+type explain struct {
+	output
+}
+
+func (t *tool) newExplain() *cobra.Command {
+	var e explain
+	cmd := &cobra.Command{
+		Use: "explain TYPE NAME | TYPE/NAME", Short: "why a workload or job waits, or what it got", Long: explainHelp,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && strings.Contains(args[0], "/") {
+				return nil
+			}
+			return exactly("TYPE", "NAME")(cmd, args)
+		},
+		ValidArgsFunction: t.completeExplain,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := e.check(); err != nil {
+				return err
+			}
+			return t.run(cmd, func(ctx context.Context, s *session) error { return e.run(ctx, s, strings.Join(args, "/")) })
+		},
+	}
+	e.add(cmd, "json", "yaml")
+	return cmd
+}
+
+func (t *tool) completeExplain(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) == 0:
+		return []string{"workload", "job", "jobset", "trainjob"}, cobra.ShellCompDirectiveNoFileComp
+	case len(args) == 1 && workloadKind.is(args[0]):
+		return t.complete(workloadKind, nil)(cmd, nil, typed)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (e *explain) run(ctx context.Context, s *session, reference string) error {
+	word, name, _ := strings.Cut(reference, "/")
+	if workloadKind.is(word) {
+		var w kueue.Workload
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &w); err != nil {
+			return err
+		}
+		return e.one(ctx, s, &w)
+	}
+	jobs, err := s.resolve(ctx, reference, false)
+	if err != nil {
+		return err
+	}
+	if len(jobs) == 0 {
+		if gone := s.noNamespace(ctx); gone != "" {
+			return fmt.Errorf("%s", gone)
+		}
+		return fmt.Errorf("there is no %s %q in the namespace %s: kubectl get %s -n %s shows what there is", word, name, s.namespace, word, s.namespace)
+	}
+	return e.job(ctx, s, word, &jobs[0])
+}
+
+// job explains the Workloads of a job, or why it has none.
+func (e *explain) job(ctx context.Context, s *session, word string, job *unstructured.Unstructured) error {
+	workloads, err := s.workloadsOf(ctx, job.GetNamespace(), job.GetUID(), &client.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range workloads {
+		if err := e.one(ctx, s, &workloads[i]); err != nil {
+			return err
+		}
+	}
+	if len(workloads) > 0 {
+		return nil
+	}
+	if !e.asTable() {
+		return fmt.Errorf("%s %q has no Workload to print: %s", word, job.GetName(), without(job))
+	}
+	_, err = fmt.Fprintf(s.out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), without(job))
+	return err
+}
+
+// without says why a job has no Workload, as far as the job itself tells.
+func without(job *unstructured.Unstructured) string {
+	for _, owner := range job.GetOwnerReferences() {
+		if owner.Controller != nil && *owner.Controller {
+			return fmt.Sprintf("it belongs to the %s %s, which may have one: explain %s/%s", owner.Kind, owner.Name, strings.ToLower(owner.Kind), owner.Name)
+		}
+	}
+	queue := job.GetLabels()[kueue.QueueNameLabel]
+	if queue == "" {
+		return "it has no label " + kueue.QueueNameLabel + ", so nobody queues it: set the label to the name of a LocalQueue before the job starts"
+	}
+	return "its label sends it to the LocalQueue " + queue + ", but no manager has made a Workload for it: is one running, with the integration for this kind, and is the namespace managed?"
+}
+
+// one explains one Workload.
+func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error {
+	explanation, err := s.explanation(ctx, w)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(s.errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err))
+		explanation = s.byConditions(ctx, w)
+	}
+	if !e.asTable() {
+		return e.print(s.out, explanation)
+	}
+	_, err = fmt.Fprint(s.out, inWords(explanation))
+	return err
+}
+
+// explanation asks the manager.
+func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1alpha1.Explanation, error) {
+	data, err := s.get(ctx, "/apis/"+berthv1alpha1.GroupVersion.String()+"/namespaces/"+w.Namespace+"/workloads/"+w.Name+"/explanation")
+	if err != nil {
+		return nil, err
+	}
+	out := &berthv1alpha1.Explanation{}
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, err
+	}
+	if out.Text == "" {
+		return nil, fmt.Errorf("it answers with something else than an explanation")
+	}
+	return out, nil
+}
+
+// reason is why the manager cannot be asked, in a clause.
+func reason(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "you may not: it takes the right to get workloads/explanation of " + berthv1alpha1.GroupVersion.Group
+	case apierrors.IsServiceUnavailable(err):
+		return "it does not answer: is it running?"
+	case apierrors.IsNotFound(err) && named(err):
+		return "it has not seen this Workload yet"
+	case apierrors.IsNotFound(err):
+		return "its API " + berthv1alpha1.GroupVersion.Group + " is not installed: berth install"
+	}
+	return err.Error()
+}
+
+// inWords is the trace, its sentence, and the place in the queue.
+func inWords(e *berthv1alpha1.Explanation) string {
+	var b strings.Builder
+	for line := range strings.Lines(e.Text) {
+		fmt.Fprintln(&b, printable(strings.TrimSuffix(line, "\n")))
+	}
+	if e.Message != "" && !strings.Contains(e.Text, e.Message) {
+		fmt.Fprintf(&b, "  in short: %s\n", printable(e.Message))
+	}
+	if p := e.PositionInClusterQueue; p != nil {
+		switch *p {
+		case 0:
+			fmt.Fprintf(&b, "  it is the first in ClusterQueue %s\n", e.ClusterQueue)
+		case 1:
+			fmt.Fprintf(&b, "  1 workload is ahead of it in ClusterQueue %s\n", e.ClusterQueue)
+		default:
+			fmt.Fprintf(&b, "  %d workloads are ahead of it in ClusterQueue %s\n", *p, e.ClusterQueue)
+		}
+	}
+	return b.String()
+}

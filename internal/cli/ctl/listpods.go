@@ -1,0 +1,179 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const listPodsHelp = `Lists the pods of a job, whatever its kind.
+
+  berth list pods --for job/train
+  berth list pods --for trainjob/llama -n team-a -o wide`
+
+// listPods is the command line of `berth list pods`.
+type listPods struct {
+	listing
+	of string
+}
+
+func (t *tool) newListPods() *cobra.Command {
+	var l listPods
+	cmd := &cobra.Command{
+		Use: "pods", Aliases: []string{"pod", "po"}, Short: "list the pods of a job", Long: listPodsHelp, Args: noNames,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if l.of == "" {
+				return usage("%s: --for is missing: say whose pods, as in --for job/train", cmd.CommandPath())
+			}
+			if err := l.output.check(); err != nil {
+				return err
+			}
+			return t.run(cmd, l.run)
+		},
+	}
+	l.flags(cmd, true)
+	cmd.Flags().StringVar(&l.of, "for", "", "the job, as `TYPE[.GROUP]/NAME`")
+	return cmd
+}
+
+func (l *listPods) run(ctx context.Context, s *session) error {
+	o, err := l.options(s, true)
+	if err != nil {
+		return err
+	}
+	jobs, err := s.resolve(ctx, l.of, l.everywhere)
+	if err != nil {
+		return err
+	}
+	list, out := &corev1.PodList{}, &table{}
+	for i := range jobs {
+		selection := *o
+		if selection.LabelSelector, err = podsOf(&jobs[i]); err != nil {
+			return err
+		}
+		if more, ok := o.LabelSelector.Requirements(); ok {
+			selection.LabelSelector = selection.LabelSelector.Add(more...)
+		}
+		selection.Namespace = jobs[i].GetNamespace()
+		if l.asTable() {
+			err = l.rows(ctx, s, out, &selection)
+		} else {
+			var some corev1.PodList
+			err = s.pages(ctx, &some, &selection)
+			list.Items = append(list.Items, some.Items...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !l.asTable() {
+		return l.print(s.out, list)
+	}
+	if len(out.rows) == 0 {
+		return l.none(ctx, s, true)
+	}
+	return out.write(s.out, l.format == "wide", !l.noHeaders)
+}
+
+// rows reads the table of pods that the API server makes.
+func (l *listPods) rows(ctx context.Context, s *session, out *table, o *client.ListOptions) error {
+	size, err := pageSize()
+	if err != nil {
+		return err
+	}
+	d, err := s.discover()
+	if err != nil {
+		return err
+	}
+	for next := ""; ; {
+		data, err := d.RESTClient().Get().AbsPath("/api/v1/namespaces/"+o.Namespace+"/pods").
+			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+			Param("labelSelector", o.LabelSelector.String()).Param("fieldSelector", o.FieldSelector.String()).
+			Param("limit", fmt.Sprint(size)).Param("continue", next).DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		var page metav1.Table
+		if err := json.Unmarshal(data, &page); err != nil {
+			return fmt.Errorf("the table of pods: %w", err)
+		}
+		if out.columns == nil {
+			out.columns = l.columns()
+			for _, c := range page.ColumnDefinitions {
+				out.columns = append(out.columns, column{strings.ToUpper(c.Name), c.Priority > 0})
+			}
+		}
+		for _, row := range page.Rows {
+			cells := l.cells(o.Namespace)
+			for _, cell := range row.Cells {
+				cells = append(cells, fmt.Sprint(cell))
+			}
+			out.add(cells...)
+		}
+		if next = page.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// Labels that others put on the pods of their jobs.
+const (
+	jobNameLabel        = "batch.kubernetes.io/job-name"
+	jobSetNameLabel     = "jobset.sigs.k8s.io/jobset-name"
+	trainingNameLabel   = "training.kubeflow.org/job-name"
+	trainingOperator    = "training.kubeflow.org/operator-name"
+	rayClusterLabel     = "ray.io/cluster"
+	sparkNameLabel      = "sparkoperator.k8s.io/app-name"
+	mpiOperator         = "mpi-operator"
+	trainingOperatorEnd = "-controller"
+)
+
+// podsOf selects the pods of a job. spec: 70 §4.9.
+func podsOf(job *unstructured.Unstructured) (labels.Selector, error) {
+	name := job.GetName()
+	var set labels.Set
+	switch kind := job.GetKind(); kind {
+	case "Job":
+		set = labels.Set{jobNameLabel: name}
+	case "JobSet", "TrainJob":
+		set = labels.Set{jobSetNameLabel: name}
+	case "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob":
+		set = labels.Set{trainingNameLabel: name, trainingOperator: strings.ToLower(kind) + trainingOperatorEnd}
+	case "MPIJob":
+		set = labels.Set{trainingNameLabel: name, trainingOperator: mpiOperator}
+	case "RayCluster":
+		set = labels.Set{rayClusterLabel: name}
+	case "RayJob":
+		set = rayPods(job, "status", "rayClusterName")
+	case "RayService":
+		set = rayPods(job, "status", "activeServiceStatus", "rayClusterName")
+	case "SparkApplication":
+		set = labels.Set{sparkNameLabel: name}
+	case "Pod":
+		if group := job.GetLabels()[kueue.PodGroupNameLabel]; group != "" {
+			set = labels.Set{kueue.PodGroupNameLabel: group}
+		}
+	}
+	if set == nil {
+		return nil, fmt.Errorf("unsupported kind %s: its pods are not known (a Ray job has none before its status names a cluster, a Pod none without a group)", job.GetKind())
+	}
+	return labels.SelectorFromValidatedSet(set), nil
+}
+
+func rayPods(job *unstructured.Unstructured, path ...string) labels.Set {
+	cluster, _, _ := unstructured.NestedString(job.Object, path...)
+	if cluster == "" {
+		return nil
+	}
+	return labels.Set{rayClusterLabel: cluster}
+}

@@ -1,0 +1,290 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
+)
+
+const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
+-o wide adds the priority and, for those that wait, why.
+
+  berth list workloads -n team-a
+  berth list workloads -A --status pending -o wide
+  berth list workloads --for job/train
+  berth list workloads -q main --status admitted --status quotareserved`
+
+// Statuses of a Workload, and the word for all of them.
+const (
+	statusAll           = "all"
+	statusPending       = "pending"
+	statusQuotaReserved = "quotareserved"
+	statusAdmitted      = "admitted"
+	statusFinished      = "finished"
+)
+
+var statuses = []string{statusAll, statusPending, statusQuotaReserved, statusAdmitted, statusFinished}
+
+// listWorkloads is the command line of `berth list workloads`.
+type listWorkloads struct {
+	listing
+	clusterQueue, localQueue, of string
+	statuses                     []string
+}
+
+func (t *tool) newListWorkloads() *cobra.Command {
+	var l listWorkloads
+	cmd := l.command(t, workloadKind, listWorkloadsHelp, l.fetch)
+	flags := cmd.Flags()
+	flags.StringVarP(&l.clusterQueue, "clusterqueue", "c", "", "only those that hold quota of this ClusterQueue")
+	flags.StringVarP(&l.localQueue, "localqueue", "q", "", "only those of this LocalQueue")
+	flags.StringSliceVar(&l.statuses, "status", nil, "only those that are "+strings.Join(statuses[1:], ", ")+", or "+statusAll+"; may be repeated")
+	flags.StringVar(&l.of, "for", "", "only those of this object, as `TYPE[.GROUP]/NAME`")
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(clusterQueueKind, nil))
+	_ = cmd.RegisterFlagCompletionFunc("localqueue", t.complete(localQueueKind, nil))
+	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (l *listWorkloads) fetch(ctx context.Context, s *session) (client.ObjectList, *table, error) {
+	for i, status := range l.statuses {
+		if l.statuses[i] = strings.ToLower(status); !slices.Contains(statuses, l.statuses[i]) {
+			return nil, nil, usage("--status %s: must be one of %s", status, strings.Join(statuses, ", "))
+		}
+	}
+	list, err := l.read(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(w kueue.Workload) bool { return !l.wants(&w) })
+	if !l.asTable() || len(list.Items) == 0 {
+		return list, &table{}, nil
+	}
+	out, err := l.table(ctx, s, list.Items)
+	return list, out, err
+}
+
+// read reads the Workloads that the selectors and --for choose.
+func (l *listWorkloads) read(ctx context.Context, s *session) (*kueue.WorkloadList, error) {
+	o, err := l.options(s, true)
+	if err != nil {
+		return nil, err
+	}
+	list := &kueue.WorkloadList{}
+	if l.of == "" {
+		return list, s.pages(ctx, list, o)
+	}
+	jobs, err := s.resolve(ctx, l.of, l.everywhere)
+	if err != nil {
+		return nil, err
+	}
+	for i := range jobs {
+		some, err := s.workloadsOf(ctx, jobs[i].GetNamespace(), jobs[i].GetUID(), o)
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, some...)
+	}
+	return list, nil
+}
+
+// workloadsOf are the Workloads of an object: those with its label, and only if nobody has that, those that it owns. spec: 70 §4.9.
+func (s *session) workloadsOf(ctx context.Context, namespace string, owner types.UID, o *client.ListOptions) ([]kueue.Workload, error) {
+	labeled := *o
+	labeled.Namespace = namespace
+	own, err := labels.NewRequirement(kueue.JobUIDLabel, "=", []string{string(owner)})
+	if err != nil {
+		return nil, err
+	}
+	labeled.LabelSelector = labels.NewSelector().Add(*own)
+	if requirements, selectable := labelsOf(o); selectable {
+		labeled.LabelSelector = labeled.LabelSelector.Add(requirements...)
+	}
+	var list kueue.WorkloadList
+	if err := s.pages(ctx, &list, &labeled); err != nil || len(list.Items) > 0 {
+		return list.Items, err
+	}
+	every := *o
+	every.Namespace = namespace
+	if err := s.pages(ctx, &list, &every); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Items, func(w kueue.Workload) bool {
+		return !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner })
+	}), nil
+}
+
+func labelsOf(o *client.ListOptions) (labels.Requirements, bool) {
+	if o.LabelSelector == nil {
+		return nil, false
+	}
+	return o.LabelSelector.Requirements()
+}
+
+func (l *listWorkloads) wants(w *kueue.Workload) bool {
+	if l.clusterQueue != "" && (w.Status.Admission == nil || string(w.Status.Admission.ClusterQueue) != l.clusterQueue) {
+		return false
+	}
+	if l.localQueue != "" && string(w.Spec.QueueName) != l.localQueue {
+		return false
+	}
+	return len(l.statuses) == 0 || slices.Contains(l.statuses, statusAll) || slices.Contains(l.statuses, statusOf(w))
+}
+
+// statusOf goes by the conditions alone. spec: 70 §4.9.
+func statusOf(w *kueue.Workload) string {
+	for _, is := range []struct{ condition, status string }{
+		{kueue.WorkloadFinished, statusFinished}, {kueue.WorkloadAdmitted, statusAdmitted}, {kueue.WorkloadQuotaReserved, statusQuotaReserved},
+	} {
+		if apimeta.IsStatusConditionTrue(w.Status.Conditions, is.condition) {
+			return is.status
+		}
+	}
+	return statusPending
+}
+
+func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Workload) (*table, error) {
+	queues, err := l.clusterQueues(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	places := s.places(ctx, items)
+	out := &table{columns: l.columns("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS", "POSITION IN QUEUE", "EXEC TIME", "AGE", "+PRIORITY", "+WAITS BECAUSE")}
+	for i := range items {
+		w := &items[i]
+		key := types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
+		queue := string(queues[key])
+		if w.Status.Admission != nil {
+			queue = string(w.Status.Admission.ClusterQueue)
+		}
+		status, position, why := statusOf(w), "", ""
+		if status == statusPending {
+			if at, ok := places[client.ObjectKeyFromObject(w)]; ok {
+				position = count(at)
+			}
+			why = pendingBecause(w)
+		}
+		priority := int32(0)
+		if w.Spec.Priority != nil {
+			priority = *w.Spec.Priority
+		}
+		kinds, names := s.owners(ctx, w)
+		out.add(l.cells(w.Namespace, w.Name, kinds, names, string(w.Spec.QueueName), queue, strings.ToUpper(status), position, s.ran(w), s.since(w.CreationTimestamp),
+			strconv.Itoa(int(priority)), why)...)
+	}
+	return out, nil
+}
+
+// clusterQueues is where the LocalQueues lead.
+func (l *listWorkloads) clusterQueues(ctx context.Context, s *session) (map[types.NamespacedName]kueue.ClusterQueueReference, error) {
+	o := &client.ListOptions{}
+	if !l.everywhere {
+		o.Namespace = s.namespace
+	}
+	var list kueue.LocalQueueList
+	if err := s.pages(ctx, &list, o); err != nil {
+		return nil, err
+	}
+	out := map[types.NamespacedName]kueue.ClusterQueueReference{}
+	for i := range list.Items {
+		out[client.ObjectKeyFromObject(&list.Items[i])] = list.Items[i].Spec.ClusterQueue
+	}
+	return out, nil
+}
+
+// pendingBecause is why a Workload waits, as its conditions say.
+func pendingBecause(w *kueue.Workload) string {
+	if w.Spec.Active != nil && !*w.Spec.Active {
+		return "stopped (spec.active is false)"
+	}
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return ""
+	}
+	return c.Reason + ": " + c.Message
+}
+
+// longType is how much of JOB TYPE is shown. spec: 70 §4.9.
+const longType = 20
+
+// owners are the columns JOB TYPE and JOB NAME.
+func (s *session) owners(ctx context.Context, w *kueue.Workload) (kinds, names string) {
+	var k, n []string
+	for _, owner := range w.OwnerReferences {
+		k = append(k, s.served.singular(ctx, s, owner.APIVersion, owner.Kind))
+		n = append(n, owner.Name)
+	}
+	kinds = strings.Join(k, ", ")
+	if len(kinds) > longType {
+		kinds = kinds[:longType] + "..."
+	}
+	return kinds, strings.Join(n, ", ")
+}
+
+// ran is for how long a Workload has been admitted.
+func (s *session) ran(w *kueue.Workload) string {
+	admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted)
+	if admitted == nil || admitted.Status != metav1.ConditionTrue {
+		return ""
+	}
+	end := s.now()
+	if finished := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); finished != nil && finished.Status == metav1.ConditionTrue {
+		end = finished.LastTransitionTime.Time
+	}
+	return duration.HumanDuration(end.Sub(admitted.LastTransitionTime.Time))
+}
+
+// places are the positions in their LocalQueues of those that wait, as far as they can be had: who may not ask, or has no
+// manager to ask, gets none. spec: 70 §7 example 49.
+func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.NamespacedName]int32 {
+	out, asked := map[types.NamespacedName]int32{}, map[types.NamespacedName]bool{}
+	for i := range items {
+		queue := types.NamespacedName{Namespace: items[i].Namespace, Name: string(items[i].Spec.QueueName)}
+		if queue.Name == "" || asked[queue] || statusOf(&items[i]) != statusPending {
+			continue
+		}
+		asked[queue] = true
+		summary, err := s.pending(ctx, "namespaces/"+queue.Namespace+"/localqueues/"+queue.Name)
+		if err != nil && !apierrors.IsForbidden(err) && !named(err) {
+			return out // nobody answers
+		}
+		if err != nil {
+			continue
+		}
+		for _, p := range summary.Items {
+			out[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p.PositionInLocalQueue
+		}
+	}
+	return out
+}
+
+// named says whether an error is about an object that is missing, rather than about an API that is.
+func named(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name != ""
+}
+
+// pending asks the manager who waits in a queue.
+func (s *session) pending(ctx context.Context, queue string) (*visibilityv1beta2.PendingWorkloadsSummary, error) {
+	data, err := s.get(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
+	if err != nil {
+		return nil, err
+	}
+	out := &visibilityv1beta2.PendingWorkloadsSummary{}
+	return out, json.Unmarshal(data, out)
+}

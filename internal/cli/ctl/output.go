@@ -1,0 +1,226 @@
+package ctl
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/yaml"
+)
+
+// output is how objects are printed: -o and its company.
+type output struct {
+	format    string
+	formats   []string // that are allowed, without those of templates
+	managed   bool
+	noHeaders bool
+}
+
+// Formats with something after them: jsonpath={.metadata.name}.
+var templates = []string{"jsonpath", "jsonpath-as-json", "jsonpath-file", "go-template", "go-template-file"}
+
+// add adds -o with the formats that have a meaning for the command.
+func (o *output) add(cmd *cobra.Command, formats ...string) {
+	o.formats = formats
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "how to print: "+strings.Join(formats, ", ")+", or "+strings.Join(templates, ", ")+" with =…")
+	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "with -o json or yaml: also print metadata.managedFields")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (o *output) addTable(cmd *cobra.Command) {
+	o.add(cmd, "json", "yaml", "name", "wide")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print the table without its header")
+}
+
+// check finds a format that there is not.
+func (o *output) check() error {
+	name, argument, _ := strings.Cut(o.format, "=")
+	switch {
+	case o.format == "" || slices.Contains(o.formats, o.format):
+		return nil
+	case slices.Contains(templates, name) && argument != "":
+		return nil
+	case slices.Contains(templates, name):
+		return usage("-o %s: say what to print, as in -o %s='{.metadata.name}'", name, name)
+	}
+	return usage("-o %q: must be %s, or %s with =…", o.format, strings.Join(o.formats, ", "), strings.Join(templates, ", "))
+}
+
+// asTable says whether a table is wanted.
+func (o *output) asTable() bool { return o.format == "" || o.format == "wide" }
+
+// print prints an object or a list in a format other than a table.
+func (o *output) print(to io.Writer, object runtime.Object) error {
+	if o.format == "name" {
+		return eachItem(object, func(item client.Object) error {
+			_, err := fmt.Fprintln(to, nameOf(item))
+			return err
+		})
+	}
+	if err := o.complete(object); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(object, "", "    ")
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "json":
+		_, err = fmt.Fprintf(to, "%s\n", text)
+		return err
+	case "yaml":
+		if text, err = yaml.JSONToYAML(text); err == nil {
+			_, err = to.Write(text)
+		}
+		return err
+	}
+	var data any
+	if err := json.Unmarshal(text, &data); err != nil {
+		return err
+	}
+	return o.fill(to, data)
+}
+
+// complete sets the kinds, which a typed client leaves out, and leaves out who set which field.
+func (o *output) complete(object runtime.Object) error {
+	gvk, err := apiutil.GVKForObject(object, scheme)
+	if err != nil {
+		return err
+	}
+	object.GetObjectKind().SetGroupVersionKind(gvk)
+	return eachItem(object, func(item client.Object) error {
+		if !o.managed {
+			item.SetManagedFields(nil)
+		}
+		of, err := apiutil.GVKForObject(item, scheme)
+		item.GetObjectKind().SetGroupVersionKind(of)
+		return err
+	})
+}
+
+// eachItem calls do for the object, or for each of a list, which sees its changes.
+func eachItem(object runtime.Object, do func(client.Object) error) error {
+	if !apimeta.IsListType(object) {
+		if single, ok := object.(client.Object); ok {
+			return do(single)
+		}
+		return nil
+	}
+	return apimeta.EachListItem(object, func(item runtime.Object) error {
+		single, ok := item.(client.Object)
+		if !ok {
+			return fmt.Errorf("an item is a %T, which has no name", item)
+		}
+		return do(single)
+	})
+}
+
+// fill fills in a template. spec: 70 §4.9.
+func (o *output) fill(to io.Writer, data any) error {
+	name, text, _ := strings.Cut(o.format, "=")
+	if base, ok := strings.CutSuffix(name, "-file"); ok {
+		content, err := os.ReadFile(text)
+		if err != nil {
+			return usageError{fmt.Errorf("-o %s: %w", name, err)}
+		}
+		name, text = base, string(content)
+	}
+	if name == "go-template" {
+		t, err := template.New("output").Funcs(template.FuncMap{"base64decode": decode}).Parse(text)
+		if err != nil {
+			return usageError{fmt.Errorf("-o %s: %w", name, err)}
+		}
+		return t.Execute(to, data)
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	path.EnableJSONOutput(name == "jsonpath-as-json")
+	if err := path.Parse(text); err != nil {
+		return usageError{fmt.Errorf("-o %s: %w", name, err)}
+	}
+	return path.Execute(to, data)
+}
+
+func decode(text string) (string, error) {
+	data, err := base64.StdEncoding.DecodeString(text)
+	return string(data), err
+}
+
+// nameOf is <kind>.<group>/NAME. Objects without a kind are looked up in the scheme.
+func nameOf(object client.Object) string {
+	gvk, err := apiutil.GVKForObject(object, scheme)
+	if err != nil {
+		gvk = object.GetObjectKind().GroupVersionKind()
+	}
+	return typed(gvk.Kind, gvk.Group, object.GetName())
+}
+
+func typed(kind, group, name string) string {
+	kind = strings.ToLower(kind)
+	if group != "" {
+		kind += "." + group
+	}
+	return kind + "/" + name
+}
+
+// dryRun is --dry-run.
+type dryRun string
+
+const (
+	dryNone   = "none"
+	dryClient = "client"
+	dryServer = "server"
+)
+
+func (d *dryRun) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar((*string)(d), "dry-run", dryNone, "client only prints what would be sent; server has the API server check it and keep nothing; or none")
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = dryClient
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{dryNone, dryClient, dryServer}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (d dryRun) check() error {
+	switch d {
+	case dryNone, dryClient, dryServer:
+		return nil
+	}
+	return usage("--dry-run %q: must be none, client or server", string(d))
+}
+
+// note goes behind the line about a change.
+func (d dryRun) note() string {
+	if d == dryNone {
+		return ""
+	}
+	return " (" + string(d) + " dry run)"
+}
+
+// all are the options of the request for metav1.DryRunAll.
+func (d dryRun) all() []string {
+	if d == dryServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// changed prints the object that was changed, or the line that says so.
+func (s *session) changed(o *output, d dryRun, object client.Object, verb string) error {
+	if o.format != "" {
+		return o.print(s.out, object)
+	}
+	if verb != "" {
+		verb = " " + verb
+	}
+	_, err := fmt.Fprintf(s.out, "%s%s%s\n", nameOf(object), verb, d.note())
+	return err
+}

@@ -1,0 +1,84 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// column of a table; a wide one is shown with -o wide only.
+type column struct {
+	header string
+	wide   bool
+}
+
+// columns makes columns of their headers; those that begin with + are wide.
+func columns(headers ...string) []column {
+	out := make([]column, 0, len(headers))
+	for _, h := range headers {
+		name, wide := strings.CutPrefix(h, "+")
+		out = append(out, column{name, wide})
+	}
+	return out
+}
+
+// table is text in columns, as kubectl lays it out.
+type table struct {
+	columns []column
+	rows    [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// Widths of kubectl's columns. spec: 70 §4.9.
+const (
+	minWidth = 6
+	padding  = 3
+)
+
+func (t *table) write(w io.Writer, wide, headers bool) error {
+	lines := tabwriter.NewWriter(w, minWidth, 1, padding, ' ', 0)
+	put := func(cell func(i int) string) {
+		var cells []string
+		for i, c := range t.columns {
+			if wide || !c.wide {
+				cells = append(cells, printable(cell(i)))
+			}
+		}
+		fmt.Fprintln(lines, strings.Join(cells, "\t"))
+	}
+	if headers {
+		put(func(i int) string { return t.columns[i].header })
+	}
+	for _, row := range t.rows {
+		put(func(i int) string { return row[i] })
+	}
+	return lines.Flush()
+}
+
+// printable keeps a text of somebody else's on its line, and from driving the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// since is how long ago something was, in kubectl's short form.
+func (s *session) since(then metav1.Time) string {
+	if then.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(s.now().Sub(then.Time).Truncate(time.Second))
+}

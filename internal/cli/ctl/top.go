@@ -1,0 +1,283 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const topHelp = `Shows how much of every quota is in use: cohorts with the ClusterQueues in them, a line for each resource of each flavor.
+
+  berth top
+  berth top --watch
+  berth top clusterqueue gpus
+  berth top cohort -r nvidia.com/gpu
+  berth top flavor
+
+In the bar, █ is used by what runs, and ▒ is reserved for what is about to run; what goes beyond QUOTA is borrowed. The line of a cohort
+is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.`
+
+// top is the command line of `berth top`.
+type top struct {
+	watch     bool
+	interval  time.Duration
+	resource  string
+	noHeaders bool
+	what      string   // the names are of
+	names     []string // empty are all
+	seen      []string // names that there are
+	view      func(*top, *forest, *table)
+}
+
+func (t *tool) newTop() *cobra.Command {
+	cmd := t.newTopOf("top", "how much of every quota is in use", topHelp, nil, (*top).tree)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(cmd, args[0])
+		}
+		return nil
+	}
+	queues := t.newTopOf("clusterqueue [NAME...]", "the use of ClusterQueues", "Shows how much of the quota of ClusterQueues is in use.\n\n  berth top clusterqueue gpus\n  berth top cq --watch", clusterQueueKind, (*top).queues)
+	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cohortKind, (*top).cohorts)
+	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", resourceFlavorKind, (*top).flavors)
+	flavors.Aliases = append([]string{"flavors", resourceFlavorKind.name}, resourceFlavorKind.aliases...)
+	cmd.AddCommand(queues, cohorts, flavors)
+	return cmd
+}
+
+func (t *tool) newTopOf(use, short, help string, k *kind, view func(*top, *forest, *table)) *cobra.Command {
+	o := top{view: view, what: strings.Fields(use)[0]}
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: help,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.interval <= 0 {
+				return usage("--interval %s: must be more than 0, as in 2s", o.interval)
+			}
+			o.names = args
+			return t.run(cmd, o.run)
+		},
+	}
+	if k != nil {
+		cmd.Aliases = k.aliases
+		cmd.ValidArgsFunction = t.complete(k, nil)
+	}
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again and again, until Ctrl-C")
+	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "with --watch: how often")
+	cmd.Flags().StringVarP(&o.resource, "resource", "r", "", "only this resource, as in nvidia.com/gpu")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print the table without its header")
+	return cmd
+}
+
+func (o *top) run(ctx context.Context, s *session) error {
+	text, err := o.look(ctx, s)
+	if err != nil || !o.watch {
+		_, _ = s.out.Write(text)
+		return err
+	}
+	terminal := isTerminal(s.out)
+	tick := time.NewTicker(o.interval)
+	defer tick.Stop()
+	for {
+		switch {
+		case err != nil:
+			fmt.Fprintf(s.errs, "%v; trying again\n", s.advise(ctx, err))
+		case terminal:
+			// Home, every line with the rest of it cleared, and all below cleared: nothing flickers.
+			fmt.Fprintf(s.out, "\x1b[H%s\x1b[J", strings.ReplaceAll(s.title(o)+string(text), "\n", "\x1b[K\n"))
+		default:
+			fmt.Fprintf(s.out, "%s%s\n", s.title(o), text)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if text, err = o.look(ctx, s); ctx.Err() != nil {
+			return nil //nolint:nilerr // Ctrl-C is how this ends
+		}
+	}
+}
+
+func (s *session) title(o *top) string {
+	return fmt.Sprintf("%s, %s, every %s\n\n", s.now().Format("15:04:05"), s.cfg.Host, o.interval)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// look reads all queues and cohorts and draws them.
+func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
+	var queues kueue.ClusterQueueList
+	if err := s.pages(ctx, &queues, &client.ListOptions{}); err != nil {
+		return nil, err
+	}
+	var cohorts kueue.CohortList
+	if err := s.pages(ctx, &cohorts, &client.ListOptions{}); err != nil {
+		return nil, err
+	}
+	f := grow(cohorts.Items, queues.Items)
+	out := &table{columns: columns("NAME", "FLAVOR", "RESOURCE", "USE", "", "RESERVED", "ADMITTED", "QUOTA", "BORROWED", "WORKLOADS")}
+	o.seen = nil
+	o.view(o, f, out)
+	if err := o.missing(); err != nil {
+		return nil, err
+	}
+	if len(out.rows) == 0 {
+		fmt.Fprintln(s.errs, "No resources found")
+		return nil, nil
+	}
+	var b bytes.Buffer
+	err := out.write(&b, false, !o.noHeaders)
+	return b.Bytes(), err
+}
+
+// missing finds a name that nothing has.
+func (o *top) missing() error {
+	for _, name := range o.names {
+		if !slices.Contains(o.seen, name) {
+			return fmt.Errorf("there is no %s %q: %s", o.what, name, orAll(name, o.seen))
+		}
+	}
+	return nil
+}
+
+// draw adds the lines of one thing; the first has its name.
+func (o *top) draw(out *table, name string, shares []share, workloads string, borrows bool) {
+	shares = slices.DeleteFunc(slices.Clone(shares), func(s share) bool { return o.resource != "" && s.resource != o.resource })
+	if len(shares) == 0 && o.resource == "" {
+		out.add(name, "", "", "", "", "", "", "", "", workloads)
+	}
+	for i := range shares {
+		s := &shares[i]
+		borrowed := ""
+		if borrows && !s.borrowed.IsZero() {
+			borrowed = s.borrowed.String()
+		}
+		drawn, percent := bar(s)
+		out.add(name, s.flavor, s.resource, drawn, percent, s.reserved.String(), s.admitted.String(), s.nominal.String(), borrowed, workloads)
+		name, workloads = "", ""
+	}
+}
+
+// tally is the column WORKLOADS.
+func tally(admitted, pending int32) string {
+	return fmt.Sprintf("%d admitted, %d pending", admitted, pending)
+}
+
+// wants says whether something of this name is to be shown.
+func (o *top) wants(name string) bool {
+	o.seen = append(o.seen, name)
+	return len(o.names) == 0 || slices.Contains(o.names, name)
+}
+
+func (o *top) queue(out *table, indent string, q *kueue.ClusterQueue) {
+	name := indent + q.Name
+	if !running(q) {
+		name += " (stopped)"
+	} else if is, _ := active(q.Status.Conditions); is != "true" {
+		name += " (not active)"
+	}
+	o.draw(out, name, sharesOf(q.Spec.ResourceGroups, &q.Status), tally(q.Status.AdmittedWorkloads, q.Status.PendingWorkloads), true)
+}
+
+func (o *top) tree(f *forest, out *table) {
+	seen := map[string]bool{}
+	var visit func(indent string, n *node)
+	visit = func(indent string, n *node) {
+		if seen[n.name] {
+			return
+		}
+		seen[n.name] = true
+		o.draw(out, indent+n.name, n.shares, tally(n.admitted, n.pending), false)
+		for _, q := range n.queues {
+			o.queue(out, indent+"  ", q)
+		}
+		for _, child := range n.children {
+			visit(indent+"  ", f.nodes[child])
+		}
+	}
+	for _, root := range f.roots() {
+		visit("", root)
+	}
+	for _, q := range f.alone {
+		o.queue(out, "", q)
+	}
+}
+
+func (o *top) queues(f *forest, out *table) {
+	all := slices.Clone(f.alone)
+	for _, name := range f.names() {
+		all = append(all, f.nodes[name].queues...)
+	}
+	slices.SortFunc(all, func(a, b *kueue.ClusterQueue) int { return strings.Compare(a.Name, b.Name) })
+	for _, q := range all {
+		if o.wants(q.Name) {
+			o.queue(out, "", q)
+		}
+	}
+}
+
+func (o *top) cohorts(f *forest, out *table) {
+	for _, name := range f.names() {
+		if n := f.nodes[name]; o.wants(name) {
+			o.draw(out, name, n.shares, tally(n.admitted, n.pending), false)
+		}
+	}
+}
+
+// flavors adds up all roots, in the order of the names.
+func (o *top) flavors(f *forest, out *table) {
+	total := &node{}
+	for _, q := range f.alone {
+		total.queues = append(total.queues, q)
+	}
+	for _, root := range f.roots() {
+		total.children = append(total.children, root.name)
+	}
+	f.sum(total, total, map[string]bool{})
+	slices.SortStableFunc(total.shares, func(a, b share) int { return strings.Compare(a.flavor, b.flavor) })
+	for i := 0; i < len(total.shares); {
+		end := i
+		for end < len(total.shares) && total.shares[end].flavor == total.shares[i].flavor {
+			end++
+		}
+		if flavor := total.shares[i].flavor; o.wants(flavor) {
+			o.draw(out, flavor, total.shares[i:end], "", false)
+		}
+		i = end
+	}
+}
+
+// barWidth is how many cells a full quota has.
+const barWidth = 20
+
+// bar draws a share of its quota, and says it in percent. More than the quota ends in a plus.
+func bar(s *share) (drawn, percent string) {
+	quota, reserved, admitted := s.nominal.AsApproximateFloat64(), s.reserved.AsApproximateFloat64(), s.admitted.AsApproximateFloat64()
+	if quota <= 0 {
+		if reserved <= 0 {
+			return strings.Repeat("░", barWidth), "-"
+		}
+		return strings.Repeat("█", barWidth) + "+", "-"
+	}
+	cells := func(amount float64) int { return min(barWidth, int(amount/quota*barWidth+0.5)) }
+	full, about := cells(min(admitted, reserved)), cells(reserved)
+	drawn = strings.Repeat("█", full) + strings.Repeat("▒", about-full) + strings.Repeat("░", barWidth-about)
+	if reserved > quota {
+		drawn += "+"
+	}
+	return drawn, fmt.Sprintf("%.0f%%", reserved/quota*100)
+}
