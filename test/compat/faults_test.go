@@ -1,0 +1,160 @@
+package compat
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// fault is what happens to a write.
+type fault int
+
+const (
+	none fault = iota
+	conflict
+	serverError
+	lost   // it is made, and nobody learns of it
+	killed // likewise, and nothing that the manager does reaches the API server any more
+)
+
+func (f fault) String() string {
+	return [...]string{"none", "a conflict", "a server error", "a lost response", "a kill"}[f]
+}
+
+// planned is the write of one world, from 1, to which something happens.
+type planned struct {
+	at    int
+	fault fault
+}
+
+// saboteur is a transport that interrupts writes. It counts the writes of each world apart, by the names in their paths,
+// so that one manager can be interrupted in many worlds at the same time. Events and leases count not.
+type saboteur struct {
+	mu     sync.Mutex
+	plans  map[string]planned // by world
+	counts map[string]int
+	told   map[string]string // which write it was
+	dead   bool
+}
+
+func newSaboteur() *saboteur {
+	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, told: map[string]string{}}
+}
+
+func (s *saboteur) plan(world string, p planned) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plans[world], s.counts[world], s.told[world] = p, 0, ""
+}
+
+// result is how many writes a world saw, and which of them was interrupted.
+func (s *saboteur) result(world string) (writes int, interrupted string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[world], s.told[world]
+}
+
+// kill ends all that the manager can do.
+func (s *saboteur) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = true
+}
+
+// isDead says whether a kill came to pass.
+func (s *saboteur) isDead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
+
+var errDead = errors.New("the manager is dead")
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (s *saboteur) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		switch s.next(r) {
+		case conflict:
+			return answered(r, http.StatusConflict, metav1.StatusReasonConflict), nil
+		case serverError:
+			return answered(r, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
+		case lost, killed:
+			response, err := next.RoundTrip(r)
+			if err != nil {
+				return nil, err
+			}
+			_ = response.Body.Close()
+			return nil, errors.New("the connection broke")
+		default:
+			if s.isDead() {
+				return nil, errDead
+			}
+			return next.RoundTrip(r)
+		}
+	})
+}
+
+// next counts a request, and says what happens to it.
+func (s *saboteur) next(r *http.Request) fault {
+	world := worldOf(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if world == "" || s.dead {
+		return none
+	}
+	s.counts[world]++
+	p, known := s.plans[world]
+	if !known {
+		p = s.plans["*"]
+		s.counts["*"]++
+	}
+	if (known && s.counts[world] != p.at) || (!known && s.counts["*"] != p.at) {
+		return none
+	}
+	s.told[world] = r.Method + " " + r.URL.Path
+	s.dead = p.fault == killed
+	return p.fault
+}
+
+// worldOf is the world that a request writes to, "" if it is no write.
+func worldOf(r *http.Request) string {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if r.Method == http.MethodGet {
+		return ""
+	}
+	for i, p := range parts {
+		if p == "events" || p == "leases" {
+			return ""
+		}
+		name, _, _ := strings.Cut(p, "-")
+		if i > 1 && len(name) > 1 && name[0] == 'w' && strings.Trim(name[1:], "0123456789") == "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// answered is what an API server says that refuses.
+func answered(r *http.Request, code int, reason metav1.StatusReason) *http.Response {
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: int32(code), Reason: reason, Message: "interrupted by the test",
+	})
+	if err != nil {
+		panic(fmt.Sprintf("a status always marshals: %v", err))
+	}
+	return &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r,
+	}
+}

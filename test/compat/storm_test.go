@@ -1,0 +1,163 @@
+package compat
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/embedded"
+)
+
+// quick is a configuration whose times are short enough for schedules.
+const quick = `
+waitForPodsReady:
+  timeout: 60s
+  requeuingStrategy: {backoffBaseSeconds: 1, backoffMaxSeconds: 1}
+`
+
+// TestSchedules runs random sequences of what users and administrators do, many at the same time.
+func TestSchedules(t *testing.T) {
+	running(t, quick)
+	first := uint64(time.Now().UnixNano())
+	const together = 20 // more only take turns
+	for done, all := 0, pick(10, 200); done < all; done += together {
+		t.Run(fmt.Sprintf("from %d", done), func(t *testing.T) {
+			for i := done; i < min(done+together, all); i++ {
+				t.Run(fmt.Sprint(i), func(t *testing.T) {
+					t.Parallel()
+					newSchedule(newWorld(t), first+uint64(i)).run(pick(40, 60), 100*time.Millisecond)
+				})
+			}
+		})
+	}
+}
+
+// TestFailover has two managers take turns while schedules run: the one that leads is killed or told to end, the other one
+// goes on.
+func TestFailover(t *testing.T) {
+	at := cluster(t)
+	webhooks := launch(t, at, configured(t, quick), only(t, "webhooks"))
+	webhooks.ready()
+	o := configured(t, quick)
+	l := &o.LeaderElection
+	l.Enabled, l.LeaseDuration, l.RenewDeadline, l.RetryPeriod = true, 3*time.Second, 2*time.Second, 500*time.Millisecond
+	over, left := make(chan struct{}), sync.WaitGroup{}
+	kills := 0
+	left.Go(func() {
+		var pair [2]struct {
+			*manager
+			*saboteur
+		}
+		begin := func(i int) {
+			s := newSaboteur()
+			pair[i].saboteur, pair[i].manager = s, launch(t, at, o, only(t, "-webhooks"), through(s.wrap))
+		}
+		begin(0)
+		begin(1)
+		for ; ; kills++ {
+			select {
+			case <-over:
+				return
+			case <-time.After(4 * time.Second):
+			}
+			i := kills % 2
+			if kills%4 < 2 {
+				pair[i].kill() // it keeps its lease: the other one has to wait for its end
+			}
+			_ = pair[i].end() // an error is that it lost its lease
+			begin(i)
+		}
+	})
+	schedules(t, at, pick(4, 20))
+	close(over)
+	left.Wait()
+	t.Logf("%d managers ended", kills)
+	if kills < 2 {
+		t.Errorf("only %d managers ended", kills)
+	}
+}
+
+// schedules runs some at the same time.
+func schedules(t *testing.T, at *site, n int) {
+	t.Helper()
+	first := uint64(time.Now().UnixNano())
+	t.Run("schedules", func(t *testing.T) {
+		for i := range n {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				newSchedule(at.world(t), first+uint64(i)).run(60, 150*time.Millisecond)
+			})
+		}
+	})
+}
+
+// TestAPIServerRestarts has the API server stop and start again while schedules run.
+func TestAPIServerRestarts(t *testing.T) {
+	cfg := embedded.Config{Dir: t.TempDir(), Port: freePort(t), Bare: true}
+	start := func() *embedded.ControlPlane {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		plane, err := embedded.Start(ctx, cfg)
+		if err != nil {
+			t.Errorf("starting the control plane: %v", err)
+		}
+		return plane
+	}
+	stop := func(plane *embedded.ControlPlane) {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := plane.Stop(ctx); err != nil {
+			t.Errorf("stopping the control plane: %v", err)
+		}
+	}
+	plane := start()
+	if plane == nil {
+		return
+	}
+	admin := administrator(t, plane)
+	over, left := make(chan struct{}), sync.WaitGroup{}
+	t.Cleanup(func() { stop(plane) }) // after the manager, which cleans up before
+	at := install(t, admin)
+	m := launch(t, at, configured(t, quick))
+	m.ready()
+	restarts := 0
+	left.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(3 * time.Second):
+			}
+			stop(plane)
+			time.Sleep(time.Second)
+			next := start()
+			if next == nil {
+				return
+			}
+			plane = next
+			restarts++
+		}
+	})
+	schedules(t, at, pick(4, 20))
+	close(over)
+	left.Wait()
+	t.Logf("%d restarts", restarts)
+	if restarts == 0 {
+		t.Error("the API server was not restarted")
+	}
+}
+
+func administrator(t *testing.T, plane *embedded.ControlPlane) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	return cfg
+}

@@ -1,0 +1,135 @@
+// Package examplecheck is an admission check by example: copy it to write your own. It approves Workloads that say who
+// pays for them. A Workload that has reserved quota in a ClusterQueue with such a check is admitted once it carries the
+// annotation
+//
+//	example.com/cost-center: "4711"      approved; its pods get the label example.com/cost-center
+//	example.com/cost-center: ask-later   asks again after the seconds of example.com/ask-after (default 60)
+//	example.com/cost-center: none        rejected: the Workload is deactivated
+//
+// and waits without it. What any controller of a check has to do is here, and no more: it says that the check is alive,
+// looks at Workloads that hold quota, answers in status.admissionChecks, and never answers twice the same.
+package examplecheck
+
+import (
+	"context"
+	"strconv"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// ControllerName is what an AdmissionCheck names in spec.controllerName to be made here.
+const ControllerName = "example.com/cost-center"
+
+// The annotations of a Workload. Integrations copy them from the job where they are told to.
+const (
+	costCenter = "example.com/cost-center"
+	askAfter   = "example.com/ask-after"
+)
+
+// fieldOwner is under which name the status is written.
+const fieldOwner = client.FieldOwner("example.com-cost-center")
+
+// Setup adds both controllers to a manager, whose scheme has to know kueue.x-k8s.io/v1beta2.
+func Setup(mgr ctrl.Manager) error {
+	c := mgr.GetClient()
+	if err := ctrl.NewControllerManagedBy(mgr).Named("example-check").For(&kueue.AdmissionCheck{}).Complete(&checks{c}); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("example-check-workloads").For(&kueue.Workload{}).Complete(&workloads{c})
+}
+
+// checks says of every AdmissionCheck of ours that somebody makes it: before that its ClusterQueues are inactive.
+type checks struct{ client.Client }
+
+// Reconcile sets the condition Active.
+func (r *checks) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var check kueue.AdmissionCheck
+	if err := r.Get(ctx, req.NamespacedName, &check); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if check.Spec.ControllerName != ControllerName {
+		return ctrl.Result{}, nil
+	}
+	before := check.DeepCopy()
+	changed := apimeta.SetStatusCondition(&check.Status.Conditions, metav1.Condition{
+		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: kueue.ReasonActive,
+		Message: "Cost centers are checked", ObservedGeneration: check.Generation,
+	})
+	if !changed {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, r.Status().Patch(ctx, &check, client.MergeFrom(before), fieldOwner)
+}
+
+// workloads answers the checks of ours in Workloads.
+type workloads struct{ client.Client }
+
+// Reconcile looks at one Workload. The manager of the queues lists the checks that it needs as Pending, resets them after
+// an eviction, and counts the retries: a check's controller only ever changes entries that are there and Pending.
+func (r *workloads) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var wl kueue.Workload
+	if err := r.Get(ctx, req.NamespacedName, &wl); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(wl.Status.Conditions, condition) }
+	if !is(kueue.WorkloadQuotaReserved) || is(kueue.WorkloadEvicted) || is(kueue.WorkloadFinished) {
+		return ctrl.Result{}, nil // quota first; and who is on the way out gets no answer
+	}
+	before := wl.DeepCopy()
+	changed := false
+	for i := range wl.Status.AdmissionChecks {
+		state := &wl.Status.AdmissionChecks[i]
+		ours, err := r.ours(ctx, state.Name)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if ours && state.State == kueue.CheckStatePending {
+			changed = answer(&wl, state) || changed
+		}
+	}
+	if !changed {
+		return ctrl.Result{}, nil
+	}
+	// With the lock nobody's newer news are overwritten: a conflict comes back here with them.
+	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	return ctrl.Result{}, r.Status().Patch(ctx, &wl, lock, fieldOwner)
+}
+
+// ours says whether a check is made here.
+func (r *workloads) ours(ctx context.Context, name kueue.AdmissionCheckReference) (bool, error) {
+	var check kueue.AdmissionCheck
+	if err := r.Get(ctx, client.ObjectKey{Name: string(name)}, &check); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return check.Spec.ControllerName == ControllerName, nil
+}
+
+// answer decides, and tells whether there is a decision.
+func answer(wl *kueue.Workload, state *kueue.AdmissionCheckState) bool {
+	switch center := wl.Annotations[costCenter]; center {
+	case "":
+		return false // it waits for the annotation
+	case "none":
+		state.State, state.Message = kueue.CheckStateRejected, "Nobody pays for this workload"
+	case "ask-later":
+		seconds, err := strconv.ParseInt(wl.Annotations[askAfter], 10, 32)
+		if err != nil || seconds < 0 {
+			seconds = 60
+		}
+		state.State, state.Message = kueue.CheckStateRetry, "The cost center is not known yet"
+		state.RequeueAfterSeconds = new(int32(seconds))
+	default:
+		state.State, state.Message = kueue.CheckStateReady, "Paid by cost center "+center
+		state.PodSetUpdates = nil
+		for _, ps := range wl.Spec.PodSets {
+			state.PodSetUpdates = append(state.PodSetUpdates, kueue.PodSetUpdate{Name: ps.Name, Labels: map[string]string{costCenter: center}})
+		}
+	}
+	state.LastTransitionTime = metav1.Now()
+	return true
+}
