@@ -34,8 +34,8 @@ var frameworks = []Framework{
 	{Name: "kubeflow.org/jaxjob", GVK: gvk("kubeflow.org", "v1", "JAXJob"), MultiKueue: true, built: true},
 	{Name: "kubeflow.org/mpijob", GVK: gvk("kubeflow.org", "v2beta1", "MPIJob"), MultiKueue: true, built: true},
 	{Name: "trainer.kubeflow.org/trainjob", GVK: gvk("trainer.kubeflow.org", "v1alpha1", "TrainJob"), MultiKueue: true, built: true},
-	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true},
-	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true},
+	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true, built: true},
+	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true, built: true},
 	{Name: "ray.io/rayservice", GVK: gvk("ray.io", "v1", "RayService"), MultiKueue: true},
 	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true},
 	{

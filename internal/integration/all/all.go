@@ -8,6 +8,7 @@ import (
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/integration/jobset"
 	"github.com/berth-project/berth/internal/integration/kubeflow"
+	"github.com/berth-project/berth/internal/integration/ray"
 	"github.com/berth-project/berth/internal/integration/trainjob"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/train"
@@ -18,6 +19,8 @@ func Descriptors() []*plan.Descriptor {
 	out := []*plan.Descriptor{
 		job.Descriptor(),
 		jobset.Descriptor(),
+		ray.Cluster(),
+		ray.Job(),
 		trainjob.Descriptor(train.DefaultConfig()),
 	}
 	out = append(out, kubeflow.Descriptors()...)

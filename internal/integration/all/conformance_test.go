@@ -32,6 +32,22 @@ const pod = `
           resources: {requests: {cpu: "1"}}
 `
 
+// rayCluster is the spec of a cluster.
+var rayCluster = `
+rayVersion: "2.9"
+headGroupSpec:
+  rayStartParams: {}
+  template:
+    spec:` + pod + `
+workerGroupSpecs:
+- groupName: small
+  replicas: 1
+  minReplicas: 3
+  maxReplicas: 5
+  template:
+    metadata: {labels: {app: x}}
+    spec:` + pod
+
 // plainRuntime is the runtime of the TrainJob.
 const plainRuntime = `
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -120,6 +136,25 @@ spec:
 	"kubeflow.org/pytorchjob": kubeflowKind("kubeflow.org/v1", "PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker"),
 	"kubeflow.org/tfjob":      kubeflowKind("kubeflow.org/v1", "TFJob", "tfReplicaSpecs", "Chief", "Worker"),
 	"kubeflow.org/xgboostjob": kubeflowKind("kubeflow.org/v1", "XGBoostJob", "xgbReplicaSpecs", "Master", "Worker"),
+	"ray.io/raycluster": {
+		Manifest: "apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n" + indent(rayCluster, 2),
+		PodSets:  []string{"head:1", "small:3"},
+		Endless:  true,
+		Status: map[integrationtest.State]string{
+			integrationtest.Active: "{state: ready}", integrationtest.Stopped: "{state: suspended}",
+		},
+	},
+	"ray.io/rayjob": {
+		Manifest: "apiVersion: ray.io/v1\nkind: RayJob\nspec:\n  entrypoint: x\n  shutdownAfterJobFinishes: true\n" +
+			"  submitterPodTemplate:\n    spec:" + indent(pod, -2) + "\n  rayClusterSpec:\n" + indent(rayCluster, 4),
+		PodSets: []string{"head:1", "small:3", "submitter:1"},
+		Status: map[integrationtest.State]string{
+			integrationtest.Active:    "{jobDeploymentStatus: Running, jobStatus: RUNNING}",
+			integrationtest.Stopped:   "{jobDeploymentStatus: Suspended, jobStatus: ''}",
+			integrationtest.Succeeded: "{jobDeploymentStatus: Complete, jobStatus: SUCCEEDED}",
+			integrationtest.Failed:    "{jobDeploymentStatus: Failed, jobStatus: FAILED}",
+		},
+	},
 	"trainer.kubeflow.org/trainjob": {
 		Manifest: `
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -209,7 +244,17 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// indent moves lines to the right.
+// indent moves lines to the right, or to the left.
 func indent(text string, by int) string {
-	return strings.ReplaceAll(text, "\n ", "\n "+strings.Repeat(" ", by))
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		switch {
+		case strings.TrimSpace(line) == "":
+		case by < 0:
+			lines[i] = line[-by:]
+		default:
+			lines[i] = strings.Repeat(" ", by) + line
+		}
+	}
+	return strings.Join(lines, "\n")
 }

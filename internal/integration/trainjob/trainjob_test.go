@@ -114,15 +114,15 @@ func TestStartAndStop(t *testing.T) {
 	if over || next == nil || d.IsSuspended(next) || !d.Stopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
 		t.Fatalf("while a Job is active the stop only suspends: over %v, %v", over, next)
 	}
-	if waiting, _, over := d.Stop(next, nil); waiting != nil || over {
-		t.Errorf("the patch cannot change while a Job is active: over %v, %v", over, waiting)
+	if waiting, _, ended := d.Stop(next, nil); waiting != nil || ended {
+		t.Errorf("the patch cannot change while a Job is active: %v", waiting)
 	}
 	view.Set(view.Of(next).Object, []any{}, "status", "jobsStatus")
 	end, _, over := d.Stop(next, nil)
 	if over || end == nil || !d.IsSuspended(end) || d.Stopping(end) {
 		t.Fatalf("the patch is emptied once no Job is active: over %v, %v", over, end)
 	}
-	if again, _, over := d.Stop(end, nil); again != nil || !over {
+	if again, _, ended := d.Stop(end, nil); again != nil || !ended {
 		t.Errorf("a stop that is over goes on: %v", again)
 	}
 	delete(o.Object, "status")

@@ -1,0 +1,165 @@
+// Package ray is the integration of the kinds that KubeRay runs: RayCluster and
+// RayJob. Both have a cluster in them, of a head and groups of workers; a RayJob
+// may add the pod that submits it.
+//
+// What KubeRay adds to pods by itself is counted in the Workload and is never
+// written into the job (spec: 30 §4.9).
+package ray
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/view"
+)
+
+const (
+	// ownManager is the value of spec.managedBy for KubeRay.
+	ownManager = "ray.io/kuberay-operator"
+	// headRole is the pod set of the head.
+	headRole = "head"
+	// faultToleranceAnnotation turns the tolerance for faults of the control store on.
+	faultToleranceAnnotation = "ray.io/ft-enabled"
+	// ready is the state of a cluster all of whose pods are.
+	ready = "ready"
+	// maxRoles is how many pod sets a Workload may have.
+	maxRoles = 18
+)
+
+func gvk(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
+}
+
+// +kubebuilder:rbac:groups=ray.io,resources=rayclusters;rayjobs,verbs=get;list;watch;update;patch;delete
+
+// Cluster describes RayCluster. It never finishes by itself.
+func Cluster() *plan.Descriptor {
+	d := view.Kind{
+		Framework:  "ray.io/raycluster",
+		GVK:        gvk("RayCluster"),
+		Resource:   "rayclusters",
+		Suspend:    []string{"spec", "suspend"},
+		ManagedBy:  []string{"spec", "managedBy"},
+		OwnManager: ownManager,
+		Groups:     true,
+		Roles: func(o view.Object, _ *plan.Setting) ([]view.Role, error) {
+			return cluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"))
+		},
+		Finished:  func(view.Object) (string, bool, bool) { return "", false, false },
+		IsActive:  clusterIsActive,
+		PodsReady: func(o view.Object, _ []view.Role) bool { return view.String(o.Object, "status", "state") == ready },
+		Validate: func(o, _ view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
+			if !isQueued(o, in) {
+				return nil
+			}
+			return validateCluster(view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles))
+		},
+	}.Descriptor()
+	d.FreeUnmanaged = true
+	return d
+}
+
+// isQueued says whether a job that nobody above it is queued for has a Workload.
+func isQueued(o view.Object, in *plan.Setting) bool { return in.ManageAll || plan.QueueName(o) != "" }
+
+// clusterIsActive says whether KubeRay may have pods of the cluster. It tells when all are gone; a cluster that it never
+// saw has none.
+func clusterIsActive(o view.Object) bool {
+	status := view.Map(o.Object, "status")
+	return len(status) > 0 && view.String(status, "state") != "suspended"
+}
+
+// cluster lists the head and the groups of workers of a cluster's spec.
+func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role, error) {
+	head := view.Map(spec, "headGroupSpec", "template")
+	if head == nil {
+		return nil, plan.Permanent("%s is missing: a cluster needs a head", path.Child("headGroupSpec", "template"))
+	}
+	roles := []view.Role{{
+		Name: headRole, Count: 1, Template: head, Path: path.Child("headGroupSpec", "template"),
+		Shape: func(t *corev1.PodTemplateSpec) { shapeHead(o, spec, t) },
+	}}
+	for i, group := range view.Maps(spec, "workerGroupSpecs") {
+		at := path.Child("workerGroupSpecs").Index(i)
+		template := view.Map(group, "template")
+		if template == nil {
+			return nil, plan.Permanent("%s is missing: a group needs a pod template", at.Child("template"))
+		}
+		roles = append(roles, view.Role{
+			Name: strings.ToLower(view.String(group, "groupName")), Count: workers(group), Template: template, Path: at.Child("template"),
+		})
+	}
+	return roles, nil
+}
+
+// workers is how many pods KubeRay makes for a group: its replicas within its bounds, of some hosts each, or none for a
+// suspended group.
+func workers(group map[string]any) int32 {
+	if view.Bool(group, "suspend") {
+		return 0
+	}
+	n := view.Int(group, 1, "replicas")
+	n = max(n, view.Int(group, n, "minReplicas"))
+	n = min(n, view.Int(group, n, "maxReplicas"))
+	return n * max(1, view.Int(group, 1, "numOfHosts"))
+}
+
+// shapeHead makes the head as KubeRay will. With tolerance for faults a Job cleans up when the head is gone, in its place.
+func shapeHead(o view.Object, spec map[string]any, t *corev1.PodTemplateSpec) {
+	if view.Map(spec, "gcsFaultToleranceOptions") != nil || o.GetAnnotations()[faultToleranceAnnotation] == "true" {
+		if len(t.Spec.Containers) > 0 {
+			raise(&t.Spec.Containers[0], corev1.ResourceCPU, "200m")
+			raise(&t.Spec.Containers[0], corev1.ResourceMemory, "256Mi")
+		}
+	}
+	if !view.Bool(spec, "enableInTreeAutoscaling") {
+		return
+	}
+	c := corev1.Container{Name: "autoscaler", Resources: equal("500m", "512Mi")}
+	if r, err := resources(view.Map(spec, "autoscalerOptions", "resources")); err == nil && r != nil {
+		c.Resources = *r
+	}
+	t.Spec.Containers = append(t.Spec.Containers, c)
+}
+
+// raise lifts a request to at least a quantity.
+func raise(c *corev1.Container, name corev1.ResourceName, least string) {
+	if q, ok := c.Resources.Requests[name]; ok && q.Cmp(resource.MustParse(least)) >= 0 {
+		return
+	}
+	if c.Resources.Requests == nil {
+		c.Resources.Requests = corev1.ResourceList{}
+	}
+	c.Resources.Requests[name] = resource.MustParse(least)
+}
+
+// equal are requests and limits of the same size.
+func equal(cpu, memory string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: list(cpu, memory), Limits: list(cpu, memory)}
+}
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+// validateCluster are the rules for a cluster that is queued. roles counts its pod sets.
+func validateCluster(spec map[string]any, path *field.Path, roles int) field.ErrorList {
+	var errs field.ErrorList
+	if view.Bool(spec, "enableInTreeAutoscaling") {
+		errs = append(errs, field.Forbidden(path.Child("enableInTreeAutoscaling"), "a queued cluster cannot scale by itself; queue it at its full size"))
+	}
+	if roles > maxRoles {
+		errs = append(errs, field.TooMany(path.Child("workerGroupSpecs"), roles-1, maxRoles-1))
+	}
+	for i, group := range view.Maps(spec, "workerGroupSpecs") {
+		if name := view.String(group, "groupName"); strings.ToLower(name) == headRole {
+			errs = append(errs, field.Forbidden(path.Child("workerGroupSpecs").Index(i).Child("groupName"), "no group of workers can be named "+headRole))
+		}
+	}
+	return errs
+}

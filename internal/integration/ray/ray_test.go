@@ -1,0 +1,206 @@
+package ray_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration/ray"
+	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/view"
+)
+
+func parse(t *testing.T, text string) view.Object {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := out.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var setting = &plan.Setting{Config: &plan.Config{Topology: true}}
+
+const head = "headGroupSpec: {template: {spec: {containers: [{name: c, image: rayproject/ray, resources: {requests: {cpu: 100m}}}]}}}"
+
+// describe lists pod sets with their containers and what those request.
+func describe(t *testing.T, d *plan.Descriptor, o plan.Object) []string {
+	t.Helper()
+	sets, err := d.PodSets(o, setting)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, s := range sets {
+		line := fmt.Sprintf("%s:%d", s.Name, s.Count)
+		for _, c := range s.Template.Spec.Containers {
+			line += fmt.Sprintf(" %s(%s, %s)", c.Name, c.Resources.Requests.Cpu(), c.Resources.Requests.Memory())
+		}
+		if s.TopologyRequest != nil {
+			t.Errorf("%s has topology request %v", s.Name, s.TopologyRequest)
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func TestClusterPodSets(t *testing.T) {
+	group := func(rest string) string {
+		return "{" + head + ", workerGroupSpecs: [{groupName: Big" + rest + ", template: {spec: {}}}]}"
+	}
+	tests := map[string]struct {
+		spec, annotations string
+		want              []string
+	}{
+		"head alone":       {spec: "{" + head + "}", want: []string{"head:1 c(100m, 0)"}},
+		"no replicas":      {spec: group(""), want: []string{"head:1 c(100m, 0)", "big:1"}},
+		"replicas":         {spec: group(", replicas: 4, minReplicas: 0, maxReplicas: 10"), want: []string{"head:1 c(100m, 0)", "big:4"}},
+		"less than least":  {spec: group(", replicas: 1, minReplicas: 3"), want: []string{"head:1 c(100m, 0)", "big:3"}},
+		"more than most":   {spec: group(", replicas: 9, maxReplicas: 3"), want: []string{"head:1 c(100m, 0)", "big:3"}},
+		"several hosts":    {spec: group(", replicas: 2, numOfHosts: 4"), want: []string{"head:1 c(100m, 0)", "big:8"}},
+		"a suspended one":  {spec: group(", replicas: 2, minReplicas: 1, suspend: true"), want: []string{"head:1 c(100m, 0)", "big:0"}},
+		"tolerates faults": {spec: "{gcsFaultToleranceOptions: {}, " + head + "}", want: []string{"head:1 c(200m, 256Mi)"}},
+		"by annotation":    {spec: "{" + head + "}", annotations: `{ray.io/ft-enabled: "true"}`, want: []string{"head:1 c(200m, 256Mi)"}},
+		"scales by itself": {spec: "{enableInTreeAutoscaling: true, " + head + "}", want: []string{"head:1 c(100m, 0) autoscaler(500m, 512Mi)"}},
+		"scaler's size": {
+			spec: "{enableInTreeAutoscaling: true, autoscalerOptions: {resources: {requests: {cpu: 2}}}, " + head + "}",
+			want: []string{"head:1 c(100m, 0) autoscaler(2, 0)"},
+		},
+		"no head": {spec: "{workerGroupSpecs: []}", want: []string{"spec.headGroupSpec.template is missing: a cluster needs a head"}},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nmetadata: {annotations: "+tc.annotations+"}\nspec: "+tc.spec)
+		before := o.DeepCopy()
+		if diff := cmp.Diff(tc.want, describe(t, ray.Cluster(), o)); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+		if diff := cmp.Diff(before.Object, o.Object); diff != "" {
+			t.Errorf("%s: looking changed it:\n%s", name, diff)
+		}
+	}
+}
+
+func TestJobPodSets(t *testing.T) {
+	tests := map[string]struct {
+		spec string
+		want []string
+	}{
+		"no mode":        {"{rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)", "submitter:1 ray-job-submitter(500m, 200Mi)"}},
+		"own submitter":  {"{submissionMode: K8sJobMode, submitterPodTemplate: {spec: {containers: [{name: own}]}}, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)", "submitter:1 own(0, 0)"}},
+		"in the head":    {"{submissionMode: SidecarMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0) ray-job-submitter(500m, 200Mi)"}},
+		"by HTTP":        {"{submissionMode: HTTPMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)"}},
+		"no cluster":     {"{}", []string{"spec.rayClusterSpec.headGroupSpec.template is missing: a cluster needs a head"}},
+		"empty head pod": {"{rayClusterSpec: {headGroupSpec: {template: {}}}}", []string{"head:1", "submitter:1 ray-job-submitter(500m, 200Mi)"}},
+	}
+	for name, tc := range tests {
+		if diff := cmp.Diff(tc.want, describe(t, ray.Job(), parse(t, "kind: X\nspec: "+tc.spec))); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestSubmitterIsWritten: the built submitter goes into the spec with the first start, and stays there.
+func TestSubmitterIsWritten(t *testing.T) {
+	d := ray.Job()
+	o := parse(t, "kind: X\nspec: {suspend: true, rayClusterSpec: {"+head+"}}")
+	before, err := d.PodSets(o, setting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := plan.PodSetInfo{NodeSelector: map[string]string{"pool": "h100"}}
+	if err := d.Start(o, []plan.PodSetInfo{info, info}, setting); err != nil {
+		t.Fatal(err)
+	}
+	template := func() map[string]any { return view.Map(o.Object, "spec", "submitterPodTemplate", "spec") }
+	if got := view.String(template(), "nodeSelector", "pool"); got != "h100" || view.Maps(template(), "containers")[0]["image"] != "rayproject/ray" {
+		t.Errorf("submitter %v", template())
+	}
+	d.Suspend(o)
+	if !d.Restore(o, before) || template() == nil || view.Map(template(), "nodeSelector") != nil {
+		t.Errorf("restored: submitter %v", template())
+	}
+	after, err := d.PodSets(o, setting)
+	if diff := cmp.Diff(before, after); err != nil || diff != "" {
+		t.Errorf("the pod sets have changed (%v) -want +got:\n%s", err, diff)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	tests := map[string]struct {
+		d      *plan.Descriptor
+		status string
+		want   string // active, ready, on hold, finished, success
+	}{
+		"cluster: never seen": {ray.Cluster(), "{}", "false false false false false"},
+		"cluster: starting":   {ray.Cluster(), "{observedGeneration: 1}", "true false false false false"},
+		"cluster: ready":      {ray.Cluster(), "{state: ready}", "true true false false false"},
+		"cluster: suspended":  {ray.Cluster(), "{state: suspended}", "false false false false false"},
+		"job: new":            {ray.Job(), "{}", "false false false false false"},
+		"job: running":        {ray.Job(), "{jobDeploymentStatus: Running, rayClusterStatus: {state: ready}}", "true true false false false"},
+		"job: retrying":       {ray.Job(), "{jobDeploymentStatus: Retrying}", "true false false false false"},
+		"job: refused":        {ray.Job(), "{jobDeploymentStatus: ValidationFailed}", "true false true false false"},
+		"job: suspended":      {ray.Job(), "{jobDeploymentStatus: Suspended}", "false false false false false"},
+		"job: complete":       {ray.Job(), "{jobDeploymentStatus: Complete, jobStatus: SUCCEEDED}", "true false false true true"},
+		"job: stopped":        {ray.Job(), "{jobDeploymentStatus: Complete, jobStatus: STOPPED}", "true false false true false"},
+		"job: failed":         {ray.Job(), "{jobDeploymentStatus: Failed, jobStatus: FAILED}", "true false false true false"},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nspec: {rayClusterSpec: {"+head+"}, "+head+"}\nstatus: "+tc.status)
+		hold := tc.d.OnHold != nil && tc.d.OnHold(o)
+		_, success, finished := tc.d.Finished(o)
+		if got := fmt.Sprint(tc.d.IsActive(o), tc.d.PodsReady(o, setting), hold, finished, finished && success); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	many := "workerGroupSpecs: [" + strings.Repeat("{groupName: g, template: {spec: {}}},", 17) + "]"
+	tests := map[string]struct {
+		d        *plan.Descriptor
+		spec     string
+		unqueued bool
+		want     []string
+	}{
+		"cluster":                    {d: ray.Cluster(), spec: "{" + head + "}"},
+		"cluster scales":             {d: ray.Cluster(), spec: "{enableInTreeAutoscaling: true, " + head + "}", want: []string{"spec.enableInTreeAutoscaling"}},
+		"nobody queues it":           {d: ray.Cluster(), spec: "{enableInTreeAutoscaling: true, " + head + "}", unqueued: true},
+		"17 groups":                  {d: ray.Cluster(), spec: "{" + head + ", " + many + "}"},
+		"17 groups and a submitter":  {d: ray.Job(), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + ", " + many + "}}", want: []string{"spec.rayClusterSpec.workerGroupSpecs"}},
+		"a group named head":         {d: ray.Cluster(), spec: "{" + head + ", workerGroupSpecs: [{groupName: Head, template: {spec: {}}}]}", want: []string{"spec.workerGroupSpecs[0].groupName"}},
+		"a bad topology":             {d: ray.Cluster(), spec: "{headGroupSpec: {template: {metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: A B}}}}}", unqueued: true, want: []string{"spec.headGroupSpec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]"}},
+		"job":                        {d: ray.Job(), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job stays":                  {d: ray.Job(), spec: "{rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
+		"job selects":                {d: ray.Job(), spec: "{clusterSelector: {a: b}}"},
+		"job selects and brings":     {d: ray.Job(), spec: "{clusterSelector: {a: b}, rayClusterSpec: {" + head + "}}", want: []string{"spec.clusterSelector"}},
+		"job does neither":           {d: ray.Job(), spec: "{}", want: []string{"spec.rayClusterSpec"}},
+		"job does neither, unqueued": {d: ray.Job(), spec: "{}", unqueued: true},
+		"job waits for a user":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}", want: []string{"spec.submissionMode"}},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nspec: "+tc.spec)
+		if !tc.unqueued {
+			o.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
+		}
+		var got []string
+		for _, e := range tc.d.Validate(o, nil, setting) {
+			got = append(got, e.Field)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+	selects := parse(t, "kind: X\nspec: {clusterSelector: {a: b}}")
+	if d := ray.Job(); !d.Skip(selects) || d.Skip(parse(t, "kind: X\nspec: {}")) {
+		t.Error("jobs on a cluster that exists are left alone, and no others")
+	}
+}
