@@ -6,6 +6,7 @@ package integration
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/berth-project/berth/internal/options"
@@ -23,6 +24,7 @@ func NewConfig(o *options.Options) *job.Config {
 		ManagedNamespaces:        o.ManagedNamespaces,
 		ManageAll:                o.ManageJobsWithoutQueueName,
 		Kinds:                    kinds(o),
+		PodsOfParentsOnly:        podsOfParentsOnly(o),
 		LabelKeysToCopy:          o.LabelKeysToCopy,
 		WaitForPodsReady:         o.PodsReady.Enabled,
 		DeleteDeactivatedAfter:   o.Retention.Deactivated,
@@ -64,11 +66,22 @@ func Rules(o *options.Options) lifecycle.Rules {
 	return r
 }
 
+// podsOfParentsOnly says whether pods are integrated for the kinds whose pods are queued, and not for themselves
+// (spec: 30 §2.2).
+func podsOfParentsOnly(o *options.Options) bool {
+	return !slices.Contains(o.Frameworks, "pod") && slices.ContainsFunc(o.Frameworks, func(name string) bool {
+		return name == "deployment" || name == "statefulset" || name == "leaderworkerset.x-k8s.io/leaderworkerset"
+	})
+}
+
 // kinds are all kinds that may own jobs. Those that are not enabled are known, but not managed.
 func kinds(o *options.Options) job.Kinds {
 	out := job.Kinds{replicaSet: false}
 	for _, f := range options.Frameworks() {
 		out[f.GVK] = slices.Contains(o.Frameworks, f.Name)
+	}
+	if podsOfParentsOnly(o) {
+		out[corev1.SchemeGroupVersion.WithKind("Pod")] = true
 	}
 	for _, gvk := range o.ExternalFrameworks {
 		out[gvk] = true

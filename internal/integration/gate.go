@@ -25,7 +25,9 @@ type Gate struct {
 func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.Reader) *Gate {
 	g := &Gate{cfg: cfg, descriptors: map[schema.GroupVersionKind]*job.Descriptor{}, cache: cache, live: live}
 	for _, d := range descriptors {
-		g.descriptors[d.GVK] = d
+		if !d.Serving { // nobody watches these
+			g.descriptors[d.GVK] = d
+		}
 	}
 	return g
 }
@@ -49,6 +51,15 @@ func (g *Gate) Judge(ctx context.Context, namespace string, object metav1.Object
 		}
 		chain = append(chain, owner)
 	}
+}
+
+// JudgeExisting answers for a job that exists. A kind whose jobs are marked when they are made is judged by the mark.
+func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.Object) (job.Verdict, error) {
+	if d.Marked == nil {
+		return g.Judge(ctx, object.GetNamespace(), object)
+	}
+	labels, err := g.namespaceLabels(ctx, object.GetNamespace())
+	return job.JudgeMarked(g.cfg, labels, d.Marked(object, g.cfg)), err
 }
 
 // namespaceLabels reads the cache, and the API server for a namespace that is newer than the cache.

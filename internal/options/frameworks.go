@@ -22,8 +22,8 @@ type Framework struct {
 // frameworks is the catalogue, in the order of the spec.
 var frameworks = []Framework{
 	{Name: "batch/job", GVK: gvk("batch", "v1", "Job"), MultiKueue: true, built: true},
-	{Name: "pod", GVK: gvk("", "v1", "Pod"), MultiKueue: true},
-	{Name: "deployment", GVK: gvk("apps", "v1", "Deployment")},
+	{Name: "pod", GVK: gvk("", "v1", "Pod"), MultiKueue: true, built: true},
+	{Name: "deployment", GVK: gvk("apps", "v1", "Deployment"), built: true},
 	{Name: "statefulset", GVK: gvk("apps", "v1", "StatefulSet"), MultiKueue: true},
 	{Name: "leaderworkerset.x-k8s.io/leaderworkerset", GVK: gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), MultiKueue: true},
 	{Name: "jobset.x-k8s.io/jobset", GVK: gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"), MultiKueue: true, built: true},

@@ -36,6 +36,14 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
 		}
+		claimed := d.Claimed != nil && d.Claimed(object)
+		if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !claimed {
+			return nil
+		}
+		if claimed {
+			d.Default(object, false, &job.Setting{Config: s.o.Jobs})
+			return nil
+		}
 		if err := s.defaultLabels(ctx, req.Namespace, object); err != nil {
 			return err
 		}
@@ -107,6 +115,7 @@ func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace strin
 		return false, err
 	case v.Err != nil:
 		return false, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+	case d.Serving:
 	case v.Reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)):
 		d.Suspend(object)
 	}
@@ -149,6 +158,9 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 	return func(ctx context.Context, req *admission.Request, object, old client.Object) error {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
+		}
+		if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+			return nil
 		}
 		if old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old)) {
 			return nil

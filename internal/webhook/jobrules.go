@@ -34,11 +34,9 @@ type jobRules struct {
 // create are the rules for any job, new or changed.
 func (r *jobRules) create() field.ErrorList {
 	errs := subdomain(queuePath, job.QueueName(r.job))
-	errs = append(errs, r.prebuilt()...)
-	if text, ok := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel]; ok {
-		if n, err := strconv.ParseInt(text, 10, 32); err != nil || n <= 0 {
-			errs = append(errs, field.Invalid(maxTimePath, text, "must be a number of seconds greater than 0"))
-		}
+	if !r.d.Serving {
+		errs = append(errs, r.prebuilt()...)
+		errs = append(errs, r.maxTime()...)
 	}
 	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && !r.d.Elastic {
 		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
@@ -47,6 +45,16 @@ func (r *jobRules) create() field.ErrorList {
 		errs = append(errs, validateGates(r.job)...)
 	}
 	return errs
+}
+
+// maxTime checks the label for the execution time.
+func (r *jobRules) maxTime() field.ErrorList {
+	if text, ok := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel]; ok {
+		if n, err := strconv.ParseInt(text, 10, 32); err != nil || n <= 0 {
+			return field.ErrorList{field.Invalid(maxTimePath, text, "must be a number of seconds greater than 0")}
+		}
+	}
+	return nil
 }
 
 // prebuilt checks the name of a Workload, label or annotation, whichever counts.
@@ -81,6 +89,9 @@ func subdomain(path *field.Path, name string) field.ErrorList {
 
 // update are the rules for a changed job: those for any job, and what may not change.
 func (r *jobRules) update() field.ErrorList {
+	if r.d.Serving {
+		return append(r.create(), r.serving()...)
+	}
 	var errs field.ErrorList
 	if !r.d.LaxUpdates {
 		errs = r.create()
@@ -101,6 +112,33 @@ func (r *jobRules) update() field.ErrorList {
 		errs = append(errs, field.Forbidden(maxTimePath, "cannot change while the job is not suspended"))
 	}
 	errs = append(errs, r.priorityClass(suspended)...)
+	if job.IsElastic(r.job) != job.IsElastic(r.old) {
+		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
+	}
+	if r.cfg.AdmissionGatedBy {
+		errs = append(errs, validateGatesChange(r.job, r.old)...)
+	}
+	return errs
+}
+
+// serving are the rules for a changed object that serves: queue and class stay while it does, and the queue is never given
+// up (spec: 30 §3.2).
+func (r *jobRules) serving() field.ErrorList {
+	var errs field.ErrorList
+	suspended := r.d.IsSuspended(r.old)
+	for _, label := range []struct {
+		key  string
+		path *field.Path
+	}{{kueue.QueueNameLabel, queuePath}, {kueue.PriorityClassLabel, classPath}} {
+		value, old := r.job.GetLabels()[label.key], r.old.GetLabels()[label.key]
+		switch {
+		case value == old:
+		case value == "":
+			errs = append(errs, field.Forbidden(label.path, "cannot be removed"))
+		case !suspended:
+			errs = append(errs, field.Forbidden(label.path, fmt.Sprintf("cannot change from %q to %q while replicas are ready", old, value)))
+		}
+	}
 	if job.IsElastic(r.job) != job.IsElastic(r.old) {
 		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
 	}

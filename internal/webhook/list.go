@@ -68,7 +68,9 @@ type hook struct {
 	name, path string
 	mutating   bool
 	// jobs restricts it to managed namespaces.
-	jobs      bool
+	jobs bool
+	// onUpdate has a mutating one called for changes, too.
+	onUpdate  bool
 	gvk       schema.GroupVersionKind
 	resources []string
 	// defaults is set if mutating, validate if not.
@@ -91,7 +93,7 @@ func hooks(o *Options) []hook {
 		}
 		resources := []string{d.Resource}
 		out = append(out,
-			hook{mutating: true, jobs: true, gvk: d.GVK, resources: resources, defaults: func(s *server) defaulter { return s.defaultJob(d) }},
+			hook{mutating: true, jobs: true, onUpdate: d.Serving, gvk: d.GVK, resources: resources, defaults: func(s *server) defaulter { return s.defaultJob(d) }},
 			hook{jobs: true, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
 		)
 	}
@@ -221,10 +223,10 @@ func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfi
 	return mutating, validating
 }
 
-// rule says which requests a webhook gets: new objects, and changed ones for validation.
+// rule says which requests a webhook gets: new objects, and changed ones for validation and for kinds that serve.
 func (h *hook) rule() admissionv1.RuleWithOperations {
 	operations := []admissionv1.OperationType{admissionv1.Create}
-	if !h.mutating {
+	if !h.mutating || h.onUpdate {
 		operations = append(operations, admissionv1.Update)
 	}
 	return admissionv1.RuleWithOperations{

@@ -72,7 +72,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 	if o.Job, err = r.job(ctx, key, len(o.Workloads) > 0); err != nil || o.Job == nil {
 		return o, err
 	}
-	if o.Verdict, err = r.gate.Judge(ctx, key.Namespace, o.Job); err != nil {
+	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
 	switch o.Verdict.Reach {

@@ -76,7 +76,7 @@ func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.G
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] })
+	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || d.Serving })
 	gate := integration.NewGate(o.Config, enabled, mgr.GetCache(), mgr.GetAPIReader())
 	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
 	if err != nil {

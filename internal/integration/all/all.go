@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-project/berth/internal/integration/deployment"
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/integration/jobset"
 	"github.com/berth-project/berth/internal/integration/kubeflow"
+	"github.com/berth-project/berth/internal/integration/pod"
 	"github.com/berth-project/berth/internal/integration/ray"
 	"github.com/berth-project/berth/internal/integration/trainjob"
 	plan "github.com/berth-project/berth/internal/plan/job"
@@ -17,8 +19,10 @@ import (
 // Descriptors are the kinds, sorted by framework name.
 func Descriptors() []*plan.Descriptor {
 	out := []*plan.Descriptor{
+		deployment.Descriptor(),
 		job.Descriptor(),
 		jobset.Descriptor(),
+		pod.Descriptor(),
 		ray.Cluster(),
 		ray.Job(),
 		trainjob.Descriptor(train.DefaultConfig()),

@@ -54,8 +54,10 @@ type Kind struct {
 	Status map[State]string
 	// Selectors are the node selectors that the pods of a job get, one for each pod set. Nil: those of its pod sets.
 	Selectors func(*testing.T, job.Object) []map[string]string
-	// Stops is how many writes stop an active job: 1 if 0.
-	Stops int
+	// Writes is how many writes a whole life takes: 4 if 0.
+	Writes int
+	// Deleted says that a job is stopped by deleting it. Its owners are not asked once it exists.
+	Deleted bool
 	// Endless says that a job of the kind never finishes by itself.
 	Endless bool
 }
@@ -68,20 +70,20 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	}
 	w := newWorld(t, kind, kinds)
 	w.start(nil)
-	for _, test := range []struct {
-		name string
-		run  func(*world)
-	}{
+	tests := []test{
 		{"life", life},
-		{"preempted", preempted},
 		{"failed", failed},
 		{"contradiction", contradiction},
-		{"unsuspended by hand", byHand},
 		{"deleted", deleted},
 		{"unmanaged namespace", unmanaged},
 		{"namespace changes", namespaceChanges},
-		{"child", child},
-	} {
+	}
+	if kind.Deleted {
+		tests = append(tests, test{"removed", removed})
+	} else {
+		tests = append(tests, test{"preempted", preempted}, test{"unsuspended by hand", byHand}, test{"child", child})
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			at := *w
 			at.t = t
@@ -94,6 +96,12 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	}
 	w.stop()
 	t.Run("restarted at every write", func(t *testing.T) { restarted(t, kind, kinds) })
+}
+
+// test is a part of the suite.
+type test struct {
+	name string
+	run  func(*world)
 }
 
 // spec is what the user wrote, as the API server keeps it.
@@ -202,7 +210,11 @@ func life(w *world) {
 	})
 	w.settle()
 	writes, _ := w.traffic.in(w.namespace)
-	if len(writes) != 4 { // create the Workload, start, finish, let go
+	want := 4 // create the Workload, start, finish, let go
+	if w.kind.Writes != 0 {
+		want = w.kind.Writes
+	}
+	if len(writes) != want {
 		w.t.Errorf("%d writes in a whole life:\n%s", len(writes), writes)
 	}
 	if diff := cmp.Diff([]string{"CreatedWorkload", "FinishedWorkload", "Started"}, w.events(o)); diff != "" {
@@ -239,6 +251,49 @@ func preempted(w *world) {
 	}
 }
 
+// removed is a job that is stopped by deleting it, when it has to make room and when a user started it.
+func removed(w *world) {
+	for _, admitted := range []bool{true, false} {
+		o := w.create(fmt.Sprintf("train-%v", admitted), nil)
+		wl := w.workloadOf(o)
+		if admitted {
+			w.admit(wl)
+			w.started(o)
+			w.evict(wl)
+		} else {
+			got := w.again(o)
+			w.must(w.kind.Descriptor.Start(got, make([]job.PodSetInfo, len(w.kind.PodSets)), nil))
+			w.must(w.c.Update(w.ctx, got))
+		}
+		w.eventually("the job is gone", func() error {
+			err := w.c.Get(w.ctx, client.ObjectKeyFromObject(o), w.kind.Descriptor.New())
+			if err == nil {
+				return errors.New("it exists")
+			}
+			return client.IgnoreNotFound(err)
+		})
+		w.eventually("the workload is over", func() error {
+			if c := lifecycle.Condition(w.get(wl), kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOwnerNotFound {
+				return fmt.Errorf("%v", conditions(w.get(wl)))
+			}
+			return nil
+		})
+		if diff := cmp.Diff(1, count(w.events(o), "Stopped")); diff != "" {
+			w.t.Errorf("events Stopped -want +got:\n%s", diff)
+		}
+	}
+}
+
+func count(list []string, of string) int {
+	n := 0
+	for _, s := range list {
+		if s == of {
+			n++
+		}
+	}
+	return n
+}
+
 // stopped says whether the job was told to stop. A stop may take more than one write.
 func (w *world) stopped(o job.Object) error {
 	got := w.again(o)
@@ -269,6 +324,7 @@ func failed(w *world) {
 // contradiction is a job whose own node selector is another than that of the flavor.
 func contradiction(w *world) {
 	o := w.create("train", nil)
+	before := spec(w.t, w.again(o))
 	wl := w.workloadOf(o)
 	w.play(wl, func(x *kueue.Workload) bool {
 		a := &kueue.Admission{ClusterQueue: "cq"}
@@ -295,8 +351,9 @@ func contradiction(w *world) {
 		return nil
 	})
 	w.settle()
-	if got := w.again(o); !w.kind.Descriptor.IsSuspended(got) || got.GetResourceVersion() != o.GetResourceVersion() {
-		w.t.Error("a job that cannot be started was changed")
+	got := w.again(o)
+	if diff := cmp.Diff(before, spec(w.t, got)); diff != "" || !w.kind.Descriptor.IsSuspended(got) {
+		w.t.Errorf("a job that cannot be started was changed -want +got:\n%s", diff)
 	}
 }
 
@@ -498,6 +555,15 @@ func restarted(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
 	until("the job runs", func() error { return w.runs(o) })
 	w.status(o, Active)
 	w.evict(wl)
+	if kind.Deleted {
+		until("the job is gone", func() error {
+			if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(o), kind.Descriptor.New()); err == nil {
+				return errors.New("it exists")
+			}
+			return nil
+		})
+		return
+	}
 	until("the job is stopped", func() error { return w.stopped(o) })
 	w.status(o, Stopped)
 	until("the quota is released", func() error { return w.released(wl) })

@@ -213,6 +213,7 @@ func (w *world) newNamespace(managed string) string {
 	w.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kind-", Labels: map[string]string{"managed": managed}}}
 	w.must(w.c.Create(w.ctx, ns))
+	w.must(w.c.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}})) // pods need it
 	return ns.Name
 }
 
@@ -250,6 +251,9 @@ func (w *world) create(name string, change func(job.Object)) job.Object {
 	o := w.kind.Descriptor.New()
 	w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o))
 	w.kind.Descriptor.Suspend(o)
+	if w.kind.Descriptor.Marked != nil {
+		w.kind.Descriptor.Default(o, true, &job.Setting{Config: w.cfg})
+	}
 	if change != nil {
 		change(o)
 	}

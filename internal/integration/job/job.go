@@ -157,7 +157,7 @@ func restore(job *batchv1.Job, podSets []kueue.PodSet) bool {
 }
 
 // stop finds the next of the three writes. A Job that was never changed is only suspended.
-func stop(o plan.Object, podSets []kueue.PodSet) (next plan.Object, status, over bool) {
+func stop(o plan.Object, podSets []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.Object) {
 	job := o.(*batchv1.Job)
 	restored := job.DeepCopy()
 	changed := restore(restored, podSets)
@@ -168,18 +168,18 @@ func stop(o plan.Object, podSets []kueue.PodSet) (next plan.Object, status, over
 		if changed {
 			mark(begun)
 		}
-		return begun, false, false
+		return plan.Change, begun
 	case !changed && !isMarked(job):
-		return nil, false, true
+		return plan.Stopped, nil
 	case changed && job.Status.Active != 0:
-		return nil, false, false // the API refuses another template while pods run
+		return plan.Wait, nil // the API refuses another template while pods run
 	case changed && job.Status.StartTime != nil:
 		forgotten := job.DeepCopy()
 		forgotten.Status.StartTime = nil
-		return forgotten, true, false
+		return plan.ChangeStatus, forgotten
 	default:
 		delete(restored.Annotations, kueue.JobStoppingAnnotation)
-		return restored, false, false
+		return plan.Change, restored
 	}
 }
 

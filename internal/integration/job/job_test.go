@@ -240,14 +240,15 @@ func stopAll(t *testing.T, j *batchv1.Job, sets []kueue.PodSet) int {
 	t.Helper()
 	var writes int
 	for range 10 {
-		next, status, over := stop(j, sets)
-		switch {
-		case over:
+		step, next := stop(j, sets, plan.WorkloadEvicted)
+		status := step == plan.ChangeStatus
+		switch step {
+		case plan.Stopped:
 			if !isSuspended(j) || len(j.Annotations) > 0 || j.Spec.Template.Spec.NodeSelector != nil {
 				t.Errorf("over with %+v", j)
 			}
 			return writes
-		case next == nil:
+		case plan.Wait:
 			if j.Status.Active == 0 {
 				t.Fatalf("waits for nothing: %+v", j)
 			}

@@ -247,7 +247,7 @@ func (k kind) start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) er
 }
 
 // stop suspends, then empties the patch: at once if no Job is active, since only then may a patch change.
-func stop(o plan.Object, _ []kueue.PodSet) (next plan.Object, status, over bool) {
+func stop(o plan.Object, _ []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.Object) {
 	job := view.Of(o)
 	changed := job.DeepCopy()
 	switch {
@@ -256,14 +256,14 @@ func stop(o plan.Object, _ []kueue.PodSet) (next plan.Object, status, over bool)
 		if !isActive(job) {
 			empty(changed)
 		}
-		return changed, false, false
+		return plan.Change, changed
 	case !isPatched(job):
-		return nil, false, true
+		return plan.Stopped, nil
 	case isActive(job):
-		return nil, false, false
+		return plan.Wait, nil
 	default:
 		empty(changed)
-		return changed, false, false
+		return plan.Change, changed
 	}
 }
 

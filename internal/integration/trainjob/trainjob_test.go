@@ -110,23 +110,23 @@ func TestStartAndStop(t *testing.T) {
 	}
 
 	view.Set(o.Object, []any{map[string]any{"name": "node", "active": int64(1)}}, "status", "jobsStatus")
-	next, _, over := d.Stop(o, nil)
-	if over || next == nil || d.IsSuspended(next) || !d.Stopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
-		t.Fatalf("while a Job is active the stop only suspends: over %v, %v", over, next)
+	step, next := d.Stop(o, nil, plan.WorkloadEvicted)
+	if step != plan.Change || d.IsSuspended(next) || !d.Stopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
+		t.Fatalf("while a Job is active the stop only suspends: step %v, %v", step, next)
 	}
-	if waiting, _, ended := d.Stop(next, nil); waiting != nil || ended {
-		t.Errorf("the patch cannot change while a Job is active: %v", waiting)
+	if waiting, _ := d.Stop(next, nil, plan.WorkloadEvicted); waiting != plan.Wait {
+		t.Errorf("the patch cannot change while a Job is active: step %v", waiting)
 	}
 	view.Set(view.Of(next).Object, []any{}, "status", "jobsStatus")
-	end, _, over := d.Stop(next, nil)
-	if over || end == nil || !d.IsSuspended(end) || d.Stopping(end) {
-		t.Fatalf("the patch is emptied once no Job is active: over %v, %v", over, end)
+	step, end := d.Stop(next, nil, plan.WorkloadEvicted)
+	if step != plan.Change || !d.IsSuspended(end) || d.Stopping(end) {
+		t.Fatalf("the patch is emptied once no Job is active: step %v, %v", step, end)
 	}
-	if again, _, ended := d.Stop(end, nil); again != nil || !ended {
-		t.Errorf("a stop that is over goes on: %v", again)
+	if again, _ := d.Stop(end, nil, plan.WorkloadEvicted); again != plan.Stopped {
+		t.Errorf("a stop that is over goes on: step %v", again)
 	}
 	delete(o.Object, "status")
-	if once, _, _ := d.Stop(o, nil); !d.IsSuspended(once) || d.Stopping(once) {
+	if _, once := d.Stop(o, nil, plan.WorkloadEvicted); !d.IsSuspended(once) || d.Stopping(once) {
 		t.Error("without an active Job one write is enough")
 	}
 }

@@ -112,17 +112,20 @@ const (
 	eventNamespaceUnmanaged = "NamespaceUnmanaged"
 )
 
-// Reasons for stopping a job (spec: 30 §4.7).
+// StopReason is why a job is stopped (spec: 30 §4.7).
+type StopReason string
+
+// The reasons for stopping a job.
 const (
-	stopWorkloadDeleted    = "WorkloadDeleted"
-	stopWorkloadEvicted    = "WorkloadEvicted"
-	stopNoMatchingWorkload = "NoMatchingWorkload"
-	stopNotAdmitted        = "NotAdmitted"
+	WorkloadDeleted    StopReason = "WorkloadDeleted"
+	WorkloadEvicted    StopReason = "WorkloadEvicted"
+	NoMatchingWorkload StopReason = "NoMatchingWorkload"
+	NotAdmitted        StopReason = "NotAdmitted"
 )
 
 // stopNotes say in a sentence why a job is stopped. An eviction has its own message.
-var stopNotes = map[string]string{
-	stopWorkloadDeleted:    "Stopped because its workload is deleted",
-	stopNoMatchingWorkload: "Stopped because no workload describes it",
-	stopNotAdmitted:        "Stopped because its workload is not admitted",
+var stopNotes = map[StopReason]string{
+	WorkloadDeleted:    "Stopped because its workload is deleted",
+	NoMatchingWorkload: "Stopped because no workload describes it",
+	NotAdmitted:        "Stopped because its workload is not admitted",
 }

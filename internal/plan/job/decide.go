@@ -57,7 +57,19 @@ func (s *decider) finalize() Action {
 			return a
 		}
 	}
-	return Action{}
+	return s.letJobGo()
+}
+
+// letJobGo is the finalize hook of the job.
+func (s *decider) letJobGo() Action {
+	if s.d.Finalize == nil || s.job == nil {
+		return Action{}
+	}
+	next := clone(s.job)
+	if !s.d.Finalize(next) {
+		return Action{}
+	}
+	return Action{Verb: PatchJob, Job: next}
 }
 
 // orphan finishes a Workload without a job, then takes the finalizer off.
@@ -96,6 +108,9 @@ func (s *decider) letGo() Action {
 			return Action{Verb: WriteStatus, Workload: next, Events: normal(eventNamespaceUnmanaged, why+"; the job is left as it is")}
 		}
 		return Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+	}
+	if s.finished {
+		return s.letJobGo()
 	}
 	return Action{}
 }
@@ -181,7 +196,7 @@ func (s *decider) manage() Action {
 	case s.suspended:
 		return s.waiting(w)
 	case s.stopping() || !lifecycle.IsAdmitted(w): // step 16
-		a, _ := s.stop(stopNotAdmitted, w)
+		a, _ := s.stop(NotAdmitted, w)
 		return orNothing(a)
 	default:
 		return Action{}
@@ -219,7 +234,7 @@ func orNothing(a *Action) Action {
 // workloadFinished (step 7) lets a finished Workload go.
 func (s *decider) workloadFinished(w *kueue.Workload) Action {
 	if !hasFinalizer(w) {
-		return Action{}
+		return s.letJobGo()
 	}
 	a := Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
 	if c := lifecycle.Condition(w, kueue.WorkloadFinished); c.Reason != kueue.ReasonSucceeded && c.Reason != kueue.ReasonFailed {
@@ -235,7 +250,7 @@ func (s *decider) finishedEvent(w *kueue.Workload, message string) []Event {
 // workloadDeleted (step 8) stops the job before its Workload goes, while there is something to restore from.
 func (s *decider) workloadDeleted(w *kueue.Workload) Action {
 	if !s.finished {
-		if a, over := s.stop(stopWorkloadDeleted, w); !over {
+		if a, over := s.stop(WorkloadDeleted, w); !over {
 			return orNothing(a)
 		}
 	}
@@ -258,7 +273,7 @@ func (s *decider) hold(w *kueue.Workload) Action {
 // jobFinished (step 10) finishes the Workload with the job.
 func (s *decider) jobFinished(w *kueue.Workload) Action {
 	if w == nil {
-		return Action{}
+		return s.letJobGo()
 	}
 	reason := kueue.ReasonFailed
 	if s.success {
@@ -273,7 +288,7 @@ func (s *decider) jobFinished(w *kueue.Workload) Action {
 func (s *decider) create() Action {
 	prebuilt := s.prebuiltName()
 	if prebuilt != "" {
-		if a, over := s.stop(stopNoMatchingWorkload, nil); !over {
+		if a, over := s.stop(NoMatchingWorkload, nil); !over {
 			return orNothing(a)
 		}
 	}
@@ -353,7 +368,7 @@ func (s *decider) podsReady(w *kueue.Workload) *Action {
 // evicted (step 14) stops the job, gives the quota back once nothing of it runs, and at last deletes a job that Berth
 // deactivated, if it is told to.
 func (s *decider) evicted(w *kueue.Workload) Action {
-	a, over := s.stop(stopWorkloadEvicted, w)
+	a, over := s.stop(WorkloadEvicted, w)
 	if !over {
 		return orNothing(a)
 	}
@@ -436,33 +451,44 @@ func (s *decider) start(w *kueue.Workload) Action {
 
 // stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without
 // a write and not over, the job itself has to move first. w is the Workload to restore from, or nil (spec: 30 §4.7).
-func (s *decider) stop(reason string, w *kueue.Workload) (a *Action, over bool) {
-	note := stopNotes[reason]
+func (s *decider) stop(why StopReason, w *kueue.Workload) (a *Action, over bool) {
+	note := stopNotes[why]
 	var podSets []kueue.PodSet
 	if w != nil {
 		podSets = w.Spec.PodSets
-		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); reason == stopWorkloadEvicted && c != nil {
+		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); why == WorkloadEvicted && c != nil {
 			note = c.Message
 		}
 	}
-	var next Object
-	var status bool
-	if s.d.Stop != nil {
-		next, status, over = s.d.Stop(s.job, podSets)
-	} else if over = s.suspended; !over {
-		next = clone(s.job)
-		s.d.Suspend(next)
-		s.d.Restore(next, podSets)
-	}
-	if next == nil {
-		return nil, over
-	}
-	a = &Action{Verb: PatchJob, Job: next}
-	if status {
-		a.Verb = PatchJobStatus
+	step, next := s.nextStep(podSets, why)
+	switch step {
+	case Stopped:
+		return nil, true
+	case Wait:
+		return nil, false
+	case Change:
+		a = &Action{Verb: PatchJob, Job: next}
+	case ChangeStatus:
+		a = &Action{Verb: PatchJobStatus, Job: next}
+	case Delete:
+		a = &Action{Verb: DeleteJob, Job: next}
 	}
 	if !s.suspended && !s.stopping() {
 		a.Events = normal(eventStopped, note)
 	}
 	return a, false
+}
+
+// nextStep is the descriptor's, or to suspend and restore in one write.
+func (s *decider) nextStep(podSets []kueue.PodSet, why StopReason) (Step, Object) {
+	if s.d.Stop != nil {
+		return s.d.Stop(s.job, podSets, why)
+	}
+	if s.suspended {
+		return Stopped, nil
+	}
+	next := clone(s.job)
+	s.d.Suspend(next)
+	s.d.Restore(next, podSets)
+	return Change, next
 }

@@ -67,18 +67,21 @@ type Descriptor struct {
 
 	// Refers names the other objects that decide about the pods of a job. They are looked up for the Setting.
 	Refers func(Object) []Reference
-	// Stop finds the next write of a stop that takes several: the changed copy, whether its status is what changed, and
-	// whether the stop is over. Nothing to write before it is over means waiting for the job. podSets are what to
-	// restore; nil if nothing is known. Nil: suspend and restore in one write.
-	Stop func(job Object, podSets []kueue.PodSet) (next Object, status, over bool)
+	// Stop finds the next step of a stop that takes several. podSets are what to restore, nil if nothing is known, and why is
+	// the reason. Nil: suspend and restore in one write.
+	Stop func(job Object, podSets []kueue.PodSet, why StopReason) (Step, Object)
 	// Stopping says whether a stop was begun and must go on, whatever happened since.
 	Stopping func(Object) bool
 	// Reclaimable counts the pods whose quota is no longer needed.
 	Reclaimable func(job Object, in *Setting) []kueue.ReclaimablePod
 	// OnHold says whether the job itself asks not to run.
 	OnHold func(Object) bool
-	// Skip ends the reconcile at once.
+	// Skip ends the reconcile at once, and keeps the webhook from suspending the job.
 	Skip func(Object) bool
+	// Marked says whether the job was marked to be queued when it was made. The mark decides in the place of the owners.
+	Marked func(job Object, cfg *Config) bool
+	// Finalize changes a job that is over, or deleted, so that it can go. It reports whether there is anything to change.
+	Finalize func(Object) bool
 	// PriorityClass names the PriorityClass of the job. Nil or empty: the first that a pod set names.
 	PriorityClass func(Object) string
 	// ManagedBy reads the field that says which controller runs the job, empty if unset, SetManagedBy writes it, and
@@ -96,11 +99,33 @@ type Descriptor struct {
 	// Default changes a new job in a managed namespace in the ways that are special to the kind. managed says that it is
 	// to have a Workload of its own.
 	Default func(job Object, managed bool, in *Setting)
+	// Claimed says that some other controller queues the job, so that it gets no default queue or class, and no owner of it
+	// is asked.
+	Claimed func(Object) bool
+	// Serving says that the object only makes others that are queued. It has no Workload, and so no PodSets and the like. Its
+	// defaults are set when it changes, too.
+	Serving bool
 	// LaxUpdates leaves the rules for new jobs of any kind out when a job changes.
 	LaxUpdates bool
 	// FreeUnmanaged leaves all rules out for a job that changes and that nobody queues, before and after.
 	FreeUnmanaged bool
 }
+
+// Step is one of a stop.
+type Step int
+
+const (
+	// Stopped says that the stop is over.
+	Stopped Step = iota
+	// Wait says that the job itself has to move first.
+	Wait
+	// Change writes the job, ChangeStatus its status.
+	Change
+	// ChangeStatus writes the status of the job.
+	ChangeStatus
+	// Delete deletes the job.
+	Delete
+)
 
 // Reference names an object in the namespace of the job, or outside of all namespaces.
 type Reference struct {

@@ -92,7 +92,7 @@ func (s *decider) mismatch(podSets []kueue.PodSet, candidates []*kueue.Workload)
 	if len(candidates) == 1 {
 		restore = candidates[0]
 	}
-	a, over := s.stop(stopNoMatchingWorkload, restore)
+	a, over := s.stop(NoMatchingWorkload, restore)
 	if a == nil && !over {
 		return &Action{} // stopping takes its time
 	}
@@ -158,7 +158,7 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 		if s.finished || s.suspended {
 			return w, nil
 		}
-		a, over := s.stop(stopNoMatchingWorkload, w)
+		a, over := s.stop(NoMatchingWorkload, w)
 		if a == nil && !over {
 			a = &Action{}
 		}

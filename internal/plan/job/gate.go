@@ -22,6 +22,9 @@ type Config struct {
 	ManageAll bool
 	// Kinds are the kinds of owners that the walk up the owners knows.
 	Kinds Kinds
+	// PodsOfParentsOnly leaves pods alone that no integrated kind makes: pods are integrated only for Deployments and the
+	// like.
+	PodsOfParentsOnly bool
 	// LabelKeysToCopy go from a new job to its Workload.
 	LabelKeysToCopy []string
 	// WaitForPodsReady keeps the PodsReady condition.
@@ -107,6 +110,18 @@ func Judge(cfg *Config, namespace map[string]string, object metav1.Object, chain
 		v.Reach = Ignored
 	}
 	return v
+}
+
+// JudgeMarked is the hard gate for an object that was judged when it was made, and marked: owners are not asked again.
+func JudgeMarked(cfg *Config, namespace map[string]string, marked bool) Verdict {
+	switch {
+	case cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)):
+		return Verdict{Reach: Unmanaged}
+	case marked:
+		return Verdict{Reach: Managed}
+	default:
+		return Verdict{Reach: Ignored}
+	}
 }
 
 // climb walks up the controller owners as far as their kinds are known, and finds the top-most that is managed.

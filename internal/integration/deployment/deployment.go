@@ -1,0 +1,52 @@
+// Package deployment is the integration of Deployment: one descriptor. Each of its
+// pods is queued by itself, so all there is to do is to mark the pod template; a
+// changed queue rolls the Deployment out.
+package deployment
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/plan/job"
+)
+
+// framework is how a configuration and the pods name the kind.
+const framework = "deployment"
+
+// Descriptor describes Deployment (spec: 30 §4.9).
+func Descriptor() *plan.Descriptor {
+	return &plan.Descriptor{
+		Framework:   framework,
+		GVK:         appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		Resource:    "deployments",
+		New:         func() plan.Object { return &appsv1.Deployment{} },
+		NewList:     func() runtime.Object { return &appsv1.DeploymentList{} },
+		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.Deployment).Status.ReadyReplicas == 0 },
+		Suspend:     func(plan.Object) {}, // its pods are
+		Serving:     true,
+		Default:     mark,
+	}
+}
+
+// mark has the pods of a managed Deployment wait. The template of any other is not touched.
+func mark(o plan.Object, managed bool, _ *plan.Setting) {
+	if !managed {
+		return
+	}
+	d := o.(*appsv1.Deployment)
+	template := &d.Spec.Template
+	if template.Annotations == nil {
+		template.Annotations = map[string]string{}
+	}
+	template.Annotations[kueue.PodSuspendingParentAnnotation] = framework
+	if template.Labels == nil {
+		template.Labels = map[string]string{}
+	}
+	template.Labels[kueue.ManagedLabel] = "true"
+	for _, key := range []string{kueue.QueueNameLabel, kueue.PriorityClassLabel} {
+		if value := d.Labels[key]; value != "" {
+			template.Labels[key] = value
+		}
+	}
+}

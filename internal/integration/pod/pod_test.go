@@ -1,0 +1,192 @@
+package pod
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/plan/job"
+)
+
+// newPod is one as the webhook sees it: after the API server's own defaults.
+func newPod() *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{
+		Priority: new(int32(0)),
+		Containers: []corev1.Container{{Name: "c", Image: "x", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("250m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+		}}}},
+		Tolerations: []corev1.Toleration{
+			{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))},
+			{Key: "node.kubernetes.io/unreachable", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))},
+		},
+	}}
+}
+
+func TestRole(t *testing.T) {
+	role := func(change func(*corev1.PodSpec)) string {
+		pod := newPod()
+		change(&pod.Spec)
+		got, err := Role(&pod.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	const upstream = "b642cab1" // the worked example of the specification
+	if got := role(func(*corev1.PodSpec) {}); got != upstream {
+		t.Errorf("got %s, want %s", got, upstream)
+	}
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"an image":  func(s *corev1.PodSpec) { s.Containers[0].Image = "y" },
+		"a gate":    func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} },
+		"a volume":  func(s *corev1.PodSpec) { s.Volumes = []corev1.Volume{{Name: "v"}} },
+		"an amount": func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["cpu"] = resource.MustParse("0.25") },
+	} {
+		if got := role(change); got != upstream {
+			t.Errorf("%s changes the role to %s", name, got)
+		}
+	}
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"a request":   func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1") },
+		"a selector":  func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} },
+		"a port":      func(s *corev1.PodSpec) { s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1}} },
+		"pod's total": func(s *corev1.PodSpec) { s.Resources = &corev1.ResourceRequirements{} },
+	} {
+		if got := role(change); got == upstream {
+			t.Errorf("%s does not change the role", name)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	gates := func(names ...string) []corev1.PodSchedulingGate {
+		var out []corev1.PodSchedulingGate
+		for _, n := range names {
+			out = append(out, corev1.PodSchedulingGate{Name: n})
+		}
+		return out
+	}
+	const admission, topology = "kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"
+	tests := map[string]struct {
+		annotations, labels map[string]string
+		managed             bool
+		cfg                 plan.Config
+		want                corev1.Pod // metadata and gates
+	}{
+		"managed": {
+			managed: true,
+			want: corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels: map[string]string{kueue.ManagedLabel: "true"}, Annotations: map[string]string{kueue.RoleHashAnnotation: "b642cab1"},
+					Finalizers: []string{kueue.ManagedFinalizer},
+				},
+				Spec: corev1.PodSpec{SchedulingGates: gates(admission)},
+			},
+		},
+		"managed, with topologies and a role": {
+			managed: true, cfg: plan.Config{Topology: true}, labels: map[string]string{"rank": "3"},
+			annotations: map[string]string{kueue.RoleHashAnnotation: "mine", kueue.PodGroupPodIndexLabelAnnotation: "rank"},
+			want: corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels:      map[string]string{kueue.ManagedLabel: "true", "rank": "3", kueue.PodGroupPodIndexLabel: "3"},
+					Annotations: map[string]string{kueue.RoleHashAnnotation: "mine", kueue.PodGroupPodIndexLabelAnnotation: "rank"},
+					Finalizers:  []string{kueue.ManagedFinalizer},
+				},
+				Spec: corev1.PodSpec{SchedulingGates: gates(admission, topology)},
+			},
+		},
+		"not managed": {},
+		"of a parent": {
+			annotations: map[string]string{kueue.PodSuspendingParentAnnotation: "acme"}, cfg: plan.Config{Topology: true, PodsOfParentsOnly: true},
+			want: corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kueue.PodSuspendingParentAnnotation: "acme", kueue.RoleHashAnnotation: "b642cab1"}},
+				Spec:       corev1.PodSpec{SchedulingGates: gates(admission, topology)},
+			},
+		},
+		"plain, and only those of parents": {managed: true, cfg: plan.Config{PodsOfParentsOnly: true}},
+	}
+	for name, tc := range tests {
+		pod := newPod()
+		pod.Annotations, pod.Labels = tc.annotations, tc.labels
+		for range 2 {
+			setDefaults(pod, tc.managed, &plan.Setting{Config: &tc.cfg})
+		}
+		got := corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{SchedulingGates: pod.Spec.SchedulingGates}}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+func TestStartKeepsTheGateOfTopologies(t *testing.T) {
+	for _, placed := range []bool{true, false} {
+		pod := newPod()
+		setDefaults(pod, true, &plan.Setting{Config: &plan.Config{Topology: true}})
+		info := plan.PodSetInfo{NodeSelector: map[string]string{"pool": "h100"}, Labels: map[string]string{"l": "v"}}
+		if placed {
+			info.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}}
+		}
+		if err := start(pod, []plan.PodSetInfo{info}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if isGated(pod) || hasGate(pod, kueue.TopologySchedulingGate) != placed || pod.Spec.NodeSelector["pool"] != "h100" || pod.Labels["l"] != "v" {
+			t.Errorf("placed %v: %+v", placed, pod)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	gated, over, runs, target := newPod(), newPod(), newPod(), newPod()
+	addGate(gated, kueue.AdmissionSchedulingGate)
+	over.Status.Phase = corev1.PodFailed
+	target.Status.Conditions = []corev1.PodCondition{{Type: terminationTarget, Status: corev1.ConditionTrue}}
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		why  plan.StopReason
+		want plan.Step
+	}{
+		"gated":                       {gated, plan.WorkloadEvicted, plan.Stopped},
+		"gated, its workload goes":    {gated, plan.WorkloadDeleted, plan.ChangeStatus},
+		"over":                        {over, plan.NotAdmitted, plan.Stopped},
+		"runs":                        {runs, plan.NotAdmitted, plan.ChangeStatus},
+		"told why":                    {target, plan.WorkloadEvicted, plan.Delete},
+		"told why, its workload goes": {target, plan.WorkloadDeleted, plan.Delete},
+	}
+	for name, tc := range tests {
+		step, next := stop(tc.pod, nil, tc.why)
+		if step != tc.want {
+			t.Errorf("%s: step %v, want %v", name, step, tc.want)
+		}
+		if step == plan.ChangeStatus && (!isTarget(next.(*corev1.Pod)) || isTarget(tc.pod)) {
+			t.Errorf("%s: the condition is not on the copy alone", name)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := map[string]struct {
+		labels, annotations map[string]string
+		want                int
+	}{
+		"plain":         {},
+		"managed":       {labels: map[string]string{kueue.ManagedLabel: "true"}},
+		"badly managed": {labels: map[string]string{kueue.ManagedLabel: "yes"}, want: 1},
+		"group":         {labels: map[string]string{kueue.ManagedLabel: "true", kueue.PodGroupNameLabel: "g"}, annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2"}, want: 2},
+		"group of others": {
+			labels:      map[string]string{kueue.ManagedLabel: "true", kueue.PodGroupNameLabel: "g"},
+			annotations: map[string]string{kueue.PodSuspendingParentAnnotation: "acme"},
+		},
+		"topology": {annotations: map[string]string{kueue.PodSetRequiredTopologyAnnotation: "A B"}, want: 1},
+	}
+	for name, tc := range tests {
+		pod := newPod()
+		pod.Labels, pod.Annotations = tc.labels, tc.annotations
+		if errs := validate(pod, nil, &plan.Setting{Config: &plan.Config{Topology: true}}); len(errs) != tc.want {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+}
