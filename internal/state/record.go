@@ -26,7 +26,7 @@ type record struct {
 	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
 	class   *class
 	said    *said
-	got     *flavor.Assignment
+	got     *flavor.Holding
 	assumed bool // Step admitted it, and that is not written yet
 	rests   bool // it is counted in lane.resting
 	// yields is the UID of the slice that took its place: what is written of its own

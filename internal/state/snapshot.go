@@ -30,13 +30,13 @@ type Snapshot struct {
 // WorkloadMemory is a workload with what a State knows of it beyond its definition.
 type WorkloadMemory struct {
 	Def      Workload
-	Assumed  *flavor.Assignment `json:",omitempty"` // what it was given; not written yet
-	In       string             `json:",omitempty"` // of which ClusterQueue, if it was given something
-	At       workload.Instant   `json:",omitempty"` // and when,
-	Priority int64              `json:",omitempty"` // being of this priority
-	Since    workload.Instant   `json:",omitempty"` // and in line since
-	Evicting bool               `json:",omitempty"`
-	Yields   string             `json:",omitempty"`
+	Assumed  *flavor.Holding  `json:",omitempty"` // what it was given; not written yet
+	In       string           `json:",omitempty"` // of which ClusterQueue, if it was given something
+	At       workload.Instant `json:",omitempty"` // and when,
+	Priority int64            `json:",omitempty"` // being of this priority
+	Since    workload.Instant `json:",omitempty"` // and in line since
+	Evicting bool             `json:",omitempty"`
+	Yields   string           `json:",omitempty"`
 	// What was decided about it the last time.
 	Verdict trace.Verdict  `json:",omitempty"`
 	Reason  trace.Reason   `json:",omitempty"`

@@ -210,7 +210,7 @@ type PodSetGrant struct {
 // Grant puts the admission of a decision into names.
 func (s *State) Grant(d *cycle.Decision) Grant { return s.grant(d.Queue, d.Admitted) }
 
-func (s *State) grant(queue string, a *flavor.Assignment) Grant {
+func (s *State) grant(queue string, a *flavor.Holding) Grant {
 	g := Grant{Queue: queue, PodSets: make([]PodSetGrant, 0, len(a.PodSets))}
 	for _, ps := range a.PodSets {
 		out := PodSetGrant{Name: ps.Name, Count: ps.Count, Held: make([]Held, 0, len(ps.Resources))}

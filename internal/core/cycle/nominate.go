@@ -60,8 +60,7 @@ func (e *entry) problem() {
 // spec: 10 §4.5 step 5b.
 func (w *World) renominate(e *entry) {
 	w.prepare(e)
-	only := e.got.Clone()
-	w.flavors.Only = only
+	w.flavors.Only = e.got.Holding()
 	w.inPlaceOf(e, func() { w.assign(e) })
 	w.flavors.Only = nil
 	e.postponed = e.got.Mode == flavor.Fit

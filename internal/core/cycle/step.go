@@ -20,7 +20,7 @@ type Decision struct {
 	Queue    string
 	// Admitted is what it gets, when the verdict is trace.Admitted, and Replaced the slice
 	// whose place it took: that one holds nothing any more, and is to be finished.
-	Admitted *flavor.Assignment
+	Admitted *flavor.Holding
 	Replaced *workload.Workload
 	// Evict are the victims to be told to go now; those told before are left out.
 	Evict []preempt.Victim
@@ -534,8 +534,8 @@ func (c *round) admit(e *entry) {
 		return
 	}
 	e.q.Pending.Remove(e.wl)
-	e.wl.Scan, e.got.Tried = nil, e.got.Tried[:0]
-	d := Decision{Admitted: e.got.Clone(), Look: c.look(e)}
+	e.wl.Scan = nil
+	d := Decision{Admitted: e.got.Holding(), Look: c.look(e)}
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.before != nil && e.before.Reserved {
 		d.Replaced = e.before

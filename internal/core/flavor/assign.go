@@ -35,7 +35,7 @@ type Search struct {
 	Resume []workload.Tried
 	// Only restricts the search to what this earlier assignment of the same workload
 	// gave, and starts at the first flavor. spec: 10 §4.5 5b.
-	Only *Assignment
+	Only *Holding
 	// Pins are the flavors that a slice has to stay on. spec: 20 §4.11.
 	Pins []workload.Pin
 
@@ -83,7 +83,7 @@ type span struct {
 }
 
 // Assign finds flavors for all pod sets and writes the outcome into into, in the memory
-// that it has; into must not be s.Only. It stops at the first group of pod sets that
+// that it has. It stops at the first group of pod sets that
 // cannot have any: the workload then is NoFit. spec: 10 §4.6.1.
 func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 	*into = Assignment{

@@ -64,29 +64,34 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 	return into
 }
 
-// Clone returns a copy that shares nothing with a. Short lists come with the copy in
-// one piece: up to four FRs, as many resources and a pod set.
-func (a *Assignment) Clone() *Assignment {
+// Holding is what is kept of an assignment that was charged.
+type Holding struct {
+	PodSets []PodSet
+	Usage   resource.Vector
+}
+
+// Holding returns a copy of what a gives. Short lists come with the copy in one piece: up
+// to four FRs, as many resources and a pod set.
+func (a *Assignment) Holding() *Holding {
 	block := &struct {
-		Assignment
+		Holding
 		usage   [4]resource.Entry
 		flat    [4]Resource
 		podSets [1]PodSet
-	}{Assignment: *a}
-	c := &block.Assignment
-	c.Usage = append(block.usage[:0], a.Usage...)
-	c.Tried = append([]workload.Tried(nil), a.Tried...)
-	c.PodSets = append(block.podSets[:0], a.PodSets...)
-	c.Refusals = append([]trace.Refusal(nil), a.Refusals...)
-	if c.flat = block.flat[:0]; len(a.flat) > len(block.flat) {
-		c.flat = make([]Resource, 0, len(a.flat))
+	}{}
+	h := &block.Holding
+	h.Usage = append(block.usage[:0], a.Usage...)
+	h.PodSets = append(block.podSets[:0], a.PodSets...)
+	flat := block.flat[:0]
+	if len(a.flat) > len(block.flat) {
+		flat = make([]Resource, 0, len(a.flat))
 	}
-	for i := range c.PodSets {
-		from := len(c.flat)
-		c.flat = append(c.flat, c.PodSets[i].Resources...)
-		c.PodSets[i].Resources = c.flat[from:len(c.flat):len(c.flat)]
+	for i := range h.PodSets {
+		from := len(flat)
+		flat = append(flat, h.PodSets[i].Resources...)
+		h.PodSets[i].Resources = flat[from:len(flat):len(flat)]
 	}
-	return c
+	return h
 }
 
 // add adds amount at fr in v's own memory; nothing leaves no entry.

@@ -63,8 +63,8 @@ func TestAllocs(t *testing.T) {
 			if n > 1 && len(a.Refusals) == 0 {
 				t.Error("nothing was refused")
 			}
-			var copied *Assignment
-			if got := testing.AllocsPerRun(100, func() { copied = a.Clone() }); got > 4 || len(copied.PodSets) != 2 {
+			var copied *Holding
+			if got := testing.AllocsPerRun(100, func() { copied = a.Holding() }); got > 4 || len(copied.PodSets) != 2 {
 				t.Errorf("%v allocations to copy", got)
 			}
 			var wants []workload.Want

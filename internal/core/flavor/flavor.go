@@ -103,7 +103,7 @@ func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 }
 
 // gave tells whether a pod set got fr for a resource.
-func (a *Assignment) gave(podSet string, id resource.ID, fr resource.FR) bool {
+func (a *Holding) gave(podSet string, id resource.ID, fr resource.FR) bool {
 	for i := range a.PodSets {
 		if a.PodSets[i].Name != podSet {
 			continue

@@ -233,7 +233,7 @@ func TestRestrictions(t *testing.T) {
 	b := w.assign(ask)
 	w.Resume = []workload.Tried{{Next: 2}}
 
-	w.Only = b
+	w.Only = b.Holding()
 	a := w.assign(ask)
 	if diff := cmp.Diff([]string{"main 10 b"}, w.flavorsOf(a)); diff != "" {
 		t.Errorf("nominated (-want +got):\n%s", diff)
