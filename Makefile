@@ -19,10 +19,11 @@ SLOWBUILD := GO='$(GO)' tools/slowbuild
 TOOLS := $(CURDIR)/bin/tools
 LINT := $(TOOLS)/golangci-lint
 GENERATOR := $(TOOLS)/controller-gen
+RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate tidy measure measure-jobsets load bench bench-core clean need-go
+	demo generate packages tidy measure measure-jobsets load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -48,7 +49,7 @@ check: fmt-check lint laws generated tidy-check ## all that needs no control pla
 
 test: test-main test-controlplane ## every test, on a real control plane where it matters (ARGS='-short' to skip the long ones)
 
-test-main: build
+test-main: build $(RENDER)
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
 
 test-controlplane: controlplane
@@ -69,7 +70,10 @@ bench: need-go ## benchmarks of the engine
 bench-core: need-go ## the figures of the engine as name: value lines, in a minute (ARGS='-only steady,burst' for some)
 	@$(GO) run ./test/bench $(ARGS)
 
-generate: $(GENERATOR) ## deep copies, CRDs and RBAC rules, after a change in api/ or of a +kubebuilder marker
+packages: berth $(RENDER) ## the chart and the kustomize bases against what berth install does
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -count=1 ./test/install
+
+generate: $(GENERATOR) ## deep copies, CRDs, RBAC rules and packages, after a change in api/ or of a +kubebuilder marker
 	@GO='$(GO)' tools/generate . '$(TOOLS)'
 
 fmt: $(LINT) ## format the code
@@ -80,6 +84,7 @@ tidy: need-go ## go mod tidy in every module
 	cd controlplane && $(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd tools/lint && $(GO) mod tidy
+	cd tools/render && $(GO) mod tidy
 
 fmt-check: $(LINT)
 	@echo 'check: format'
@@ -112,6 +117,10 @@ $(LINT): tools/lint/go.mod | need-go
 
 $(GENERATOR): tools/go.mod | need-go
 	@$(SLOWBUILD) tools sigs.k8s.io/controller-tools/cmd/controller-gen '$@' 'a minute' -ldflags '-s -w'
+	@touch '$@'
+
+$(RENDER): tools/render/go.mod tools/render/main.go | need-go
+	@$(SLOWBUILD) tools/render . '$@' '2 minutes' -ldflags '-s -w'
 	@touch '$@'
 
 need-go:

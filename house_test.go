@@ -241,6 +241,7 @@ var rooms = []room{
 	{dir: "internal/cli", layer: 5},
 	{dir: "internal/dash", layer: 5},
 	{dir: "internal/wire", layer: 5},
+	{dir: "charts", layer: 6},
 	{dir: "cmd", layer: 6},
 	{dir: "test", layer: 6},
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, and webhook configurations.
-Applying twice does no harm. What you changed in fields that Berth does not set stays.
+const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, services and webhook configurations, and with
+--image the manager itself. Applying twice does no harm. What you changed in fields that Berth does not set stays.
 
-  berth install --kubeconfig ~/.kube/config
-  berth install --print > berth.yaml
+  berth install --kubeconfig ~/.kube/config --image REGISTRY/berth:TAG
+  berth install --image REGISTRY/berth:TAG --print | kubectl apply --server-side -f -
 
-From then on new Jobs wait for the webhooks, so run the manager next. An API server on another machine that cannot reach a
+Without --image, run the manager next: new Jobs wait for its webhooks. An API server on another machine that cannot reach a
 Service needs --webhook-url, such as https://10.0.0.5:9443.`
 
 func newInstall(version string) *cobra.Command {
-	var kubeconfig, webhookURL string
+	var kubeconfig, webhookURL, image string
 	var onlyPrint bool
 	var s settings
 	cmd := &cobra.Command{
@@ -33,11 +33,19 @@ func newInstall(version string) *cobra.Command {
 			if err := checkWebhookURL(webhookURL); err != nil {
 				return err
 			}
+			if image != "" && webhookURL != "" {
+				return usage("--image runs the manager in the cluster, behind a Service, and --webhook-url outside of it: give one of them")
+			}
 			o, groups, err := s.load()
 			if err != nil {
 				return err
 			}
 			install := wire.InstallOptions{WebhookURL: webhookURL, Options: o, Groups: groups}
+			if image != "" {
+				if install, err = s.deploy(image, groups); err != nil {
+					return err
+				}
+			}
 			if onlyPrint {
 				return printManifests(cmd.OutOrStdout(), install)
 			}
@@ -54,6 +62,7 @@ func newInstall(version string) *cobra.Command {
 	flags := cmd.Flags()
 	kubeconfigFlag(flags, &kubeconfig)
 	flags.StringVar(&webhookURL, "webhook-url", "", "URL under which the API server reaches the webhooks (default: the Service in the manager's namespace)")
+	flags.StringVar(&image, "image", "", "image of berth; the manager then runs in the cluster, with the flags below")
 	flags.BoolVar(&onlyPrint, "print", false, "print the objects as YAML instead of applying them")
 	s.add(flags)
 	return cmd

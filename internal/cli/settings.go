@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net"
+	"os"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,30 @@ func (s *settings) load() (options.Options, wire.Groups, error) {
 	}
 	o, err := options.LoadWithGates(s.config, s.gates)
 	return o, groups, err
+}
+
+// deploy is an installation whose manager runs in the cluster with these settings, and with the configuration that comes
+// with Berth if no other is given.
+func (s *settings) deploy(image string, groups wire.Groups) (wire.InstallOptions, error) {
+	text, source := wire.ShippedConfig(), "the configuration that comes with Berth"
+	if s.config != "" {
+		data, err := os.ReadFile(s.config)
+		if err != nil {
+			return wire.InstallOptions{}, err
+		}
+		text, source = string(data), s.config
+	}
+	o, err := options.Parse(source, []byte(text), s.gates)
+	if err != nil {
+		return wire.InstallOptions{}, err
+	}
+	d := &wire.Deploy{Image: image, Config: text}
+	for _, flag := range [][2]string{{"feature-gates", s.gates}, {"controllers", s.controllers}} {
+		if flag[1] != "" {
+			d.Args = append(d.Args, "--"+flag[0]+"="+flag[1])
+		}
+	}
+	return wire.InstallOptions{Options: o, Groups: groups, Deploy: d}, nil
 }
 
 // addresses are the flags that say where the manager listens; empty is what the configuration says.

@@ -42,6 +42,11 @@ func LoadWithGates(path, featureGates string) (Options, error) {
 	return parse(path, data, featureGates)
 }
 
+// Parse is LoadWithGates for the content of a file; source names it in errors.
+func Parse(source string, data []byte, featureGates string) (Options, error) {
+	return parse(source, data, featureGates)
+}
+
 // unreadable says in a few words why a file could not be read.
 func unreadable(err error) string {
 	if errors.Is(err, os.ErrNotExist) {

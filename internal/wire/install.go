@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,6 +43,9 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 			}
 			waited = true
 		}
+		if err := supersede(ctx, c, u); err != nil {
+			return fmt.Errorf("replacing %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
 		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership); err != nil {
 			return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
@@ -54,7 +59,10 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 			return err
 		}
 	}
-	for _, g := range []string{"custom resource definitions", "namespace and access rules", "training runtimes", "aggregated APIs", "webhook configurations"} {
+	for _, g := range []string{
+		"custom resource definitions", "namespace and access rules", "training runtimes", "aggregated APIs and services", "parts of the manager",
+		"webhook configurations",
+	} {
 		if counts[g] > 0 {
 			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
 		}
@@ -71,7 +79,9 @@ func group(u *unstructured.Unstructured) string {
 	case trainerv1alpha1.KindClusterTrainingRuntime:
 		return "training runtimes"
 	case "APIService", "Service":
-		return "aggregated APIs"
+		return "aggregated APIs and services"
+	case "Deployment", "ConfigMap":
+		return "parts of the manager"
 	}
 	return "namespace and access rules"
 }
@@ -79,6 +89,66 @@ func group(u *unstructured.Unstructured) string {
 // custom tells whether an object is of a kind that a CRD of ours defines.
 func custom(u *unstructured.Unstructured) bool {
 	return u.GroupVersionKind().Group == trainerv1alpha1.GroupVersion.Group
+}
+
+// supersede takes away what an apply would leave of an object that another installation made: webhooks that Berth does not
+// have, which would call nobody, and the other way to reach a webhook, as it may be a URL or a Service and not both.
+func supersede(ctx context.Context, c client.Client, wanted *unstructured.Unstructured) error {
+	var at []string
+	switch wanted.GetKind() {
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+	case "CustomResourceDefinition":
+		at = []string{"spec", "conversion", "webhook"}
+	default:
+		return nil
+	}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(wanted.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(wanted), live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	changed := false
+	if at != nil {
+		want, _, _ := unstructured.NestedMap(wanted.Object, at...)
+		have, found, _ := unstructured.NestedMap(live.Object, at...)
+		if changed = found && readdress(have, want); changed {
+			_ = unstructured.SetNestedMap(live.Object, have, at...) // the same place
+		}
+	} else {
+		have, _, _ := unstructured.NestedSlice(live.Object, "webhooks")
+		want, _, _ := unstructured.NestedSlice(wanted.Object, "webhooks")
+		byName := map[any]map[string]any{}
+		for _, w := range want {
+			hook, _ := w.(map[string]any)
+			byName[hook["name"]] = hook
+		}
+		kept := slices.DeleteFunc(slices.Clone(have), func(h any) bool {
+			hook, _ := h.(map[string]any)
+			return byName[hook["name"]] == nil
+		})
+		changed = len(kept) < len(have)
+		for _, h := range kept {
+			hook, _ := h.(map[string]any)
+			changed = readdress(hook, byName[hook["name"]]) || changed
+		}
+		live.Object["webhooks"] = kept
+	}
+	if !changed {
+		return nil
+	}
+	return c.Update(ctx, live, installer)
+}
+
+// readdress gives the client of a webhook the address that is wanted, and no authority, if the one that it has is of another
+// form. It tells whether that was so.
+func readdress(have, want map[string]any) bool {
+	old, _ := have["clientConfig"].(map[string]any)
+	client, _ := want["clientConfig"].(map[string]any)
+	if client == nil || (old["url"] == nil) == (client["url"] == nil) {
+		return false
+	}
+	have["clientConfig"] = client
+	return true
 }
 
 // served waits until the API server answers for every CRD: that it calls one
@@ -93,8 +163,12 @@ func served(ctx context.Context, c client.Client, names []string) error {
 			for _, v := range crd.Spec.Versions {
 				list := &metav1.PartialObjectMetadataList{}
 				list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.ListKind})
-				if v.Served && c.List(ctx, list, client.Limit(1)) != nil {
-					return false, nil //nolint:nilerr // not yet is what is waited for
+				if !v.Served {
+					continue
+				}
+				// Objects of another version cannot be read before the manager runs, which converts them.
+				if err := c.List(ctx, list, client.Limit(1)); err != nil && (v.Storage || apierrors.IsNotFound(err)) {
+					return false, nil // not yet is what is waited for
 				}
 			}
 			return true, nil

@@ -39,6 +39,8 @@ type InstallOptions struct {
 	Namespace string
 	Options   options.Options
 	Groups    Groups
+	// Deploy, if not nil, runs the manager in the cluster.
+	Deploy *Deploy
 }
 
 func (o *InstallOptions) namespace() string {
@@ -67,9 +69,22 @@ func (o *InstallOptions) conversionClient() apiextensionsv1.WebhookClientConfig 
 }
 
 // Manifests are all objects to install, in the order of their application: the
-// namespace, CRDs, RBAC, what comes with training, the visibility API, webhook
-// configurations.
+// namespace, CRDs, RBAC, the Services of a manager in the cluster, roles for people, what
+// comes with training, the visibility API, the manager itself, webhook configurations.
+// The name of the webhooks' Service, less "-webhook-service", is the prefix of their
+// names (spec: 70 §4.4).
 func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
+	out, err := manifests(&o)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range out {
+		rename(u, prefixOf(o.service()))
+	}
+	return out, nil
+}
+
+func manifests(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 	namespace := &corev1.Namespace{}
 	namespace.APIVersion, namespace.Kind, namespace.Name = "v1", "Namespace", o.namespace()
 	out, err := toUnstructured(nil, namespace)
@@ -90,20 +105,24 @@ func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
 		}
 		out = append(out, objects...)
 	}
-	trains, err := trainingObjects(&o)
-	if err != nil {
-		return nil, err
+	if o.WebhookURL == "" {
+		for _, s := range services(o) {
+			if out, err = toUnstructured(out, s); err != nil {
+				return nil, err
+			}
+		}
 	}
-	out = append(out, trains...)
-	visible, err := visibilityObjects(&o)
-	if err != nil {
-		return nil, err
+	for _, more := range []func(*InstallOptions) ([]*unstructured.Unstructured, error){userRoles, trainingObjects, visibilityObjects, deployment} {
+		objects, err := more(o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, objects...)
 	}
-	out = append(out, visible...)
 	if !o.Groups.Has(Webhooks) {
 		return out, nil
 	}
-	for _, configuration := range webhookConfigurations(&o) {
+	for _, configuration := range webhookConfigurations(o) {
 		if out, err = toUnstructured(out, configuration); err != nil {
 			return nil, err
 		}
@@ -172,6 +191,57 @@ func load(dir string) ([]*unstructured.Unstructured, error) {
 		}
 	})
 	return out, err
+}
+
+// defaultPrefix begins the names of what is installed for queues. Those of JobSets and
+// TrainJobs have their own.
+const defaultPrefix = "kueue"
+
+// prefixOf is the prefix of all names, of which the name of the webhooks' Service has one.
+func prefixOf(service string) string {
+	prefix, ok := strings.CutSuffix(service, "-webhook-service")
+	if !ok || prefix == "" {
+		return defaultPrefix
+	}
+	return prefix
+}
+
+// prefixed is a name under another prefix.
+func prefixed(name, prefix string) string {
+	if rest, ok := strings.CutPrefix(name, defaultPrefix+"-"); ok {
+		return prefix + "-" + rest
+	}
+	return name
+}
+
+// rename gives an object, and what it refers to, another prefix.
+func rename(u *unstructured.Unstructured, prefix string) {
+	if prefix == defaultPrefix || u.GetKind() == "Namespace" {
+		return
+	}
+	u.SetName(prefixed(u.GetName(), prefix))
+	for _, path := range [][]string{
+		{"roleRef", "name"}, {"spec", "service", "name"}, {"spec", "template", "spec", "serviceAccountName"},
+	} {
+		if name, found, _ := unstructured.NestedString(u.Object, path...); found {
+			_ = unstructured.SetNestedField(u.Object, prefixed(name, prefix), path...) // its parent was found
+		}
+	}
+	for _, path := range [][]string{{"subjects"}, {"spec", "template", "spec", "volumes"}} {
+		entries, _, _ := unstructured.NestedSlice(u.Object, path...)
+		for _, e := range entries {
+			entry, _ := e.(map[string]any)
+			if volume, ok := entry["configMap"].(map[string]any); ok {
+				entry = volume
+			}
+			if name, ok := entry["name"].(string); ok {
+				entry["name"] = prefixed(name, prefix)
+			}
+		}
+		if len(entries) > 0 {
+			_ = unstructured.SetNestedSlice(u.Object, entries, path...) // the same place
+		}
+	}
 }
 
 // rehome moves what the manifests place in the default namespace to another one.

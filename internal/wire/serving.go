@@ -95,7 +95,8 @@ func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *Instal
 // certificateHosts are the names by which the API server, and readers of metrics, call.
 func certificateHosts(cfg *Config) ([]string, error) {
 	namespace := cfg.Options.Namespace
-	hosts := []string{cfg.Options.Certs.Service + "." + namespace + ".svc", cfg.Options.Certs.Service + "." + namespace + ".svc.cluster.local"}
+	webhooks := cfg.Options.Certs.Service + "." + namespace + ".svc"
+	hosts := []string{webhooks, webhooks + ".cluster.local"}
 	if cfg.WebhookURL != "" {
 		u, err := url.Parse(cfg.WebhookURL)
 		if err != nil || u.Hostname() == "" {
@@ -103,10 +104,13 @@ func certificateHosts(cfg *Config) ([]string, error) {
 		}
 		hosts = []string{u.Hostname()}
 	}
+	prefix := prefixOf(cfg.Options.Certs.Service)
 	if servesVisibility(&cfg.Options) {
-		hosts = append(hosts, visibility.Hosts(namespace)...)
+		for _, host := range visibility.Hosts(namespace) {
+			hosts = append(hosts, prefixed(host, prefix))
+		}
 	}
-	return append(hosts, metricsService+"."+namespace+".svc"), nil
+	return append(hosts, prefixed(metricsService, prefix)+"."+namespace+".svc"), nil
 }
 
 // webhookServer serves with our own certificate, or with that in a folder, which is read again when it changes.

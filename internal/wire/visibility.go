@@ -21,9 +21,6 @@ import (
 	"github.com/berth-project/berth/internal/visibility"
 )
 
-// metricsService is the name of the Service of the metrics. spec: 70 §4.14.
-const metricsService = "kueue-controller-manager-metrics-service"
-
 // visibilityCertDir is where the certificate of the visibility API is mounted when
 // somebody else makes certificates. spec: 70 §4.4.
 const visibilityCertDir = "/visibility"

@@ -1,0 +1,103 @@
+{{/* The prefix of all names. It does not depend on the release: scripts and role bindings refer to these names. */}}
+{{- define "berth.fullname" -}}
+{{- default (default "kueue" .Values.nameOverride) .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "berth.labels" -}}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "berth.selector" -}}
+app.kubernetes.io/name: kueue
+control-plane: controller-manager
+{{- end }}
+
+{{/* The configuration file of the manager, parsed. */}}
+{{- define "berth.config" -}}
+{{- $c := fromYaml .Values.managerConfig.controllerManagerConfigYaml }}
+{{- if hasKey $c "Error" }}{{ fail (printf "managerConfig.controllerManagerConfigYaml: %s" $c.Error) }}{{ end }}
+{{- $internal := dig "internalCertManagement" "enable" (not .Values.enableCertManager) $c }}
+{{- if eq $internal .Values.enableCertManager }}
+{{- fail "managerConfig.controllerManagerConfigYaml: internalCertManagement.enable and the value enableCertManager contradict each other: leave the former out" }}
+{{- end }}
+{{- toYaml $c }}
+{{- end }}
+
+{{- define "berth.webhookService" -}}
+{{- $own := printf "%s-webhook-service" (include "berth.fullname" .) }}
+{{- dig "internalCertManagement" "webhookServiceName" $own (include "berth.config" . | fromYaml) }}
+{{- end }}
+
+{{- define "berth.webhookSecret" -}}
+{{- $own := printf "%s-webhook-server-cert" (include "berth.fullname" .) }}
+{{- dig "internalCertManagement" "webhookSecretName" $own (include "berth.config" . | fromYaml) }}
+{{- end }}
+
+{{/* The port of a listener: (list . "webhook"), "metrics", "visibility" or "health". Empty if it is off. */}}
+{{- define "berth.port" -}}
+{{- $c := include "berth.config" (index . 0) | fromYaml }}
+{{- $address := "" }}
+{{- if eq (index . 1) "webhook" }}{{ $address = dig "webhook" "port" 9443 $c | int | printf ":%d" }}
+{{- else if eq (index . 1) "visibility" }}{{ $address = dig "visibilityServer" "bindPort" 8082 $c | int | printf ":%d" }}
+{{- else if eq (index . 1) "metrics" }}{{ $address = dig "metrics" "bindAddress" ":8443" $c | toString }}
+{{- else }}{{ $address = dig "health" "healthProbeBindAddress" ":8081" $c | toString }}{{ end }}
+{{- if ne $address "0" }}{{ regexFind "[0-9]+$" $address }}{{ end }}
+{{- end }}
+
+{{/* Whether a job kind is enabled: (list . "batch/job"). */}}
+{{- define "berth.enabled" -}}
+{{- $c := include "berth.config" (index . 0) | fromYaml }}
+{{- if has (index . 1) (dig "integrations" "frameworks" (list "batch/job") $c) }}true{{ end }}
+{{- end }}
+
+{{/* Kubernetes makes objects of this kind all the time: it must not wait for a webhook that is not wanted. */}}
+{{- define "berth.failurePolicy" -}}
+{{- if include "berth.enabled" . }}Fail{{ else }}Ignore{{ end }}
+{{- end }}
+
+{{/* Whether the manager runs a group of controllers: (list . "jobset"). */}}
+{{- define "berth.runs" -}}
+{{- $value := (index . 0).Values.controllerManager.manager.controllers | nospace }}
+{{- $named := splitList "," $value }}
+{{- $all := or (eq $value "") (hasPrefix "-" $value) }}
+{{- if has (printf "-%s" (index . 1)) $named }}
+{{- else if or $all (has (index . 1) $named) }}true{{ end }}
+{{- end }}
+
+{{- define "berth.managedNamespaces" -}}
+{{- $own := dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" .Release.Namespace))) }}
+{{- dig "managedJobsNamespaceSelector" $own (include "berth.config" . | fromYaml) | toYaml }}
+{{- end }}
+
+{{/* Where cert-manager finds the authority of a certificate: (list . "webhook"). */}}
+{{- define "berth.injectCA" -}}
+{{- $root := index . 0 }}
+{{- if $root.Values.enableCertManager -}}
+annotations:
+  cert-manager.io/inject-ca-from: {{ $root.Release.Namespace }}/{{ include "berth.fullname" $root }}-{{ index . 1 }}-server-cert
+{{- end }}
+{{- end }}
+
+{{/* Of a CRD: (list . true) if the manager converts its objects. */}}
+{{- define "berth.crdAnnotations" -}}
+{{- $root := index . 0 }}
+{{- $inject := and (index . 1) $root.Values.enableCertManager }}
+{{- if or $root.Values.crds.keep $inject -}}
+annotations:
+{{- if $root.Values.crds.keep }}
+  helm.sh/resource-policy: keep
+{{- end }}
+{{- if $inject }}
+  cert-manager.io/inject-ca-from: {{ $root.Release.Namespace }}/{{ include "berth.fullname" $root }}-webhook-server-cert
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Values that this release does not know how to honour are refused, not ignored. */}}
+{{- define "berth.refuse" -}}
+{{- if .Values.enableKueueViz }}{{ fail "enableKueueViz: this release has no dashboard" }}{{ end }}
+{{- if .Values.enableMutatingAdmissionPolicy }}{{ fail "enableMutatingAdmissionPolicy: not needed, the manager does the same itself" }}{{ end }}
+{{- if hasPrefix "-webhooks" (.Values.controllerManager.manager.controllers | nospace) }}{{ fail "controllerManager.manager.controllers: the chart installs webhooks, which the manager has to serve" }}{{ end }}
+{{- end }}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/webhook"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+const chartDir = "charts/berth/templates"
+
+// Placeholders stand in the objects where the chart has a value, and cannot stand there by chance.
+const (
+	aPrefix     = "berth-chart-prefix"
+	aNamespace  = "berth-chart-namespace"
+	aLabel      = "berth-chart-labels"
+	aAnnotation = "berth-chart-annotations"
+	aSelector   = "berth-chart-selector"
+	aPolicy     = "berth-chart-policy-"
+	webhookPort = 29443
+	visiblePort = 28082
+)
+
+// placeholders are what the templates say instead. A longer one comes before one that it begins with.
+var placeholders = strings.NewReplacer(
+	aPrefix+"-webhook-service", `{{ include "berth.webhookService" . }}`,
+	aPrefix, `{{ include "berth.fullname" . }}`,
+	aNamespace, `{{ .Release.Namespace }}`,
+	"    "+aLabel+`: ""`, `    {{- include "berth.labels" . | nindent 4 }}`,
+	"  annotations:\n    "+aAnnotation+": crd\n", "  {{- include \"berth.crdAnnotations\" (list . false) | nindent 2 }}\n",
+	"  annotations:\n    "+aAnnotation+": converted\n", "  {{- include \"berth.crdAnnotations\" (list . true) | nindent 2 }}\n",
+	"  annotations:\n    "+aAnnotation+": webhook\n", "  {{- include \"berth.injectCA\" (list . \"webhook\") | nindent 2 }}\n",
+	"  annotations:\n    "+aAnnotation+": visibility\n", "  {{- include \"berth.injectCA\" (list . \"visibility\") | nindent 2 }}\n",
+	"namespaceSelector: "+aSelector, `namespaceSelector: {{- include "berth.managedNamespaces" . | nindent 4 }}`,
+	"failurePolicy: "+aPolicy, `failurePolicy: {{ include "berth.failurePolicy" (list . "FRAMEWORK") }}`,
+	"reinvocationPolicy: "+aPolicy, `reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy }}`,
+	fmt.Sprint(webhookPort), `{{ include "berth.port" (list . "webhook") }}`,
+	fmt.Sprint(visiblePort), `{{ include "berth.port" (list . "visibility") }}`,
+)
+
+// chartConfig makes a configuration with placeholders, and with every job kind that there is.
+func chartConfig() (string, error) {
+	gates := map[string]bool{options.SparkApplicationIntegration.String(): true}
+	var frameworks []string
+	for _, f := range options.Frameworks() {
+		frameworks = append(frameworks, f.Name)
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "namespace": aNamespace, "featureGates": gates,
+		"integrations": map[string]any{"frameworks": frameworks}, "webhook": map[string]any{"port": webhookPort},
+		"visibilityServer":       map[string]any{"bindPort": visiblePort},
+		"internalCertManagement": map[string]any{"webhookServiceName": aPrefix + "-webhook-service"},
+	})
+	return string(text), err
+}
+
+// chart makes the generated templates.
+func chart() (map[string]string, error) {
+	config, err := chartConfig()
+	if err != nil {
+		return nil, err
+	}
+	objects, err := manifests(config, func(*wire.InstallOptions) {})
+	if err != nil {
+		return nil, err
+	}
+	groupOf, err := groups(config, objects)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, u := range objects {
+		name := part(u)
+		if name == "" || name == "services" { // they have values of their own, as the manager has
+			continue
+		}
+		file := chartDir + "/" + name + ".yaml"
+		if name == "crd" {
+			file = chartDir + "/crds/" + u.GetName() + ".yaml"
+		}
+		text, err := template(u)
+		if err != nil {
+			return nil, err
+		}
+		if g := groupOf[key(u)]; g != "" {
+			text = fmt.Sprintf("{{- if include \"berth.runs\" (list . %q) }}\n%s{{- end }}\n", g, text)
+		}
+		if u.GetKind() == "RoleBinding" && name == "visibility" {
+			text = "{{- if .Values.enableVisibilityAuthReaderRoleBinding }}\n" + text + "{{- end }}\n"
+		}
+		if name == "crd" {
+			text = "{{- if .Values.crds.enabled }}\n" + text + "{{- end }}\n"
+		}
+		out[file] += text
+	}
+	return out, nil
+}
+
+// groups finds the objects that belong to one group of controllers, which a user may leave out: those that are not installed
+// without it.
+func groups(config string, all []*unstructured.Unstructured) (map[string]wire.Group, error) {
+	out := map[string]wire.Group{}
+	for _, group := range []wire.Group{wire.JobSet, wire.Training} {
+		rest, err := manifests(config, func(o *wire.InstallOptions) { delete(o.Groups, group) })
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range all {
+			if !slices.ContainsFunc(rest, func(r *unstructured.Unstructured) bool { return key(r) == key(u) }) {
+				out[key(u)] = group
+			}
+		}
+	}
+	return out, nil
+}
+
+func key(u *unstructured.Unstructured) string {
+	return u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
+}
+
+// template writes one object as a template.
+func template(u *unstructured.Unstructured) (string, error) {
+	u = u.DeepCopy()
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[aLabel] = ""
+	u.SetLabels(labels)
+	var hooks []any
+	switch u.GetKind() {
+	case "CustomResourceDefinition":
+		kind := "crd"
+		if _, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "conversion"); found {
+			kind = "converted"
+		}
+		u.SetAnnotations(map[string]string{aAnnotation: kind}) // that of the generator says nothing to users
+	case "APIService":
+		u.SetAnnotations(map[string]string{aAnnotation: "visibility"})
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+		u.SetAnnotations(map[string]string{aAnnotation: "webhook"})
+		hooks, _ = u.Object["webhooks"].([]any)
+		delete(u.Object, "webhooks")
+	}
+	text, err := yaml.Marshal(u.Object)
+	if err != nil {
+		return "", err
+	}
+	out := "---\n" + escape(string(text))
+	if hooks == nil {
+		return placeholders.Replace(out), nil
+	}
+	out += "webhooks:\n"
+	for _, h := range hooks {
+		hook, _ := h.(map[string]any)
+		entry, err := webhookTemplate(hook, u.GetKind() == "MutatingWebhookConfiguration")
+		if err != nil {
+			return "", err
+		}
+		out += entry
+	}
+	return placeholders.Replace(out), nil
+}
+
+// escape keeps what stands in texts from being read as a template.
+func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
+
+// unusable are the kinds that Kubernetes itself makes all the time: if one is not enabled, its webhook may be missing without
+// harm. The webhooks of other kinds that are not enabled are left out. spec: 70 §4.5.
+var unusable = []string{"pod", "deployment", "statefulset"}
+
+// webhookTemplate writes one webhook, in the way that the configuration asks for.
+func webhookTemplate(hook map[string]any, mutating bool) (string, error) {
+	framework := frameworkOf(hook)
+	if mutating {
+		hook["reinvocationPolicy"] = aPolicy
+	}
+	if framework != "" {
+		hook["namespaceSelector"] = aSelector
+		if slices.Contains(unusable, framework) {
+			hook["failurePolicy"] = aPolicy
+		}
+	}
+	text, err := yaml.Marshal([]any{hook})
+	if err != nil {
+		return "", err
+	}
+	out := strings.ReplaceAll(placeholders.Replace(string(text)), "FRAMEWORK", framework)
+	switch {
+	case framework == "":
+	case slices.Contains(unusable, framework):
+		out += fmt.Sprintf("{{- if not (include \"berth.enabled\" (list . %q)) }}\n  matchConditions: # never\n  - name: not-enabled\n    expression: \"false\"\n{{- end }}\n", framework)
+	default:
+		out = fmt.Sprintf("{{- if include \"berth.enabled\" (list . %q) }}\n%s{{- end }}\n", framework, out)
+	}
+	return out, nil
+}
+
+// frameworkOf names the job kind that a webhook is for; "" for none.
+func frameworkOf(hook map[string]any) string {
+	path, _, _ := unstructured.NestedString(hook, "clientConfig", "service", "path")
+	for _, f := range options.Frameworks() {
+		if path == webhook.Path(f.GVK, true) || path == webhook.Path(f.GVK, false) {
+			return f.Name
+		}
+	}
+	return ""
+}

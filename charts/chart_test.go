@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// The webhook of a kind that is not enabled is left out; that of a kind which Kubernetes itself makes all the time is there, and
+// neither called nor waited for. spec: 70 §4.5, §7 #55.
+func TestWebhookTemplate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gvk  schema.GroupVersionKind
+		want []string
+	}{
+		"pod": {schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, []string{
+			`failurePolicy: {{ include "berth.failurePolicy" (list . "pod") }}`,
+			`{{- if not (include "berth.enabled" (list . "pod")) }}` + "\n  matchConditions: # never\n",
+			`namespaceSelector: {{- include "berth.managedNamespaces" . | nindent 4 }}`,
+		}},
+		"job":  {schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, []string{`{{- if include "berth.enabled" (list . "batch/job") }}` + "\n- ", "failurePolicy: Fail"}},
+		"ours": {schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Cohort"}, []string{"- clientConfig", "failurePolicy: Fail"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := webhookTemplate(map[string]any{
+				"clientConfig":  map[string]any{"service": map[string]any{"path": webhook.Path(tc.gvk, false)}},
+				"failurePolicy": "Fail", "name": "x",
+			}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(text, w) {
+					t.Errorf("there is no %q in\n%s", w, text)
+				}
+			}
+		})
+	}
+}

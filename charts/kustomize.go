@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-project/berth/config"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// kustomize makes the generated files of the bases: those of access rules for people, services, webhooks and the visibility
+// API, and the list of CRDs with the patch that says who converts.
+func kustomize() (map[string]string, error) {
+	objects, err := manifests(wire.ShippedConfig(), func(*wire.InstallOptions) {})
+	if err != nil {
+		return nil, err
+	}
+	static, err := fs.ReadFile(config.FS, "rbac/manager.yaml")
+	if err != nil {
+		return nil, err
+	}
+	parts := map[string][]*unstructured.Unstructured{}
+	var crds, converted []string
+	var conversion any
+	for _, u := range objects {
+		name := part(u)
+		if name == "crd" {
+			crds = append(crds, u.GetName())
+			if c, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "conversion"); found {
+				conversion = c
+				converted = append(converted, regexp.QuoteMeta(u.GetName()))
+			}
+			continue
+		}
+		// The rules of the manager are in files already, which berth install reads.
+		if name == "rbac" && (u.GetName() == "kueue-manager-role" || strings.Contains(string(static), "name: "+u.GetName()+"\n")) {
+			continue
+		}
+		parts[name] = append(parts[name], u)
+	}
+	out := map[string]string{}
+	for name, file := range map[string]string{
+		"rbac": "config/rbac/roles.yaml", "services": "config/manager/services.yaml", "webhook": "config/webhook/manifests.yaml",
+		"visibility": "config/visibility/manifests.yaml",
+	} {
+		if out[file], err = join(parts[name]); err != nil {
+			return nil, err
+		}
+	}
+	out["config/certmanager/controller_manager_config.yaml"] = wire.ShippedConfig() + "internalCertManagement:\n  enable: false\n"
+	patch, err := yaml.Marshal(map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "any"},
+		"spec": map[string]any{"conversion": conversion},
+	})
+	if err != nil {
+		return nil, err
+	}
+	out["config/crd/conversion.yaml"] = string(patch)
+	out["config/crd/kustomization.yaml"], err = crdKustomization(crds, converted)
+	return out, err
+}
+
+// crdKustomization lists the CRDs of config/crd, whose files are named for group and plural.
+func crdKustomization(crds, converted []string) (string, error) {
+	var files []string
+	for _, name := range crds {
+		plural, group, _ := strings.Cut(name, ".")
+		file := group + "_" + plural + ".yaml"
+		if _, err := fs.Stat(config.FS, "crd/"+file); err != nil {
+			return "", fmt.Errorf("CRD %s is in no file of its own: %w", name, err)
+		}
+		files = append(files, file)
+	}
+	slices.Sort(files)
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": files,
+		"patches": []any{map[string]any{
+			"path": "conversion.yaml", "target": map[string]any{"kind": "CustomResourceDefinition", "name": strings.Join(converted, "|")},
+		}},
+	})
+	return string(text), err
+}

@@ -1,0 +1,131 @@
+package wire
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Labels of the roles for users. spec: 70 §5.6.
+const (
+	adminLabel   = "rbac.kueue.x-k8s.io/batch-admin"
+	userLabel    = "rbac.kueue.x-k8s.io/batch-user"
+	roleLabel    = "rbac.kueue.x-k8s.io/role"
+	builtInLabel = "rbac.authorization.k8s.io/aggregate-to-"
+)
+
+// builtIn are Kubernetes' own roles that a role may be a part of.
+type builtIn uint8
+
+const (
+	noBuiltIn builtIn = iota
+	adminOnly
+	viewEditAdmin
+)
+
+// kindRoles says who may edit and who may view the objects of a kind. Batch administrators may do both.
+type kindRoles struct {
+	kind, group, resource string
+	userEdits, userViews  bool
+	view                  builtIn
+}
+
+// rolesOfKinds is spec 70 §5.6, and the kinds that are missing there: what batch administrators make, they may edit here.
+var rolesOfKinds = []kindRoles{
+	{kind: "clusterqueue", group: "kueue.x-k8s.io", resource: "clusterqueues", view: adminOnly},
+	{kind: "cohort", group: "kueue.x-k8s.io", resource: "cohorts", view: adminOnly},
+	{kind: "resourceflavor", group: "kueue.x-k8s.io", resource: "resourceflavors", view: adminOnly},
+	{kind: "topology", group: "kueue.x-k8s.io", resource: "topologies", view: adminOnly},
+	{kind: "admissioncheck", group: "kueue.x-k8s.io", resource: "admissionchecks", view: adminOnly},
+	{kind: "workloadpriorityclass", group: "kueue.x-k8s.io", resource: "workloadpriorityclasses", view: adminOnly},
+	{kind: "multikueuecluster", group: "kueue.x-k8s.io", resource: "multikueueclusters", view: adminOnly},
+	{kind: "multikueueconfig", group: "kueue.x-k8s.io", resource: "multikueueconfigs", view: adminOnly},
+	{kind: "provisioningrequestconfig", group: "kueue.x-k8s.io", resource: "provisioningrequestconfigs", view: adminOnly},
+	{kind: "localqueue", group: "kueue.x-k8s.io", resource: "localqueues", userViews: true, view: viewEditAdmin},
+	{kind: "workload", group: "kueue.x-k8s.io", resource: "workloads", userViews: true, view: viewEditAdmin},
+	job("job", "batch", "jobs"), job("jobset", "jobset.x-k8s.io", "jobsets"), job("trainjob", "trainer.kubeflow.org", "trainjobs"),
+	job("mpijob", "kubeflow.org", "mpijobs"), job("pytorchjob", "kubeflow.org", "pytorchjobs"), job("tfjob", "kubeflow.org", "tfjobs"),
+	job("xgboostjob", "kubeflow.org", "xgboostjobs"), job("paddlejob", "kubeflow.org", "paddlejobs"), job("jaxjob", "kubeflow.org", "jaxjobs"),
+	job("rayjob", "ray.io", "rayjobs"), job("raycluster", "ray.io", "rayclusters"), job("rayservice", "ray.io", "rayservices"),
+	job("leaderworkerset", "leaderworkerset.x-k8s.io", "leaderworkersets"), job("sparkapplication", "sparkoperator.k8s.io", "sparkapplications"),
+}
+
+// job is a kind of job: users run them.
+func job(kind, group, resource string) kindRoles {
+	return kindRoles{kind: kind, group: group, resource: resource, userEdits: true, userViews: true, view: viewEditAdmin}
+}
+
+var (
+	viewVerbs = []string{"get", "list", "watch"}
+	editVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+)
+
+// userRoles are the ClusterRoles that administrators bind to people.
+func userRoles(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+	roles := []*rbacv1.ClusterRole{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
+	for _, k := range rolesOfKinds {
+		editor := clusterRole("kueue-"+k.kind+"-editor-role", objectRules(k.group, k.resource, editVerbs)...)
+		viewer := clusterRole("kueue-"+k.kind+"-viewer-role", objectRules(k.group, k.resource, viewVerbs)...)
+		editor.Labels[roleLabel], viewer.Labels[roleLabel] = k.kind+"-editor", k.kind+"-viewer"
+		grant(editor, true, k.userEdits, noBuiltIn)
+		grant(viewer, true, k.userViews, k.view)
+		roles = append(roles, editor, viewer)
+	}
+	for _, p := range []struct {
+		short, resource string
+		user            bool
+	}{{"cq", "clusterqueues/pendingworkloads", false}, {"lq", "localqueues/pendingworkloads", true}} {
+		role := clusterRole("kueue-pending-workloads-"+p.short+"-viewer-role",
+			rbacv1.PolicyRule{APIGroups: []string{"visibility.kueue.x-k8s.io"}, Resources: []string{p.resource}, Verbs: viewVerbs})
+		grant(role, true, p.user, viewEditAdmin)
+		roles = append(roles, role)
+	}
+	if o.Groups.Has(JobSet) {
+		roles = append(roles, clusterRole("jobset-editor-role", objectRules("jobset.x-k8s.io", "jobsets", editVerbs)...),
+			clusterRole("jobset-viewer-role", objectRules("jobset.x-k8s.io", "jobsets", viewVerbs)...))
+	}
+	var out []*unstructured.Unstructured
+	var err error
+	for _, role := range roles {
+		if out, err = toUnstructured(out, role); err != nil {
+			return nil, err
+		}
+		if u := out[len(out)-1].Object; role.AggregationRule != nil {
+			delete(u, "rules") // the API server fills them in
+		}
+	}
+	return out, nil
+}
+
+func objectRules(group, resource string, verbs []string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs},
+		{APIGroups: []string{group}, Resources: []string{resource + "/status"}, Verbs: []string{"get"}},
+	}
+}
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}, Rules: rules,
+	}
+}
+
+// aggregated is a role that is the sum of those with a label.
+func aggregated(name, label string) *rbacv1.ClusterRole {
+	role := clusterRole(name)
+	role.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
+	return role
+}
+
+// grant makes a role a part of others.
+func grant(role *rbacv1.ClusterRole, admin, user bool, also builtIn) {
+	for label, on := range map[string]bool{
+		adminLabel: admin, userLabel: user,
+		builtInLabel + "view": also == viewEditAdmin, builtInLabel + "edit": also == viewEditAdmin, builtInLabel + "admin": also != noBuiltIn,
+	} {
+		if on {
+			role.Labels[label] = "true"
+		}
+	}
+}

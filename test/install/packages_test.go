@@ -1,0 +1,270 @@
+// Package install holds what installs Berth against each other: the Helm chart, the kustomize bases and `berth install` make
+// the same objects, a real API server takes them, and they replace those of another installation.
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+
+const (
+	namespace = "berth-system"
+	image     = "ghcr.io/berth-project/berth:latest"
+	configKey = "controller_manager_config.yaml"
+)
+
+// program is one that `make` has built.
+func program(t *testing.T, name, how string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%s is not built: run `make %s`", path, how)
+	}
+	return path
+}
+
+// render runs Helm or kustomize, and returns what it prints, or its error.
+func render(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(program(t, "tools/render", "bin/tools/render"), args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join("..", ".."), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", errors.New(stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// chart renders the chart with values.
+func chart(t *testing.T, values string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return render(t, "chart", "charts/berth", "-n", namespace, "-f", file)
+}
+
+// objects are those of a text, by kind and name.
+func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	out := map[string]*unstructured.Unstructured{}
+	for docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
+		u := &unstructured.Unstructured{}
+		if err := docs.Decode(u); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatalf("%v in\n%.2000s", err, text)
+		}
+		if len(u.Object) == 0 {
+			continue
+		}
+		key := u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
+		if out[key] != nil {
+			t.Errorf("%s is there twice", key)
+		}
+		out[key] = u
+	}
+}
+
+// installed is what `berth install --image` applies.
+func installed(t *testing.T) map[string]*unstructured.Unstructured {
+	t.Helper()
+	o, err := options.Parse("shipped", []byte(wire.ShippedConfig()), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := wire.ParseGroups("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := wire.Manifests(wire.InstallOptions{Options: o, Groups: groups, Deploy: &wire.Deploy{Image: image, Config: wire.ShippedConfig()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*unstructured.Unstructured{}
+	for _, u := range made {
+		out[u.GetKind()+" "+u.GetNamespace()+"/"+u.GetName()] = u
+	}
+	return out
+}
+
+// The packages come to what berth install applies, as the API server would store it.
+func TestPackagesAgree(t *testing.T) {
+	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: wire.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Created for real, so that the others have a namespace to be in.
+	if err := c.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	want := stored(t, c, installed(t))
+	for name, how := range map[string][]string{
+		"chart":     {"chart", "charts/berth", "-n", namespace},
+		"kustomize": {"kustomize", "config/default"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := render(t, how...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := stored(t, c, objects(t, text))
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Fatalf("objects (-berth install +%s):\n%s", name, diff)
+			}
+			for key, w := range want {
+				if diff := cmp.Diff(w, got[key]); diff != "" {
+					t.Errorf("%s (-berth install +%s):\n%s", key, name, diff)
+				}
+			}
+		})
+	}
+}
+
+// stored is what the API server makes of new objects, without what says where they come from.
+func stored(t *testing.T, c client.Client, objects map[string]*unstructured.Unstructured) map[string]map[string]any {
+	t.Helper()
+	out := map[string]map[string]any{}
+	for key, u := range objects {
+		if u.GetKind() == "Namespace" {
+			continue // whoever uses a chart names it
+		}
+		u = u.DeepCopy()
+		if err := c.Create(context.Background(), u, client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", key, err)
+			continue
+		}
+		for _, field := range []string{"managedFields", "uid", "creationTimestamp", "generation", "resourceVersion"} {
+			unstructured.RemoveNestedField(u.Object, "metadata", field)
+		}
+		delete(u.Object, "status")
+		for _, field := range []string{"clusterIP", "clusterIPs"} {
+			unstructured.RemoveNestedField(u.Object, "spec", field)
+		}
+		forget(u, "labels", "helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance")
+		forget(u, "annotations", "helm.sh/resource-policy", "controller-gen.kubebuilder.io/version")
+		unstructured.RemoveNestedField(u.Object, "spec", "template", "metadata", "annotations", "charts.kueue.x-k8s.io/config-checksum")
+		// A chart says it, where the kubelet's default depends on the tag.
+		if containers, found, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers"); found {
+			delete(containers[0].(map[string]any), "imagePullPolicy")
+			_ = unstructured.SetNestedSlice(u.Object, containers, "spec", "template", "spec", "containers")
+		}
+		if u.GetKind() == "ConfigMap" {
+			text, _, _ := unstructured.NestedString(u.Object, "data", configKey)
+			_ = unstructured.SetNestedField(u.Object, effective(t, text), "data", configKey)
+		}
+		out[key] = u.Object
+	}
+	return out
+}
+
+// forget removes keys of labels or annotations, and the field if nothing is left.
+func forget(u *unstructured.Unstructured, field string, keys ...string) {
+	have, _, _ := unstructured.NestedStringMap(u.Object, "metadata", field)
+	for _, k := range keys {
+		delete(have, k)
+	}
+	if len(have) == 0 {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	} else {
+		_ = unstructured.SetNestedStringMap(u.Object, have, "metadata", field)
+	}
+}
+
+// effective is what a configuration file comes to.
+func effective(t *testing.T, text string) string {
+	t.Helper()
+	o, err := options.Parse("config", []byte(text), "")
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	out, err := o.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Every overlay builds, and says what it is for.
+func TestOverlays(t *testing.T) {
+	for dir, want := range map[string][]string{
+		"dev":            {"image: berth:dev", "--zap-log-level=3"},
+		"alpha-enabled":  {"--feature-gates=AllAlpha=true"},
+		"prometheus":     {"kind: ServiceMonitor"},
+		"visibility-apf": {"kind: FlowSchema", "kind: PriorityLevelConfiguration"},
+		"certmanager":    {"kind: Certificate", "secretName: kueue-webhook-server-cert", "mountPath: /visibility"},
+	} {
+		t.Run(dir, func(t *testing.T) {
+			text, err := render(t, "kustomize", "config/"+dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range want {
+				if !strings.Contains(text, w) {
+					t.Errorf("there is no %q", w)
+				}
+			}
+			if dir == "certmanager" {
+				injected(t, objects(t, text))
+			}
+		})
+	}
+}
+
+// injected checks that cert-manager is told about every place that has to trust a certificate of its own.
+func injected(t *testing.T, all map[string]*unstructured.Unstructured) {
+	t.Helper()
+	const annotation = "cert-manager.io/inject-ca-from"
+	for key, u := range all {
+		want := ""
+		switch u.GetKind() {
+		case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+			want = namespace + "/kueue-webhook-server-cert"
+		case "APIService":
+			want = namespace + "/kueue-visibility-server-cert"
+		case "CustomResourceDefinition":
+			if _, converts, _ := unstructured.NestedMap(u.Object, "spec", "conversion", "webhook"); converts {
+				want = namespace + "/kueue-webhook-server-cert"
+			}
+		case "ConfigMap":
+			text, _, _ := unstructured.NestedString(u.Object, "data", configKey)
+			if o, err := options.Parse("config", []byte(text), ""); err != nil || o.Certs.Internal {
+				t.Errorf("the manager makes certificates of its own (%v)", err)
+			}
+		}
+		if got := u.GetAnnotations()[annotation]; got != want {
+			t.Errorf("%s: %s is %q, want %q", key, annotation, got, want)
+		}
+	}
+	for _, cert := range []string{"webhook", "metrics", "visibility"} {
+		if all["Certificate "+namespace+"/kueue-"+cert+"-server-cert"] == nil {
+			t.Errorf("there is no certificate for %s", cert)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// An installation of something else is there, with objects stored as v1beta1, its own Service behind the webhooks and one
+// webhook that Berth does not have. Installing over it, twice, loses nothing, and the manager reads what was stored.
+func TestInstallOverAnother(t *testing.T) {
+	ctx := t.Context()
+	kubeconfig := embeddedtest.Start(t)
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := another(ctx, t, c)
+	o := options.Default()
+	o.LeaderElection.Enabled = false
+	o.Metrics.Address, o.Health.Address = "0", "0"
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
+	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(freePort(t))
+	groups, err := wire.ParseGroups("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := wire.InstallOptions{WebhookURL: "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port), Options: o, Groups: groups}
+	for range 2 {
+		if err := wire.Install(ctx, cfg, install, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	running, stop := context.WithCancel(ctx)
+	go func() {
+		ended <- wire.Run(running, wire.Config{
+			REST: cfg, Options: o, Groups: groups, WebhookURL: install.WebhookURL, OnReady: func() { close(ready) }, Log: testr.New(t),
+		})
+	}()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-ready:
+	case <-time.After(30 * time.Second):
+		t.Fatal("not ready after 30 s")
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := c.Get(ctx, client.ObjectKey{Name: "clusterqueues.kueue.x-k8s.io"}, &crd); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(crd.Status.StoredVersions); got != "[v1beta1 v1beta2]" {
+		t.Errorf("stored versions are %s", got)
+	}
+	for version, path := range map[string][]string{"v1beta1": {"spec", "cohort"}, "v1beta2": {"spec", "cohortName"}} {
+		eventually(t, "the stored object is read as "+version, func() error {
+			read := old.DeepCopy()
+			read.SetAPIVersion("kueue.x-k8s.io/" + version)
+			if err := c.Get(ctx, client.ObjectKeyFromObject(old), read); err != nil {
+				return err
+			}
+			if cohort, _, _ := unstructured.NestedString(read.Object, path...); cohort != "all" {
+				return fmt.Errorf("%v is %q", path, cohort)
+			}
+			return nil
+		})
+	}
+	var hooks admissionregistrationv1.ValidatingWebhookConfiguration
+	if err := c.Get(ctx, client.ObjectKey{Name: "kueue-validating-webhook-configuration"}, &hooks); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hooks.Webhooks {
+		if h.ClientConfig.Service != nil || h.ClientConfig.URL == nil || h.Name == "vsomething.kb.io" {
+			t.Errorf("webhook %s of the other installation is left: %+v", h.Name, h.ClientConfig)
+		}
+	}
+}
+
+// another installs a CRD and a webhook as an older release of something else has them, and makes an object.
+func another(ctx context.Context, t *testing.T, c client.Client) *unstructured.Unstructured {
+	t.Helper()
+	crd := installed(t)["CustomResourceDefinition /clusterqueues.kueue.x-k8s.io"]
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		version := v.(map[string]any)
+		version["storage"] = version["name"] == "v1beta1"
+	}
+	_ = unstructured.SetNestedSlice(crd.Object, versions[:0:0], "spec", "versions")
+	for _, v := range versions {
+		if v.(map[string]any)["name"] == "v1beta1" {
+			_ = unstructured.SetNestedSlice(crd.Object, []any{v}, "spec", "versions")
+		}
+	}
+	_ = unstructured.SetNestedField(crd.Object, "kueue-system", "spec", "conversion", "webhook", "clientConfig", "service", "namespace")
+	service := admissionregistrationv1.WebhookClientConfig{
+		Service: &admissionregistrationv1.ServiceReference{Namespace: "kueue-system", Name: "kueue-webhook-service"}, CABundle: nil,
+	}
+	webhook := func(name, resource string) admissionregistrationv1.ValidatingWebhook {
+		return admissionregistrationv1.ValidatingWebhook{
+			Name: name, ClientConfig: service, SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+			}},
+		}
+	}
+	hooks := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{webhook("vjob.kb.io", "jobs"), webhook("vsomething.kb.io", "somethings")},
+	}
+	hooks.Name = "kueue-validating-webhook-configuration"
+	queue := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cohort": "all", "namespaceSelector": map[string]any{}}}}
+	queue.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta1", Kind: "ClusterQueue"})
+	queue.SetName("old")
+	for _, object := range []client.Object{crd, hooks} {
+		if err := c.Create(ctx, object, client.FieldOwner("something-else")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the older CRD is served", func() error { return c.Create(ctx, queue.DeepCopy()) })
+	return queue
+}
+
+// What berth install prints can be applied by others, again and again, and berth install goes on from there.
+func TestPrintedIsApplied(t *testing.T) {
+	ctx := t.Context()
+	kubeconfig := embeddedtest.Start(t)
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	berth := program(t, "berth", "berth")
+	printed, err := exec.Command(berth, "install", "--image", image, "--print").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func() {
+		docs := bytes.Split(printed, []byte("---\n"))
+		for _, doc := range docs[1:] {
+			for _, u := range objects(t, string(doc)) {
+				if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kubectl")); err != nil {
+					t.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+				}
+			}
+		}
+	}
+	apply()
+	generation := func() int64 {
+		u := installed(t)[deployment]
+		if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
+			t.Fatal(err)
+		}
+		return u.GetGeneration()
+	}
+	first := generation()
+	apply()
+	for range 2 {
+		if out, err := exec.Command(berth, "install", "--kubeconfig", kubeconfig, "--image", image).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	apply()
+	if last := generation(); last != first {
+		t.Errorf("the Deployment was changed by applying the same again: generation %d, then %d", first, last)
+	}
+}
+
+// The arguments of the Deployment are those of the program that it runs.
+func TestDeploymentStarts(t *testing.T) {
+	var args []string
+	containers, _, _ := unstructured.NestedSlice(installed(t)[deployment].Object, "spec", "template", "spec", "containers")
+	list, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	for _, a := range list {
+		if a == "--config=/etc/berth/"+configKey {
+			a = "--config=../../config/manager/" + configKey
+		}
+		args = append(args, a)
+	}
+	out, err := exec.Command(program(t, "berth", "berth"), append(args, "--kubeconfig=/nowhere")...).CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("--kubeconfig: stat /nowhere")) {
+		t.Errorf("want it to stop for want of an API server, got %v: %s", err, out)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package install
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+type all = map[string]*unstructured.Unstructured
+
+// at reads a field of an object of the chart; list indexes are numbers.
+func at(t *testing.T, objects all, key string, path ...any) any {
+	t.Helper()
+	u := objects[key]
+	if u == nil {
+		t.Fatalf("there is no %s", key)
+	}
+	var value any = u.Object
+	for _, p := range path {
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[fmt.Sprint(p)]
+		case []any:
+			i, ok := p.(int)
+			if !ok || i >= len(v) {
+				return nil
+			}
+			value = v[i]
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+// hook finds a webhook by name.
+func hook(t *testing.T, objects all, configuration, name string) map[string]any {
+	t.Helper()
+	hooks, _ := at(t, objects, configuration, "webhooks").([]any)
+	for _, h := range hooks {
+		if found, _ := h.(map[string]any); found["name"] == name {
+			return found
+		}
+	}
+	return nil
+}
+
+const (
+	deployment = "Deployment berth-system/kueue-controller-manager"
+	mutating   = "MutatingWebhookConfiguration /kueue-mutating-webhook-configuration"
+)
+
+// config is a value of the chart that sets the configuration file.
+func config(body string) string {
+	return "managerConfig:\n  controllerManagerConfigYaml: |\n    apiVersion: config.kueue.x-k8s.io/v1beta2\n    kind: Configuration\n    " +
+		strings.ReplaceAll(body, "\n", "\n    ") + "\n"
+}
+
+// Each value does what it says. spec: 70 §5.8.
+func TestChartValues(t *testing.T) {
+	equal := func(key string, want any, path ...any) func(*testing.T, all) {
+		return func(t *testing.T, o all) {
+			t.Helper()
+			if got := at(t, o, key, path...); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s %v is %v, want %v", key, path, got, want)
+			}
+		}
+	}
+	manager := func(want any, path ...any) func(*testing.T, all) {
+		return equal(deployment, want, append([]any{"spec", "template", "spec", "containers", 0}, path...)...)
+	}
+	pod := func(want any, path ...any) func(*testing.T, all) {
+		return equal(deployment, want, append([]any{"spec", "template", "spec"}, path...)...)
+	}
+	absent := func(keys ...string) func(*testing.T, all) {
+		return func(t *testing.T, o all) {
+			t.Helper()
+			for _, k := range keys {
+				if o[k] != nil {
+					t.Errorf("there is a %s", k)
+				}
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		values string
+		check  func(*testing.T, all)
+	}{
+		"image":     {"controllerManager: {manager: {image: {repository: r/berth, tag: v1, pullPolicy: Always}}}", manager("r/berth:v1", "image")},
+		"replicas":  {"controllerManager: {replicas: 3}", equal(deployment, 3, "spec", "replicas")},
+		"gates":     {"controllerManager: {featureGates: [{name: A, enabled: true}, {name: B, enabled: false}]}", manager("--feature-gates=A=true,B=false", "args", 3)},
+		"log level": {"controllerManager: {manager: {logLevel: 5}}", manager("--zap-log-level=5", "args", 2)},
+		"resources": {"controllerManager: {manager: {resources: {limits: {memory: 1Gi}}}}", manager("1Gi", "resources", "limits", "memory")},
+		"priority":  {"controllerManager: {manager: {priorityClassName: system-cluster-critical}}", pod("system-cluster-critical", "priorityClassName")},
+		"host network": {"controllerManager: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet}", func(t *testing.T, o all) {
+			pod(true, "hostNetwork")(t, o)
+			pod("ClusterFirstWithHostNet", "dnsPolicy")(t, o)
+		}},
+		"node":         {"controllerManager: {nodeSelector: {a: b}}", pod("b", "nodeSelector", "a")},
+		"tolerations":  {"controllerManager: {tolerations: [{operator: Exists}]}", pod("Exists", "tolerations", 0, "operator")},
+		"spread":       {"controllerManager: {topologySpreadConstraints: [{topologyKey: zone}]}", pod("zone", "topologySpreadConstraints", 0, "topologyKey")},
+		"pull secrets": {"controllerManager: {imagePullSecrets: [{name: s}]}", pod("s", "imagePullSecrets", 0, "name")},
+		"strategy":     {"controllerManager: {strategy: {type: Recreate}}", equal(deployment, "Recreate", "spec", "strategy", "type")},
+		"probe":        {"controllerManager: {readinessProbe: {failureThreshold: 9}}", manager(9, "readinessProbe", "failureThreshold")},
+		"annotations":  {"controllerManager: {manager: {podAnnotations: {a: b}}}", equal(deployment, "b", "spec", "template", "metadata", "annotations", "a")},
+		"disruptions": {
+			"controllerManager: {podDisruptionBudget: {enabled: true, minAvailable: 2}}",
+			equal("PodDisruptionBudget berth-system/kueue-controller-manager", 2, "spec", "minAvailable"),
+		},
+		"reinvocation": {"mutatingWebhook: {reinvocationPolicy: IfNeeded}", equal(mutating, "IfNeeded", "webhooks", 0, "reinvocationPolicy")},
+		"other names": {"fullnameOverride: fleet", func(t *testing.T, o all) {
+			for key := range o {
+				if strings.Contains(key, "/kueue-") {
+					t.Errorf("%s keeps its name", key)
+				}
+			}
+			equal("MutatingWebhookConfiguration /fleet-mutating-webhook-configuration", "fleet-webhook-service", "webhooks", 0, "clientConfig", "service", "name")(t, o)
+			equal("ClusterRoleBinding /fleet-manager-rolebinding", "fleet-controller-manager", "subjects", 0, "name")(t, o)
+			equal("APIService /v1beta2.visibility.kueue.x-k8s.io", "fleet-visibility-server", "spec", "service", "name")(t, o)
+			text, _ := at(t, o, "ConfigMap berth-system/fleet-manager-config", "data", configKey).(string)
+			c, err := options.Parse("config", []byte(text), "")
+			if err != nil || c.Certs.Service != "fleet-webhook-service" || c.Certs.Secret != "fleet-webhook-server-cert" {
+				t.Errorf("the manager is told %+v (%v)", c.Certs, err)
+			}
+		}},
+		"cert-manager":     {"enableCertManager: true", injected},
+		"issuer":           {"enableCertManager: true\ncertManager: {issuerRef: {name: mine}}", equal("Certificate berth-system/kueue-webhook-server-cert", "mine", "spec", "issuerRef", "name")},
+		"domain":           {"enableCertManager: true\nkubernetesClusterDomain: corp", equal("Certificate berth-system/kueue-webhook-server-cert", "kueue-webhook-service.berth-system.svc.corp", "spec", "dnsNames", 1)},
+		"no CRDs":          {"crds: {enabled: false}", absent("CustomResourceDefinition /workloads.kueue.x-k8s.io")},
+		"CRDs are kept":    {"", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", "keep", "metadata", "annotations", "helm.sh/resource-policy")},
+		"CRDs are not":     {"crds: {keep: false}", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", nil, "metadata", "annotations", "helm.sh/resource-policy")},
+		"without JobSets":  {"controllerManager: {manager: {controllers: -jobset}}", absent("ClusterRole /jobset-editor-role")},
+		"with JobSets":     {"controllerManager: {manager: {controllers: -training}}", equal("ClusterRole /jobset-editor-role", "jobsets", "rules", 0, "resources", 0)},
+		"only some groups": {"controllerManager: {manager: {controllers: 'webhooks,queues'}}", absent("ClusterRole /jobset-editor-role", "ClusterRole /kubeflow-trainer-view")},
+		"monitor":          {"enablePrometheus: true", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "kueue-webhook-server-cert", "spec", "endpoints", 0, "tlsConfig", "ca", "secret", "name")},
+		"monitor's TLS":    {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
+		"prometheus":       {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
+		"fairness":         {"enableVisibilityAPF: true", equal("FlowSchema /visibility", 9000, "spec", "matchingPrecedence")},
+		"no auth reader":   {"enableVisibilityAuthReaderRoleBinding: false", absent("RoleBinding kube-system/kueue-visibility-server-auth-reader")},
+		"dual stack":       {"webhookService: {ipDualStack: {enabled: true}}", equal("Service berth-system/kueue-webhook-service", "PreferDualStack", "spec", "ipFamilyPolicy")},
+		"webhook service":  {"webhookService: {type: NodePort, ports: [{port: 443, targetPort: 1}]}", equal("Service berth-system/kueue-webhook-service", 1, "spec", "ports", 0, "targetPort")},
+		"metrics service":  {"metricsService: {labels: {a: b}, annotations: {c: d}}", equal("Service berth-system/kueue-controller-manager-metrics-service", "b", "metadata", "labels", "a")},
+		"ports of the file": {config("webhook: {port: 1443}\nmetrics: {bindAddress: ':1444'}\nvisibilityServer: {bindPort: 1445}\nhealth: {healthProbeBindAddress: ':1446', readinessEndpointName: up}"), func(t *testing.T, o all) {
+			equal("Service berth-system/kueue-webhook-service", 1443, "spec", "ports", 0, "targetPort")(t, o)
+			equal("Service berth-system/kueue-controller-manager-metrics-service", 1444, "spec", "ports", 0, "targetPort")(t, o)
+			equal("Service berth-system/kueue-visibility-server", 1445, "spec", "ports", 0, "targetPort")(t, o)
+			manager("/up", "readinessProbe", "httpGet", "path")(t, o)
+			manager(1446, "livenessProbe", "httpGet", "port")(t, o)
+		}},
+		"listeners off": {config("metrics: {bindAddress: '0'}\nhealth: {healthProbeBindAddress: '0'}"), absent("Service berth-system/kueue-controller-manager-metrics-service")},
+		"namespaces":    {config("managedJobsNamespaceSelector: {matchLabels: {team: a}}"), func(t *testing.T, o all) { equalHook(t, o, "mjob.kb.io", "map[matchLabels:map[team:a]]") }},
+		"namespaces by default": {config(""), func(t *testing.T, o all) {
+			equalHook(t, o, "mjob.kb.io", "map[matchExpressions:[map[key:kubernetes.io/metadata.name operator:NotIn values:[kube-system berth-system]]]]")
+		}},
+		"without Jobs": {config("integrations: {frameworks: [pod]}"), func(t *testing.T, o all) {
+			if hook(t, o, mutating, "mjob.kb.io") != nil {
+				t.Error("Jobs wait for a webhook that does nothing for them")
+			}
+		}},
+		"file of v1beta1": {strings.ReplaceAll(config("namespace: x"), "v1beta2", "v1beta1"), func(t *testing.T, o all) {
+			text, _ := at(t, o, "ConfigMap berth-system/kueue-manager-config", "data", configKey).(string)
+			if c, err := options.Parse("config", []byte(text), ""); err != nil || !c.Certs.Internal {
+				t.Errorf("the manager is told %+v (%v)", c.Certs, err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := chart(t, tc.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.check(t, objects(t, text))
+		})
+	}
+}
+
+func equalHook(t *testing.T, o all, name, want string) {
+	t.Helper()
+	if got := fmt.Sprint(hook(t, o, mutating, name)["namespaceSelector"]); got != want {
+		t.Errorf("%s selects %s, want %s", name, got, want)
+	}
+}
+
+// What the chart cannot honour it refuses, and names it.
+func TestChartRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ values, want string }{
+		"a key that is not known": {"replicas: 3", "replicas"},
+		"one further down":        {"controllerManager: {manager: {imge: {tag: x}}}", "imge"},
+		"the wrong type":          {"enablePrometheus: 3", "enablePrometheus"},
+		"a dashboard":             {"enableKueueViz: true", "enableKueueViz"},
+		"no webhooks":             {"controllerManager: {manager: {controllers: -webhooks}}", "controllers"},
+		"two minds about certificates": {
+			"enableCertManager: true\n" + config("internalCertManagement: {enable: true}"), "internalCertManagement.enable",
+		},
+		"a file that is no YAML": {"managerConfig: {controllerManagerConfigYaml: 'a: [b'}", "controllerManagerConfigYaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := chart(t, tc.values)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("want an error that names %s, got %v\n%.200s", tc.want, err, text)
+			}
+		})
+	}
+}
