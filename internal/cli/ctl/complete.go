@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const (
@@ -22,10 +23,10 @@ const (
 
 // complete offers the names of a kind's objects, of which keep takes some (nil takes all): for the first argument, or for each
 // of several Workloads to delete.
-func (t *tool) complete(k *kind, keep func(client.Object) bool) cobra.CompletionFunc {
+func (t *tool) complete(k *cluster.Kind, keep func(client.Object) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		none := cobra.ShellCompDirectiveNoFileComp
-		if len(args) > 0 && k != workloadKind {
+		if len(args) > 0 && k != cluster.Workload {
 			return nil, none
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
@@ -35,14 +36,14 @@ func (t *tool) complete(k *kind, keep func(client.Object) bool) cobra.Completion
 		if err != nil {
 			return nil, none
 		}
-		object, err := scheme.New(kueue.GroupVersion.WithKind(k.kind + "List"))
+		object, err := cluster.Scheme.New(kueue.GroupVersion.WithKind(k.Kind + "List"))
 		list, ok := object.(client.ObjectList)
 		if err != nil || !ok {
 			return nil, none
 		}
 		o := []client.ListOption{client.Limit(completed)}
-		if k.namespaced {
-			o = append(o, client.InNamespace(s.namespace))
+		if k.Namespaced {
+			o = append(o, client.InNamespace(s.Namespace))
 		}
 		if err := s.List(ctx, list, o...); err != nil {
 			return nil, none
@@ -57,14 +58,6 @@ func (t *tool) complete(k *kind, keep func(client.Object) bool) cobra.Completion
 		})
 		return names, none
 	}
-}
-
-func (c *connection) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	raw, err := c.loader().RawConfig()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return contexts(&raw), cobra.ShellCompDirectiveNoFileComp
 }
 
 const completionHelp = `Prints a script that completes commands, flags and names of objects in your shell.
@@ -94,7 +87,7 @@ func newCompletion() *cobra.Command {
 			if len(args) == 1 && shells[args[0]] != nil {
 				return nil
 			}
-			return usage("%s takes one of bash, zsh, fish and powershell: see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			return cluster.Usage("%s takes one of bash, zsh, fish and powershell: see %s --help", cmd.CommandPath(), cmd.CommandPath())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shells[args[0]](cmd.Root(), cmd.OutOrStdout()); err != nil {

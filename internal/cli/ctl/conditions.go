@@ -36,7 +36,7 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 			}
 		}
 	}
-	lines = append(lifeOf(w, s.since), lines...)
+	lines = append(s.life(w), lines...)
 	status := statusOf(w)
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && status == statusPending {
 		out.Reason, out.Message = c.Reason, c.Message
@@ -64,11 +64,11 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 	return out
 }
 
-// lifeOf are the facts of the status, a line each, the one that matters most first.
-func lifeOf(w *kueue.Workload, since func(metav1.Time) string) (lines []string) {
+// life are the facts of the status, a line each, the one that matters most first.
+func (s *session) life(w *kueue.Workload) (lines []string) {
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if !running(w) {
-		say("it is stopped (spec.active is false): berth resume workload %s -n %s", w.Name, w.Namespace)
+		say("it is stopped (spec.active is false): %s resume workload %s -n %s", s.Program, w.Name, w.Namespace)
 	}
 	for _, show := range []struct {
 		condition string
@@ -86,12 +86,12 @@ func lifeOf(w *kueue.Workload, since func(metav1.Time) string) (lines []string) 
 		{kueue.WorkloadWaitingForReplacementPods, metav1.ConditionTrue, "waits for replacement pods"},
 	} {
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, show.condition); c != nil && c.Status == show.status {
-			say("%s since %s: %s [%s]", show.words, since(c.LastTransitionTime), c.Message, c.Reason)
+			say("%s since %s: %s [%s]", show.words, s.Since(c.LastTransitionTime), c.Message, c.Reason)
 		}
 	}
 	for _, check := range w.Status.AdmissionChecks {
 		if check.State != kueue.CheckStateReady {
-			say("admission check %s is %s since %s: %s", check.Name, check.State, since(check.LastTransitionTime), check.Message)
+			say("admission check %s is %s since %s: %s", check.Name, check.State, s.Since(check.LastTransitionTime), check.Message)
 		}
 	}
 	if r := w.Status.RequeueState; r != nil && r.RequeueAt != nil {
@@ -117,7 +117,7 @@ func (s *session) wayIn(ctx context.Context, w *kueue.Workload) (clusterQueue st
 		return "", asAQueue("LocalQueue", string(w.Spec.QueueName), err)
 	}
 	if !running(&lq) {
-		lines = append(lines, fmt.Sprintf("LocalQueue %s is stopped (%s): berth resume localqueue %s -n %s", lq.Name, lq.Spec.StopPolicy, lq.Name, lq.Namespace))
+		lines = append(lines, fmt.Sprintf("LocalQueue %s is stopped (%s): %s resume localqueue %s -n %s", lq.Name, lq.Spec.StopPolicy, s.Program, lq.Name, lq.Namespace))
 	}
 	var cq kueue.ClusterQueue
 	err = s.Get(ctx, client.ObjectKey{Name: string(lq.Spec.ClusterQueue)}, &cq)
@@ -125,7 +125,7 @@ func (s *session) wayIn(ctx context.Context, w *kueue.Workload) (clusterQueue st
 		return string(lq.Spec.ClusterQueue), append(lines, asAQueue("ClusterQueue", string(lq.Spec.ClusterQueue), err)...)
 	}
 	if !running(&cq) {
-		lines = append(lines, fmt.Sprintf("ClusterQueue %s is stopped (%s): berth resume clusterqueue %s", cq.Name, cq.Spec.StopPolicy, cq.Name))
+		lines = append(lines, fmt.Sprintf("ClusterQueue %s is stopped (%s): %s resume clusterqueue %s", cq.Name, cq.Spec.StopPolicy, s.Program, cq.Name))
 	} else if is, why := active(cq.Status.Conditions); is != "true" {
 		lines = append(lines, fmt.Sprintf("ClusterQueue %s is not active: %s", cq.Name, why))
 	}

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/cli/ctl/flags"
 )
 
 const createHelp = `Creates queues and flavors. What the flags cannot say goes into a file: print one with --dry-run=client -o yaml, edit it, and
@@ -35,9 +37,9 @@ type creation struct {
 }
 
 // command makes the command; check finds what is wrong with its flags, prepare makes the object.
-func (c *creation) command(t *tool, k *kind, help string, prepare func(ctx context.Context, s *session, name string) (client.Object, error), check func() error) *cobra.Command {
+func (c *creation) command(t *tool, k *cluster.Kind, help string, prepare func(ctx context.Context, s *session, name string) (client.Object, error), check func() error) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: k.name + " NAME", Aliases: k.aliases, Short: "create a " + k.kind, Long: help, Args: exactly("NAME"),
+		Use: k.Name + " NAME", Aliases: k.Aliases, Short: "create a " + k.Kind, Long: help, Args: exactly("NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, check := range []func() error{c.dryRun.check, c.output.check, check} {
@@ -46,7 +48,7 @@ func (c *creation) command(t *tool, k *kind, help string, prepare func(ctx conte
 				}
 			}
 			if wrong := validation.IsDNS1123Subdomain(args[0]); len(wrong) > 0 {
-				return usage("%s: the name %q: %s", cmd.CommandPath(), args[0], wrong[0])
+				return cluster.Usage("%s: the name %q: %s", cmd.CommandPath(), args[0], wrong[0])
 			}
 			return t.run(cmd, func(ctx context.Context, s *session) error {
 				object, err := prepare(ctx, s, args[0])
@@ -88,16 +90,16 @@ type createClusterQueue struct {
 
 func (t *tool) newCreateClusterQueue() *cobra.Command {
 	var c createClusterQueue
-	cmd := c.command(t, clusterQueueKind, createClusterQueueHelp, c.prepare, c.check)
-	flags := cmd.Flags()
-	flags.StringVar(&c.cohort, "cohort", "", "the cohort that it shares with")
-	flags.StringVar(&c.strategy, "queuing-strategy", string(kueue.BestEffortFIFO), "what happens behind a Workload that does not fit: "+strings.Join(strategies, " or "))
-	flags.StringToStringVar(&c.selector, "namespace-selector", nil, "labels of the namespaces that may use it, as k=v,k=v (default all namespaces)")
-	flags.StringVar(&c.reclaim, "reclaim-within-cohort", string(kueue.ReclaimNever), "who may be preempted to get lent quota back: "+strings.Join(reclaims, ", "))
-	flags.StringVar(&c.within, "preemption-within-cluster-queue", string(kueue.PreemptionNever), "who may be preempted within the queue: "+strings.Join(preemptions, ", "))
-	flags.StringSliceVar(&c.nominal, "nominal-quota", nil, "what the queue owns, `FLAVOR:RESOURCE=QUANTITY;…`")
-	flags.StringSliceVar(&c.borrowing, "borrowing-limit", nil, "how much it may borrow beyond that, in the same form")
-	flags.StringSliceVar(&c.lending, "lending-limit", nil, "how much of it others may borrow, in the same form")
+	cmd := c.command(t, cluster.ClusterQueue, createClusterQueueHelp, c.prepare, c.check)
+	set := cmd.Flags()
+	set.StringVar(&c.cohort, "cohort", "", "the cohort that it shares with")
+	set.StringVar(&c.strategy, "queuing-strategy", string(kueue.BestEffortFIFO), "what happens behind a Workload that does not fit: "+strings.Join(strategies, " or "))
+	set.StringToStringVar(&c.selector, "namespace-selector", nil, "labels of the namespaces that may use it, as k=v,k=v (default all namespaces)")
+	set.StringVar(&c.reclaim, "reclaim-within-cohort", string(kueue.ReclaimNever), "who may be preempted to get lent quota back: "+strings.Join(reclaims, ", "))
+	set.StringVar(&c.within, "preemption-within-cluster-queue", string(kueue.PreemptionNever), "who may be preempted within the queue: "+strings.Join(preemptions, ", "))
+	set.StringSliceVar(&c.nominal, "nominal-quota", nil, "what the queue owns, `FLAVOR:RESOURCE=QUANTITY;…`")
+	set.StringSliceVar(&c.borrowing, "borrowing-limit", nil, "how much it may borrow beyond that, in the same form")
+	set.StringSliceVar(&c.lending, "lending-limit", nil, "how much of it others may borrow, in the same form")
 	for name, values := range map[string][]string{"queuing-strategy": strategies, "reclaim-within-cohort": reclaims, "preemption-within-cluster-queue": preemptions} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -120,12 +122,14 @@ func (c *createClusterQueue) check() error {
 		{"preemption-within-cluster-queue", c.within, preemptions},
 	} {
 		if !slices.Contains(f.values, f.value) {
-			return usage("--%s %q: must be %s", f.flag, f.value, strings.Join(f.values, ", "))
+			return cluster.Usage("--%s %q: must be %s", f.flag, f.value, strings.Join(f.values, ", "))
 		}
 	}
 	var err error
-	c.groups, err = resourceGroups(c.nominal, c.borrowing, c.lending)
-	return err
+	if c.groups, err = flags.ResourceGroups(c.nominal, c.borrowing, c.lending); err != nil {
+		return cluster.UsageError{Err: err}
+	}
+	return nil
 }
 
 func (c *createClusterQueue) prepare(_ context.Context, _ *session, name string) (client.Object, error) {
@@ -149,29 +153,29 @@ func (t *tool) newCreateLocalQueue() *cobra.Command {
 	var c creation
 	var queue string
 	var unknown bool
-	cmd := c.command(t, localQueueKind, createLocalQueueHelp, func(ctx context.Context, s *session, name string) (client.Object, error) {
+	cmd := c.command(t, cluster.LocalQueue, createLocalQueueHelp, func(ctx context.Context, s *session, name string) (client.Object, error) {
 		if !unknown {
 			err := s.Get(ctx, client.ObjectKey{Name: queue}, &kueue.ClusterQueue{})
 			if apierrors.IsNotFound(err) {
-				return nil, fmt.Errorf("%w (-i creates the LocalQueue all the same)", s.notFound(ctx, err))
+				return nil, cluster.Advised{Err: fmt.Errorf("%w; -i creates the LocalQueue all the same", s.NotFound(ctx, err))}
 			}
 			if err != nil {
 				return nil, err
 			}
 		}
 		return &kueue.LocalQueue{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name},
 			Spec:       kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(queue)},
 		}, nil
 	}, func() error {
 		if queue == "" {
-			return usage("--clusterqueue is missing: say where the queue leads, as in -c gpus; berth list clusterqueues shows what there is")
+			return cluster.Usage("--clusterqueue is missing: say where the queue leads, as in -c gpus; berth list clusterqueues shows what there is")
 		}
 		return nil
 	})
 	cmd.Flags().StringVarP(&queue, "clusterqueue", "c", "", "the ClusterQueue that it leads to (required)")
 	cmd.Flags().BoolVarP(&unknown, "ignore-unknown-cq", "i", false, "create it even if there is no such ClusterQueue yet")
-	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(clusterQueueKind, nil))
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(cluster.ClusterQueue, nil))
 	return cmd
 }
 
@@ -185,14 +189,18 @@ func (t *tool) newCreateResourceFlavor() *cobra.Command {
 	var nodeLabels map[string]string
 	var taints, tolerations []string
 	var spec kueue.ResourceFlavorSpec
-	cmd := c.command(t, resourceFlavorKind, createResourceFlavorHelp, func(_ context.Context, _ *session, name string) (client.Object, error) {
+	cmd := c.command(t, cluster.ResourceFlavor, createResourceFlavorHelp, func(_ context.Context, _ *session, name string) (client.Object, error) {
 		return &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, nil
-	}, func() (err error) {
+	}, func() error {
+		var err error
 		spec.NodeLabels = nodeLabels
-		if spec.NodeTaints, err = parseTaints(taints); err == nil {
-			spec.Tolerations, err = parseTolerations(tolerations)
+		if spec.NodeTaints, err = flags.Taints(taints); err == nil {
+			spec.Tolerations, err = flags.Tolerations(tolerations)
 		}
-		return err
+		if err != nil {
+			return cluster.UsageError{Err: err}
+		}
+		return nil
 	})
 	cmd.Flags().StringToStringVar(&nodeLabels, "node-labels", nil, "labels of the nodes, as k=v,k=v")
 	cmd.Flags().StringSliceVar(&taints, "node-taints", nil, "taints of the nodes, `KEY[=VALUE]:EFFECT`")

@@ -6,12 +6,12 @@ package ctl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -21,7 +21,7 @@ const group = "queues"
 // tool is what the commands share.
 type tool struct {
 	version    string
-	connection connection
+	connection cluster.Connection
 	now        func() time.Time
 }
 
@@ -37,11 +37,11 @@ func addTo(root *cobra.Command, t *tool) {
 		t.newKubectl("get"), t.newKubectl("describe"), t.newKubectl("edit"), t.newKubectl("patch"),
 	} {
 		command.GroupID = group
-		t.connection.add(command)
+		t.connection.Add(command)
 		root.AddCommand(command)
 	}
 	version := t.newVersion()
-	t.connection.add(version)
+	t.connection.Add(version)
 	root.AddCommand(version, newCompletion())
 	finish(root)
 }
@@ -71,17 +71,19 @@ func unknown(cmd *cobra.Command, name string) error {
 		names = append(names, c.Aliases...)
 	}
 	if near := options.Nearest(name, names); near != "" {
-		return usage("%s: unknown kind %q: did you mean %s %s? See %s --help", cmd.CommandPath(), name, cmd.CommandPath(), near, cmd.CommandPath())
+		return cluster.Usage("%s: unknown kind %q: did you mean %s %s? See %s --help", cmd.CommandPath(), name, cmd.CommandPath(), near, cmd.CommandPath())
 	}
-	return usage("%s: unknown kind %q: see %s --help", cmd.CommandPath(), name, cmd.CommandPath())
+	return cluster.Usage("%s: unknown kind %q: see %s --help", cmd.CommandPath(), name, cmd.CommandPath())
 }
 
-// usageError is a mistake on the command line: exit code 2.
-type usageError struct{ error }
+// session is one command at work.
+type session struct{ *cluster.Session }
 
-func (usageError) ExitCode() int { return 2 }
-
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// open makes a session. It sends nothing yet.
+func (t *tool) open(cmd *cobra.Command) (*session, error) {
+	s, err := t.connection.Open(cmd, t.version, t.now)
+	return &session{s}, err
+}
 
 // run connects, and does the work of a command with what it needs.
 func (t *tool) run(cmd *cobra.Command, work func(ctx context.Context, s *session) error) error {
@@ -93,10 +95,10 @@ func (t *tool) run(cmd *cobra.Command, work func(ctx context.Context, s *session
 	if err == nil {
 		return nil
 	}
-	if _, coded := errors.AsType[usageError](err); coded {
+	if _, coded := errors.AsType[cluster.UsageError](err); coded {
 		return err
 	}
-	return s.advise(cmd.Context(), err)
+	return s.Advise(cmd.Context(), err)
 }
 
 // exactly wants as many arguments as there are names, and says which is missing.
@@ -104,9 +106,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return usage("%s: %s is missing: see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+			return cluster.Usage("%s: %s is missing: see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
-			return usage("%s: unexpected argument %q: it takes %s, see %s --help", cmd.CommandPath(), args[len(names)], strings.Join(names, " "), cmd.CommandPath())
+			return cluster.Usage("%s: unexpected argument %q: it takes %s, see %s --help", cmd.CommandPath(), args[len(names)], strings.Join(names, " "), cmd.CommandPath())
 		}
 		return nil
 	}
@@ -117,5 +119,5 @@ func noNames(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usage("%s: unexpected argument %q: for one object, give --field-selector metadata.name=%s", cmd.CommandPath(), args[0], args[0])
+	return cluster.Usage("%s: unexpected argument %q: for one object, give --field-selector metadata.name=%s", cmd.CommandPath(), args[0], args[0])
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const deleteHelp = `Deletes Workloads with their jobs. Other kinds are left to kubectl, which has to be on the PATH.
@@ -39,19 +40,19 @@ func (t *tool) newDelete() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete", Short: "delete workloads with their jobs", Long: deleteHelp}
 	var d deleteWorkload
 	workload := &cobra.Command{
-		Use: "workload NAME...", Aliases: workloadKind.aliases, Short: "delete Workloads with their jobs", Long: deleteWorkloadHelp,
-		ValidArgsFunction: t.complete(workloadKind, nil),
+		Use: "workload NAME...", Aliases: cluster.Workload.Aliases, Short: "delete Workloads with their jobs", Long: deleteWorkloadHelp,
+		ValidArgsFunction: t.complete(cluster.Workload, nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := d.dryRun.check(); err != nil {
 				return err
 			}
 			switch {
 			case len(args) == 0 && !d.all:
-				return usage("%s: NAME is missing: name Workloads, or give --all", cmd.CommandPath())
+				return cluster.Usage("%s: NAME is missing: name Workloads, or give --all", cmd.CommandPath())
 			case len(args) > 0 && d.all:
-				return usage("%s: --all leaves no room for names such as %q: give one or the other", cmd.CommandPath(), args[0])
+				return cluster.Usage("%s: --all leaves no room for names such as %q: give one or the other", cmd.CommandPath(), args[0])
 			case len(args) > 0 && d.everywhere:
-				return usage("%s: -A leaves no room for names such as %q: name the namespace with -n", cmd.CommandPath(), args[0])
+				return cluster.Usage("%s: -A leaves no room for names such as %q: name the namespace with -n", cmd.CommandPath(), args[0])
 			}
 			return t.run(cmd, func(ctx context.Context, s *session) error { return d.run(ctx, s, args) })
 		},
@@ -61,7 +62,7 @@ func (t *tool) newDelete() *cobra.Command {
 	workload.Flags().BoolVarP(&d.everywhere, "all-namespaces", "A", false, "with --all: of all namespaces")
 	d.dryRun.add(workload)
 	cmd.AddCommand(workload)
-	cmd.AddCommand(kubectlCommands("delete", localQueueKind, clusterQueueKind, resourceFlavorKind, cohortKind, topologyKind, admissionCheckKind, priorityClassKind)...)
+	cmd.AddCommand(kubectlCommands("delete", cluster.LocalQueue, cluster.ClusterQueue, cluster.ResourceFlavor, cluster.Cohort, cluster.Topology, cluster.AdmissionCheck, cluster.WorkloadPriorityClass)...)
 	return cmd
 }
 
@@ -81,8 +82,7 @@ func (d *deleteWorkload) run(ctx context.Context, s *session, names []string) er
 		return err
 	}
 	if d.all && len(workloads) == 0 {
-		(&listing{everywhere: d.everywhere}).none(ctx, s, true)
-		return nil
+		return (&listing{everywhere: d.everywhere}).none(ctx, s, true)
 	}
 	var list []doomed
 	owned := false
@@ -99,7 +99,7 @@ func (d *deleteWorkload) run(ctx context.Context, s *session, names []string) er
 		}
 	}
 	if owned && !d.yes && d.dryRun == dryNone && !s.agreed(list) {
-		fmt.Fprintln(s.out, "Deletion is canceled")
+		fmt.Fprintln(s.Out, "Deletion is canceled")
 		return nil
 	}
 	for _, one := range list {
@@ -116,17 +116,17 @@ func (d *deleteWorkload) find(ctx context.Context, s *session, names []string) (
 		var list kueue.WorkloadList
 		o := &client.ListOptions{}
 		if !d.everywhere {
-			o.Namespace = s.namespace
+			o.Namespace = s.Namespace
 		}
-		err := s.pages(ctx, &list, o)
+		err := s.Pages(ctx, &list, o)
 		return list.Items, err
 	}
 	var out []kueue.Workload
 	for _, name := range names {
 		var w kueue.Workload
-		err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &w)
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &w)
 		if apierrors.IsNotFound(err) {
-			fmt.Fprintln(s.errs, s.notFound(ctx, err))
+			fmt.Fprintln(s.Errs, s.NotFound(ctx, err))
 			continue
 		}
 		if err != nil {
@@ -158,15 +158,15 @@ func (s *session) jobsOf(w *kueue.Workload) ([]doomed, error) {
 
 // agreed lists the jobs and asks.
 func (s *session) agreed(list []doomed) bool {
-	fmt.Fprintln(s.out, "This deletes jobs, too:")
+	fmt.Fprintln(s.Out, "This deletes jobs, too:")
 	for _, one := range list {
 		if one.workload != "" {
-			fmt.Fprintf(s.out, "  %s/%s associated with the %s workload\n", one.resource, one.name, one.workload)
+			fmt.Fprintf(s.Out, "  %s/%s associated with the %s workload\n", one.resource, one.name, one.workload)
 		}
 	}
-	fmt.Fprint(s.out, "Delete them (y/n)? ")
+	fmt.Fprint(s.Out, "Delete them (y/n)? ")
 	var word string
-	_, _ = fmt.Fscan(bufio.NewReader(s.in), &word) // the end of the input is a no
+	_, _ = fmt.Fscan(bufio.NewReader(s.In), &word) // the end of the input is a no
 	return word == "y" || word == "Y"
 }
 
@@ -183,13 +183,13 @@ func (d *deleteWorkload) delete(ctx context.Context, s *session, one doomed) err
 			DryRun: d.dryRun.all(), Preconditions: &metav1.Preconditions{UID: &one.uid}, PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
 		if apierrors.IsNotFound(err) || (apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID")) {
-			fmt.Fprintf(s.errs, "%s is gone already\n", name)
+			fmt.Fprintf(s.Errs, "%s is gone already\n", name)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(s.out, "%s deleted%s\n", name, d.dryRun.note())
+	fmt.Fprintf(s.Out, "%s deleted%s\n", name, d.dryRun.note())
 	return nil
 }

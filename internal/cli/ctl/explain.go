@@ -13,6 +13,7 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const explainHelp = `Explains why a Workload waits, or what it got: which flavors were tried, what is short by how much and at which queue or cohort, who
@@ -57,30 +58,30 @@ func (t *tool) completeExplain(cmd *cobra.Command, args []string, typed string) 
 	switch {
 	case len(args) == 0:
 		return []string{"workload", "job", "jobset", "trainjob"}, cobra.ShellCompDirectiveNoFileComp
-	case len(args) == 1 && workloadKind.is(args[0]):
-		return t.complete(workloadKind, nil)(cmd, nil, typed)
+	case len(args) == 1 && cluster.Workload.Is(args[0]):
+		return t.complete(cluster.Workload, nil)(cmd, nil, typed)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (e *explain) run(ctx context.Context, s *session, reference string) error {
 	word, name, _ := strings.Cut(reference, "/")
-	if workloadKind.is(word) {
+	if cluster.Workload.Is(word) {
 		var w kueue.Workload
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &w); err != nil {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &w); err != nil {
 			return err
 		}
 		return e.one(ctx, s, &w)
 	}
-	jobs, err := s.resolve(ctx, reference, false)
+	jobs, err := s.Resolve(ctx, reference, false)
 	if err != nil {
 		return err
 	}
 	if len(jobs) == 0 {
-		if gone := s.noNamespace(ctx); gone != "" {
+		if gone := s.NoNamespace(ctx); gone != "" {
 			return fmt.Errorf("%s", gone)
 		}
-		return fmt.Errorf("there is no %s %q in the namespace %s: kubectl get %s -n %s shows what there is", word, name, s.namespace, word, s.namespace)
+		return fmt.Errorf("there is no %s %q in the namespace %s: kubectl get %s -n %s shows what there is", word, name, s.Namespace, word, s.Namespace)
 	}
 	return e.job(ctx, s, word, &jobs[0])
 }
@@ -102,7 +103,7 @@ func (e *explain) job(ctx context.Context, s *session, word string, job *unstruc
 	if !e.asTable() {
 		return fmt.Errorf("%s %q has no Workload to print: %s", word, job.GetName(), without(job))
 	}
-	_, err = fmt.Fprintf(s.out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), without(job))
+	_, err = fmt.Fprintf(s.Out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), without(job))
 	return err
 }
 
@@ -127,19 +128,19 @@ func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error 
 		if ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(s.errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err))
+		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err))
 		explanation = s.byConditions(ctx, w)
 	}
 	if !e.asTable() {
-		return e.print(s.out, explanation)
+		return e.print(s.Out, explanation)
 	}
-	_, err = fmt.Fprint(s.out, inWords(explanation))
+	_, err = fmt.Fprint(s.Out, inWords(explanation))
 	return err
 }
 
 // explanation asks the manager.
 func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1alpha1.Explanation, error) {
-	data, err := s.get(ctx, "/apis/"+berthv1alpha1.GroupVersion.String()+"/namespaces/"+w.Namespace+"/workloads/"+w.Name+"/explanation")
+	data, err := s.Raw(ctx, "/apis/"+berthv1alpha1.GroupVersion.String()+"/namespaces/"+w.Namespace+"/workloads/"+w.Name+"/explanation")
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func inWords(e *berthv1alpha1.Explanation) string {
 	if e.Message != "" && !strings.Contains(e.Text, e.Message) {
 		fmt.Fprintf(&b, "  in short: %s\n", printable(e.Message))
 	}
-	if p := e.PositionInClusterQueue; p != nil {
+	if p := e.PositionInClusterQueue; p != nil && !strings.Contains(e.Text, " in line of ") {
 		switch *p {
 		case 0:
 			fmt.Fprintf(&b, "  it is the first in ClusterQueue %s\n", e.ClusterQueue)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 // newKubectl is a command that kubectl does, for those who have one program in their fingers. spec: 70 §4.9.
@@ -19,21 +20,21 @@ func (t *tool) newKubectl(verb string) *cobra.Command {
 			"patch": `localqueue main -n team-a --type merge -p '{"spec":{"stopPolicy":"Hold"}}'`,
 		}[verb],
 	}
-	cmd.AddCommand(kubectlCommands(verb, kinds...)...)
+	cmd.AddCommand(kubectlCommands(verb, cluster.Kinds...)...)
 	return cmd
 }
 
-func kubectlCommands(verb string, of ...*kind) []*cobra.Command {
+func kubectlCommands(verb string, of ...*cluster.Kind) []*cobra.Command {
 	var out []*cobra.Command
 	for _, k := range of {
 		out = append(out, &cobra.Command{
-			Use: k.name, Aliases: k.aliases, Short: "kubectl " + verb + " " + k.name, DisableFlagParsing: true,
-			Long: "Runs kubectl " + verb + " " + k.plural() + "." + kueue.GroupVersion.Group + " with the same arguments.\n\n  berth " + verb + " " + k.name + " NAME",
+			Use: k.Name, Aliases: k.Aliases, Short: "kubectl " + verb + " " + k.Name, DisableFlagParsing: true,
+			Long: "Runs kubectl " + verb + " " + k.Plural() + "." + kueue.GroupVersion.Group + " with the same arguments.\n\n  berth " + verb + " " + k.Name + " NAME",
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 					return cmd.Help()
 				}
-				return kubectl(cmd, append([]string{verb, k.plural() + "." + kueue.GroupVersion.Group}, args...))
+				return kubectl(cmd, append([]string{verb, k.Plural() + "." + kueue.GroupVersion.Group}, args...))
 			},
 		})
 	}

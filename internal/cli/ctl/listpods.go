@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const listPodsHelp = `Lists the pods of a job, whatever its kind.
@@ -33,7 +34,7 @@ func (t *tool) newListPods() *cobra.Command {
 		Use: "pods", Aliases: []string{"pod", "po"}, Short: "list the pods of a job", Long: listPodsHelp, Args: noNames,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if l.of == "" {
-				return usage("%s: --for is missing: say whose pods, as in --for job/train", cmd.CommandPath())
+				return cluster.Usage("%s: --for is missing: say whose pods, as in --for job/train", cmd.CommandPath())
 			}
 			if err := l.output.check(); err != nil {
 				return err
@@ -51,7 +52,7 @@ func (l *listPods) run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := s.resolve(ctx, l.of, l.everywhere)
+	jobs, err := s.Resolve(ctx, l.of, l.everywhere)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (l *listPods) run(ctx context.Context, s *session) error {
 			err = l.rows(ctx, s, out, &selection)
 		} else {
 			var some corev1.PodList
-			err = s.pages(ctx, &some, &selection)
+			err = s.Pages(ctx, &some, &selection)
 			list.Items = append(list.Items, some.Items...)
 		}
 		if err != nil {
@@ -77,21 +78,21 @@ func (l *listPods) run(ctx context.Context, s *session) error {
 		}
 	}
 	if !l.asTable() {
-		return l.print(s.out, list)
+		return l.print(s.Out, list)
 	}
 	if len(out.rows) == 0 {
 		return l.none(ctx, s, true)
 	}
-	return out.write(s.out, l.format == "wide", !l.noHeaders)
+	return out.write(s.Out, l.format == "wide", !l.noHeaders)
 }
 
 // rows reads the table of pods that the API server makes.
 func (l *listPods) rows(ctx context.Context, s *session, out *table, o *client.ListOptions) error {
-	size, err := pageSize()
+	size, err := cluster.PageSize()
 	if err != nil {
 		return err
 	}
-	d, err := s.discover()
+	d, err := s.Discovery()
 	if err != nil {
 		return err
 	}
@@ -165,9 +166,19 @@ func podsOf(job *unstructured.Unstructured) (labels.Selector, error) {
 		}
 	}
 	if set == nil {
-		return nil, fmt.Errorf("unsupported kind %s: its pods are not known (a Ray job has none before its status names a cluster, a Pod none without a group)", job.GetKind())
+		return nil, unsupported(job)
 	}
 	return labels.SelectorFromValidatedSet(set), nil
+}
+
+func unsupported(job *unstructured.Unstructured) error {
+	switch job.GetKind() {
+	case "RayJob", "RayService":
+		return fmt.Errorf("unsupported kind %s: %s has no pods before its status names a RayCluster", job.GetKind(), job.GetName())
+	case "Pod":
+		return fmt.Errorf("unsupported kind Pod: %s is of no group: kubectl get pod %s -n %s", job.GetName(), job.GetName(), job.GetNamespace())
+	}
+	return fmt.Errorf("unsupported kind %s: it is not known which pods belong to one", job.GetKind())
 }
 
 func rayPods(job *unstructured.Unstructured, path ...string) labels.Set {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 func count(n int32) string { return strconv.Itoa(int(n)) }
@@ -40,12 +41,12 @@ func stopPolicy(p kueue.StopPolicy) string {
 func (t *tool) newListClusterQueues() *cobra.Command {
 	var l listing
 	var only string
-	cmd := l.command(t, clusterQueueKind, `Lists ClusterQueues. ACTIVE is whether one can admit; -o wide adds its strategy and why it is not active.
+	cmd := l.command(t, cluster.ClusterQueue, `Lists ClusterQueues. ACTIVE is whether one can admit; -o wide adds its strategy and why it is not active.
 
   berth list clusterqueues
   berth list cq --active=false -o wide`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
 		if only != "" && only != "true" && only != "false" {
-			return nil, nil, usage("--active=%s: must be true or false", only)
+			return nil, nil, cluster.Usage("--active=%s: must be true or false", only)
 		}
 		var list kueue.ClusterQueueList
 		if err := l.fetch(ctx, s, &list, false); err != nil {
@@ -59,7 +60,7 @@ func (t *tool) newListClusterQueues() *cobra.Command {
 		for i := range list.Items {
 			q := &list.Items[i]
 			is, why := active(q.Status.Conditions)
-			out.add(q.Name, string(q.Spec.CohortName), count(q.Status.PendingWorkloads), count(q.Status.AdmittedWorkloads), is, s.since(q.CreationTimestamp),
+			out.add(q.Name, string(q.Spec.CohortName), count(q.Status.PendingWorkloads), count(q.Status.AdmittedWorkloads), is, s.Since(q.CreationTimestamp),
 				string(q.Spec.QueueingStrategy), stopPolicy(q.Spec.StopPolicy), count(q.Status.ReservingWorkloads), why)
 		}
 		return &list, out, nil
@@ -72,7 +73,7 @@ func (t *tool) newListClusterQueues() *cobra.Command {
 func (t *tool) newListLocalQueues() *cobra.Command {
 	var l listing
 	var queue string
-	cmd := l.command(t, localQueueKind, `Lists LocalQueues, the ways into a ClusterQueue from a namespace.
+	cmd := l.command(t, cluster.LocalQueue, `Lists LocalQueues, the ways into a ClusterQueue from a namespace.
 
   berth list localqueues -n team-a
   berth list lq -A -c gpus`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
@@ -86,18 +87,18 @@ func (t *tool) newListLocalQueues() *cobra.Command {
 			q := &list.Items[i]
 			is, why := active(q.Status.Conditions)
 			out.add(l.cells(q.Namespace, q.Name, string(q.Spec.ClusterQueue), count(q.Status.PendingWorkloads), count(q.Status.AdmittedWorkloads),
-				s.since(q.CreationTimestamp), is, stopPolicy(q.Spec.StopPolicy), count(q.Status.ReservingWorkloads), why)...)
+				s.Since(q.CreationTimestamp), is, stopPolicy(q.Spec.StopPolicy), count(q.Status.ReservingWorkloads), why)...)
 		}
 		return &list, out, nil
 	})
 	cmd.Flags().StringVarP(&queue, "clusterqueue", "c", "", "only those of this ClusterQueue")
-	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(clusterQueueKind, nil))
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(cluster.ClusterQueue, nil))
 	return cmd
 }
 
 func (t *tool) newListResourceFlavors() *cobra.Command {
 	var l listing
-	return l.command(t, resourceFlavorKind, `Lists ResourceFlavors, the kinds of nodes that quota is of.
+	return l.command(t, cluster.ResourceFlavor, `Lists ResourceFlavors, the kinds of nodes that quota is of.
 
   berth list resourceflavors`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
 		var list kueue.ResourceFlavorList
@@ -114,7 +115,7 @@ func (t *tool) newListResourceFlavors() *cobra.Command {
 			for _, taint := range f.Spec.NodeTaints {
 				taints = append(taints, taint.ToString())
 			}
-			out.add(f.Name, strings.Join(pairs, ", "), s.since(f.CreationTimestamp), strings.Join(taints, ", "), string(f.Spec.TopologyName))
+			out.add(f.Name, strings.Join(pairs, ", "), s.Since(f.CreationTimestamp), strings.Join(taints, ", "), string(f.Spec.TopologyName))
 		}
 		return &list, out, nil
 	})
@@ -123,7 +124,7 @@ func (t *tool) newListResourceFlavors() *cobra.Command {
 // newListCohorts lists also the cohorts that have no object, but members that name them: those have no age.
 func (t *tool) newListCohorts() *cobra.Command {
 	var l listing
-	return l.command(t, cohortKind, `Lists Cohorts with the number of ClusterQueues in them and below, and those queues' Workloads. A cohort without an object of its own,
+	return l.command(t, cluster.Cohort, `Lists Cohorts with the number of ClusterQueues in them and below, and those queues' Workloads. A cohort without an object of its own,
 which is there because a ClusterQueue names it, has no age; -o json, yaml and name leave it out, and so do -l and --field-selector.
 
   berth list cohorts`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
@@ -132,12 +133,12 @@ which is there because a ClusterQueue names it, has no age; -o json, yaml and na
 			return nil, nil, err
 		}
 		var queues kueue.ClusterQueueList
-		if err := s.pages(ctx, &queues, &client.ListOptions{}); err != nil {
+		if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
 			return nil, nil, err
 		}
 		all := &kueue.CohortList{}
 		if l.labels != "" || l.fields != "" {
-			if err := s.pages(ctx, all, &client.ListOptions{}); err != nil {
+			if err := s.Pages(ctx, all, &client.ListOptions{}); err != nil {
 				return nil, nil, err
 			}
 		} else {
@@ -150,7 +151,7 @@ which is there because a ClusterQueue names it, has no age; -o json, yaml and na
 			out.add(name, n.parent, strconv.Itoa(len(n.allQueues)), count(n.pending), count(n.admitted), age)
 		}
 		for i := range list.Items {
-			add(list.Items[i].Name, s.since(list.Items[i].CreationTimestamp))
+			add(list.Items[i].Name, s.Since(list.Items[i].CreationTimestamp))
 		}
 		if l.labels == "" && l.fields == "" {
 			for _, name := range forest.names() {
@@ -165,7 +166,7 @@ which is there because a ClusterQueue names it, has no age; -o json, yaml and na
 
 func (t *tool) newListTopologies() *cobra.Command {
 	var l listing
-	return l.command(t, topologyKind, `Lists Topologies with their levels, the widest first.
+	return l.command(t, cluster.Topology, `Lists Topologies with their levels, the widest first.
 
   berth list topologies`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
 		var list kueue.TopologyList
@@ -179,7 +180,7 @@ func (t *tool) newListTopologies() *cobra.Command {
 			for _, level := range topology.Spec.Levels {
 				levels = append(levels, level.NodeLabel)
 			}
-			out.add(topology.Name, strings.Join(levels, ", "), s.since(topology.CreationTimestamp))
+			out.add(topology.Name, strings.Join(levels, ", "), s.Since(topology.CreationTimestamp))
 		}
 		return &list, out, nil
 	})
@@ -187,7 +188,7 @@ func (t *tool) newListTopologies() *cobra.Command {
 
 func (t *tool) newListAdmissionChecks() *cobra.Command {
 	var l listing
-	return l.command(t, admissionCheckKind, `Lists AdmissionChecks with the controllers that make them. ACTIVE is whether the check can be made.
+	return l.command(t, cluster.AdmissionCheck, `Lists AdmissionChecks with the controllers that make them. ACTIVE is whether the check can be made.
 
   berth list admissionchecks -o wide`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
 		var list kueue.AdmissionCheckList
@@ -202,7 +203,7 @@ func (t *tool) newListAdmissionChecks() *cobra.Command {
 			if p := check.Spec.Parameters; p != nil {
 				parameters = typed(p.Kind, p.APIGroup, p.Name)
 			}
-			out.add(check.Name, check.Spec.ControllerName, is, s.since(check.CreationTimestamp), parameters, why)
+			out.add(check.Name, check.Spec.ControllerName, is, s.Since(check.CreationTimestamp), parameters, why)
 		}
 		return &list, out, nil
 	})
@@ -210,7 +211,7 @@ func (t *tool) newListAdmissionChecks() *cobra.Command {
 
 func (t *tool) newListPriorityClasses() *cobra.Command {
 	var l listing
-	return l.command(t, priorityClassKind, `Lists WorkloadPriorityClasses with their values; the higher goes first.
+	return l.command(t, cluster.WorkloadPriorityClass, `Lists WorkloadPriorityClasses with their values; the higher goes first.
 
   berth list workloadpriorityclasses`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
 		var list kueue.WorkloadPriorityClassList
@@ -220,7 +221,7 @@ func (t *tool) newListPriorityClasses() *cobra.Command {
 		out := &table{columns: columns("NAME", "VALUE", "AGE", "+DESCRIPTION")}
 		for i := range list.Items {
 			class := &list.Items[i]
-			out.add(class.Name, fmt.Sprint(class.Value), s.since(class.CreationTimestamp), class.Description)
+			out.add(class.Name, fmt.Sprint(class.Value), s.Since(class.CreationTimestamp), class.Description)
 		}
 		return &list, out, nil
 	})

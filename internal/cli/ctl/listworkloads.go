@@ -19,6 +19,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
@@ -49,14 +50,14 @@ type listWorkloads struct {
 
 func (t *tool) newListWorkloads() *cobra.Command {
 	var l listWorkloads
-	cmd := l.command(t, workloadKind, listWorkloadsHelp, l.fetch)
+	cmd := l.command(t, cluster.Workload, listWorkloadsHelp, l.fetch)
 	flags := cmd.Flags()
 	flags.StringVarP(&l.clusterQueue, "clusterqueue", "c", "", "only those that hold quota of this ClusterQueue")
 	flags.StringVarP(&l.localQueue, "localqueue", "q", "", "only those of this LocalQueue")
 	flags.StringSliceVar(&l.statuses, "status", nil, "only those that are "+strings.Join(statuses[1:], ", ")+", or "+statusAll+"; may be repeated")
 	flags.StringVar(&l.of, "for", "", "only those of this object, as `TYPE[.GROUP]/NAME`")
-	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(clusterQueueKind, nil))
-	_ = cmd.RegisterFlagCompletionFunc("localqueue", t.complete(localQueueKind, nil))
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(cluster.ClusterQueue, nil))
+	_ = cmd.RegisterFlagCompletionFunc("localqueue", t.complete(cluster.LocalQueue, nil))
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -64,7 +65,7 @@ func (t *tool) newListWorkloads() *cobra.Command {
 func (l *listWorkloads) fetch(ctx context.Context, s *session) (client.ObjectList, *table, error) {
 	for i, status := range l.statuses {
 		if l.statuses[i] = strings.ToLower(status); !slices.Contains(statuses, l.statuses[i]) {
-			return nil, nil, usage("--status %s: must be one of %s", status, strings.Join(statuses, ", "))
+			return nil, nil, cluster.Usage("--status %s: must be one of %s", status, strings.Join(statuses, ", "))
 		}
 	}
 	list, err := l.read(ctx, s)
@@ -87,9 +88,9 @@ func (l *listWorkloads) read(ctx context.Context, s *session) (*kueue.WorkloadLi
 	}
 	list := &kueue.WorkloadList{}
 	if l.of == "" {
-		return list, s.pages(ctx, list, o)
+		return list, s.Pages(ctx, list, o)
 	}
-	jobs, err := s.resolve(ctx, l.of, l.everywhere)
+	jobs, err := s.Resolve(ctx, l.of, l.everywhere)
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +117,12 @@ func (s *session) workloadsOf(ctx context.Context, namespace string, owner types
 		labeled.LabelSelector = labeled.LabelSelector.Add(requirements...)
 	}
 	var list kueue.WorkloadList
-	if err := s.pages(ctx, &list, &labeled); err != nil || len(list.Items) > 0 {
+	if err := s.Pages(ctx, &list, &labeled); err != nil || len(list.Items) > 0 {
 		return list.Items, err
 	}
 	every := *o
 	every.Namespace = namespace
-	if err := s.pages(ctx, &list, &every); err != nil {
+	if err := s.Pages(ctx, &list, &every); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(list.Items, func(w kueue.Workload) bool {
@@ -183,8 +184,8 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 		if w.Spec.Priority != nil {
 			priority = *w.Spec.Priority
 		}
-		kinds, names := s.owners(ctx, w)
-		out.add(l.cells(w.Namespace, w.Name, kinds, names, string(w.Spec.QueueName), queue, strings.ToUpper(status), position, s.ran(w), s.since(w.CreationTimestamp),
+		kinds, names := s.owners(w)
+		out.add(l.cells(w.Namespace, w.Name, kinds, names, string(w.Spec.QueueName), queue, strings.ToUpper(status), position, s.ran(w), s.Since(w.CreationTimestamp),
 			strconv.Itoa(int(priority)), why)...)
 	}
 	return out, nil
@@ -194,10 +195,10 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 func (l *listWorkloads) clusterQueues(ctx context.Context, s *session) (map[types.NamespacedName]kueue.ClusterQueueReference, error) {
 	o := &client.ListOptions{}
 	if !l.everywhere {
-		o.Namespace = s.namespace
+		o.Namespace = s.Namespace
 	}
 	var list kueue.LocalQueueList
-	if err := s.pages(ctx, &list, o); err != nil {
+	if err := s.Pages(ctx, &list, o); err != nil {
 		return nil, err
 	}
 	out := map[types.NamespacedName]kueue.ClusterQueueReference{}
@@ -223,10 +224,10 @@ func pendingBecause(w *kueue.Workload) string {
 const longType = 20
 
 // owners are the columns JOB TYPE and JOB NAME.
-func (s *session) owners(ctx context.Context, w *kueue.Workload) (kinds, names string) {
+func (s *session) owners(w *kueue.Workload) (kinds, names string) {
 	var k, n []string
 	for _, owner := range w.OwnerReferences {
-		k = append(k, s.served.singular(ctx, s, owner.APIVersion, owner.Kind))
+		k = append(k, s.Singular(owner.APIVersion, owner.Kind))
 		n = append(n, owner.Name)
 	}
 	kinds = strings.Join(k, ", ")
@@ -242,7 +243,7 @@ func (s *session) ran(w *kueue.Workload) string {
 	if admitted == nil || admitted.Status != metav1.ConditionTrue {
 		return ""
 	}
-	end := s.now()
+	end := s.Now()
 	if finished := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); finished != nil && finished.Status == metav1.ConditionTrue {
 		end = finished.LastTransitionTime.Time
 	}
@@ -281,7 +282,7 @@ func named(err error) bool {
 
 // pending asks the manager who waits in a queue.
 func (s *session) pending(ctx context.Context, queue string) (*visibilityv1beta2.PendingWorkloadsSummary, error) {
-	data, err := s.get(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
+	data, err := s.Raw(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 // output is how objects are printed: -o and its company.
@@ -53,9 +55,9 @@ func (o *output) check() error {
 	case slices.Contains(templates, name) && argument != "":
 		return nil
 	case slices.Contains(templates, name):
-		return usage("-o %s: say what to print, as in -o %s='{.metadata.name}'", name, name)
+		return cluster.Usage("-o %s: say what to print, as in -o %s='{.metadata.name}'", name, name)
 	}
-	return usage("-o %q: must be %s, or %s with =…", o.format, strings.Join(o.formats, ", "), strings.Join(templates, ", "))
+	return cluster.Usage("-o %q: must be %s, or %s with =…", o.format, strings.Join(o.formats, ", "), strings.Join(templates, ", "))
 }
 
 // asTable says whether a table is wanted.
@@ -95,7 +97,7 @@ func (o *output) print(to io.Writer, object runtime.Object) error {
 
 // complete sets the kinds, which a typed client leaves out, and leaves out who set which field.
 func (o *output) complete(object runtime.Object) error {
-	gvk, err := apiutil.GVKForObject(object, scheme)
+	gvk, err := apiutil.GVKForObject(object, cluster.Scheme)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (o *output) complete(object runtime.Object) error {
 		if !o.managed {
 			item.SetManagedFields(nil)
 		}
-		of, err := apiutil.GVKForObject(item, scheme)
+		of, err := apiutil.GVKForObject(item, cluster.Scheme)
 		item.GetObjectKind().SetGroupVersionKind(of)
 		return err
 	})
@@ -133,21 +135,21 @@ func (o *output) fill(to io.Writer, data any) error {
 	if base, ok := strings.CutSuffix(name, "-file"); ok {
 		content, err := os.ReadFile(text)
 		if err != nil {
-			return usageError{fmt.Errorf("-o %s: %w", name, err)}
+			return cluster.Usage("-o %s: %w", name, err)
 		}
 		name, text = base, string(content)
 	}
 	if name == "go-template" {
 		t, err := template.New("output").Funcs(template.FuncMap{"base64decode": decode}).Parse(text)
 		if err != nil {
-			return usageError{fmt.Errorf("-o %s: %w", name, err)}
+			return cluster.Usage("-o %s: %w", name, err)
 		}
 		return t.Execute(to, data)
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	path.EnableJSONOutput(name == "jsonpath-as-json")
 	if err := path.Parse(text); err != nil {
-		return usageError{fmt.Errorf("-o %s: %w", name, err)}
+		return cluster.Usage("-o %s: %w", name, err)
 	}
 	return path.Execute(to, data)
 }
@@ -157,9 +159,9 @@ func decode(text string) (string, error) {
 	return string(data), err
 }
 
-// nameOf is <kind>.<group>/NAME. Objects without a kind are looked up in the scheme.
+// nameOf is <kind>.<group>/NAME. Objects without a kind are looked up in the cluster.Scheme.
 func nameOf(object client.Object) string {
-	gvk, err := apiutil.GVKForObject(object, scheme)
+	gvk, err := apiutil.GVKForObject(object, cluster.Scheme)
 	if err != nil {
 		gvk = object.GetObjectKind().GroupVersionKind()
 	}
@@ -194,7 +196,7 @@ func (d dryRun) check() error {
 	case dryNone, dryClient, dryServer:
 		return nil
 	}
-	return usage("--dry-run %q: must be none, client or server", string(d))
+	return cluster.Usage("--dry-run %q: must be none, client or server", string(d))
 }
 
 // note goes behind the line about a change.
@@ -216,11 +218,11 @@ func (d dryRun) all() []string {
 // changed prints the object that was changed, or the line that says so.
 func (s *session) changed(o *output, d dryRun, object client.Object, verb string) error {
 	if o.format != "" {
-		return o.print(s.out, object)
+		return o.print(s.Out, object)
 	}
 	if verb != "" {
 		verb = " " + verb
 	}
-	_, err := fmt.Fprintf(s.out, "%s%s%s\n", nameOf(object), verb, d.note())
+	_, err := fmt.Fprintf(s.Out, "%s%s%s\n", nameOf(object), verb, d.note())
 	return err
 }

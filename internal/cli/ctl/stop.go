@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const stopHelp = `Stops a Workload, or a queue with all that is in it.
@@ -28,24 +29,24 @@ const resumeHelp = `Resumes what was stopped: a Workload queues again, a queue a
 
 func (t *tool) newStop() *cobra.Command {
 	cmd := &cobra.Command{Use: "stop", Short: "stop a workload or a queue", Long: stopHelp}
-	cmd.AddCommand(t.newSwitch("stop", workloadKind, false), t.newSwitch("stop", localQueueKind, false), t.newSwitch("stop", clusterQueueKind, false))
+	cmd.AddCommand(t.newSwitch("stop", cluster.Workload, false), t.newSwitch("stop", cluster.LocalQueue, false), t.newSwitch("stop", cluster.ClusterQueue, false))
 	return cmd
 }
 
 func (t *tool) newResume() *cobra.Command {
 	cmd := &cobra.Command{Use: "resume", Short: "resume a workload or a queue", Long: resumeHelp}
-	cmd.AddCommand(t.newSwitch("resume", workloadKind, true), t.newSwitch("resume", localQueueKind, true), t.newSwitch("resume", clusterQueueKind, true))
+	cmd.AddCommand(t.newSwitch("resume", cluster.Workload, true), t.newSwitch("resume", cluster.LocalQueue, true), t.newSwitch("resume", cluster.ClusterQueue, true))
 	return cmd
 }
 
 // newSwitch makes the command that turns an object on or off.
-func (t *tool) newSwitch(verb string, k *kind, on bool) *cobra.Command {
+func (t *tool) newSwitch(verb string, k *cluster.Kind, on bool) *cobra.Command {
 	var o output
 	var d dryRun
 	var keep bool
-	example := map[string]string{"workload": "job-train-1a2b3 -n team-a", "localqueue": "main -n team-a", "clusterqueue": "gpus"}[k.name]
+	example := map[string]string{"workload": "job-train-1a2b3 -n team-a", "localqueue": "main -n team-a", "clusterqueue": "gpus"}[k.Name]
 	cmd := &cobra.Command{
-		Use: k.name + " NAME", Aliases: k.aliases, Short: verb + " a " + k.kind, Args: exactly("NAME"),
+		Use: k.Name + " NAME", Aliases: k.Aliases, Short: verb + " a " + k.Kind, Args: exactly("NAME"),
 		Long:              switchHelp(verb, k, example),
 		ValidArgsFunction: t.complete(k, func(object client.Object) bool { return running(object) != on }),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,7 +59,7 @@ func (t *tool) newSwitch(verb string, k *kind, on bool) *cobra.Command {
 			return t.run(cmd, func(ctx context.Context, s *session) error { return s.turn(ctx, k, args[0], on, keep, &o, d) })
 		},
 	}
-	if !on && k != workloadKind {
+	if !on && k != cluster.Workload {
 		cmd.Flags().BoolVar(&keep, "keep-already-running", false, "leave alone what it has admitted already")
 	}
 	d.add(cmd)
@@ -66,7 +67,7 @@ func (t *tool) newSwitch(verb string, k *kind, on bool) *cobra.Command {
 	return cmd
 }
 
-func switchHelp(verb string, k *kind, example string) string {
+func switchHelp(verb string, k *cluster.Kind, example string) string {
 	what := map[string]string{
 		"stop workload":       "Stops a Workload (spec.active: false): it gives its quota back, and its job is suspended until it is resumed.",
 		"stop localqueue":     "Stops a LocalQueue: it admits nothing, and what it has admitted is evicted (stopPolicy: HoldAndDrain; Hold with --keep-already-running).",
@@ -74,8 +75,8 @@ func switchHelp(verb string, k *kind, example string) string {
 		"resume workload":     "Resumes a Workload (spec.active: true): it queues again.",
 		"resume localqueue":   "Resumes a LocalQueue (stopPolicy: None): it admits again.",
 		"resume clusterqueue": "Resumes a ClusterQueue (stopPolicy: None): it admits again.",
-	}[verb+" "+k.name]
-	return what + "\n\n  berth " + verb + " " + k.name + " " + example
+	}[verb+" "+k.Name]
+	return what + "\n\n  berth " + verb + " " + k.Name + " " + example
 }
 
 // running says whether an object is on. spec: 70 §4.9.
@@ -92,7 +93,7 @@ func running(object client.Object) bool {
 }
 
 // turn turns an object on or off by a merge patch.
-func (s *session) turn(ctx context.Context, k *kind, name string, on, keep bool, o *output, d dryRun) error {
+func (s *session) turn(ctx context.Context, k *cluster.Kind, name string, on, keep bool, o *output, d dryRun) error {
 	policy := kueue.StopPolicyHoldAndDrain
 	switch {
 	case on:
@@ -102,16 +103,16 @@ func (s *session) turn(ctx context.Context, k *kind, name string, on, keep bool,
 	}
 	patch := `{"spec":{"stopPolicy":"` + string(policy) + `"}}`
 	verb := "" // queues have none, as scripts expect
-	if k == workloadKind {
+	if k == cluster.Workload {
 		patch, verb = `{"spec":{"active":false}}`, "stopped"
 		if on {
 			patch, verb = `{"spec":{"active":true}}`, "resumed"
 		}
 	}
-	object := k.object()
+	object := k.Object()
 	object.SetName(name)
-	if k.namespaced {
-		object.SetNamespace(s.namespace)
+	if k.Namespaced {
+		object.SetNamespace(s.Namespace)
 	}
 	if d == dryClient {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {

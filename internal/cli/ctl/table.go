@@ -5,11 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // column of a table; a wide one is shown with -o wide only.
@@ -73,12 +69,4 @@ func printable(text string) string {
 		}
 		return r
 	}, text)
-}
-
-// since is how long ago something was, in kubectl's short form.
-func (s *session) since(then metav1.Time) string {
-	if then.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(s.now().Sub(then.Time).Truncate(time.Second))
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
 const topHelp = `Shows how much of every quota is in use: cohorts with the ClusterQueues in them, a line for each resource of each flavor.
@@ -48,28 +49,28 @@ func (t *tool) newTop() *cobra.Command {
 		}
 		return nil
 	}
-	queues := t.newTopOf("clusterqueue [NAME...]", "the use of ClusterQueues", "Shows how much of the quota of ClusterQueues is in use.\n\n  berth top clusterqueue gpus\n  berth top cq --watch", clusterQueueKind, (*top).queues)
-	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cohortKind, (*top).cohorts)
-	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", resourceFlavorKind, (*top).flavors)
-	flavors.Aliases = append([]string{"flavors", resourceFlavorKind.name}, resourceFlavorKind.aliases...)
+	queues := t.newTopOf("clusterqueue [NAME...]", "the use of ClusterQueues", "Shows how much of the quota of ClusterQueues is in use.\n\n  berth top clusterqueue gpus\n  berth top cq --watch", cluster.ClusterQueue, (*top).queues)
+	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cluster.Cohort, (*top).cohorts)
+	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", cluster.ResourceFlavor, (*top).flavors)
+	flavors.Aliases = append([]string{"flavors", cluster.ResourceFlavor.Name}, cluster.ResourceFlavor.Aliases...)
 	cmd.AddCommand(queues, cohorts, flavors)
 	return cmd
 }
 
-func (t *tool) newTopOf(use, short, help string, k *kind, view func(*top, *forest, *table)) *cobra.Command {
+func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top, *forest, *table)) *cobra.Command {
 	o := top{view: view, what: strings.Fields(use)[0]}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: help,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.interval <= 0 {
-				return usage("--interval %s: must be more than 0, as in 2s", o.interval)
+				return cluster.Usage("--interval %s: must be more than 0, as in 2s", o.interval)
 			}
 			o.names = args
 			return t.run(cmd, o.run)
 		},
 	}
 	if k != nil {
-		cmd.Aliases = k.aliases
+		cmd.Aliases = k.Aliases
 		cmd.ValidArgsFunction = t.complete(k, nil)
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again and again, until Ctrl-C")
@@ -82,21 +83,21 @@ func (t *tool) newTopOf(use, short, help string, k *kind, view func(*top, *fores
 func (o *top) run(ctx context.Context, s *session) error {
 	text, err := o.look(ctx, s)
 	if err != nil || !o.watch {
-		_, _ = s.out.Write(text)
+		_, _ = s.Out.Write(text)
 		return err
 	}
-	terminal := isTerminal(s.out)
+	terminal := isTerminal(s.Out)
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	for {
 		switch {
 		case err != nil:
-			fmt.Fprintf(s.errs, "%v; trying again\n", s.advise(ctx, err))
+			fmt.Fprintf(s.Errs, "%v; trying again\n", s.Advise(ctx, err))
 		case terminal:
 			// Home, every line with the rest of it cleared, and all below cleared: nothing flickers.
-			fmt.Fprintf(s.out, "\x1b[H%s\x1b[J", strings.ReplaceAll(s.title(o)+string(text), "\n", "\x1b[K\n"))
+			fmt.Fprintf(s.Out, "\x1b[H%s\x1b[J", strings.ReplaceAll(s.title(o)+string(text), "\n", "\x1b[K\n"))
 		default:
-			fmt.Fprintf(s.out, "%s%s\n", s.title(o), text)
+			fmt.Fprintf(s.Out, "%s%s\n", s.title(o), text)
 		}
 		select {
 		case <-ctx.Done():
@@ -104,13 +105,13 @@ func (o *top) run(ctx context.Context, s *session) error {
 		case <-tick.C:
 		}
 		if text, err = o.look(ctx, s); ctx.Err() != nil {
-			return nil //nolint:nilerr // Ctrl-C is how this ends
+			return nil // Ctrl-C is how this ends
 		}
 	}
 }
 
 func (s *session) title(o *top) string {
-	return fmt.Sprintf("%s, %s, every %s\n\n", s.now().Format("15:04:05"), s.cfg.Host, o.interval)
+	return fmt.Sprintf("%s, %s, every %s\n\n", s.Now().Format("15:04:05"), s.Config.Host, o.interval)
 }
 
 func isTerminal(w io.Writer) bool {
@@ -121,11 +122,11 @@ func isTerminal(w io.Writer) bool {
 // look reads all queues and cohorts and draws them.
 func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 	var queues kueue.ClusterQueueList
-	if err := s.pages(ctx, &queues, &client.ListOptions{}); err != nil {
+	if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
 		return nil, err
 	}
 	var cohorts kueue.CohortList
-	if err := s.pages(ctx, &cohorts, &client.ListOptions{}); err != nil {
+	if err := s.Pages(ctx, &cohorts, &client.ListOptions{}); err != nil {
 		return nil, err
 	}
 	f := grow(cohorts.Items, queues.Items)
@@ -136,7 +137,7 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 		return nil, err
 	}
 	if len(out.rows) == 0 {
-		fmt.Fprintln(s.errs, "No resources found")
+		fmt.Fprintln(s.Errs, "No resources found")
 		return nil, nil
 	}
 	var b bytes.Buffer
@@ -148,7 +149,7 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 func (o *top) missing() error {
 	for _, name := range o.names {
 		if !slices.Contains(o.seen, name) {
-			return fmt.Errorf("there is no %s %q: %s", o.what, name, orAll(name, o.seen))
+			return fmt.Errorf("there is no %s %q: %s", o.what, name, cluster.OrAll(name, o.seen))
 		}
 	}
 	return nil
@@ -241,9 +242,7 @@ func (o *top) cohorts(f *forest, out *table) {
 // flavors adds up all roots, in the order of the names.
 func (o *top) flavors(f *forest, out *table) {
 	total := &node{}
-	for _, q := range f.alone {
-		total.queues = append(total.queues, q)
-	}
+	total.queues = append(total.queues, f.alone...)
 	for _, root := range f.roots() {
 		total.children = append(total.children, root.name)
 	}
@@ -275,6 +274,9 @@ func bar(s *share) (drawn, percent string) {
 	}
 	cells := func(amount float64) int { return min(barWidth, int(amount/quota*barWidth+0.5)) }
 	full, about := cells(min(admitted, reserved)), cells(reserved)
+	if reserved > 0 && about == 0 {
+		full, about = 1, 1 // a little is not nothing
+	}
 	drawn = strings.Repeat("█", full) + strings.Repeat("▒", about-full) + strings.Repeat("░", barWidth-about)
 	if reserved > quota {
 		drawn += "+"

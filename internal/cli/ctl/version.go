@@ -37,16 +37,16 @@ func (t *tool) newVersion() *cobra.Command {
 			}
 			s, err := t.open(cmd)
 			if err != nil {
-				return nil //nolint:nilerr // without an API server the version of this program is all there is
+				return nil // without an API server the version of this program is all there is
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 			defer cancel()
 			images, err := s.managers(ctx)
 			if err != nil {
-				fmt.Fprintf(s.errs, "the manager's image is not known: %v\n", s.advise(cmd.Context(), err))
+				fmt.Fprintf(s.Errs, "the manager's image is not known: %v\n", s.Advise(cmd.Context(), err))
 			}
 			for _, image := range images {
-				fmt.Fprintf(s.out, "Kueue Controller Manager Image: %s\n", image)
+				fmt.Fprintf(s.Out, "Kueue Controller Manager Image: %s\n", image)
 			}
 			return nil
 		},

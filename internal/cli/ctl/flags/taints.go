@@ -1,6 +1,7 @@
-package ctl
+package flags
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,8 +11,8 @@ import (
 
 var effects = []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
 
-// parseTaints reads KEY[=VALUE]:EFFECT. spec: 70 §4.9.
-func parseTaints(texts []string) ([]corev1.Taint, error) {
+// Taints reads KEY[=VALUE]:EFFECT. spec: 70 §4.9.
+func Taints(texts []string) ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, text := range texts {
 		key, value, effect, err := parseTaint("node-taints", text)
@@ -19,21 +20,21 @@ func parseTaints(texts []string) ([]corev1.Taint, error) {
 		case err != nil:
 			return nil, err
 		case key == "":
-			return nil, usage("--node-taints %q: the key is missing: must be KEY[=VALUE]:EFFECT", text)
+			return nil, fmt.Errorf("--node-taints %q: the key is missing: must be KEY[=VALUE]:EFFECT", text)
 		case effect == "":
-			return nil, usage("--node-taints %q: the effect is missing: must be KEY[=VALUE]:EFFECT with %s", text, strings.Join(effects, ", "))
+			return nil, fmt.Errorf("--node-taints %q: the effect is missing: must be KEY[=VALUE]:EFFECT with %s", text, strings.Join(effects, ", "))
 		}
 		taint := corev1.Taint{Key: key, Value: value, Effect: effect}
 		if slices.ContainsFunc(out, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect }) {
-			return nil, usage("--node-taints %q: there is another taint with this key and effect", text)
+			return nil, fmt.Errorf("--node-taints %q: there is another taint with this key and effect", text)
 		}
 		out = append(out, taint)
 	}
 	return out, nil
 }
 
-// parseTolerations reads KEY[=VALUE][:EFFECT] and :EFFECT. spec: 70 §4.9.
-func parseTolerations(texts []string) ([]corev1.Toleration, error) {
+// Tolerations reads KEY[=VALUE][:EFFECT] and :EFFECT. spec: 70 §4.9.
+func Tolerations(texts []string) ([]corev1.Toleration, error) {
 	var out []corev1.Toleration
 	for _, text := range texts {
 		key, value, effect, err := parseTaint("tolerations", text)
@@ -41,9 +42,9 @@ func parseTolerations(texts []string) ([]corev1.Toleration, error) {
 		case err != nil:
 			return nil, err
 		case key == "" && value != "":
-			return nil, usage("--tolerations %q: a value needs a key: must be KEY[=VALUE][:EFFECT] or :EFFECT", text)
+			return nil, fmt.Errorf("--tolerations %q: a value needs a key: must be KEY[=VALUE][:EFFECT] or :EFFECT", text)
 		case key == "" && effect == "":
-			return nil, usage("--tolerations %q: is empty: must be KEY[=VALUE][:EFFECT] or :EFFECT", text)
+			return nil, fmt.Errorf("--tolerations %q: is empty: must be KEY[=VALUE][:EFFECT] or :EFFECT", text)
 		}
 		toleration := corev1.Toleration{Key: key, Operator: corev1.TolerationOpEqual, Value: value, Effect: effect}
 		if key == "" || value == "" {
@@ -58,15 +59,15 @@ func parseTaint(flag, text string) (key, value string, effect corev1.TaintEffect
 	rest, word, _ := strings.Cut(text, ":")
 	key, value, _ = strings.Cut(rest, "=")
 	if word != "" && !slices.Contains(effects, word) {
-		return "", "", "", usage("--%s %q: the effect %q must be %s", flag, text, word, strings.Join(effects, ", "))
+		return "", "", "", fmt.Errorf("--%s %q: the effect %q must be %s", flag, text, word, strings.Join(effects, ", "))
 	}
 	if key != "" {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			return "", "", "", usage("--%s %q: the key %q: %s", flag, text, key, wrong[0])
+			return "", "", "", fmt.Errorf("--%s %q: the key %q: %s", flag, text, key, wrong[0])
 		}
 	}
 	if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
-		return "", "", "", usage("--%s %q: the value %q: %s", flag, text, value, wrong[0])
+		return "", "", "", fmt.Errorf("--%s %q: the value %q: %s", flag, text, value, wrong[0])
 	}
 	return key, value, corev1.TaintEffect(word), nil
 }

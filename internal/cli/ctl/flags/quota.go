@@ -1,6 +1,8 @@
-package ctl
+// Package flags reads the values of flags that have a grammar: quotas, taints and tolerations. spec: 70 §4.9.
+package flags
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,8 +24,8 @@ type quotas struct {
 	flavors []kueue.FlavorQuotas
 }
 
-// resourceGroups makes resource groups of --nominal-quota, --borrowing-limit and --lending-limit. spec: 70 §4.9.
-func resourceGroups(nominal, borrowing, lending []string) ([]kueue.ResourceGroup, error) {
+// ResourceGroups makes resource groups of --nominal-quota, --borrowing-limit and --lending-limit. spec: 70 §4.9.
+func ResourceGroups(nominal, borrowing, lending []string) ([]kueue.ResourceGroup, error) {
 	var q quotas
 	for _, f := range []struct {
 		flag    string
@@ -47,33 +49,33 @@ func resourceGroups(nominal, borrowing, lending []string) ([]kueue.ResourceGroup
 func (q *quotas) add(flag, entry string, set func(*kueue.ResourceQuota, resource.Quantity)) error {
 	name, list, found := strings.Cut(entry, ":")
 	if !found {
-		return usage("--%s %q: must be FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY, and a comma begins another flavor", flag, entry)
+		return fmt.Errorf("--%s %q: must be FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY, and a comma begins another flavor", flag, entry)
 	}
 	if !flavorName.MatchString(name) {
-		return usage("--%s %q: %q is no name of a flavor: lower-case letters, digits, - and .", flag, entry, name)
+		return fmt.Errorf("--%s %q: %q is no name of a flavor: it takes lower-case letters, digits, dots and hyphens", flag, entry, name)
 	}
 	var named []corev1.ResourceName
 	var amounts []resource.Quantity
 	for pair := range strings.SplitSeq(strings.TrimSuffix(list, ";"), ";") {
 		key, value, _ := strings.Cut(pair, "=")
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			return usage("--%s %q: %q is no RESOURCE=QUANTITY: %s", flag, entry, pair, wrong[0])
+			return fmt.Errorf("--%s %q: %q is no RESOURCE=QUANTITY: %s", flag, entry, pair, wrong[0])
 		}
 		if !quantityWords.MatchString(value) {
-			return usage("--%s %q: the quantity %q of %s must be of letters and digits, as in 500m for a half", flag, entry, value, key)
+			return fmt.Errorf("--%s %q: the quantity %q of %s must be of letters and digits, as in 500m for a half", flag, entry, value, key)
 		}
 		amount, err := resource.ParseQuantity(value)
 		if err != nil {
-			return usage("--%s %q: the quantity %q of %s: %w", flag, entry, value, key, err)
+			return fmt.Errorf("--%s %q: the quantity %q of %s: %w", flag, entry, value, key, err)
 		}
 		if slices.Contains(named, corev1.ResourceName(key)) {
-			return usage("--%s %q: %s is named twice", flag, entry, key)
+			return fmt.Errorf("--%s %q: %s is named twice", flag, entry, key)
 		}
 		named, amounts = append(named, corev1.ResourceName(key)), append(amounts, amount)
 	}
 	flavor := q.flavor(name, named)
 	if !sameSet(resourcesOf(flavor), named) {
-		return usage("--%s %q: the flavor %s has the resources %s elsewhere: name the same each time", flag, entry, name, join(resourcesOf(flavor)))
+		return fmt.Errorf("--%s %q: the flavor %s has the resources %s elsewhere: name the same each time", flag, entry, name, join(resourcesOf(flavor)))
 	}
 	for i := range named {
 		at := slices.IndexFunc(flavor.Resources, func(r kueue.ResourceQuota) bool { return r.Name == named[i] })
@@ -113,7 +115,7 @@ next:
 			}
 			for _, r := range resources {
 				if slices.Contains(covered, r) {
-					return nil, usage("the flavors %s and %s share the resource %s but not all: give them the same resources, or none in common (%s; %s)",
+					return nil, fmt.Errorf("the flavors %s and %s share the resource %s but not all: give them the same resources, or none in common (%s; %s)",
 						out[i].Flavors[0].Name, flavor.Name, r, join(covered), join(resources))
 				}
 			}

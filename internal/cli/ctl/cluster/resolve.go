@@ -1,4 +1,4 @@
-package ctl
+package cluster
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,12 +17,12 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// resolve finds what TYPE[.GROUP]/NAME names, in all namespaces or the one of the session: usually one object, none if there is
+// Resolve finds what TYPE[.GROUP]/NAME names, in all namespaces or the one of the session: usually one object, none if there is
 // no such object. spec: 70 §4.9.
-func (s *session) resolve(ctx context.Context, reference string, everywhere bool) ([]unstructured.Unstructured, error) {
+func (s *Session) Resolve(ctx context.Context, reference string, everywhere bool) ([]unstructured.Unstructured, error) {
 	word, name, found := strings.Cut(reference, "/")
 	if !found || word == "" || name == "" || strings.Contains(name, "/") {
-		return nil, usage("%q: must be TYPE/NAME or TYPE.GROUP/NAME, as in job/train", reference)
+		return nil, Usage("%q: must be TYPE/NAME or TYPE.GROUP/NAME, as in job/train", reference)
 	}
 	gvk, err := s.kindNamed(word)
 	if err != nil {
@@ -32,7 +31,7 @@ func (s *session) resolve(ctx context.Context, reference string, everywhere bool
 	if !everywhere {
 		object := unstructured.Unstructured{}
 		object.SetGroupVersionKind(gvk)
-		err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &object)
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &object)
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
@@ -47,8 +46,8 @@ func (s *session) resolve(ctx context.Context, reference string, everywhere bool
 }
 
 // kindNamed asks the API server what TYPE[.GROUP] is: a name of a resource in singular or plural, or a short one.
-func (s *session) kindNamed(word string) (schema.GroupVersionKind, error) {
-	d, err := s.discover()
+func (s *Session) kindNamed(word string) (schema.GroupVersionKind, error) {
+	d, err := s.Discovery()
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
@@ -82,25 +81,19 @@ func noSuchType(word string, served []*restmapper.APIGroupResources) error {
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" || strings.Contains(n, "/") })
 	if near := options.Nearest(word, names); near != "" {
-		return usage("the API server has no type %q: did you mean %s?", word, near)
+		return Usage("the API server has no type %q: did you mean %s?", word, near)
 	}
-	return usage("the API server has no type %q: kubectl api-resources lists those it has", word)
+	return Usage("the API server has no type %q: kubectl api-resources lists those it has", word)
 }
 
-// served remembers which kinds a version of an API has.
-type served map[string]*metav1.APIResourceList
-
-// singular is the name of a kind as the API server gives it, "" for one that it does not serve. spec: 70 §4.9.
-func (v *served) singular(_ context.Context, s *session, apiVersion, kind string) string {
-	if *v == nil {
-		*v = served{}
-	}
-	list, known := (*v)[apiVersion]
+// Singular is the name of a kind as the API server gives it, "" for one that it does not serve. spec: 70 §4.9.
+func (s *Session) Singular(apiVersion, kind string) string {
+	list, known := s.served[apiVersion]
 	if !known {
-		if d, err := s.discover(); err == nil {
+		if d, err := s.Discovery(); err == nil {
 			list, _ = d.ServerResourcesForGroupVersion(apiVersion) // one that is not there is no error here
 		}
-		(*v)[apiVersion] = list
+		s.served[apiVersion] = list
 	}
 	if list == nil {
 		return ""

@@ -1,4 +1,4 @@
-package ctl
+package cluster
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,12 +18,35 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
+// UsageError is a mistake on the command line.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+func (e UsageError) Unwrap() error { return e.Err }
+
+// ExitCode of a program that was called wrongly.
+func (UsageError) ExitCode() int { return 2 }
+
+// Usage makes a UsageError.
+func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
 var errInterrupted = errors.New("interrupted")
 
-// advise puts what to do next behind an error of the API server.
-func (s *session) advise(ctx context.Context, err error) error {
+// Advised is an error that says already what to do next.
+type Advised struct{ Err error }
+
+func (a Advised) Error() string { return a.Err.Error() }
+
+func (a Advised) Unwrap() error { return a.Err }
+
+// Advise puts what to do next behind an error of the API server.
+func (s *Session) Advise(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errInterrupted
+	}
+	if _, done := errors.AsType[Advised](err); done {
+		return err
 	}
 	if apimeta.IsNoMatchError(err) {
 		return fmt.Errorf("this cluster does not know the kinds of %s: run berth install, then berth manager: %w", kueue.GroupVersion, err)
@@ -34,9 +56,9 @@ func (s *session) advise(ctx context.Context, err error) error {
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return s.notFound(ctx, err)
+		return s.NotFound(ctx, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server %s does not accept the credentials of %s: log in again, or give another --context: %w", s.cfg.Host, s.source, err)
+		return fmt.Errorf("the API server %s does not accept the credentials of %s: log in again, or give another --context: %w", s.Config.Host, s.Source, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: ask an administrator for a role that allows it, or give another --context", err)
 	case strings.Contains(err.Error(), "failed calling webhook"):
@@ -45,18 +67,18 @@ func (s *session) advise(ctx context.Context, err error) error {
 	return err
 }
 
-func (s *session) unreachable(failed *url.Error) error {
+func (s *Session) unreachable(failed *url.Error) error {
 	if dial, ok := errors.AsType[*net.OpError](failed); ok && dial.Op == "dial" {
-		return fmt.Errorf("the API server %s (from %s) does not answer: %w: start it, or give another --kubeconfig or --context", s.cfg.Host, s.source, dial)
+		return fmt.Errorf("the API server %s (from %s) does not answer: %w: start it, or give another --kubeconfig or --context", s.Config.Host, s.Source, dial)
 	}
 	if failed.Timeout() {
-		return fmt.Errorf("the API server %s (from %s) did not answer within --request-timeout: give it longer, or ask again", s.cfg.Host, s.source)
+		return fmt.Errorf("the API server %s (from %s) did not answer within --request-timeout: give it longer, or ask again", s.Config.Host, s.Source)
 	}
-	return fmt.Errorf("asking the API server %s (from %s): %w", s.cfg.Host, s.source, failed.Err)
+	return fmt.Errorf("asking the API server %s (from %s): %w", s.Config.Host, s.Source, failed.Err)
 }
 
-// notFound looks for the name that was probably meant.
-func (s *session) notFound(ctx context.Context, err error) error {
+// NotFound looks for the name that was probably meant.
+func (s *Session) NotFound(ctx context.Context, err error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || status.ErrStatus.Details == nil {
 		return err
@@ -65,42 +87,42 @@ func (s *session) notFound(ctx context.Context, err error) error {
 	if details.Kind == "namespaces" && details.Group == "" {
 		return fmt.Errorf("there is no namespace %q: %s", details.Name, s.otherNamespace(ctx, details.Name))
 	}
-	k := kindOf(details.Kind)
+	k := KindOf(details.Kind)
 	if k == nil || details.Group != kueue.GroupVersion.Group {
 		return err
 	}
-	if k.namespaced {
-		if gone := s.noNamespace(ctx); gone != "" {
+	if k.Namespaced {
+		if gone := s.NoNamespace(ctx); gone != "" {
 			return errors.New(gone)
 		}
 	}
-	names, listed := s.names(ctx, k)
-	if near := options.Nearest(details.Name, names); near != "" {
+	known, listed := s.names(ctx, k)
+	if near := options.Nearest(details.Name, known); near != "" {
 		return fmt.Errorf("%w: did you mean %q?", err, near)
 	}
 	if !listed {
 		return err
 	}
 	where := ""
-	if k.namespaced {
-		where = " -n " + s.namespace
+	if k.Namespaced {
+		where = " -n " + s.Namespace
 	}
-	if len(names) == 0 {
+	if len(known) == 0 {
 		return fmt.Errorf("%w: there are none%s", err, strings.Replace(where, " -n ", " in the namespace ", 1))
 	}
-	return fmt.Errorf("%w: %s list %s%s shows what there is", err, s.program, k.name, where)
+	return fmt.Errorf("%w: %s list %s%s shows what there is", err, s.Program, k.Plural(), where)
 }
 
-// noNamespace says that the namespace does not exist, if it is known not to.
-func (s *session) noNamespace(ctx context.Context) string {
-	err := s.Get(ctx, client.ObjectKey{Name: s.namespace}, &corev1.Namespace{})
+// NoNamespace says that the namespace does not exist, if it is known not to.
+func (s *Session) NoNamespace(ctx context.Context) string {
+	err := s.Get(ctx, client.ObjectKey{Name: s.Namespace}, &corev1.Namespace{})
 	if !apierrors.IsNotFound(err) {
 		return ""
 	}
-	return fmt.Sprintf("there is no namespace %q: %s", s.namespace, s.otherNamespace(ctx, s.namespace))
+	return fmt.Sprintf("there is no namespace %q: %s", s.Namespace, s.otherNamespace(ctx, s.Namespace))
 }
 
-func (s *session) otherNamespace(ctx context.Context, name string) string {
+func (s *Session) otherNamespace(ctx context.Context, name string) string {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
 	var names []string
@@ -119,12 +141,12 @@ func (s *session) otherNamespace(ctx context.Context, name string) string {
 const enough = 500
 
 // names are those of a kind's objects, in the namespace if they live in one.
-func (s *session) names(ctx context.Context, k *kind, more ...client.ListOption) (names []string, ok bool) {
+func (s *Session) names(ctx context.Context, k *Kind) (names []string, ok bool) {
 	var list metav1.PartialObjectMetadataList
-	list.SetGroupVersionKind(kueue.GroupVersion.WithKind(k.kind + "List"))
-	more = append(slices.Clone(more), client.Limit(enough))
-	if k.namespaced {
-		more = append(more, client.InNamespace(s.namespace))
+	list.SetGroupVersionKind(kueue.GroupVersion.WithKind(k.Kind + "List"))
+	more := []client.ListOption{client.Limit(enough)}
+	if k.Namespaced {
+		more = append(more, client.InNamespace(s.Namespace))
 	}
 	if err := s.List(ctx, &list, more...); err != nil {
 		return nil, false

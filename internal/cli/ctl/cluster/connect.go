@@ -1,6 +1,9 @@
-package ctl
+// Package cluster is the API server as a command sees it: how to reach it, what it serves, whole lists read in pages, and what to
+// do next when it refuses.
+package cluster
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/discovery"
@@ -20,12 +24,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/options"
 )
 
-// connection is kubectl's flags about how to reach an API server.
-type connection struct {
+// Connection is kubectl's flags about how to reach an API server.
+type Connection struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
 }
@@ -33,7 +38,8 @@ type connection struct {
 // everyday are the flags that help shows; kubectl's others work as well.
 var everyday = []string{"kubeconfig", clientcmd.FlagContext, clientcmd.FlagNamespace, clientcmd.FlagTimeout, clientcmd.FlagImpersonate, clientcmd.FlagImpersonateGroup}
 
-func (c *connection) add(cmd *cobra.Command) {
+// Add adds the flags to a command and those below it.
+func (c *Connection) Add(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.SortFlags = false
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "how to reach the API server (default $KUBECONFIG, else ~/.kube/config, else the cluster that this runs in)")
@@ -46,18 +52,18 @@ func (c *connection) add(cmd *cobra.Command) {
 	names.AuthOverrideFlags.ImpersonateGroups.Description = "do it as a member of this group; may be repeated"
 	clientcmd.BindOverrideFlags(&c.overrides, flags, names)
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(everyday, f.Name) })
-	_ = cmd.RegisterFlagCompletionFunc(clientcmd.FlagContext, c.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc(clientcmd.FlagContext, c.contexts)
 }
 
 // loader finds the configuration where kubectl does.
-func (c *connection) loader() clientcmd.ClientConfig {
+func (c *Connection) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
 }
 
 // source is where the configuration comes from, in words.
-func (c *connection) source() string {
+func (c *Connection) source() string {
 	switch env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case c.kubeconfig != "":
 		return c.kubeconfig
@@ -68,7 +74,7 @@ func (c *connection) source() string {
 }
 
 // load reads the configuration and the namespace that it is about.
-func (c *connection) load() (cfg *rest.Config, namespace string, err error) {
+func (c *Connection) load() (cfg *rest.Config, namespace string, err error) {
 	if c.kubeconfig != "" {
 		if _, err = os.Stat(c.kubeconfig); err != nil {
 			return nil, "", fmt.Errorf("--kubeconfig: %w: give the path of a kubeconfig file", err)
@@ -78,7 +84,7 @@ func (c *connection) load() (cfg *rest.Config, namespace string, err error) {
 	if wanted := c.overrides.CurrentContext; wanted != "" {
 		raw, err := loader.RawConfig()
 		if err == nil && raw.Contexts[wanted] == nil {
-			return nil, "", fmt.Errorf("--context: there is no context %q in %s: %s", wanted, c.source(), orAll(wanted, contexts(&raw)))
+			return nil, "", fmt.Errorf("--context: there is no context %q in %s: %s", wanted, c.source(), OrAll(wanted, names(&raw)))
 		}
 	}
 	cfg, err = loader.ClientConfig()
@@ -92,7 +98,7 @@ func (c *connection) load() (cfg *rest.Config, namespace string, err error) {
 	return cfg, namespace, err
 }
 
-func contexts(raw *clientcmdapi.Config) []string {
+func names(raw *clientcmdapi.Config) []string {
 	var names []string
 	for name := range raw.Contexts {
 		names = append(names, name)
@@ -101,8 +107,17 @@ func contexts(raw *clientcmdapi.Config) []string {
 	return names
 }
 
-// orAll says what was meant, or what there is.
-func orAll(name string, known []string) string {
+// contexts completes --context.
+func (c *Connection) contexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	raw, err := c.loader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return names(&raw), cobra.ShellCompDirectiveNoFileComp
+}
+
+// OrAll says what was meant, or what there is.
+func OrAll(name string, known []string) string {
 	if near := options.Nearest(name, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
@@ -112,54 +127,66 @@ func orAll(name string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// session is one command at work.
-type session struct {
+// Session is one command at work.
+type Session struct {
 	client.Client
-	cfg       *rest.Config
-	http      *http.Client
-	source    string // of the configuration, in words
-	namespace string
-	now       func() time.Time
-	in        io.Reader
-	out, errs io.Writer
-	program   string // as the user calls it
-	served    served
+	Config    *rest.Config
+	Source    string // of the configuration, in words
+	Namespace string
+	Now       func() time.Time
+	In        io.Reader
+	Out, Errs io.Writer
+	Program   string // as the user calls it
+
+	http   *http.Client
+	served map[string]*metav1.APIResourceList // by version of an API, what was asked already
 }
 
-// scheme has the types that the commands read and write.
-var scheme = func() *runtime.Scheme {
+// Scheme has the types that the commands read and write.
+var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
 	utilruntime.Must(kueue.AddToScheme(s))
+	utilruntime.Must(berthv1alpha1.AddToScheme(s))
 	return s
 }()
 
-// open connects. It sends nothing yet.
-func (t *tool) open(cmd *cobra.Command) (*session, error) {
-	cfg, namespace, err := t.connection.load()
+// Open makes a session for a command. It sends nothing yet.
+func (c *Connection) Open(cmd *cobra.Command, version string, now func() time.Time) (*Session, error) {
+	cfg, namespace, err := c.load()
 	if err != nil {
 		return nil, err
 	}
-	s := &session{
-		cfg: cfg, source: t.connection.source(), namespace: namespace, now: t.now,
-		in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), program: cmd.Root().CommandPath(),
+	s := &Session{
+		Config: cfg, Source: c.source(), Namespace: namespace, Now: now,
+		In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Errs: cmd.ErrOrStderr(), Program: cmd.Root().CommandPath(),
+		served: map[string]*metav1.APIResourceList{},
 	}
-	cfg.UserAgent = "berth/" + t.version
+	cfg.UserAgent = "berth/" + version
 	cfg.QPS = -1
-	cfg.WarningHandler = rest.NewWarningWriter(s.errs, rest.WarningWriterOptions{Deduplicate: true})
+	cfg.WarningHandler = rest.NewWarningWriter(s.Errs, rest.WarningWriterOptions{Deduplicate: true})
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &patient{next: next, host: cfg.Host, to: s.errs}
+		return &patient{next: next, host: cfg.Host, to: s.Errs}
 	})
 	if s.http, err = rest.HTTPClientFor(cfg); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.source, err)
+		return nil, fmt.Errorf("%s: %w", s.Source, err)
 	}
-	if s.Client, err = client.New(cfg, client.Options{Scheme: scheme, HTTPClient: s.http}); err != nil {
-		return nil, s.advise(cmd.Context(), err)
+	if s.Client, err = client.New(cfg, client.Options{Scheme: Scheme, HTTPClient: s.http}); err != nil {
+		return nil, s.Advise(cmd.Context(), err)
 	}
 	return s, nil
 }
 
-// discover asks what the API server serves.
-func (s *session) discover() (*discovery.DiscoveryClient, error) {
-	return discovery.NewDiscoveryClientForConfigAndClient(s.cfg, s.http)
+// Discovery asks what the API server serves.
+func (s *Session) Discovery() (*discovery.DiscoveryClient, error) {
+	return discovery.NewDiscoveryClientForConfigAndClient(s.Config, s.http)
+}
+
+// Raw reads one path of the API server.
+func (s *Session) Raw(ctx context.Context, path string) ([]byte, error) {
+	d, err := s.Discovery()
+	if err != nil {
+		return nil, err
+	}
+	return d.RESTClient().Get().AbsPath(path).DoRaw(ctx)
 }
