@@ -174,7 +174,7 @@ func occupy(t *testing.T, dir string, record local.Record) {
 	}
 }
 
-// Help teaches: every command has an example of itself, and every flag an explanation.
+// Help teaches: every command has an example of itself.
 func TestHelp(t *testing.T) {
 	for _, command := range newRoot("test", "berth").Commands() {
 		t.Run(command.Name(), func(t *testing.T) {
@@ -197,33 +197,71 @@ func TestFlags(t *testing.T) {
 		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address visibility-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level",
 		"install": "kubeconfig webhook-url print",
 		"demo":    "keep",
-		"version": "",
+		"version": "client",
+		"explain": "output kubeconfig context namespace",
+		"top":     "watch interval resource",
+		"list":    "kubeconfig context namespace request-timeout as as-group server token cluster user",
+
+		"list workloads":        "all-namespaces clusterqueue localqueue status for selector field-selector output no-headers",
+		"list localqueues":      "all-namespaces clusterqueue selector field-selector output",
+		"list clusterqueues":    "active selector field-selector output",
+		"list resourceflavors":  "selector field-selector output",
+		"list pods":             "for all-namespaces selector field-selector output",
+		"stop workload":         "dry-run output",
+		"stop localqueue":       "keep-already-running dry-run",
+		"stop clusterqueue":     "keep-already-running dry-run",
+		"resume clusterqueue":   "dry-run",
+		"delete workload":       "yes all all-namespaces dry-run",
+		"create clusterqueue":   "cohort queuing-strategy namespace-selector reclaim-within-cohort preemption-within-cluster-queue nominal-quota borrowing-limit lending-limit dry-run",
+		"create localqueue":     "clusterqueue ignore-unknown-cq dry-run",
+		"create resourceflavor": "node-labels node-taints tolerations dry-run",
 	}
 	root := newRoot("test", "berth")
 	for name, flags := range contract {
-		command, _, err := root.Find([]string{name})
-		if err != nil || command.Name() != name {
+		command, _, err := root.Find(strings.Fields(name))
+		if err != nil || !strings.HasSuffix(command.CommandPath(), " "+name) {
 			t.Errorf("no command %s: %v", name, err)
 			continue
 		}
 		for flag := range strings.FieldsSeq(flags) {
-			if command.Flags().Lookup(flag) == nil {
+			if command.Flag(flag) == nil {
 				t.Errorf("berth %s has no --%s", name, flag)
 			}
 		}
 	}
 }
 
+// Whoever calls it by the name of a plugin reads that name in the help, and the errors.
 func TestPluginName(t *testing.T) {
-	root := newRoot("test", "kubectl-berth")
-	if got := root.CommandPath(); got != "kubectl berth" {
-		t.Errorf("it calls itself %q", got)
+	for program, name := range map[string]string{"berth": "berth", "kubectl-berth": "kubectl berth", "kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl", "elsewhere": "berth"} {
+		root := newRoot("test", program)
+		if got := root.CommandPath(); got != name {
+			t.Errorf("%s calls itself %q", program, got)
+		}
+		var out, errs bytes.Buffer
+		code := run(t.Context(), "test", []string{"/usr/bin/" + program, "list", "workloads", "--help"}, &out, &errs)
+		if text := out.String(); code != 0 || !strings.Contains(text, "\n  "+name+" list workloads -n team-a\n") || !strings.Contains(text, "\n  "+name+" list workloads [flags]\n") ||
+			strings.Count(text, "berth ") != strings.Count(text, name+" ")*strings.Count(name, "berth") {
+			t.Errorf("%s: %d\n%s%s", program, code, text, errs.String())
+		}
+		run(t.Context(), "test", []string{program, "list", "workload", "x"}, &out, &errs)
+		if !strings.HasPrefix(errs.String(), "error: "+name+" list workloads: unexpected argument") {
+			t.Errorf("%s: %s", program, errs.String())
+		}
+	}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), "test", []string{"kubectl_complete-berth", "list", "res"}, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "resourceflavors\t") {
+		t.Errorf("completion: %d %s %s", code, out.String(), errs.String())
 	}
 }
 
 func TestVersion(t *testing.T) {
-	if code, stdout, stderr := berth(t, "version"); code != 0 || stdout != "berth test\n" || stderr != "" {
-		t.Errorf("%d %q %q", code, stdout, stderr)
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBECONFIG", "")
+	for _, args := range [][]string{{"version"}, {"version", "--client"}} {
+		if code, stdout, stderr := berth(t, args...); code != 0 || stdout != "Client Version: test\n" || stderr != "" {
+			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+		}
 	}
 }
 

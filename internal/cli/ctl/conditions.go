@@ -58,7 +58,7 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 		fmt.Fprintf(&b, "  %s: %s %s from %s (%s)\n", f.PodSet, f.Amount.String(), f.Resource, f.Flavor, f.Mode)
 	}
 	for _, line := range lines {
-		fmt.Fprintf(&b, "  %s\n", line)
+		fmt.Fprintf(&b, "  %s\n", printable(line))
 	}
 	out.Text = b.String()
 	return out

@@ -157,7 +157,7 @@ func (t *tool) newCreateLocalQueue() *cobra.Command {
 		if !unknown {
 			err := s.Get(ctx, client.ObjectKey{Name: queue}, &kueue.ClusterQueue{})
 			if apierrors.IsNotFound(err) {
-				return nil, cluster.Advised{Err: fmt.Errorf("%w; -i creates the LocalQueue all the same", s.NotFound(ctx, err))}
+				return nil, cluster.Advised{Err: fmt.Errorf("%w (-i creates the LocalQueue all the same)", s.NotFound(ctx, err))}
 			}
 			if err != nil {
 				return nil, err

@@ -4,6 +4,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -108,7 +109,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return cluster.Usage("%s: %s is missing: see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
-			return cluster.Usage("%s: unexpected argument %q: it takes %s, see %s --help", cmd.CommandPath(), args[len(names)], strings.Join(names, " "), cmd.CommandPath())
+			return cluster.Usage("%s: unexpected argument %q: it takes %s; see %s --help", cmd.CommandPath(), args[len(names)], cmp.Or(strings.Join(names, " "), "no arguments"), cmd.CommandPath())
 		}
 		return nil
 	}

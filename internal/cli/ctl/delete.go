@@ -146,7 +146,7 @@ func (s *session) jobsOf(w *kueue.Workload) ([]doomed, error) {
 		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
 		mapping, err := s.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil {
-			return nil, fmt.Errorf("%s/%s belongs to the %s %s, which this API server does not know: %w", w.Namespace, w.Name, owner.Kind, owner.Name, err)
+			return nil, cluster.Advised{Err: fmt.Errorf("%s/%s belongs to %s, of a kind that cannot be found: %w", w.Namespace, w.Name, owner.Kind+" "+owner.Name, err)}
 		}
 		out = append(out, doomed{
 			gvk: gvk, resource: mapping.Resource.GroupResource().String(), namespace: w.Namespace, name: owner.Name, uid: owner.UID,

@@ -1,8 +1,10 @@
 package ctl
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -105,7 +107,10 @@ func grow(cohorts []kueue.Cohort, queues []kueue.ClusterQueue) *forest {
 	}
 	for _, n := range f.nodes {
 		slices.Sort(n.children)
+	}
+	for _, n := range f.nodes {
 		f.sum(n, n, map[string]bool{})
+		n.sort()
 	}
 	return f
 }
@@ -134,6 +139,13 @@ func (f *forest) sum(to, n *node, seen map[string]bool) {
 	for _, child := range n.children {
 		f.sum(to, f.nodes[child], seen)
 	}
+}
+
+// sort puts what is summed up from many queues, each with an order of its own, into one.
+func (n *node) sort() {
+	slices.SortFunc(n.shares, func(a, b share) int {
+		return cmp.Or(strings.Compare(a.flavor, b.flavor), strings.Compare(a.resource, b.resource))
+	})
 }
 
 func (f *forest) names() []string { return slices.Sorted(maps.Keys(f.nodes)) }

@@ -187,7 +187,6 @@ const (
 
 func (d *dryRun) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar((*string)(d), "dry-run", dryNone, "client only prints what would be sent; server has the API server check it and keep nothing; or none")
-	cmd.Flags().Lookup("dry-run").NoOptDefVal = dryClient
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{dryNone, dryClient, dryServer}, cobra.ShellCompDirectiveNoFileComp))
 }
 

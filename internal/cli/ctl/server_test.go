@@ -48,9 +48,18 @@ func TestCommands(t *testing.T) {
 		name string
 		test func(*world)
 	}{
-		{"lists", (*world).lists}, {"pages", (*world).pages}, {"formats", (*world).formats}, {"errors", (*world).errors}, {"explain", (*world).explain}, {"top", (*world).top},
-		{"switches", (*world).switches}, {"creation", (*world).creation}, {"completion", (*world).completion}, {"deletion", (*world).deletion},
-		{"version", (*world).versions}, {"manager", (*world).manager},
+		{"lists", (*world).lists},
+		{"pages", (*world).pages},
+		{"formats", (*world).formats},
+		{"errors", (*world).errors},
+		{"explain", (*world).explain},
+		{"top", (*world).top},
+		{"switches", (*world).switches},
+		{"creation", (*world).creation},
+		{"completion", (*world).completion},
+		{"deletion", (*world).deletion},
+		{"version", (*world).versions},
+		{"manager", (*world).manager},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(&world{t, w.kubeconfig, w.cfg, w.c}) })
 	}
@@ -191,7 +200,7 @@ func (w *world) errors() {
 	w.transcript("errors",
 		"list", "list clusterqueus", "list cq team-a", "list cq --active=true,false", "list cq --field-selector bogus=1", "list cq -l a=b=c", "list wl --status running", "list wl --for train", "list wl --for jbo/train",
 		"explain workload reserve -n team-a", "explain workload job-train -n tema-a", "explain job none -n team-a", "explain job", "explain job train more",
-		"stop cq tem-a", "stop cq zzzzzzzz", "stop lq zzzzzzzz -n team-b", "stop cq", "stop cq team-a --dry-run=perhaps", "stop workload x --keep-already-running", "list cq --context nowhere", "top cq team-x", "top queues", "top --interval 0s",
+		"stop cq tem-a", "stop cq zzzzzzzz", "stop lq zzzzzzzz -n team-b", "stop cq", "stop cq team-a --dry-run=perhaps", "list cq --context nowhere", "top cq team-x", "top queues", "top --interval 0s",
 		"delete workload", "delete workload --all x", "delete workload -A x",
 		"list cq --kubeconfig /nonexistent", "list cq -s https://127.0.0.1:1", "list cq --as nobody",
 	)
@@ -233,7 +242,7 @@ func (w *world) switches() {
 		"resume kwl job-train -n team-a", "list workloads -n team-a --field-selector metadata.name=job-train -o jsonpath='{.items[*].spec.active}'",
 		"stop clusterqueue team-a", "list cq -l team=a -o jsonpath='{.items[*].spec.stopPolicy}'", "stop cq team-a --keep-already-running", "list cq -l team=a -o jsonpath='{.items[*].spec.stopPolicy}'",
 		"resume cq team-a --dry-run=server", "list cq -l team=a -o jsonpath='{.items[*].spec.stopPolicy}'", "resume cq team-a", "list cq -l team=a -o jsonpath='{.items[*].spec.stopPolicy}'",
-		"stop lq main -n team-a --keep-already-running -o jsonpath='{.spec.stopPolicy}'", "stop lq main -n team-a -o name", "resume localqueue main -n team-a --dry-run -o jsonpath='{.spec.stopPolicy}'", "resume localqueue main -n team-a", "list lq -A -o wide",
+		"stop lq main -n team-a --keep-already-running -o jsonpath='{.spec.stopPolicy}'", "stop lq main -n team-a -o name", "resume localqueue main -n team-a --dry-run client -o jsonpath='{.spec.stopPolicy}'", "resume localqueue main -n team-a", "list lq -A -o wide",
 	)
 }
 
@@ -251,16 +260,16 @@ func (w *world) creation() {
 
 func (w *world) completion() {
 	for args, want := range map[string]string{
-		"stop cq ":                        "implied mixed team-a team-b",
-		"resume cq ":                      "alone",
-		"stop workload -n team-a ":        "done job-train reserved runs",
-		"resume wl -n team-a ":            "stopped",
-		"delete workload -n team-a done ": "job-train reserved runs stopped",
-		"stop cq team-a ":                 "",
-		"create lq x -c ":                 "alone implied mixed team-a team-b",
-		"list wl --status ":               "all pending quotareserved admitted finished",
-		"top cohort ":                     "org research",
-		"explain workload -n team-b ":     "long lost",
+		"stop cq ":                           "implied mixed team-a team-b",
+		"resume cq ":                         "alone",
+		"stop workload -n team-a ":           "done job-train reserved runs",
+		"resume wl -n team-a ":               "stopped",
+		"delete workload -n team-a done ":    "job-train reserved runs stopped",
+		"stop cq team-a ":                    "",
+		"create lq x -c ":                    "alone implied mixed team-a team-b",
+		"list wl --status ":                  "all pending quotareserved admitted finished",
+		"top cohort ":                        "org research",
+		"explain workload -n team-b ":        "long lost",
 		"list cq -s https://127.0.0.1:1 -o ": "json yaml name wide",
 		"stop cq -s https://127.0.0.1:1 ":    "",
 		"list wl --context ":                 "berth",

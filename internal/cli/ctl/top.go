@@ -247,7 +247,7 @@ func (o *top) flavors(f *forest, out *table) {
 		total.children = append(total.children, root.name)
 	}
 	f.sum(total, total, map[string]bool{})
-	slices.SortStableFunc(total.shares, func(a, b share) int { return strings.Compare(a.flavor, b.flavor) })
+	total.sort()
 	for i := 0; i < len(total.shares); {
 		end := i
 		for end < len(total.shares) && total.shares[end].flavor == total.shares[i].flavor {

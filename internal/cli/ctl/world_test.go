@@ -128,7 +128,11 @@ func (w *world) transcript(name string, lines ...string) {
 			input, command = "", line
 		}
 		code, stdout, stderr := berth(w.Context(), input, split(command)...)
-		fmt.Fprintf(&b, "$ berth %s\n%s", line, stdout)
+		prompt := "berth "
+		if piped {
+			prompt = "echo " + input + " | berth "
+		}
+		fmt.Fprintf(&b, "$ %s%s\n%s", prompt, command, stdout)
 		for text := range strings.Lines(stderr) {
 			fmt.Fprintf(&b, "! %s", text)
 		}

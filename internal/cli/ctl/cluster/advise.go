@@ -49,7 +49,7 @@ func (s *Session) Advise(ctx context.Context, err error) error {
 		return err
 	}
 	if apimeta.IsNoMatchError(err) {
-		return fmt.Errorf("this cluster does not know the kinds of %s: run berth install, then berth manager: %w", kueue.GroupVersion, err)
+		return fmt.Errorf("the API server %s (from %s) does not serve %s: run %s install, then %s manager", s.Config.Host, s.Source, kueue.GroupVersion, s.Program, s.Program)
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return s.unreachable(failed)

@@ -162,17 +162,18 @@ func (c *Connection) Open(cmd *cobra.Command, version string, now func() time.Ti
 		In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Errs: cmd.ErrOrStderr(), Program: cmd.Root().CommandPath(),
 		served: map[string]*metav1.APIResourceList{},
 	}
+	ctx := cmd.Context()
 	cfg.UserAgent = "berth/" + version
 	cfg.QPS = -1
 	cfg.WarningHandler = rest.NewWarningWriter(s.Errs, rest.WarningWriterOptions{Deduplicate: true})
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &patient{next: next, host: cfg.Host, to: s.Errs}
+		return &patient{ctx: ctx, next: next, host: cfg.Host, to: s.Errs}
 	})
 	if s.http, err = rest.HTTPClientFor(cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Source, err)
 	}
 	if s.Client, err = client.New(cfg, client.Options{Scheme: Scheme, HTTPClient: s.http}); err != nil {
-		return nil, s.Advise(cmd.Context(), err)
+		return nil, s.Advise(ctx, err)
 	}
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,8 +15,10 @@ const (
 	pause = 5 * time.Second
 )
 
-// patient tells on stderr that an answer takes its time, since a silent command looks like one that hangs.
+// patient tells on stderr that an answer takes its time, since a silent command looks like one that hangs. And it ends every request
+// with the command: some libraries send theirs without its context.
 type patient struct {
+	ctx  context.Context
 	next http.RoundTripper
 	host string
 	mu   sync.Mutex
@@ -33,7 +36,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 			select {
 			case <-done:
 				return
-			case <-r.Context().Done():
+			case <-p.ctx.Done():
 				return
 			case <-timer.C:
 				p.tell("still waiting for %s to answer (%s)\n", p.host, waited)
@@ -41,7 +44,27 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}()
-	return p.next.RoundTrip(r)
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(p.ctx, cancel)
+	end := func() { stop(); cancel() }
+	response, err := p.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		end()
+		return nil, err
+	}
+	response.Body = &body{response.Body, end}
+	return response, nil
+}
+
+// body is an answer that releases what its request holds when it is closed.
+type body struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
 }
 
 func (p *patient) tell(format string, args ...any) {
