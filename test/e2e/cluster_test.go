@@ -49,12 +49,12 @@ type cluster struct {
 	kubeconfig string
 }
 
-// up starts a control plane that ends with the test.
-func up(t *testing.T) *cluster {
+// up starts a control plane that ends with the test, with other nodes than two of the usual size if args say so.
+func up(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	berth := binary(t, "berth")
 	c := &cluster{dir: t.TempDir()}
-	run(t, berth, "up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "2")
+	run(t, berth, append([]string{"up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "2"}, args...)...)
 	t.Cleanup(func() { run(t, berth, "down", "--dir", c.dir) })
 	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)

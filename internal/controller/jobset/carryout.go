@@ -190,10 +190,10 @@ func (r *reconciler) prepare(ctx context.Context, js *jobsetv1alpha2.JobSet, p *
 }
 
 // create makes Jobs. All are tried, and one event tells of those that cannot be made.
-func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs []*batchv1.Job) error {
+func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs []plan.Missing) error {
 	var work []func() error
-	for _, j := range jobs {
-		work = append(work, func() error { return r.createOne(ctx, js, j) })
+	for _, missing := range jobs {
+		work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
 	}
 	failed := atOnce(work)
 	if len(failed) == 0 || ctx.Err() != nil {

@@ -84,17 +84,19 @@ var keys = func() map[string]string {
 // Job and of its pods share their texts, which are the same four times over. Those of the keys are the program's own, so
 // that they are found without being compared.
 func Compact(object any) (any, error) {
-	j, ok := object.(*batchv1.Job)
-	if !ok {
-		return object, nil
+	if j, ok := object.(*batchv1.Job); ok {
+		compact(j)
 	}
+	return object, nil
+}
+
+func compact(j *batchv1.Job) {
 	j.ManagedFields = nil
 	own := j.Labels
 	pod := &j.Spec.Template
 	for _, m := range []*map[string]string{&j.Labels, &j.Annotations, &pod.Labels, &pod.Annotations} {
 		*m = shared(*m, own)
 	}
-	return j, nil
 }
 
 // shared is a map with the texts of the keys above, and with the values of another map where they are the same.

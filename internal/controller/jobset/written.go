@@ -82,6 +82,7 @@ func (w *written) status(js *jobsetv1alpha2.JobSet) time.Time {
 
 // wroteJob remembers a Job as the API server returned it.
 func (w *written) wroteJob(js *jobsetv1alpha2.JobSet, job *batchv1.Job) {
+	compact(job)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.of(js).jobs[job.UID] = jobWrite{job: job, at: w.now()}

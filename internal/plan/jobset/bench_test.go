@@ -65,6 +65,10 @@ func BenchmarkCreate(b *testing.B) {
 			for b.Loop() {
 				if p := w.c.Decide(o); len(p.Create) != n {
 					b.Fatal(len(p.Create))
+				} else {
+					for _, missing := range p.Create {
+						missing.Build()
+					}
 				}
 			}
 		})

@@ -86,7 +86,7 @@ type Plan struct {
 	// Service does, no Job is created.
 	Claims [][]*corev1.PersistentVolumeClaim
 	// Create are Jobs to create.
-	Create []*batchv1.Job
+	Create []Missing
 	// After is when to look again without an event; zero is never.
 	After time.Duration
 	// Warnings are for the log.
@@ -94,6 +94,17 @@ type Plan struct {
 	// Err is a fault of the stored object that stops the JobSet. The rest of the plan is to be done all the same.
 	Err error
 }
+
+// Missing is a Job to create. It is built when it is asked for, by any number of goroutines: all those of a large JobSet at
+// once would be the most memory that a manager ever needs.
+type Missing struct {
+	pass  *pass
+	rj    *replicated
+	index int
+}
+
+// Build makes the Job.
+func (m Missing) Build() *batchv1.Job { return m.pass.build(m.rj, m.index) }
 
 // Event is something to tell about the JobSet.
 type Event struct {

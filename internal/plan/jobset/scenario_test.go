@@ -357,11 +357,10 @@ func (w *world) carryOut(p *Plan) {
 			w.claims[claim.Name] = claim
 		}
 	}
-	for _, j := range p.Create {
+	for _, j := range built(p) {
 		if w.jobs[j.Name] != nil {
 			w.t.Fatalf("Job %s is created while it exists", j.Name)
 		}
-		j = j.DeepCopy()
 		w.uids++
 		j.UID = types.UID("uid-" + strconv.Itoa(w.uids))
 		put(&j.Spec.Template.Labels, batchv1.JobNameLabel, j.Name) // as the API server does
@@ -428,7 +427,7 @@ func render(p *Plan, before *jobsetv1alpha2.JobSet) string {
 		}
 	}
 	if len(p.Create) > 0 {
-		line("create %s", names(p.Create))
+		line("create %s", names(built(p)))
 	}
 	if p.After > 0 {
 		line("again in %s", p.After)
@@ -493,4 +492,13 @@ func condition(s *jobsetv1alpha2.JobSetStatus, t string) *metav1.Condition {
 		}
 	}
 	return nil
+}
+
+// built are the Jobs that a plan creates.
+func built(p *Plan) []*batchv1.Job {
+	var out []*batchv1.Job
+	for _, missing := range p.Create {
+		out = append(out, missing.Build())
+	}
+	return out
 }

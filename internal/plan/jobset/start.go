@@ -89,7 +89,7 @@ func (p *pass) createMissing(i int) {
 	}
 	for index := range int(r.replicas) {
 		if !p.existing[string(strconv.AppendInt(name, int64(index), 10))] {
-			p.plan.Create = append(p.plan.Create, p.build(r, index))
+			p.plan.Create = append(p.plan.Create, Missing{p, r, index})
 		}
 	}
 }

@@ -1,0 +1,110 @@
+package restartagent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFromEnv(t *testing.T) {
+	base := Config{Namespace: "lab", JobSet: "ring", Pod: "ring-oar-0-0", Shell: "bash", ProbePath: "/barrier-is-down", ProbePort: 8081, RestartCode: 1}
+	cases := map[string]struct {
+		env  string
+		want func(*Config)
+		errs []string
+	}{
+		"the least":     {env: "JOBSET_NAME=ring POD_NAME=ring-oar-0-0"},
+		"nothing":       {errs: []string{"JOBSET_NAME is not set", "POD_NAME is not set"}},
+		"a worker":      {env: "JOBSET_NAME=ring POD_NAME=ring-oar-0-0 WORKER_COMMAND=train SHELL=/bin/sh", want: func(c *Config) { c.Worker, c.Shell = "train", "/bin/sh" }},
+		"the exit code": {env: "JOBSET_NAME=ring POD_NAME=ring-oar-0-0 IN_PLACE_RESTART_EXIT_CODE=42", want: func(c *Config) { c.RestartCode = 42 }},
+		"a probe":       {env: "JOBSET_NAME=ring POD_NAME=ring-oar-0-0 STARTUP_PROBE_PATH=up STARTUP_PROBE_PORT=9", want: func(c *Config) { c.ProbePath, c.ProbePort = "/up", 9 }},
+		"a worker and a probe": {
+			env:  "JOBSET_NAME=ring POD_NAME=ring-oar-0-0 WORKER_COMMAND=train STARTUP_PROBE_PATH=/up STARTUP_PROBE_PORT=9",
+			errs: []string{"STARTUP_PROBE_PATH and WORKER_COMMAND are both set", "STARTUP_PROBE_PORT and WORKER_COMMAND are both set"},
+		},
+		"no numbers": {
+			env:  "JOBSET_NAME=ring POD_NAME=ring-oar-0-0 STARTUP_PROBE_PORT=0 IN_PLACE_RESTART_EXIT_CODE=one",
+			errs: []string{`STARTUP_PROBE_PORT is "0", want a number from 1 to 65535`, `IN_PLACE_RESTART_EXIT_CODE is "one"`},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			env := map[string]string{}
+			for pair := range strings.FieldsSeq(tc.env) {
+				name, value, _ := strings.Cut(pair, "=")
+				env[name] = value
+			}
+			got, err := FromEnv("lab", func(name string) (string, bool) { value, ok := env[name]; return value, ok })
+			for _, want := range tc.errs {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want %s", err, want)
+				}
+			}
+			if len(tc.errs) > 0 {
+				return
+			}
+			want := base
+			if tc.want != nil {
+				tc.want(&want)
+			}
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// The worker's exit code is handed on, and a signal reaches all its processes.
+func TestWorker(t *testing.T) {
+	for command, want := range map[string]int{"exit 0": 0, "exit 3": 3, "kill -9 $$": 128 + 9} {
+		w, err := start("sh", command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-w.ended(); got != want {
+			t.Errorf("%s: %d, want %d", command, got, want)
+		}
+	}
+	if _, err := start(filepath.Join(t.TempDir(), "none"), "exit 0"); err == nil {
+		t.Error("a shell that does not exist is no error")
+	}
+	file := filepath.Join(t.TempDir(), "told")
+	w, err := start("sh", `trap 'echo told > `+file+`; exit 5' TERM; echo > `+file+`; while :; do sleep 0.01; done`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+	}
+	a := &agent{worker: w}
+	got, ok := errors.AsType[*Exit](a.interrupted(syscall.SIGTERM))
+	if !ok || got.ExitCode() != 128+15 {
+		t.Errorf("the agent ends with %v", got)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "told\n" {
+		t.Errorf("the worker was not told: %q, %v", text, err)
+	}
+}
+
+// A port that is taken ends the agent at once: no worker may wait for an answer that never comes.
+func TestProbePortTaken(t *testing.T) {
+	first := &agent{Config: Config{ProbePath: "/up"}, lifted: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := first.serve(ctx, make(chan error, 1)); err != nil { // port 0: any
+		t.Fatal(err)
+	}
+	second := &agent{Config: Config{ProbePath: "/up", ProbePort: -1}}
+	if err := second.serve(ctx, make(chan error, 1)); err == nil {
+		t.Error("no error")
+	}
+}
