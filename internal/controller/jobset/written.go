@@ -110,6 +110,24 @@ func (w *written) gone(job client.Object) {
 	}
 }
 
+// seen forgets what the cache has by now. Jobs that are being made would otherwise be remembered by the thousand.
+func (w *written) seen(object client.Object) {
+	job, ok := object.(*batchv1.Job)
+	ref := jobSetOf(object)
+	if !ok || ref == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.sets[types.NamespacedName{Namespace: job.Namespace, Name: ref.Name}]
+	if s == nil {
+		return
+	}
+	if write, ok := s.jobs[job.UID]; ok && !write.covers(job) {
+		delete(s.jobs, job.UID)
+	}
+}
+
 // isNews says whether a warning was not logged before, of this process.
 func (w *written) isNews(js *jobsetv1alpha2.JobSet, warning string) bool {
 	w.mu.Lock()
