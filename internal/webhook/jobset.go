@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -109,6 +111,20 @@ func JobSetConfigurations(target Target) (*admissionregistrationv1.MutatingWebho
 		},
 	}
 	return m, v
+}
+
+// IsOfJobSets says whether a webhook leads to one of those that JobSetConfigurations lists, on whatever host.
+func IsOfJobSets(c *admissionregistrationv1.WebhookClientConfig) bool {
+	path := ""
+	if c.Service != nil && c.Service.Path != nil {
+		path = *c.Service.Path
+	}
+	if c.URL != nil {
+		if u, err := url.Parse(*c.URL); err == nil {
+			path = u.Path
+		}
+	}
+	return slices.Contains([]string{mutateJobSetPath, validateJobSetPath, mutatePodPath, validatePodPath}, path)
 }
 
 // mutateJobSet fills in what a new JobSet leaves out.

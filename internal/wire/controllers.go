@@ -53,6 +53,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{Queues, func() error { return addQueues(mgr, e, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
+		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
 		{Webhooks, func() error {
 			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())

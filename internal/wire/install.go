@@ -33,6 +33,9 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 	if err != nil {
 		return err
 	}
+	if err := handOver(ctx, c, o.Groups); err != nil {
+		return err
+	}
 	var crds []string
 	counts := map[string]int{}
 	waited := false

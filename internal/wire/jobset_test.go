@@ -1,0 +1,128 @@
+package wire
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+func TestAlone(t *testing.T) {
+	now := time.Now()
+	held := func(holder string, ago time.Duration) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: upstreamLease.Namespace, Name: upstreamLease.Name},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(now.Add(-ago))),
+			},
+		}
+	}
+	for name, tc := range map[string]struct {
+		lease *coordinationv1.Lease
+		runs  bool
+	}{
+		"nobody":            {nil, false},
+		"it runs":           {held("jobset-0", 5*time.Second), true},
+		"it ran":            {held("jobset-0", 20*time.Second), false},
+		"it gave it up":     {held("", time.Second), false},
+		"an empty lease":    {&coordinationv1.Lease{ObjectMeta: held("", 0).ObjectMeta}, false},
+		"renewed right now": {held("jobset-0", -time.Second), true}, // clocks differ
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(Scheme())
+			if tc.lease != nil {
+				c.WithObjects(tc.lease)
+			}
+			err := alone(t.Context(), c.Build(), now)
+			if runs := err != nil; runs != tc.runs || runs && !strings.Contains(err.Error(), "jobset-0 runs JobSets already") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TrainJobs without anybody's JobSets end the start with a sentence, not with a timeout of caches.
+func TestTrainingNeedsJobSets(t *testing.T) {
+	kind := jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
+	empty, served := meta.NewDefaultRESTMapper(nil), meta.NewDefaultRESTMapper(nil)
+	served.Add(kind, meta.RESTScopeNamespace)
+	ours, theirs := Groups{JobSet: true}, Groups{}
+	if err := jobSetsServed(empty, theirs); err == nil || !strings.Contains(err.Error(), "--controllers=-jobset,-training") {
+		t.Errorf("error %v", err)
+	}
+	for name, err := range map[string]error{"ours": jobSetsServed(empty, ours), "theirs": jobSetsServed(served, theirs)} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Leaving JobSets to somebody else takes our webhook configurations away, and leaves theirs.
+func TestHandOver(t *testing.T) {
+	cluster := embeddedtest.Config(t)
+	c, err := client.New(cluster, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := func(list string) {
+		t.Helper()
+		groups, err := ParseGroups(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := InstallOptions{Options: options.Default(), Groups: groups, Namespace: "handover", WebhookURL: "https://127.0.0.1:1"}
+		if err := Install(context.Background(), cluster, o, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exist := func() (n int) {
+		for name, o := range map[string]client.Object{
+			webhook.JobSetMutatingName: &admissionv1.MutatingWebhookConfiguration{}, webhook.JobSetValidatingName: &admissionv1.ValidatingWebhookConfiguration{},
+		} {
+			if c.Get(context.Background(), client.ObjectKey{Name: name}, o) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	install("jobset,webhooks")
+	if n := exist(); n != 2 {
+		t.Fatalf("%d configurations are installed", n)
+	}
+	install("-jobset,-webhooks")
+	if n := exist(); n != 0 {
+		t.Errorf("%d configurations lead to nobody", n)
+	}
+	var theirs admissionv1.ValidatingWebhookConfiguration
+	theirs.Name = webhook.JobSetValidatingName
+	theirs.Webhooks = []admissionv1.ValidatingWebhook{{
+		Name: "vjobset.kb.io", SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/validate-jobset-x-k8s-io-v1alpha2-jobset")},
+		Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{
+			APIGroups: []string{"jobset.x-k8s.io"}, APIVersions: []string{"v1alpha2"}, Resources: []string{"jobsets"},
+		}}},
+	}}
+	if err := c.Create(context.Background(), &theirs); err != nil {
+		t.Fatal(err)
+	}
+	install("-jobset,-webhooks")
+	if n := exist(); n != 1 {
+		t.Errorf("%d configurations are left of the upstream controller's", n)
+	}
+	if err := c.Delete(context.Background(), &theirs); err != nil {
+		t.Fatal(err)
+	}
+}
