@@ -279,15 +279,17 @@ func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
 	return &built{hashes}, nil
 }
 
-// rederive finds out what a JobSet that runs was built from. If the record of it was lost, it was built from what the
-// TrainJob says now if applying that would change nothing (spec: 50 §4.13.6).
+// rederive finds out what a JobSet that runs was built from. If the record is another one than what the TrainJob says now,
+// or was lost, the manager may have died between the JobSet and the record: it was built from what the TrainJob says now if
+// applying that would change nothing (spec: 50 §4.13.6).
 func (r *reconciler) rederive(ctx context.Context, w *world, wanted *unstructured.Unstructured) (*built, error) {
-	hashes, ok := patch.BuiltFrom(w.snapshot.Annotations)
-	if ok || len(w.job.Spec.RuntimePatches) == 0 || len(patch.Hashes(w.job.Spec.RuntimePatches, nil)) == 0 {
+	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
+	if maps.Equal(hashes, patch.Hashes(w.job.Spec.RuntimePatches, nil)) {
 		return &built{hashes}, nil
 	}
 	const id = "rederived"
-	if before, seen := r.memory.lastApplied(w.job, id); seen && before.version == generation(w.jobset) {
+	tried := applied{hash: hashOf(wanted), version: generation(w.jobset)}
+	if before, seen := r.memory.lastApplied(w.job, id); seen && before == tried {
 		return &built{hashes}, nil
 	}
 	trial := wanted.DeepCopy()
@@ -296,11 +298,27 @@ func (r *reconciler) rederive(ctx context.Context, w *world, wanted *unstructure
 	if err != nil && !refused {
 		return &built{hashes}, fmt.Errorf("comparing JobSet %s: %w", w.jobset.Name, err)
 	}
-	r.memory.noteApplied(w.job, id, applied{version: generation(w.jobset)})
+	r.memory.noteApplied(w.job, id, tried)
 	if refused || changes(w.jobset, trial) {
 		return &built{hashes}, nil
 	}
 	return r.annotate(ctx, w)
+}
+
+// lastRecord puts the record right of a JobSet that has ended and will never be applied again.
+func (r *reconciler) lastRecord(ctx context.Context, w *world) (*built, error) {
+	if err := r.readSnapshot(ctx, w); err != nil || w.snapshot == nil {
+		return nil, err
+	}
+	plan, err := train.Build(&train.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config})
+	if err != nil {
+		return nil, err
+	}
+	u, err := train.Manifest(plan.JobSet)
+	if err != nil {
+		return nil, err
+	}
+	return r.rederive(ctx, w, u)
 }
 
 // changes says whether a JobSet would be another one.

@@ -44,9 +44,12 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	}
 	var built *built
 	var failure error
-	if !w.finished() && !r.failsDeleted(w) {
+	switch {
+	case !w.finished() && !r.failsDeleted(w):
 		built, failure = r.build(ctx, w)
 		r.tellFailure(w, failure)
+	case !train.IsFinished(w.job) && w.jobset != nil && metav1.IsControlledBy(w.jobset, w.job):
+		built, failure = r.lastRecord(ctx, w)
 	}
 	status := train.Status(train.Observed{
 		TrainJob: w.job, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
