@@ -1,0 +1,260 @@
+package training
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// newJob is a TrainJob from the YAML of its spec.
+func newJob(name, queue, spec string) *trainerv1alpha1.TrainJob {
+	job := parse[trainerv1alpha1.TrainJob](fmt.Sprintf("{metadata: {namespace: lab, name: %s}, spec: %s}", name, spec))
+	if queue != "" {
+		job.Labels = map[string]string{kueue.QueueNameLabel: queue}
+	}
+	return job
+}
+
+// suspend sets spec.suspend, on what is stored.
+func (k *cluster) suspend(name string, suspend bool) {
+	k.t.Helper()
+	k.eventually("spec.suspend is written", func() error {
+		job := k.trainJob(name)
+		job.Spec.Suspend = &suspend
+		return k.c.Update(k.ctx, job)
+	})
+}
+
+// TestRuntimes runs TrainJobs of the runtimes that come with Berth to their end: torch on four nodes, suspended and resumed
+// midway; MPI; and one that fetches a data set and a model first.
+func TestRuntimes(t *testing.T) {
+	k := start(t)
+	k.create(parse[corev1.PersistentVolume](`
+metadata: {name: disk}
+spec: {capacity: {storage: 30Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /none}}
+`))
+	k.create(newJob("lark", "", "{runtimeRef: {name: torch-distributed}, trainer: {numNodes: 4}, runtimePatches: ["+seconds(map[string]string{"node": "4"})+"]}"))
+	k.create(newJob("wave", "", "{runtimeRef: {name: deepspeed-distributed}, trainer: {numNodes: 3, command: [mpirun, ./go]}, runtimePatches: ["+
+		seconds(map[string]string{"launcher": "2", "node": "600"})+"]}"))
+	k.create(newJob("tune", "", "{runtimeRef: {name: torchtune-llama3.2-1b}, initializer: {dataset: {storageUri: hf://a/b}}, trainer: {command: [tune, run]}, runtimePatches: ["+
+		seconds(map[string]string{"dataset-initializer": "1", "model-initializer": "1", "node": "1"})+"]}"))
+	k.running("lark", 4)
+	k.suspend("lark", true)
+	k.running("lark", 0)
+	if c := k.trainJob("lark").Status.Conditions; len(c) != 1 || c[0].Type != "Suspended" || c[0].Status != "True" {
+		t.Errorf("conditions %+v", c)
+	}
+	k.suspend("lark", false)
+	k.completes("lark")
+	if c := k.trainJob("lark").Status.Conditions; len(c) != 2 || c[0].Reason != "Resumed" {
+		t.Errorf("conditions %+v", c)
+	}
+	k.completes("wave")
+	if got := k.trainJob("wave").Status.Conditions; len(got) != 1 {
+		t.Errorf("conditions of a TrainJob that was never suspended: %+v", got)
+	}
+	k.completes("tune")
+	for _, s := range k.trainJob("tune").Status.JobsStatus {
+		if s.Succeeded != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// queues are two zones of nodes, with two cpus for each, and a queue named train.
+func (k *cluster) queues() {
+	k.t.Helper()
+	var nodes corev1.NodeList
+	k.must(k.c.List(k.ctx, &nodes))
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		before := n.DeepCopy()
+		n.Labels["zone"] = []string{"a", "b"}[i%2]
+		k.must(k.c.Patch(k.ctx, n, client.MergeFrom(before)))
+	}
+	for _, zone := range []string{"a", "b"} {
+		k.create(parse[kueue.ResourceFlavor]("{metadata: {name: " + zone + "}, spec: {nodeLabels: {zone: " + zone + "}}}"))
+	}
+	k.create(parse[kueue.ClusterQueue](`
+metadata: {name: train}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: a, resources: [{name: cpu, nominalQuota: 2}]}
+    - {name: b, resources: [{name: cpu, nominalQuota: 2}]}
+`))
+	k.create(parse[kueue.LocalQueue]("{metadata: {namespace: lab, name: train}, spec: {clusterQueue: train}}"))
+	for name, value := range map[string]string{"low": "1", "high": "100"} {
+		k.create(parse[kueue.WorkloadPriorityClass]("{metadata: {name: " + name + "}, value: " + value + "}"))
+	}
+}
+
+// zones are the zones that the running pods of a TrainJob were sent to.
+func (k *cluster) zones(job string) map[string]int {
+	out := map[string]int{}
+	for _, p := range k.pods(job) {
+		out[p.Spec.NodeSelector["zone"]]++
+	}
+	return out
+}
+
+// TestPreempted has a TrainJob preempted by one of higher priority that can only run where it is. It comes back elsewhere,
+// with the other flavor's node selector and nothing of the first one's.
+func TestPreempted(t *testing.T) {
+	k := start(t)
+	k.queues()
+	of := func(name, class, patches string) *trainerv1alpha1.TrainJob {
+		job := newJob(name, "train", "{runtimeRef: {name: torch-distributed}, trainer: {numNodes: 2, resourcesPerNode: {requests: {cpu: 1}}}, runtimePatches: ["+
+			seconds(map[string]string{"node": "6"})+patches+"]}")
+		job.Labels[kueue.PriorityClassLabel] = class
+		return job
+	}
+	k.create(of("low", "low", ""))
+	k.running("low", 2)
+	if diff := cmp.Diff(map[string]int{"a": 2}, k.zones("low")); diff != "" {
+		t.Errorf("at first it runs in (-want +got):\n%s", diff)
+	}
+	k.create(of("high", "high", ", {manager: acme.io/zone, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: a}}}}}}]}}}}"))
+	k.eventually("the first one is moved", func() error {
+		if z := k.zones("low"); !cmp.Equal(z, map[string]int{"b": 2}) {
+			return fmt.Errorf("it runs in %v: %+v", z, k.trainJob("low").Status)
+		}
+		return nil
+	})
+	job := k.trainJob("low")
+	for _, p := range job.Spec.RuntimePatches {
+		if p.Manager != trainerv1alpha1.QueuePatchManager {
+			continue
+		}
+		pod := p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
+		if diff := cmp.Diff(map[string]string{"zone": "b"}, pod.Spec.NodeSelector); diff != "" {
+			t.Errorf("the queue's patch (-want +got):\n%s", diff)
+		}
+	}
+	k.completes("high")
+	k.completes("low")
+}
+
+// TestStartRace has the queue start TrainJobs while users patch them. No pod ever starts without the flavor's node selector,
+// and what a user was told is stored is what runs.
+func TestStartRace(t *testing.T) {
+	k := start(t)
+	k.queues()
+	const jobs = 8
+	done := make(chan error, jobs)
+	var stored, refused atomic.Int64
+	for i := range jobs {
+		name := fmt.Sprintf("race-%d", i)
+		k.create(newJob(name, "train", "{runtimeRef: {name: torch-distributed}, trainer: {numNodes: 1, resourcesPerNode: {requests: {cpu: 1}}}, runtimePatches: ["+
+			seconds(map[string]string{"node": "1"})+"]}"))
+		go func() { done <- k.patchUntilItRuns(name, &stored, &refused) }()
+	}
+	for range jobs {
+		k.must(<-done)
+	}
+	for i := range jobs {
+		k.completes(fmt.Sprintf("race-%d", i))
+	}
+	var list corev1.PodList
+	k.must(k.c.List(k.ctx, &list, client.InNamespace("lab")))
+	for _, p := range list.Items {
+		if zone := p.Spec.NodeSelector["zone"]; zone != "a" && zone != "b" {
+			t.Errorf("pod %s was made with node selector %v", p.Name, p.Spec.NodeSelector)
+		}
+		job := k.trainJob(p.Labels["jobset.sigs.k8s.io/jobset-name"])
+		want := ""
+		for _, entry := range job.Spec.RuntimePatches {
+			if entry.Manager == "ann.io/x" {
+				want = entry.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Metadata.Labels["round"]
+			}
+		}
+		if got := p.Labels["round"]; got != want {
+			t.Errorf("pod %s runs with round %q, the TrainJob says %q", p.Name, got, want)
+		}
+	}
+	t.Logf("%d patches were stored, %d refused", stored.Load(), refused.Load())
+	if stored.Load() < jobs || refused.Load() == 0 {
+		t.Error("there was no race")
+	}
+}
+
+// patchUntilItRuns writes an entry of its own again and again, until that is refused because the TrainJob runs.
+func (k *cluster) patchUntilItRuns(name string, stored, refused *atomic.Int64) error {
+	for round := 0; ; round++ {
+		var job trainerv1alpha1.TrainJob
+		if err := k.c.Get(k.ctx, client.ObjectKey{Namespace: "lab", Name: name}, &job); err != nil {
+			return err
+		}
+		entry := *parse[trainerv1alpha1.RuntimePatch](fmt.Sprintf(
+			`{manager: ann.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {metadata: {labels: {round: "%d"}}}}}}]}}}}`, round))
+		set := false
+		for i := range job.Spec.RuntimePatches {
+			if job.Spec.RuntimePatches[i].Manager == entry.Manager {
+				job.Spec.RuntimePatches[i], set = entry, true
+			}
+		}
+		if !set {
+			job.Spec.RuntimePatches = append(job.Spec.RuntimePatches, entry)
+		}
+		err := k.c.Update(k.ctx, &job)
+		switch {
+		case err == nil:
+			stored.Add(1)
+		case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "RuntimePatches can only be modified"):
+			refused.Add(1)
+			return nil
+		case len(job.Status.Conditions) > 0 && job.Status.Conditions[len(job.Status.Conditions)-1].Type == "Complete":
+			return nil
+		case !apierrors.IsConflict(err) && !apierrors.IsForbidden(err):
+			return err
+		}
+	}
+}
+
+// TestWritesOfAQueue counts what the manager writes for TrainJobs from their creation to their running, beside the children
+// of their JobSets.
+func TestWritesOfAQueue(t *testing.T) {
+	k := start(t)
+	k.queues()
+	var cq kueue.ClusterQueue
+	k.must(k.c.Get(k.ctx, client.ObjectKey{Name: "train"}, &cq))
+	for i := range cq.Spec.ResourceGroups[0].Flavors {
+		cq.Spec.ResourceGroups[0].Flavors[i].Resources[0].NominalQuota.Set(1000)
+	}
+	k.must(k.c.Update(k.ctx, &cq))
+	const jobs = 50
+	for i := range jobs {
+		k.create(newJob(fmt.Sprintf("many-%d", i), "train", "{runtimeRef: {name: torch-distributed}, trainer: {resourcesPerNode: {requests: {cpu: 10m}}}, runtimePatches: ["+
+			seconds(map[string]string{"node": "600"})+"]}"))
+	}
+	for i := range jobs {
+		k.running(fmt.Sprintf("many-%d", i), 1)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	total := 0
+	for what, n := range k.writes {
+		of := strings.Fields(what)[1]
+		t.Logf("%s: %.2f a TrainJob", what, float64(n)/jobs)
+		if of != "jobs" && of != "services" && of != "localqueues/status" && of != "jobsets/status" {
+			total += n
+		}
+	}
+	if each := float64(total) / jobs; each > 10 {
+		t.Errorf("%.1f writes a TrainJob", each)
+	} else {
+		t.Logf("%.2f writes a TrainJob", each)
+	}
+}
