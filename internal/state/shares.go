@@ -3,6 +3,7 @@ package state
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/berth-project/berth/internal/core/quota"
 )
@@ -93,9 +94,5 @@ func Circle(first string, parent func(cohort string) string) []string {
 
 // InCircle says that nothing is admitted below cohorts that form a circle.
 func InCircle(circle []string) string {
-	text := "the cohorts above it form a circle: "
-	for _, name := range circle {
-		text += name + " below "
-	}
-	return text + circle[0]
+	return "the cohorts above it form a circle: " + strings.Join(slices.Concat(circle, circle[:1]), " below ")
 }

@@ -159,10 +159,7 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
 		}
-		if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
-			return nil
-		}
-		if old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old)) {
+		if s.isFree(d, object, old) {
 			return nil
 		}
 		rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
@@ -188,6 +185,14 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 		}
 		return refuse(append(errs, d.Validate(object, before, in)...))
 	}
+}
+
+// isFree says whether the queue has no say about an object of a kind, though its namespace is managed.
+func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
+	if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+		return true
+	}
+	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old))
 }
 
 // isQueued says whether a job that nobody above it is queued for has a Workload.

@@ -112,6 +112,11 @@ func (r *jobRules) update() field.ErrorList {
 		errs = append(errs, field.Forbidden(maxTimePath, "cannot change while the job is not suspended"))
 	}
 	errs = append(errs, r.priorityClass(suspended)...)
+	return append(errs, r.fixed()...)
+}
+
+// fixed are the rules about what never changes.
+func (r *jobRules) fixed() (errs field.ErrorList) {
 	if job.IsElastic(r.job) != job.IsElastic(r.old) {
 		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
 	}
@@ -139,13 +144,7 @@ func (r *jobRules) serving() field.ErrorList {
 			errs = append(errs, field.Forbidden(label.path, fmt.Sprintf("cannot change from %q to %q while replicas are ready", old, value)))
 		}
 	}
-	if job.IsElastic(r.job) != job.IsElastic(r.old) {
-		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
-	}
-	if r.cfg.AdmissionGatedBy {
-		errs = append(errs, validateGatesChange(r.job, r.old)...)
-	}
-	return errs
+	return append(errs, r.fixed()...)
 }
 
 // priorityClass lets the class of a job change at any time, appear while it waits, and never disappear.

@@ -2,11 +2,13 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -58,18 +60,17 @@ type trainJobs struct {
 	live   client.Reader
 	grants grants
 
-	// defaultQueued and validateQueued are what the queue says of TrainJobs; nil if it says nothing.
-	defaultQueued  defaulter
-	validateQueued validator
+	// queue is nil if the queue says nothing of TrainJobs. It reads them as queued, the descriptor, says.
+	queue  *server
+	queued *job.Descriptor
 }
 
 // SetupTraining registers the webhooks of TrainJobs and runtimes with the server of the manager.
 func SetupTraining(mgr ctrl.Manager, o TrainingOptions) error {
 	s := &trainJobs{TrainingOptions: o, server: &server{scheme: mgr.GetScheme()}, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	if o.Jobs != nil && o.Jobs.Jobs.Kinds[trainJobKind] {
-		s.server = newServer(mgr, o.Jobs)
 		if i := slices.IndexFunc(o.Jobs.Descriptors, func(d *job.Descriptor) bool { return d.GVK == trainJobKind }); i >= 0 {
-			s.defaultQueued, s.validateQueued = s.server.defaultJob(o.Jobs.Descriptors[i]), s.server.validateJob(o.Jobs.Descriptors[i])
+			s.queue, s.queued = newServer(mgr, o.Jobs), o.Jobs.Descriptors[i]
 		}
 	}
 	for path, handle := range map[string]admission.HandlerFunc{
@@ -120,13 +121,23 @@ func TrainingConfigurations(target Target) (*admissionregistrationv1.MutatingWeb
 
 // mutateTrainJob does what the queue wants, then puts the entries of other actors and the times right (spec: 50 §3.1).
 func (s *trainJobs) mutateTrainJob(ctx context.Context, req admission.Request) admission.Response {
+	var queued []jsonpatch.Operation
+	if s.queue != nil && req.Operation == admissionv1.Create {
+		change := s.queue.defaultJob(s.queued)
+		first := s.queue.mutate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object client.Object) error {
+			err := change(ctx, req, object)
+			if err == nil {
+				req.Object.Raw, err = json.Marshal(object)
+			}
+			return err
+		})
+		if !first.Allowed {
+			return first
+		}
+		queued = first.Patches
+	}
 	var warnings []string
 	response := s.server.mutate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object client.Object) error {
-		if s.defaultQueued != nil && req.Operation == admissionv1.Create {
-			if err := s.defaultQueued(ctx, req, object); err != nil {
-				return err
-			}
-		}
 		now, old, err := s.pair(req, object)
 		if err != nil {
 			return err
@@ -138,23 +149,31 @@ func (s *trainJobs) mutateTrainJob(ctx context.Context, req admission.Request) a
 		warnings = patch.Default(&request, s.Now())
 		return nil
 	})
+	response.Patches = append(queued, response.Patches...)
 	return response.WithWarnings(warnings...)
 }
 
 // validateTrainJob refuses a TrainJob for everything that the queue, the runtime and the patches have against it.
 func (s *trainJobs) validateTrainJob(ctx context.Context, req admission.Request) admission.Response {
+	var queued error
+	if s.queue != nil {
+		check := s.queue.validateJob(s.queued)
+		first := s.queue.validate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object, old client.Object) error {
+			err := check(ctx, req, object, old)
+			if _, ok := errors.AsType[refused](err); ok {
+				queued, err = err, nil // and see what else is wrong
+			}
+			return err
+		})
+		if !first.Allowed {
+			return first
+		}
+	}
 	var warnings []string
-	response := s.server.validate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object, before client.Object) error {
+	response := s.server.validate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object, _ client.Object) error {
 		now, old, err := s.pair(req, object)
 		if err != nil {
 			return err
-		}
-		var queued error
-		if s.validateQueued != nil {
-			queued = s.validateQueued(ctx, req, object, before)
-			if _, ok := errors.AsType[refused](queued); queued != nil && !ok {
-				return queued
-			}
 		}
 		found, err := s.judge(ctx, &req.UserInfo, now, old)
 		if err != nil {

@@ -84,7 +84,7 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 		return
 	}
 	was := before != nil && holds(before)
-	if was && reservedAt(before) == reservedAt(wl) && before.Status.Admission.ClusterQueue == wl.Status.Admission.ClusterQueue {
+	if was && reservedAt(before).Equal(reservedAt(wl)) && before.Status.Admission.ClusterQueue == wl.Status.Admission.ClusterQueue {
 		return
 	}
 	l.reserved++
@@ -92,7 +92,7 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 		l.broken = append(l.broken, fmt.Sprintf("%s reserved twice without a release: %v, then %v",
 			wl.Name, conditions(before.Status.Conditions), conditions(wl.Status.Conditions)))
 	}
-	if before != nil && reservedAt(before) == reservedAt(wl) {
+	if before != nil && reservedAt(before).Equal(reservedAt(wl)) {
 		return // it is active again: what it held is a fact
 	}
 	if err := l.fits(l.usage(), string(wl.Status.Admission.ClusterQueue)); err != nil {

@@ -256,8 +256,8 @@ func (s *schedule) step() {
 		if s.random.IntN(6) == 0 {
 			settings = append(settings, func(wl *kueue.Workload) { wl.Spec.MaximumExecutionTimeSeconds = new(int32(1)) })
 		}
-		wl := workloadOf(s.name, fmt.Sprintf("wl-%d", s.made), name, "1", append(settings, count(pods))...)
-		s.insist(func() error { return s.c.Create(s.ctx(), wl.DeepCopy()) })
+		made := workloadOf(s.name, fmt.Sprintf("wl-%d", s.made), name, "1", append(settings, count(pods))...)
+		s.insist(func() error { return s.c.Create(s.ctx(), made.DeepCopy()) })
 	case what < 52:
 		s.insist(func() error { return s.c.Delete(s.ctx(), wl) })
 	case what < 60:

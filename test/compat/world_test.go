@@ -596,7 +596,7 @@ func errStill(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("it is there (%v)", err)
+	return fmt.Errorf("it is there (%v)", err) //nolint:errorlint // err may be nil
 }
 
 // condition makes one, as a client does.

@@ -180,7 +180,7 @@ func (u *user) watch(name, version string) chan string {
 	query := "?watch=1&fieldSelector=" + url.QueryEscape("metadata.name="+name) + "&resourceVersion=" + version
 	request, err := http.NewRequestWithContext(u.ctx, http.MethodGet, u.admin.Host+jobsPath+query, nil)
 	u.must(err)
-	response, err := u.http.Do(request)
+	response, err := u.http.Do(request) //nolint:bodyclose // closed by who reads it
 	u.must(err)
 	seen := make(chan string, 1)
 	go func() {

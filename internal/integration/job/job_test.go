@@ -242,7 +242,7 @@ func stopAll(t *testing.T, j *batchv1.Job, sets []kueue.PodSet) int {
 	for range 10 {
 		step, next := stop(j, sets, plan.WorkloadEvicted)
 		status := step == plan.ChangeStatus
-		switch step {
+		switch step { //nolint:exhaustive // the others are writes
 		case plan.Stopped:
 			if !isSuspended(j) || len(j.Annotations) > 0 || j.Spec.Template.Spec.NodeSelector != nil {
 				t.Errorf("over with %+v", j)
