@@ -868,6 +868,8 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 		switch {
 		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !parked:
 			return // somebody is in its way, who got there at another time
+		case d.Look.Verdict == trace.Admitted && parked && m.options.FungibilityOff && anotherFirst(d.Look):
+			return // it fits since others took something, which wakes nobody
 		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10
 		case d.Look.Verdict == trace.Admitted:
@@ -876,6 +878,15 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 			return // from here on the two worlds differ
 		}
 	}
+}
+
+// anotherFirst tells whether a pod set before the last got another flavor for want of the
+// first: the search does not take back what it found, nor go on where it stopped when
+// fungibility is off, so with less for an earlier pod set there may be enough for a later
+// one. spec: 10 §4.6.1.
+func anotherFirst(look *trace.Look) bool {
+	last := look.Choices[len(look.Choices)-1].PodSet
+	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last })
 }
 
 // TestOrderOfSetup: however the same objects arrive, the same is decided.

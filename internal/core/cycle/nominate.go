@@ -43,7 +43,7 @@ func (w *World) nominate(e *entry) {
 	}
 	w.inPlaceOf(e, func() {
 		w.assign(e)
-		if e.got.Mode == flavor.NoFit && e.got.Resumed { // nothing behind the place that it got to
+		if e.got.Resumed && e.got.Mode != flavor.Fit && len(e.targets) == 0 { // nothing behind the place that it got to
 			w.flavors.Resume = nil
 			w.assign(e)
 		}
