@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate packages tidy measure measure-jobsets load bench bench-core clean need-go
+	demo generate packages tidy storm measure measure-jobsets load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -54,6 +54,9 @@ test-main: build $(RENDER)
 
 test-controlplane: controlplane
 	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
+
+storm: build ## every write of a life interrupted, 60 lives with kills, 200 random schedules; a quarter of an hour
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' -count 1 -timeout 60m -v -long $(ARGS)
 
 measure: build ## memory, processor time and API writes of a running manager, as name: value lines
 	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'

@@ -31,7 +31,7 @@ func TestInterruptedAtAnyWrite(t *testing.T) {
 	t.Logf("%d writes in a whole life", writes)
 	t.Run("worlds", func(t *testing.T) {
 		for _, f := range []fault{conflict, serverError, lost} {
-			step := pick(5, 1)
+			step := pick(13, 1)
 			for at := 1 + int(f)%step; at <= writes; at += step {
 				t.Run(fmt.Sprintf("%s at write %d", f, at), func(t *testing.T) {
 					t.Parallel()
@@ -75,7 +75,7 @@ func TestKilled(t *testing.T) {
 		}
 	}()
 	t.Run("worlds", func(t *testing.T) {
-		for i := range pick(8, 60) {
+		for i := range pick(6, 60) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				live(newWorld(t))
@@ -156,17 +156,23 @@ func live(w *world) {
 // startJob makes a Job that comes to run.
 func (w *world) startJob() *batchv1.Job {
 	w.t.Helper()
-	job := &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: "job", Labels: map[string]string{kueue.QueueNameLabel: "jobs"}},
-		Spec:       batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: podSpec("cpu", "2")}},
-	}
-	w.create(job)
+	job := w.submit("jobs")
 	w.eventually("the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
 	return job
 }
 
-// endJob does what the Job controller does, and waits for what follows.
-func (w *world) endJob(job *batchv1.Job) {
+func (w *world) submit(queue string) *batchv1.Job {
+	w.t.Helper()
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: "job", Labels: map[string]string{kueue.QueueNameLabel: queue}},
+		Spec:       batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: podSpec("cpu", "2")}},
+	}
+	w.create(job)
+	return job
+}
+
+// workloadOf waits for the one Workload of a Job.
+func (w *world) workloadOf(job *batchv1.Job) *kueue.Workload {
 	w.t.Helper()
 	wl := &kueue.Workload{}
 	w.eventually("it has one workload", func() error {
@@ -180,6 +186,13 @@ func (w *world) endJob(job *batchv1.Job) {
 		}
 		return equal(n, 1)
 	})
+	return wl
+}
+
+// endJob does what the Job controller does, and waits for what follows.
+func (w *world) endJob(job *batchv1.Job) {
+	w.t.Helper()
+	wl := w.workloadOf(job)
 	for {
 		now := read(w, job)
 		at := metav1.Now()

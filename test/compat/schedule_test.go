@@ -31,7 +31,6 @@ type schedule struct {
 	check    string
 	queues   []*kueue.ClusterQueue
 	cohort   *kueue.Cohort
-	made     int
 	peaceful chan struct{} // closed when nothing goes wrong any more
 
 	mu     sync.Mutex
@@ -165,11 +164,15 @@ func withGroup(c *kueue.Cohort, g kueue.ResourceGroup) *kueue.Cohort {
 
 // insist tries again as long as the API server cannot be reached.
 func (s *schedule) insist(do func() error) {
-	for {
+	s.t.Helper()
+	for deadline := time.Now().Add(2 * patience); ; {
 		err := do()
 		var status interface{ Status() metav1.Status }
 		if err == nil || (errors.As(err, &status) && status.Status().Code < 500) {
 			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the API server cannot be used: %v", err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -256,8 +259,8 @@ func (s *schedule) step() {
 		if s.random.IntN(6) == 0 {
 			settings = append(settings, func(wl *kueue.Workload) { wl.Spec.MaximumExecutionTimeSeconds = new(int32(1)) })
 		}
-		made := workloadOf(s.name, fmt.Sprintf("wl-%d", s.made), name, "1", append(settings, count(pods))...)
-		s.insist(func() error { return s.c.Create(s.ctx(), made.DeepCopy()) })
+		fresh := workloadOf(s.name, fmt.Sprintf("wl-%d", s.made), name, "1", append(settings, count(pods))...)
+		s.insist(func() error { return s.c.Create(s.ctx(), fresh.DeepCopy()) })
 	case what < 52:
 		s.insist(func() error { return s.c.Delete(s.ctx(), wl) })
 	case what < 60:

@@ -25,12 +25,12 @@ func TestSchedules(t *testing.T) {
 	running(t, quick)
 	first := uint64(time.Now().UnixNano())
 	const together = 20 // more only take turns
-	for done, all := 0, pick(10, 200); done < all; done += together {
+	for done, all := 0, pick(8, 200); done < all; done += together {
 		t.Run(fmt.Sprintf("from %d", done), func(t *testing.T) {
 			for i := done; i < min(done+together, all); i++ {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {
 					t.Parallel()
-					newSchedule(newWorld(t), first+uint64(i)).run(pick(40, 60), 100*time.Millisecond)
+					newSchedule(newWorld(t), first+uint64(i)).run(pick(30, 60), 100*time.Millisecond)
 				})
 			}
 		})
@@ -73,7 +73,7 @@ func TestFailover(t *testing.T) {
 			begin(i)
 		}
 	})
-	schedules(t, at, pick(4, 20))
+	schedules(t, at, pick(3, 20))
 	close(over)
 	left.Wait()
 	t.Logf("%d managers ended", kills)
@@ -90,7 +90,7 @@ func schedules(t *testing.T, at *site, n int) {
 		for i := range n {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				newSchedule(at.world(t), first+uint64(i)).run(60, 150*time.Millisecond)
+				newSchedule(at.world(t), first+uint64(i)).run(pick(40, 60), 150*time.Millisecond)
 			})
 		}
 	})
@@ -127,11 +127,11 @@ func TestAPIServerRestarts(t *testing.T) {
 	m.ready()
 	restarts := 0
 	left.Go(func() {
-		for {
+		for restarts < pick(1, 6) {
 			select {
 			case <-over:
 				return
-			case <-time.After(3 * time.Second):
+			case <-time.After(4 * time.Second):
 			}
 			stop(plane)
 			time.Sleep(time.Second)
@@ -143,7 +143,7 @@ func TestAPIServerRestarts(t *testing.T) {
 			restarts++
 		}
 	})
-	schedules(t, at, pick(4, 20))
+	schedules(t, at, pick(2, 20))
 	close(over)
 	left.Wait()
 	t.Logf("%d restarts", restarts)

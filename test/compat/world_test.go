@@ -27,6 +27,7 @@ type world struct {
 	t    *testing.T
 	c    client.WithWatch
 	name string
+	made int // Workloads without a name of their own
 }
 
 var worlds atomic.Int64
@@ -596,7 +597,10 @@ func errStill(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("it is there (%v)", err) //nolint:errorlint // err may be nil
+	if err == nil {
+		err = errors.New("it is there")
+	}
+	return err
 }
 
 // condition makes one, as a client does.

@@ -174,7 +174,7 @@ type ClusterQueueStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	FlavorsReservation []kueue.FlavorUsage `json:"flavorsReservation,omitempty"`
 
 	// flavorsUsage is the quota used by admitted Workloads of this queue.
@@ -182,7 +182,7 @@ type ClusterQueueStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	FlavorsUsage []kueue.FlavorUsage `json:"flavorsUsage,omitempty"`
 
 	// pendingWorkloads is the number of Workloads that wait for a reservation.

@@ -48,12 +48,13 @@ type WorkloadStatus struct {
 	// +kubebuilder:validation:MaxItems=18
 	ReclaimablePods []kueue.ReclaimablePod `json:"reclaimablePods,omitempty"`
 
-	// admissionChecks holds the state of each admission check of the Workload. At most 8.
+	// admissionChecks holds the state of each admission check of the Workload. At most 64, as a
+	// ClusterQueue may ask for.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:MaxItems=64
 	AdmissionChecks []AdmissionCheckState `json:"admissionChecks,omitempty"`
 
 	// accumulatedPastExexcutionTimeSeconds is the time, in seconds, that the Workload spent admitted in earlier

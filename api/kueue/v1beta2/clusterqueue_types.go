@@ -388,7 +388,7 @@ type ClusterQueueStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	FlavorsReservation []FlavorUsage `json:"flavorsReservation,omitempty"`
 
 	// flavorsUsage is the quota used by admitted Workloads of this queue, in the same order.
@@ -396,7 +396,7 @@ type ClusterQueueStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	FlavorsUsage []FlavorUsage `json:"flavorsUsage,omitempty"`
 
 	// pendingWorkloads is the number of Workloads that wait for a reservation.
