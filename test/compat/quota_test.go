@@ -185,8 +185,11 @@ func TestQuota(t *testing.T) {
 				quota(other.Name + "=1")(q)
 			})
 			w.eventually("it is listed no more", func() error {
-				now := read(w, a).Status.FlavorsReservation
-				return equal(fmt.Sprint(len(now), now[0].Name), fmt.Sprint(1, other.Name))
+				names := []string{}
+				for _, f := range read(w, a).Status.FlavorsReservation {
+					names = append(names, string(f.Name))
+				}
+				return equal(fmt.Sprint(names), fmt.Sprint([]string{other.Name}))
 			})
 			wl := w.workload("wl", "b", "1")
 			w.waits(waits, wl)

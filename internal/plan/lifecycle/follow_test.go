@@ -158,6 +158,8 @@ func TestFollow(t *testing.T) {
 		"Hold lets run what runs":                  {scene(runs, stops(none, hold)), "wake at 5m0s"},
 		"Hold takes a reservation that only waits": {scene(reservedWith(kueue.CheckStatePending), stops(none, hold)), "QuotaReserved=False/Suspended"},
 		"HoldAndDrain evicts":                      {scene(runs, stops(none, drain)), "event EvictedDueToClusterQueueStopped, QuotaReserved=True/QuotaReserved, Evicted=True/ClusterQueueStopped"},
+		"also what came by a held LocalQueue":      {scene(runs, stops(hold, drain)), "event EvictedDueToClusterQueueStopped, QuotaReserved=True/QuotaReserved, Evicted=True/ClusterQueueStopped"},
+		"also what came by one that is gone":       {scene(runs, stops(none, drain), func(f *follows) { f.world.LocalQueue = nil }), "event EvictedDueToClusterQueueStopped, QuotaReserved=True/QuotaReserved, Evicted=True/ClusterQueueStopped"},
 		"of the LocalQueue as well":                {scene(runs, stops(drain, drain)), "event EvictedDueToLocalQueueStopped, QuotaReserved=True/QuotaReserved, Evicted=True/LocalQueueStopped"},
 		"once":                                     {scene(runs, evictedBy(kueue.ReasonClusterQueueStopped), stops(none, drain)), ""},
 		"out as long as the queue is stopped":      {scene(runs, evictedBy(kueue.ReasonClusterQueueStopped), isReleased, stops(none, drain)), ""},
