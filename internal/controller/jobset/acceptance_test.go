@@ -1,0 +1,192 @@
+package jobset_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/plan/jobset"
+)
+
+// The examples of 60 §7 are in three places: what is refused and defaulted (1, 4 to 8, 12, 16, 26, 31, 35, 37, 38, 41, 47, 60,
+// 61, 63, 68, 70) in the webhooks and in plan/jobset's TestValidateNew and TestValidateChange; what is decided (2, 3, 7, 8, 12, 17, 18, 20 to 27,
+// 30, 32, 34, 36, 37, 39, 40, 42 to 46, 56 to 59, 61, 62, 64, 67 to 69, 71, 72, 74) in the scripts below plan/jobset/testdata;
+// placement (49 to 55) in plan/jobset's placement_test.go and the webhooks. What needs an API server or a whole cluster is
+// here, by number: 65 is BenchmarkIdleReconcile, TestFigures and `make measure-jobsets`.
+
+// Acceptance 9, 69: without host names there is no Service, and the subdomain of the pods is the user's.
+func TestNoHostNames(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	w.create(`
+metadata: {name: ring}
+spec:
+  network: {enableDNSHostnames: false}
+  replicatedJobs:
+  - {name: oar, template: {spec: {template: {spec: {subdomain: mine, containers: [{name: c, image: i}]}}}}}
+`)
+	jobs := w.haveJobs("ring-oar-0")
+	w.quiet(300 * time.Millisecond)
+	if got := jobs["ring-oar-0"].Spec.Template.Spec.Subdomain; got != "mine" {
+		t.Errorf("subdomain %q", got)
+	}
+	var services corev1.ServiceList
+	w.must(w.c.List(w.ctx, &services, client.InNamespace(w.namespace)))
+	if len(services.Items) > 0 {
+		t.Errorf("services %v", services.Items)
+	}
+}
+
+// Acceptance 19: what is seen first decides. Oars that fail before the success of the coach was seen are a failure; after it
+// they change nothing.
+func TestFirstSeenDecides(t *testing.T) {
+	for name, seen := range map[string]bool{"failure seen with the success": false, "failure after the success": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, plan.Config{})
+			w.create(with("successPolicy: {operator: All, targetReplicatedJobs: [coach]}"))
+			w.haveJobs(allOfRing...)
+			w.quiet(300 * time.Millisecond)
+			if !seen {
+				w.stop()
+			}
+			w.setJob("ring-coach-0", complete(1))
+			if seen {
+				w.is("ring", jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted)
+			}
+			w.setJob("ring-oar-0", failedAt("BackoffLimitExceeded", "", time.Now()))
+			if !seen {
+				w.start()
+				w.is("ring", jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, jobsetv1alpha2.ReasonFailedJobs)
+			}
+			w.quiet(300 * time.Millisecond)
+			want := map[bool]string{true: jobsetv1alpha2.TerminalStateCompleted, false: jobsetv1alpha2.TerminalStateFailed}[seen]
+			if s := w.get("ring").Status; s.TerminalState != want {
+				t.Errorf("status %+v", s)
+			}
+		})
+	}
+}
+
+// Acceptance 55: the topology of a replicated job wins over that of the JobSet, on the Job and on its pods.
+func TestTopologyOfAReplicatedJob(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	w.create(`
+metadata: {name: ring, annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: zone}}
+spec:
+  replicatedJobs:
+  - {name: coach, template: {spec: {template: {spec: {containers: [{name: c, image: i}]}}}}}
+  - {name: oar, template: {metadata: {annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}}, spec: {template: {spec: {containers: [{name: c, image: i}]}}}}}
+`)
+	jobs := w.haveJobs("ring-coach-0", "ring-oar-0")
+	for name, want := range map[string]string{"ring-coach-0": "zone", "ring-oar-0": "rack"} {
+		for _, m := range []map[string]string{jobs[name].Annotations, jobs[name].Spec.Template.Annotations} {
+			if got := m[jobsetv1alpha2.ExclusiveTopologyAnnotation]; got != want {
+				t.Errorf("%s: topology %q, want %q", name, got, want)
+			}
+		}
+	}
+}
+
+// states are ways to bring a JobSet named ring somewhere in its life.
+var states = map[string]func(*world){
+	"running": func(w *world) {
+		w.create(ring)
+		for name := range w.haveJobs(allOfRing...) {
+			w.setJob(name, running(2))
+		}
+	},
+	"suspended": func(w *world) {
+		w.create(with("suspend: true"))
+		w.haveJobs(allOfRing...)
+	},
+	"starting in order": func(w *world) {
+		w.create(with("startupPolicy: {startupPolicyOrder: InOrder}"))
+		w.haveJobs("ring-coach-0")
+		w.is("ring", jobsetv1alpha2.ConditionStartupPolicyInProgress, metav1.ConditionTrue, jobsetv1alpha2.ReasonInOrderInProgress)
+	},
+	"restarting": func(w *world) {
+		w.create(with("failurePolicy: {maxRestarts: 3}"))
+		w.haveJobs(allOfRing...)
+		w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
+		w.eventually("its Jobs are deleted", func() error {
+			for _, j := range w.jobs() {
+				if j.DeletionTimestamp == nil {
+					return fmt.Errorf("%s is not", j.Name)
+				}
+			}
+			return nil
+		})
+	},
+	"failed": func(w *world) {
+		w.create(ring)
+		w.haveJobs(allOfRing...)
+		w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
+		w.is("ring", jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, jobsetv1alpha2.ReasonFailedJobs)
+	},
+	"completed, with a time to live": func(w *world) {
+		w.create(with("ttlSecondsAfterFinished: 3600"))
+		for name := range w.haveJobs(allOfRing...) {
+			w.setJob(name, complete(map[bool]int32{true: 1, false: 2}[name == "ring-coach-0"]))
+		}
+		w.is("ring", jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted)
+	},
+	"waiting for a foreign Job to go": func(w *world) {
+		foreign := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ring-oar-1"}, Spec: batchv1.JobSpec{
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: "Never", Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+		}}
+		w.must(w.c.Create(w.ctx, foreign))
+		w.create(ring)
+		w.haveJobs(allOfRing...)
+	},
+}
+
+// A JobSet can be deleted in every state: it is left alone from then on, and its name is free again when it is gone.
+func TestDeletedInEveryState(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	for name, reach := range states {
+		t.Run(name, func(t *testing.T) {
+			w := w.inNamespace(t)
+			reach(w)
+			w.must(w.c.Delete(w.ctx, w.get("ring"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+			w.quiet(300 * time.Millisecond)
+			before := len(w.requests.in(w.namespace))
+			for _, j := range w.jobs() { // the garbage collector removes one after the other
+				w.must(client.IgnoreNotFound(w.c.Delete(w.ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+				if j := w.jobs()[j.Name]; j != nil {
+					j.Finalizers = nil
+					w.must(w.c.Update(w.ctx, j))
+				}
+			}
+			time.Sleep(400 * time.Millisecond)
+			if jobs := w.jobs(); len(jobs) > 0 {
+				t.Errorf("there are %d Jobs again", len(jobs))
+			}
+			if lines := w.requests.in(w.namespace); len(lines) != before {
+				t.Errorf("writes about a JobSet that is going: %v", lines[before:])
+			}
+			js := w.get("ring")
+			if !slices.Equal(js.Finalizers, []string{metav1.FinalizerDeleteDependents}) {
+				t.Errorf("finalizers %v", js.Finalizers)
+			}
+			js.Finalizers = nil
+			w.must(w.c.Update(w.ctx, js))
+			w.eventually("it is gone", func() error {
+				err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "ring"}, &jobsetv1alpha2.JobSet{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return errors.Join(err, errors.New("it is there"))
+			})
+			w.create(ring)
+			w.haveJobs(allOfRing...)
+		})
+	}
+}
