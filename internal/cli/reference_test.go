@@ -156,20 +156,32 @@ func reference(root *cobra.Command) string {
 	return b.String()
 }
 
-// fenced puts indented lines into code blocks, and escapes nothing else: the texts have no markup.
+// fenced puts indented paragraphs into code blocks, and escapes nothing else: the texts have no markup.
 func fenced(text string) string {
 	var b strings.Builder
+	const fence = "```\n"
 	code := false
-	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
-		inside := strings.HasPrefix(line, "  ")
-		if inside != code && strings.TrimSpace(line) != "" {
-			b.WriteString("```\n")
-			code = inside
+	for i, paragraph := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
+		if i > 0 && code && !strings.HasPrefix(paragraph, "  ") {
+			b.WriteString(fence)
 		}
-		b.WriteString(strings.TrimPrefix(line, "  "))
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		for j, line := range strings.Split(paragraph, "\n") {
+			inside := strings.HasPrefix(line, "  ")
+			if j > 0 && code && !inside {
+				b.WriteString(fence)
+			}
+			if inside && (!code || (j == 0 && i == 0)) {
+				b.WriteString(fence)
+			}
+			code = inside
+			b.WriteString(strings.TrimPrefix(line, "  ") + "\n")
+		}
 	}
 	if code {
-		b.WriteString("```\n")
+		b.WriteString(fence)
 	}
-	return strings.ReplaceAll(b.String(), "\n\n```\n\n", "\n```\n\n")
+	return b.String()
 }

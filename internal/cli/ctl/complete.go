@@ -25,39 +25,50 @@ const (
 // of several Workloads to delete.
 func (t *tool) complete(k *cluster.Kind, keep func(client.Object) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		none := cobra.ShellCompDirectiveNoFileComp
 		if len(args) > 0 && k != cluster.Workload {
-			return nil, none
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
-		defer cancel()
-		cmd.SetErr(io.Discard)
-		s, err := t.open(cmd)
-		if err != nil {
-			return nil, none
-		}
-		object, err := cluster.Scheme.New(kueue.GroupVersion.WithKind(k.Kind + "List"))
-		list, ok := object.(client.ObjectList)
-		if err != nil || !ok {
-			return nil, none
-		}
-		o := []client.ListOption{client.Limit(completed)}
-		if k.Namespaced {
-			o = append(o, client.InNamespace(s.Namespace))
-		}
-		if err := s.List(ctx, list, o...); err != nil {
-			return nil, none
-		}
-		var names []string
-		_ = apimeta.EachListItem(list, func(item runtime.Object) error {
-			one, ok := item.(client.Object)
-			if ok && (keep == nil || keep(one)) && !slices.Contains(args, one.GetName()) {
-				names = append(names, one.GetName())
-			}
-			return nil
-		})
-		return names, none
+		return t.namesOf(cmd, k, keep, args)
 	}
+}
+
+// completeFlag offers the names of a kind's objects for a flag.
+func (t *tool) completeFlag(k *cluster.Kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return t.namesOf(cmd, k, nil, nil)
+	}
+}
+
+func (t *tool) namesOf(cmd *cobra.Command, k *cluster.Kind, keep func(client.Object) bool, given []string) ([]string, cobra.ShellCompDirective) {
+	none := cobra.ShellCompDirectiveNoFileComp
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+	defer cancel()
+	cmd.SetErr(io.Discard)
+	s, err := t.open(cmd)
+	if err != nil {
+		return nil, none
+	}
+	object, err := cluster.Scheme.New(kueue.GroupVersion.WithKind(k.Kind + "List"))
+	list, ok := object.(client.ObjectList)
+	if err != nil || !ok {
+		return nil, none
+	}
+	o := []client.ListOption{client.Limit(completed)}
+	if k.Namespaced {
+		o = append(o, client.InNamespace(s.Namespace))
+	}
+	if err := s.List(ctx, list, o...); err != nil {
+		return nil, none
+	}
+	var names []string
+	_ = apimeta.EachListItem(list, func(item runtime.Object) error {
+		one, ok := item.(client.Object)
+		if ok && (keep == nil || keep(one)) && !slices.Contains(given, one.GetName()) {
+			names = append(names, one.GetName())
+		}
+		return nil
+	})
+	return names, none
 }
 
 const completionHelp = `Prints a script that completes commands, flags and names of objects in your shell.
@@ -67,10 +78,10 @@ const completionHelp = `Prints a script that completes commands, flags and names
   berth completion fish > ~/.config/fish/completions/berth.fish
   berth completion powershell | Out-String | Invoke-Expression
 
-kubectl completes its plugins through a program of their name. For kubectl berth that is
+kubectl finds a plugin, and what completes it, by the names of their files. For kubectl berth, make two links on your PATH:
 
-  printf '#!/bin/sh\nexec kubectl berth __complete "$@"\n' > ~/.local/bin/kubectl_complete-berth
-  chmod +x ~/.local/bin/kubectl_complete-berth`
+  ln -s "$(command -v berth)" ~/.local/bin/kubectl-berth
+  ln -s "$(command -v berth)" ~/.local/bin/kubectl_complete-berth`
 
 func newCompletion() *cobra.Command {
 	shells := map[string]func(*cobra.Command, io.Writer) error{

@@ -97,7 +97,7 @@ func (t *tool) newCreateClusterQueue() *cobra.Command {
 	set.StringToStringVar(&c.selector, "namespace-selector", nil, "labels of the namespaces that may use it, as k=v,k=v (default all namespaces)")
 	set.StringVar(&c.reclaim, "reclaim-within-cohort", string(kueue.ReclaimNever), "who may be preempted to get lent quota back: "+strings.Join(reclaims, ", "))
 	set.StringVar(&c.within, "preemption-within-cluster-queue", string(kueue.PreemptionNever), "who may be preempted within the queue: "+strings.Join(preemptions, ", "))
-	set.StringSliceVar(&c.nominal, "nominal-quota", nil, "what the queue owns, `FLAVOR:RESOURCE=QUANTITY;…`")
+	set.StringSliceVar(&c.nominal, "nominal-quota", nil, "what the queue owns, in the form `FLAVOR:RESOURCE=QUANTITY`")
 	set.StringSliceVar(&c.borrowing, "borrowing-limit", nil, "how much it may borrow beyond that, in the same form")
 	set.StringSliceVar(&c.lending, "lending-limit", nil, "how much of it others may borrow, in the same form")
 	for name, values := range map[string][]string{"queuing-strategy": strategies, "reclaim-within-cohort": reclaims, "preemption-within-cluster-queue": preemptions} {
@@ -175,7 +175,7 @@ func (t *tool) newCreateLocalQueue() *cobra.Command {
 	})
 	cmd.Flags().StringVarP(&queue, "clusterqueue", "c", "", "the ClusterQueue that it leads to (required)")
 	cmd.Flags().BoolVarP(&unknown, "ignore-unknown-cq", "i", false, "create it even if there is no such ClusterQueue yet")
-	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(cluster.ClusterQueue, nil))
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.completeFlag(cluster.ClusterQueue))
 	return cmd
 }
 

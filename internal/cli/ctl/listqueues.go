@@ -92,7 +92,7 @@ func (t *tool) newListLocalQueues() *cobra.Command {
 		return &list, out, nil
 	})
 	cmd.Flags().StringVarP(&queue, "clusterqueue", "c", "", "only those of this ClusterQueue")
-	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(cluster.ClusterQueue, nil))
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.completeFlag(cluster.ClusterQueue))
 	return cmd
 }
 

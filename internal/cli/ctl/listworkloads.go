@@ -56,8 +56,8 @@ func (t *tool) newListWorkloads() *cobra.Command {
 	flags.StringVarP(&l.localQueue, "localqueue", "q", "", "only those of this LocalQueue")
 	flags.StringSliceVar(&l.statuses, "status", nil, "only those that are "+strings.Join(statuses[1:], ", ")+", or "+statusAll+"; may be repeated")
 	flags.StringVar(&l.of, "for", "", "only those of this object, as `TYPE[.GROUP]/NAME`")
-	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.complete(cluster.ClusterQueue, nil))
-	_ = cmd.RegisterFlagCompletionFunc("localqueue", t.complete(cluster.LocalQueue, nil))
+	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.completeFlag(cluster.ClusterQueue))
+	_ = cmd.RegisterFlagCompletionFunc("localqueue", t.completeFlag(cluster.LocalQueue))
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

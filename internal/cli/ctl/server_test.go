@@ -328,8 +328,9 @@ func (w *world) manager() {
 	}
 	var last string
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		code, stdout, stderr := berth(w.Context(), "", "explain", "workload", "second", "-n", "live")
-		if last = fmt.Sprint(code, stdout, stderr); strings.Contains(stdout, "[ExceedsMaxQuota]") && stderr == "" {
+		_, stdout, stderr := berth(w.Context(), "", "explain", "workload", "second", "-n", "live")
+		_, list, _ := berth(w.Context(), "", "list", "wl", "-n", "live", "--no-headers")
+		if last = stdout + stderr + list; strings.Contains(stdout, "[ExceedsMaxQuota]") && stderr == "" && strings.Contains(list, "PENDING   1") {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -175,10 +175,19 @@ func (w *world) create(objects ...client.Object) {
 		}
 		switch with := status.(type) {
 		case *kueue.ClusterQueue:
+			if len(with.Status.Conditions) == 0 {
+				continue // a manager may be at work
+			}
 			o.(*kueue.ClusterQueue).Status = with.Status
 		case *kueue.LocalQueue:
+			if len(with.Status.Conditions) == 0 {
+				continue
+			}
 			o.(*kueue.LocalQueue).Status = with.Status
 		case *kueue.Workload:
+			if len(with.Status.Conditions) == 0 {
+				continue
+			}
 			o.(*kueue.Workload).Status = with.Status
 		case *kueue.AdmissionCheck:
 			o.(*kueue.AdmissionCheck).Status = with.Status
