@@ -205,5 +205,5 @@ var gateTable = [gateCount]gateSpec{
 	RayServiceUpgradeGating:                           {name: "RayServiceUpgradeGating", stage: Beta, on: true},
 	MultiKueueDegradedFrameworks:                      {name: "MultiKueueDegradedFrameworks", stage: Beta, on: true},
 	MultiKueueExternalTransforms:                      {name: "MultiKueueExternalTransforms", stage: Beta, on: true},
-	RuntimePatchSelectors:                             {name: "RuntimePatchSelectors", stage: Alpha},
+	RuntimePatchSelectors:                             {name: "RuntimePatchSelectors", stage: Alpha, acted: true},
 }

@@ -197,7 +197,7 @@ func TestFullFile(t *testing.T) {
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
 			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
-			"resources.deviceClassMappings",
+			"resources.deviceClassMappings", "trainer.statusServer",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

@@ -40,7 +40,9 @@ var actedUpon = []string{
 	"featureGates",
 	"visibilityServer",
 	"jobSet",
-	"trainer",
+	"trainer.runtimePatches",
+	"trainer.recreateDeletedJobSet",
+	"trainer.gpuResources",
 }
 
 // notYet picks, out of the paths that a file sets, those that nothing acts

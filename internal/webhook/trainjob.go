@@ -203,7 +203,7 @@ func (s *trainJobs) pair(req *admission.Request, object client.Object) (now, old
 }
 
 func (s *trainJobs) request(user *authenticationv1.UserInfo, now, old *trainerv1alpha1.TrainJob) patch.Request {
-	return patch.Request{New: now, Old: old, Config: &s.Plan.Patches, User: patch.User{Name: user.Username, Groups: user.Groups}}
+	return patch.Request{New: now, Old: old, Selected: patch.SelectedOf(now), OldSelected: patch.SelectedOf(old), Config: &s.Plan.Patches, User: patch.User{Name: user.Username, Groups: user.Groups}}
 }
 
 // judge reads what decides about a TrainJob and has the plan decide. JobSets are read from the API server: whether one is

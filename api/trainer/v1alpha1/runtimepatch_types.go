@@ -45,6 +45,27 @@ type JobSetSpecPatch struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	ReplicatedJobs []ReplicatedJobPatch `json:"replicatedJobs,omitempty"`
+	// selectedReplicatedJobs holds changes to replicated jobs that are selected by the labels of their Job templates in the
+	// unpatched runtime, at most 32. Changes by name come after these. It needs the feature gate RuntimePatchSelectors, and
+	// upstream does not know it (spec: 50 §4.13.4).
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	SelectedReplicatedJobs []SelectedReplicatedJobPatch `json:"selectedReplicatedJobs,omitempty"`
+}
+
+// SelectedReplicatedJobPatch holds changes to every replicated job that a selector matches.
+type SelectedReplicatedJobPatch struct {
+	// name identifies the changes within their entry, 1 to 63 characters.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// selector matches the labels of Job templates. An empty one matches all.
+	Selector metav1.LabelSelector `json:"selector"`
+	// template holds the changes to the Job templates.
+	// +optional
+	Template *JobTemplatePatch `json:"template,omitempty"`
 }
 
 // ReplicatedJobPatch holds changes to one replicated job.

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -266,6 +267,34 @@ func TestPolicyWarn(t *testing.T) {
 	w.stop()
 	w.start()
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"a": "b"} }))
+}
+
+// TestSelectors is 50 §7, 58: a patch lands on what its selector matches, whatever that is called.
+func TestSelectors(t *testing.T) {
+	w := newWorld(t, func(o *training.Options) { o.Config.Patches.Selectors = true })
+	selecting := func(name, label string) *trainerv1alpha1.TrainJob {
+		job := w.newJob(name, "suspend: true")
+		job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{{Manager: "a.io/x"}}
+		must(yaml.UnmarshalStrict([]byte(`template: {spec: {selectedReplicatedJobs: [{name: all, selector: {matchLabels: {`+
+			trainerv1alpha1.AncestorStepLabel+`: `+label+`}}, template: {spec: {template: {spec: {nodeSelector: {zone: a}}}}}}]}}`), &job.Spec.RuntimePatches[0].TrainingRuntimeSpec))
+		return job
+	}
+	w.create(selecting("lark", "trainer"))
+	if got := w.jobset("lark", suspendIs(true)).Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector; !cmp.Equal(got, map[string]string{"zone": "a"}) {
+		t.Errorf("node selector %v", got)
+	}
+	w.eventually("it is recorded", func() error {
+		if s := w.job("lark").Status.RuntimePatches; len(s) != 1 || s[0].State != trainerv1alpha1.RuntimePatchApplied || len(s[0].Fields) != 1 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	denied(t, w.c.Create(w.ctx, selecting("none", "nobody")), "selectedReplicatedJobs[0].selector", "matches no replicated job")
+	w.stop()
+	off := newWorld(t, nil)
+	job := selecting("off", "trainer")
+	job.Namespace = off.namespace
+	denied(t, off.c.Create(off.ctx, job), "RuntimePatchSelectors")
 }
 
 // TestOwners is 50 §7, 53 to 55, with users of the API server and its RBAC.

@@ -93,10 +93,10 @@ func (r *reconciler) begin(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	if err := train.Fits(w.job, w.runtime, nil, r.o.Config, classes); err != nil {
+	if err := train.Fits(w.job, w.runtime, r.o.Config, classes); err != nil {
 		return unfit{err}
 	}
-	snapshot, err := train.Snapshot(w.job, w.runtime, patch.Hashes(w.job.Spec.RuntimePatches, nil))
+	snapshot, err := train.Snapshot(w.job, w.runtime, patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job)))
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func contains(m, part map[string]string) bool {
 
 // annotate writes what the JobSet is built from to the snapshot.
 func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
-	hashes := patch.Hashes(w.job.Spec.RuntimePatches, nil)
+	hashes := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
 	before, _ := patch.BuiltFrom(w.snapshot.Annotations)
 	if maps.Equal(before, hashes) {
 		return &built{hashes}, nil
@@ -284,7 +284,7 @@ func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
 // applying that would change nothing (spec: 50 §4.13.6).
 func (r *reconciler) rederive(ctx context.Context, w *world, wanted *unstructured.Unstructured) (*built, error) {
 	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
-	if maps.Equal(hashes, patch.Hashes(w.job.Spec.RuntimePatches, nil)) {
+	if maps.Equal(hashes, patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))) {
 		return &built{hashes}, nil
 	}
 	const id = "rederived"

@@ -3,6 +3,7 @@ package training
 import (
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,7 @@ type known struct {
 	snapshot types.UID
 	applied  map[string]applied // by kind and name
 	gone     *gone              // its JobSet was deleted
+	told     time.Time          // when its status was written last
 	missed   bool               // its JobSet was found missing once, and no event has told so
 }
 

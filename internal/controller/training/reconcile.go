@@ -55,11 +55,18 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		TrainJob: w.job, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
 	})
 	if built != nil {
-		status.RuntimePatches = patch.Record(w.job, &w.runtime.Spec.Template, nil, &r.o.Config.Patches, built.hashes, r.o.Now())
+		status.RuntimePatches = patch.Record(w.job, &w.runtime.Spec.Template, patch.SelectedOf(w.job), &r.o.Config.Patches, built.hashes, r.o.Now())
 		r.tellOverridden(w, status.RuntimePatches)
 	}
 	after, err := r.enforceDeadline(ctx, w, status)
-	failure = errors.Join(ignoreWait(failure), err, r.writeStatus(ctx, w, status))
+	failure = errors.Join(ignoreWait(failure), err)
+	if pause := r.pause(w, status); pause > 0 {
+		if after == 0 || pause < after {
+			after = pause
+		}
+	} else {
+		failure = errors.Join(failure, r.writeStatus(ctx, w, status))
+	}
 	if train.IsFinished(w.job) {
 		r.memory.forget(client.ObjectKeyFromObject(w.job))
 	}
@@ -70,6 +77,30 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		return reconcile.Wait(after)
 	}
 	return reconcile.Done()
+}
+
+// Counters alone are written so long after the status was written last, at the earliest: several changes come together
+// then. While a TrainJob is suspended they say little.
+const (
+	counterPause   = time.Second
+	suspendedPause = 5 * time.Second
+)
+
+// pause is how long a status can wait in which nothing but counters changed. That the last Job ended cannot: the queue
+// waits for it.
+func (r *reconciler) pause(w *world, status *trainerv1alpha1.TrainJobStatus) time.Duration {
+	others := status.DeepCopy()
+	others.JobsStatus = w.job.Status.JobsStatus
+	if sameStatus(&w.job.Status, status) || !sameStatus(&w.job.Status, others) || (train.IsActive(&w.job.Status) && !train.IsActive(status)) {
+		return 0
+	}
+	length := counterPause
+	if train.IsSuspended(w.job) {
+		length = suspendedPause
+	}
+	var told time.Time
+	r.memory.use(w.job, func(k *known) { told = k.told })
+	return told.Add(length).Sub(r.o.Now())
 }
 
 // retry is the outcome of a failure. Of several the first counts, so that a conflict can be told.
@@ -137,6 +168,7 @@ func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv
 		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
 	}
 	w.job = next
+	r.memory.use(w.job, func(k *known) { k.told = r.o.Now() })
 	return nil
 }
 

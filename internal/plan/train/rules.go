@@ -18,7 +18,7 @@ func (v *validation) validateRuntime() {
 		v.validateInitializer(trainerv1alpha1.AncestorDatasetInitializer, i.Dataset)
 		v.validateInitializer(trainerv1alpha1.AncestorModelInitializer, i.Model)
 	}
-	b := &builder{Input: &Input{TrainJob: v.New, Runtime: v.Runtime, Config: v.Config, Selected: v.Selected}}
+	b := &builder{Input: &Input{TrainJob: v.New, Runtime: v.Runtime, Config: v.Config}}
 	b.begin()
 	b.counts()
 	switch policyOf(v.Runtime) {

@@ -226,11 +226,11 @@ func TestValidateUpdate(t *testing.T) {
 func TestFits(t *testing.T) {
 	cfg := train.DefaultConfig()
 	job := trainJob(t, `{runtimePatches: [{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {metadata: {labels: {a: b}}}}}, {manager: a.io/x, trainingRuntimeSpec: {template: {metadata: {labels: {a: c}}}}}]}`)
-	if err := train.Fits(job, builtin(t, "torch-distributed"), nil, cfg, nil); err != nil {
+	if err := train.Fits(job, builtin(t, "torch-distributed"), cfg, nil); err != nil {
 		t.Error(err)
 	}
 	job.Spec.RuntimePatches[1] = *fromYAML[trainerv1alpha1.RuntimePatch](t, `{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: nope}]}}}}`)
-	if err := train.Fits(job, builtin(t, "torch-distributed"), nil, cfg, nil); err == nil {
+	if err := train.Fits(job, builtin(t, "torch-distributed"), cfg, nil); err == nil {
 		t.Error("a patch of a job that does not exist fits")
 	}
 	if cfg.Patches.Ownership.Mode != patch.OwnershipReserved || cfg.Patches.ConflictPolicy != patch.ConflictReject {

@@ -99,6 +99,11 @@ func IsIdle(jobset *jobsetv1alpha2.JobSet) bool {
 	return !slices.ContainsFunc(jobset.Status.ReplicatedJobsStatus, func(s jobsetv1alpha2.ReplicatedJobStatus) bool { return s.Active > 0 || s.Ready > 0 })
 }
 
+// IsActive says whether a Job of a TrainJob with this status may have pods.
+func IsActive(s *trainerv1alpha1.TrainJobStatus) bool {
+	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 })
+}
+
 func jobsStatus(jobset *jobsetv1alpha2.JobSet) []trainerv1alpha1.JobStatus {
 	var out []trainerv1alpha1.JobStatus
 	for i := range jobset.Status.ReplicatedJobsStatus {

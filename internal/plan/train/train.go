@@ -36,8 +36,6 @@ type Input struct {
 	Runtime *Runtime
 	// Config is how to merge and what to inject.
 	Config *Config
-	// Selected are the patches that name their replicated jobs by selector, by manager.
-	Selected patch.Selected
 	// Keys are for Secrets that do not exist yet. A Secret whose keys are absent is left out of the plan.
 	Keys Keys
 	// Overheads are the pod overheads of RuntimeClasses, by name of the class. They count in pod groups.
@@ -138,7 +136,7 @@ func buildable(in *Input) error {
 		return nil
 	}
 	template := &in.Runtime.Spec.Template
-	if errs := patch.MissingTargets(template, patch.Expand(in.TrainJob.Spec.RuntimePatches, in.Selected, template)); len(errs) > 0 {
+	if errs := patch.MissingTargets(template, patch.Expand(in.TrainJob.Spec.RuntimePatches, patch.SelectedOf(in.TrainJob), template)); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
 	return nil
@@ -150,7 +148,7 @@ func (b *builder) begin() {
 		TypeMeta:   metav1.TypeMeta{APIVersion: jobsetv1alpha2.GroupVersion.String(), Kind: "JobSet"},
 		ObjectMeta: b.child(""),
 	}
-	template := patch.Merge(&b.Runtime.Spec.Template, b.TrainJob.Spec.RuntimePatches, b.Selected, &b.Config.Patches)
+	template := patch.Merge(&b.Runtime.Spec.Template, b.TrainJob.Spec.RuntimePatches, patch.SelectedOf(b.TrainJob), &b.Config.Patches)
 	b.set.Labels, b.set.Annotations = template.Labels, template.Annotations
 	b.set.Spec = template.Spec
 	b.steps = make([]step, len(b.set.Spec.ReplicatedJobs))

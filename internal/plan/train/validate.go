@@ -102,14 +102,14 @@ func Validate(r *Request) Findings {
 
 // Fits says whether a TrainJob that is about to start fits its runtime, which may have changed since the TrainJob was
 // stored: the rules of creation but for those about users (spec: 50 §3.2).
-func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, selected patch.Selected, cfg *Config, classes map[string]bool) error {
+func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config, classes map[string]bool) error {
 	free := cfg.Patches
 	free.Ownership.Mode = patch.OwnershipOff
 	if free.ConflictPolicy == patch.ConflictReject {
 		free.ConflictPolicy = patch.ConflictWarn // what got in is resolved by order, and shown in the status
 	}
 	f := Validate(&Request{
-		Request: patch.Request{New: job, Selected: selected, Config: &free}, Config: cfg, Runtime: r, PriorityClasses: classes,
+		Request: patch.Request{New: job, Selected: patch.SelectedOf(job), Config: &free}, Config: cfg, Runtime: r, PriorityClasses: classes,
 	})
 	return f.Err()
 }
@@ -118,7 +118,7 @@ func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, selected patch.Selected, cf
 func (v *validation) sameSpec() bool {
 	now, before := v.New.Spec, v.Old.Spec
 	now.RuntimePatches, before.RuntimePatches = patch.WithoutTimes(now.RuntimePatches), patch.WithoutTimes(before.RuntimePatches)
-	return equality.Semantic.DeepEqual(&now, &before) && equality.Semantic.DeepEqual(v.Selected, v.OldSelected)
+	return equality.Semantic.DeepEqual(&now, &before)
 }
 
 // validatePatches checks the runtime patches.

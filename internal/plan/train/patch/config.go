@@ -105,7 +105,7 @@ func (c *Config) schedules(manager string) bool {
 type Request struct {
 	// New is the TrainJob, and Old the one that is stored; nil for a new one. Default changes New; Validate changes nothing.
 	New, Old *trainerv1alpha1.TrainJob
-	// Selected and OldSelected are their patches with selectors.
+	// Selected and OldSelected are their patches with selectors: SelectedOf each.
 	Selected, OldSelected Selected
 	Config                *Config
 	// User makes the request, and Granted are the managers that RBAC says are his, of those in Questions.

@@ -13,17 +13,29 @@ import (
 
 // SelectedJob is a patch of every replicated job whose Job template has certain labels in the unpatched runtime (spec: 50
 // §4.13.4).
-type SelectedJob struct {
-	// Name identifies the patch within its entry, 1 to 63 characters.
-	Name string `json:"name"`
-	// Selector matches the labels of Job templates. An empty one matches all.
-	Selector metav1.LabelSelector `json:"selector"`
-	// Template holds the changes.
-	Template *trainerv1alpha1.JobTemplatePatch `json:"template,omitempty"`
-}
+type SelectedJob = trainerv1alpha1.SelectedReplicatedJobPatch
 
 // Selected are the patches with selectors, by manager.
 type Selected map[string][]SelectedJob
+
+// SelectedOf are the patches with selectors of a TrainJob; nil if there are none, or no TrainJob.
+func SelectedOf(job *trainerv1alpha1.TrainJob) Selected {
+	if job == nil {
+		return nil
+	}
+	var out Selected
+	for i := range job.Spec.RuntimePatches {
+		t := templateOf(&job.Spec.RuntimePatches[i])
+		if t == nil || t.Spec == nil || len(t.Spec.SelectedReplicatedJobs) == 0 {
+			continue
+		}
+		if out == nil {
+			out = Selected{}
+		}
+		out[job.Spec.RuntimePatches[i].Manager] = t.Spec.SelectedReplicatedJobs
+	}
+	return out
+}
 
 // maxSelected is how many patches with selectors an entry may have.
 const maxSelected = 32
@@ -38,7 +50,7 @@ func Expand(patches []trainerv1alpha1.RuntimePatch, selected Selected, runtime *
 	for i := range out {
 		var jobs []trainerv1alpha1.ReplicatedJobPatch
 		for _, s := range selected[out[i].Manager] {
-			for _, name := range s.matches(runtime) {
+			for _, name := range selects(&s.Selector, runtime) {
 				jobs = append(jobs, trainerv1alpha1.ReplicatedJobPatch{Name: name, Template: s.Template})
 			}
 		}
@@ -62,9 +74,9 @@ func Expand(patches []trainerv1alpha1.RuntimePatch, selected Selected, runtime *
 	return out
 }
 
-// matches lists the replicated jobs that a selector matches, in the order of the runtime.
-func (s *SelectedJob) matches(runtime *trainerv1alpha1.JobSetTemplateSpec) []string {
-	selector, err := metav1.LabelSelectorAsSelector(&s.Selector)
+// selects lists the replicated jobs that a selector matches, in the order of the runtime.
+func selects(of *metav1.LabelSelector, runtime *trainerv1alpha1.JobSetTemplateSpec) []string {
+	selector, err := metav1.LabelSelectorAsSelector(of)
 	if err != nil {
 		return nil
 	}
@@ -105,7 +117,7 @@ func validateSelected(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplat
 			errs = append(errs, field.Invalid(at.Child("selector"), metav1.FormatLabelSelector(&s.Selector), err.Error()))
 			continue
 		}
-		if runtime != nil && len(s.matches(runtime)) == 0 {
+		if runtime != nil && len(selects(&s.Selector, runtime)) == 0 {
 			errs = append(errs, field.Invalid(at.Child("selector"), metav1.FormatLabelSelector(&s.Selector), "matches no replicated job of the runtime"))
 		}
 	}
@@ -123,7 +135,7 @@ func selectedClash(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplateSp
 	}
 	set := map[string]setting{}
 	for i := range list {
-		for _, name := range list[i].matches(runtime) {
+		for _, name := range selects(&list[i].Selector, runtime) {
 			for _, l := range jobLeaves(&trainerv1alpha1.ReplicatedJobPatch{Name: name, Template: list[i].Template}) {
 				if s, ok := set[l.path]; ok && s.value != l.value {
 					errs = append(errs, field.Invalid(path.Index(i), list[i].Name, fmt.Sprintf("sets %s, which %s sets to another value", l.path, list[s.by].Name)))
