@@ -258,6 +258,16 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestUnmanagedNamespace(t *testing.T) {
+	var kinds []*plan.Descriptor
+	for _, d := range all.Descriptors() {
+		if !d.Serving {
+			kinds = append(kinds, d)
+		}
+	}
+	integrationtest.RunUnmanaged(t, kinds)
+}
+
 // indent moves lines to the right, or to the left.
 func indent(text string, by int) string {
 	lines := strings.Split(text, "\n")
