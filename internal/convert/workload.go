@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -26,6 +27,8 @@ type Requests struct {
 	Transformations []configv1beta2.ResourceTransformation
 	// KeepReclaimable: pods that are done keep their quota.
 	KeepReclaimable bool
+	// HoldClaims: workloads whose pods claim devices, which no quota counts, wait.
+	HoldClaims bool
 	// Boost: an annotation raises or lowers the priority.
 	Boost bool
 	// YieldToBorrowers: who was preempted by a workload that borrows goes behind it. It
@@ -52,12 +55,23 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		def.PodSets = append(def.PodSets, r.podSet(w, i, &pods[i]))
 	}
 	if def.Problem == nil {
-		if why := bounds.misfit(w, pods); why != "" {
+		if why := cmp.Or(r.claims(w), bounds.misfit(w, pods)); why != "" {
 			def.Problem = &workload.Problem{Reason: kueue.ReasonMisconfigured, Note: why}
 		}
 	}
 	r.reserve(&def, w)
 	return def
+}
+
+// claims says which claims keep a workload waiting, "" for none. spec: 20 §4.12.
+func (r *Requests) claims(w *kueue.Workload) string {
+	for i := range w.Spec.PodSets {
+		if ps := &w.Spec.PodSets[i]; r.HoldClaims && len(ps.Template.Spec.ResourceClaims) > 0 {
+			return fmt.Sprintf("spec.podSets[%s].template.spec.resourceClaims: this version of Berth does not charge devices to quota; "+
+				"with the feature gate KueueDRARejectWorkloadsWhenDRADisabled off, it admits workloads as if they claimed none", ps.Name)
+		}
+	}
+	return ""
 }
 
 // priority is the effective one. spec: 10 §4.14.

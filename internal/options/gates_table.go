@@ -163,7 +163,7 @@ var gateTable = [gateCount]gateSpec{
 	KueueDRAIntegrationExtendedResource:               {name: "KueueDRAIntegrationExtendedResource", stage: Beta, on: true, needs: []Gate{KueueDRAIntegration}},
 	KueueDRAIntegrationPartitionableDevices:           {name: "KueueDRAIntegrationPartitionableDevices", stage: Beta, on: true, needs: []Gate{KueueDRAIntegration}},
 	KueueDRAIntegrationConsumableCapacity:             {name: "KueueDRAIntegrationConsumableCapacity", stage: Alpha, needs: []Gate{KueueDRAIntegration}},
-	KueueDRARejectWorkloadsWhenDRADisabled:            {name: "KueueDRARejectWorkloadsWhenDRADisabled", stage: Beta, on: true},
+	KueueDRARejectWorkloadsWhenDRADisabled:            {name: "KueueDRARejectWorkloadsWhenDRADisabled", stage: Beta, on: true, acted: true},
 	ManagedJobsNamespaceSelectorAlwaysRespected:       {name: "ManagedJobsNamespaceSelectorAlwaysRespected", stage: GA, on: true, locked: true, acted: true},
 	SkipReassignmentForPodOwnedWorkloads:              {name: "SkipReassignmentForPodOwnedWorkloads", stage: Beta, on: true},
 	RemoveFinalizersWithStrictPatch:                   {name: "RemoveFinalizersWithStrictPatch", stage: Beta, on: true},

@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"reflect"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -17,14 +19,28 @@ func notYet(object client.Object) []string {
 	}
 	switch o := object.(type) {
 	case *kueue.ClusterQueue:
-		add(o.Spec.AdmissionScope != nil, "spec.admissionScope")
+		scope := o.Spec.AdmissionScope
+		add(scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing, "spec.admissionScope")
 		add(o.Spec.ConcurrentAdmissionPolicy != nil, "spec.concurrentAdmissionPolicy")
 	case *kueue.ResourceFlavor:
 		add(o.Spec.TopologyName != "", "spec.topologyName")
 	case *kueue.Workload:
 		for _, ps := range o.Spec.PodSets {
-			add(ps.TopologyRequest != nil, "spec.podSets["+string(ps.Name)+"].topologyRequest")
+			path := "spec.podSets[" + string(ps.Name) + "]"
+			add(isPlaced(ps.TopologyRequest), path+".topologyRequest")
+			add(len(ps.Template.Spec.ResourceClaims) > 0, path+".template.spec.resourceClaims")
 		}
 	}
 	return paths
+}
+
+// isPlaced tells whether pods are to be placed by topology. That pod sets share their
+// flavors, which is said in the same place, is acted upon.
+func isPlaced(t *kueue.PodSetTopologyRequest) bool {
+	if t == nil {
+		return false
+	}
+	rest := *t
+	rest.PodSetGroupName = nil
+	return !reflect.DeepEqual(rest, kueue.PodSetTopologyRequest{})
 }

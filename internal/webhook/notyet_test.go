@@ -7,12 +7,15 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
+
+var usageBased = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}
 
 func TestNotYet(t *testing.T) {
 	podSets := func(change func(*kueue.PodSet)) kueue.WorkloadSpec {
@@ -24,9 +27,18 @@ func TestNotYet(t *testing.T) {
 		object client.Object
 		want   string // the path, "" for no warning
 	}{
-		"a plain queue":     {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "c"}}, ""},
-		"fair sharing":      {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}, ""},
-		"a scope":           {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{}}}, "spec.admissionScope"},
+		"a plain queue":   {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "c"}}, ""},
+		"fair sharing":    {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}, ""},
+		"a scope":         {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}}, "spec.admissionScope"},
+		"a scope of none": {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{AdmissionMode: kueue.NoAdmissionFairSharing}}}, ""},
+		"several flavors": {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{}}}, "spec.concurrentAdmissionPolicy"},
+		"a pod set group": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g")} })}, ""},
+		"a place": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) {
+			p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g"), Required: new("rack")}
+		})}, "spec.podSets[main].topologyRequest"},
+		"a claim": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) {
+			p.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		})}, "spec.podSets[main].template.spec.resourceClaims"},
 		"a topology":        {&kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{TopologyName: "t"}}, "spec.topologyName"},
 		"a plain workload":  {&kueue.Workload{Spec: podSets(func(*kueue.PodSet) {})}, ""},
 		"partial admission": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.MinCount = new(int32(1)) })}, ""},
@@ -52,7 +64,7 @@ func TestWarnedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := &kueue.ClusterQueue{}
-	scoped := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{}}}
+	scoped := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}}
 	cases := map[string]struct {
 		old, new *kueue.ClusterQueue
 		want     int

@@ -80,7 +80,8 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
 	return convert.Requests{
 		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
-		KeepReclaimable: !o.Gates.On(options.ReclaimablePods), Boost: o.Gates.On(options.PriorityBoost), YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
+		KeepReclaimable: !o.Gates.On(options.ReclaimablePods), Boost: o.Gates.On(options.PriorityBoost),
+		HoldClaims: o.Gates.On(options.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(options.AdmissionGatedBy),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,15 +155,15 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	news := old == nil || old.Reason != reason
 	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
-	if !news && !gated && now.Sub(old.LastTransitionTime.Time) < sameReason {
+	requests := convert.ResourceRequests(wl, w.Requests)
+	others := !equality.Semantic.DeepEqual(requests, wl.Status.ResourceRequests) // a LimitRange changed, or pods are done
+	if !news && !gated && !others && now.Sub(old.LastTransitionTime.Time) < sameReason {
 		return nil
 	}
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
-		next.Status.ResourceRequests = convert.ResourceRequests(next, w.Requests)
-		if d.Gated {
-			w.Machine.BlockOnPreemptionGates(next, message, now)
-		}
-		return w.Machine.Pending(next, reason, message, now)
+		next.Status.ResourceRequests = requests
+		blocked := d.Gated && w.Machine.BlockOnPreemptionGates(next, message, now)
+		return w.Machine.Pending(next, reason, message, now) || blocked || others
 	})
 	if err != nil || !wrote {
 		return err
