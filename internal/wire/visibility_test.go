@@ -42,7 +42,11 @@ type seen struct {
 // test ends, and returns the address of its visibility API.
 func (s *seen) manage(groups string, install bool) string {
 	s.Helper()
-	o := options.Default()
+	return s.manageWith(options.Default(), groups, install)
+}
+
+func (s *seen) manageWith(o options.Options, groups string, install bool) string {
+	s.Helper()
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(s.T)
