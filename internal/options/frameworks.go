@@ -37,7 +37,7 @@ var frameworks = []Framework{
 	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true, built: true},
 	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true, built: true},
 	{Name: "ray.io/rayservice", GVK: gvk("ray.io", "v1", "RayService"), MultiKueue: true},
-	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true},
+	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true, built: true},
 	{
 		Name: "sparkoperator.k8s.io/sparkapplication", GVK: gvk("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
 		gates: []Gate{SparkApplicationIntegration},

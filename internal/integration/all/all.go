@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-project/berth/internal/integration/appwrapper"
 	"github.com/berth-project/berth/internal/integration/deployment"
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/integration/jobset"
@@ -19,6 +20,7 @@ import (
 // Descriptors are the kinds, sorted by framework name.
 func Descriptors() []*plan.Descriptor {
 	out := []*plan.Descriptor{
+		appwrapper.Descriptor(),
 		deployment.Descriptor(),
 		job.Descriptor(),
 		jobset.Descriptor(),

@@ -188,6 +188,49 @@ spec:
 			integrationtest.Failed:    conditionText("Failed"),
 		},
 	},
+	"workload.codeflare.dev/appwrapper": {
+		Manifest: `
+apiVersion: workload.codeflare.dev/v1beta2
+kind: AppWrapper
+spec:
+  components:
+  - template:
+      apiVersion: v1
+      kind: Service
+      metadata: {name: s}
+  - template:
+      apiVersion: kubeflow.org/v1
+      kind: PyTorchJob
+      metadata: {name: p}
+      spec:
+        pytorchReplicaSpecs:
+          Master:
+            template:
+              spec:` + indent(pod, 8) + `
+          Worker:
+            replicas: 3
+            template:
+              spec:` + indent(pod, 8),
+		PodSets:   []string{"train-0:1", "train-1:3"},
+		Selectors: appWrapperSelectors,
+		Status: map[integrationtest.State]string{
+			integrationtest.Active:    conditionText("QuotaReserved"),
+			integrationtest.Stopped:   "{phase: Suspended, conditions: []}",
+			integrationtest.Succeeded: "{phase: Succeeded, conditions: []}",
+			integrationtest.Failed:    "{phase: Failed, conditions: []}",
+		},
+	},
+}
+
+// appWrapperSelectors are those of the templates with the infos beside them.
+func appWrapperSelectors(_ *testing.T, o plan.Object) []map[string]string {
+	var out []map[string]string
+	for _, c := range view.Maps(view.Of(o).Object, "spec", "components") {
+		for _, info := range view.Maps(c, "podSetInfos") {
+			out = append(out, map[string]string{"zone": "a", "pool": view.String(info, "nodeSelector", "pool")})
+		}
+	}
+	return out
 }
 
 // trainJobSelectors are those of the JobSet that a TrainJob becomes, with its patches.

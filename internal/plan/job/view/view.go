@@ -133,15 +133,15 @@ func NewList(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 }
 
 func (k Kind) podSets(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
-	roles, err := k.Roles(Of(o), in)
+	return PodSetsOf(Of(o), k.Roles, in)
+}
+
+// PodSetsOf makes pod sets of the roles of a job.
+func PodSetsOf(o Object, find func(Object, *job.Setting) ([]Role, error), in *job.Setting) ([]kueue.PodSet, error) {
+	roles, err := find(o, in)
 	if err != nil {
 		return nil, err
 	}
-	return PodSets(roles, in)
-}
-
-// PodSets makes pod sets of roles.
-func PodSets(roles []Role, in *job.Setting) ([]kueue.PodSet, error) {
 	out := make([]kueue.PodSet, 0, len(roles))
 	for i := range roles {
 		r := &roles[i]
