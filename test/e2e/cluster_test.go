@@ -81,19 +81,26 @@ func run(t *testing.T, name string, args ...string) string {
 // manager is a running `berth manager`.
 type manager struct {
 	*exec.Cmd
-	health string
-	log    *logBuffer
-	dead   chan struct{}
+	health, visibility string
+	log                *logBuffer
+	dead               chan struct{}
 }
 
 // manager starts one and waits until it is ready.
 func (c *cluster) manager(t *testing.T) *manager {
 	t.Helper()
-	health := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	m := &manager{health: health, log: &logBuffer{}, dead: make(chan struct{})}
-	m.Cmd = exec.Command(binary(t, "berth"), "manager", "--kubeconfig", c.kubeconfig, "--install",
-		"--webhook-port", strconv.Itoa(freePort(t)), "--health-probe-bind-address", health,
-		"--metrics-bind-address", "0", "--visibility-bind-address", "127.0.0.1:"+strconv.Itoa(freePort(t)), "--leader-elect=false")
+	return c.start(t, "--install", "--webhook-port", strconv.Itoa(freePort(t)), "--leader-elect=false")
+}
+
+// start starts a manager with arguments and waits until it is ready.
+func (c *cluster) start(t *testing.T, args ...string) *manager {
+	t.Helper()
+	address := func() string { return "127.0.0.1:" + strconv.Itoa(freePort(t)) }
+	m := &manager{health: address(), visibility: address(), log: &logBuffer{}, dead: make(chan struct{})}
+	m.Cmd = exec.Command(binary(t, "berth"), append([]string{
+		"manager", "--kubeconfig", c.kubeconfig, "--health-probe-bind-address", m.health, "--metrics-bind-address", "0",
+		"--visibility-bind-address", m.visibility,
+	}, args...)...)
 	m.Stdout, m.Stderr = m.log, m.log
 	m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.Start(); err != nil {
@@ -115,17 +122,22 @@ func (c *cluster) manager(t *testing.T) *manager {
 			t.Fatalf("the manager ended:\n%s", m.log.tail())
 		default:
 		}
-		response, err := http.Get("http://" + health + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("status %d", response.StatusCode)
-		}
-		return nil
+		return m.ready()
 	})
 	return m
+}
+
+// ready asks the probe.
+func (m *manager) ready() error {
+	response, err := http.Get("http://" + m.health + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", response.StatusCode)
+	}
+	return nil
 }
 
 // kill ends the manager as a crash would.
