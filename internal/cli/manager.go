@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -118,7 +119,15 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	if err != nil {
 		return wire.Config{}, err
 	}
+	var reload func() (options.Options, error)
+	if m.settings.config != "" {
+		reload = func() (options.Options, error) {
+			again, _, err := m.settings.load()
+			return again, err
+		}
+	}
 	return wire.Config{
+		Reload:  reload,
 		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, Log: log,
 	}, nil
 }

@@ -140,6 +140,12 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Rules:  integration.Rules(o), Now: time.Now,
 	}
+	if r := newReloader(&cfg); r != nil {
+		follower.Changed = r.rules
+		if err := mgr.Add(r); err != nil {
+			return err
+		}
+	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }
 

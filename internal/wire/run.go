@@ -43,6 +43,9 @@ type Config struct {
 	// Install applies the manifests before anything starts; Progress gets a line for
 	// each group of them.
 	Install bool
+	// Reload, if not nil, reads the configuration file again, with the flags applied as
+	// they were to Options.
+	Reload func() (options.Options, error)
 	// OnReady is called once, when caches are filled, the webhooks are served and,
 	// on the leader, decisions are made.
 	OnReady func()

@@ -6,6 +6,7 @@ package workloads
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -33,6 +35,10 @@ type Follower struct {
 	Events reconcile.Events
 	Rules  lifecycle.Rules
 	Now    func() time.Time
+	// Changed, unless it is nil, brings other rules while the manager runs: every Workload is then looked at again.
+	Changed <-chan lifecycle.Rules
+
+	current atomic.Pointer[lifecycle.Rules]
 }
 
 // Setup adds the controller to the manager.
@@ -41,7 +47,15 @@ func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 			(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}})
+	f.current.Store(&f.Rules)
+	again := make(chan event.GenericEvent, 1)
+	if f.Changed != nil {
+		if err := mgr.Add(&changes{f: f, again: again}); err != nil {
+			return err
+		}
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("workload").For(&kueue.Workload{}).
+		WatchesRawSource(source.Channel(again, handler.EnqueueRequestsFromMapFunc(f.all))).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(f.under), ofQueues).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(f.inside), ofQueues).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -65,7 +79,7 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	}
 	now := metav1.NewTime(f.Now())
 	next := wl.DeepCopy()
-	todo := f.Rules.Follow(next, world, now)
+	todo := f.current.Load().Follow(next, world, now)
 	told, err := f.write(ctx, &wl, next, todo)
 	if err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
@@ -81,6 +95,35 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		return ctrlreconcile.Result{}, nil
 	}
 	return ctrlreconcile.Result{RequeueAfter: max(todo.Wake.Sub(now.Time), time.Millisecond)}, nil
+}
+
+// changes is a runnable that takes new rules, on every replica.
+type changes struct {
+	f     *Follower
+	again chan<- event.GenericEvent
+}
+
+// NeedLeaderElection is false.
+func (c *changes) NeedLeaderElection() bool { return false }
+
+// Start takes new rules until ctx ends.
+func (c *changes) Start(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case rules := <-c.f.Changed:
+			c.f.current.Store(&rules)
+			select {
+			case c.again <- event.GenericEvent{Object: &kueue.Workload{}}: // which stands for all of them
+			default: // all are about to be looked at
+			}
+		}
+	}
+}
+
+func (f *Follower) all(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
+	return f.workloads(ctx, "", func(*kueue.Workload) bool { return true })
 }
 
 // gather reads the queues of a Workload: those that it waits in, or holds quota of.

@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// reloadEvery is how often the configuration file is read: a mounted ConfigMap changes without a sign that all systems give.
+const reloadEvery = 5 * time.Second
+
+// takesEffect are the fields whose change a running manager takes. All others decide what it watches, listens on or has in
+// memory, and wait for a restart. spec: 70 §6 #5.
+var takesEffect = []string{"objectRetentionPolicies.workloads.afterFinished"}
+
+// reloader is a runnable that follows the configuration file on every replica.
+type reloader struct {
+	// load reads the file; flags count as they did at the start.
+	load    func() (options.Options, error)
+	started options.Options
+	// rules gets the rules of Workloads when they change.
+	rules chan lifecycle.Rules
+	log   logr.Logger
+
+	last   []string // what waited for a restart when the file was last read
+	kept   *time.Duration
+	failed string
+}
+
+// newReloader returns nil if there is no file to follow.
+func newReloader(cfg *Config) *reloader {
+	if cfg.Reload == nil {
+		return nil
+	}
+	return &reloader{
+		load: cfg.Reload, started: cfg.Options, kept: cfg.Options.Retention.Finished,
+		rules: make(chan lifecycle.Rules, 1), log: cfg.Log.WithName("options"),
+	}
+}
+
+// NeedLeaderElection is false: a standby has to know as well.
+func (r *reloader) NeedLeaderElection() bool { return false }
+
+// Start follows the file until ctx ends.
+func (r *reloader) Start(ctx context.Context) error {
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			r.look()
+		}
+	}
+}
+
+// look reads the file once, and tells about each change once.
+func (r *reloader) look() {
+	now, err := r.load()
+	if err != nil {
+		if r.failed != err.Error() {
+			r.log.Error(errors.New("the configuration file is wrong"), "Going on with the configuration as it was", "problems", err.Error())
+		}
+		r.failed = err.Error()
+		return
+	}
+	if r.failed != "" {
+		r.log.Info("The configuration file is right again")
+		r.failed = ""
+	}
+	changed := options.Changes(&r.started, &now)
+	waiting := slices.DeleteFunc(slices.Clone(changed), live)
+	if !slices.Equal(waiting, r.last) {
+		r.last = waiting
+		if len(waiting) > 0 {
+			r.log.Info("The configuration file was changed: restart the manager for these fields to take effect", "fields", strings.Join(waiting, ", "))
+		} else {
+			r.log.Info("No field of the configuration file waits for a restart any more")
+		}
+	}
+	if finished := now.Retention.Finished; !sameDuration(finished, r.kept) {
+		r.kept = finished
+		with := r.started
+		with.Retention.Finished = finished
+		select {
+		case <-r.rules: // nobody has taken those before
+		default:
+		}
+		r.rules <- integration.Rules(&with)
+		r.log.Info("The configuration file was changed, which takes effect now", "fields", strings.Join(takesEffect, ", "))
+	}
+}
+
+// live tells whether all that a changed path stands for takes effect without a restart.
+func live(path string) bool { return slices.Contains(takesEffect, path) }
+
+func sameDuration(a, b *time.Duration) bool {
+	return (a == nil) == (b == nil) && (a == nil || *a == *b)
+}
