@@ -94,6 +94,9 @@ func chart() (map[string]string, error) {
 		if u.GetKind() == "RoleBinding" && name == "visibility" {
 			text = "{{- if .Values.enableVisibilityAuthReaderRoleBinding }}\n" + text + "{{- end }}\n"
 		}
+		if name == "runtimes" {
+			text = "{{- if .Values.runtimes.enabled }}\n" + text + "{{- end }}\n"
+		}
 		if name == "crd" {
 			text = "{{- if .Values.crds.enabled }}\n" + text + "{{- end }}\n"
 		}
@@ -141,6 +144,9 @@ func template(u *unstructured.Unstructured) (string, error) {
 			kind = "converted"
 		}
 		u.SetAnnotations(map[string]string{aAnnotation: kind}) // that of the generator says nothing to users
+	case "ClusterTrainingRuntime":
+		// After the CRD, and once the webhook of the manager answers.
+		u.SetAnnotations(map[string]string{"helm.sh/hook": "post-install,post-upgrade"})
 	case "APIService":
 		u.SetAnnotations(map[string]string{aAnnotation: "visibility"})
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
@@ -159,7 +165,11 @@ func template(u *unstructured.Unstructured) (string, error) {
 	out += "webhooks:\n"
 	for _, h := range hooks {
 		hook, _ := h.(map[string]any)
-		entry, err := webhookTemplate(hook, u.GetKind() == "MutatingWebhookConfiguration")
+		framework := "" // others are for one group of controllers, whatever kinds are queued
+		if strings.HasPrefix(u.GetName(), aPrefix) {
+			framework = frameworkOf(hook)
+		}
+		entry, err := webhookTemplate(hook, framework, u.GetKind() == "MutatingWebhookConfiguration")
 		if err != nil {
 			return "", err
 		}
@@ -176,8 +186,7 @@ func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{"
 var unusable = []string{"pod", "deployment", "statefulset"}
 
 // webhookTemplate writes one webhook, in the way that the configuration asks for.
-func webhookTemplate(hook map[string]any, mutating bool) (string, error) {
-	framework := frameworkOf(hook)
+func webhookTemplate(hook map[string]any, framework string, mutating bool) (string, error) {
 	if mutating {
 		hook["reinvocationPolicy"] = aPolicy
 	}

@@ -25,10 +25,11 @@ func TestWebhookTemplate(t *testing.T) {
 		"ours": {schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Cohort"}, []string{"- clientConfig", "failurePolicy: Fail"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := webhookTemplate(map[string]any{
+			hook := map[string]any{
 				"clientConfig":  map[string]any{"service": map[string]any{"path": webhook.Path(tc.gvk, false)}},
 				"failurePolicy": "Fail", "name": "x",
-			}, false)
+			}
+			text, err := webhookTemplate(hook, frameworkOf(hook), false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,7 +38,10 @@ func kustomize() (map[string]string, error) {
 			}
 			continue
 		}
-		// The rules of the manager are in files already, which berth install reads.
+		// The rules of the manager, and what comes with training, are in files already, which berth install reads.
+		if name == "runtimes" || name == "training" || strings.HasPrefix(u.GetName(), "kubeflow-trainer-") {
+			continue
+		}
 		if name == "rbac" && (u.GetName() == "kueue-manager-role" || strings.Contains(string(static), "name: "+u.GetName()+"\n")) {
 			continue
 		}

@@ -94,9 +94,17 @@ func join(objects []*unstructured.Unstructured) (string, error) {
 	return out.String(), nil
 }
 
+// trainerNamespace is where clients of Kubeflow Trainer look for its version.
+const trainerNamespace = "kubeflow-system"
+
 // part names the file that an object goes to.
 func part(u *unstructured.Unstructured) string {
+	if u.GetNamespace() == trainerNamespace || u.GetName() == trainerNamespace {
+		return "training"
+	}
 	switch u.GetKind() {
+	case "ClusterTrainingRuntime":
+		return "runtimes"
 	case "CustomResourceDefinition":
 		return "crd"
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":

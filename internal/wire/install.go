@@ -163,15 +163,19 @@ func served(ctx context.Context, c client.Client, names []string) error {
 			if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
 				return false, err
 			}
+			// Objects that were stored as another version cannot be read before the manager runs, which converts them. That is
+			// no reason to wait for more than the path.
+			old := slices.ContainsFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+				return !v.Storage && slices.Contains(crd.Status.StoredVersions, v.Name)
+			})
 			for _, v := range crd.Spec.Versions {
 				list := &metav1.PartialObjectMetadataList{}
 				list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.ListKind})
 				if !v.Served {
 					continue
 				}
-				// Objects of another version cannot be read before the manager runs, which converts them.
-				if err := c.List(ctx, list, client.Limit(1)); err != nil && (v.Storage || apierrors.IsNotFound(err)) {
-					return false, nil // not yet is what is waited for
+				if err := c.List(ctx, list, client.Limit(1)); err != nil && (!old || apierrors.IsNotFound(err)) {
+					return false, nil //nolint:nilerr // not yet is what is waited for
 				}
 			}
 			return true, nil

@@ -126,8 +126,24 @@ func manifests(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 		if out, err = toUnstructured(out, configuration); err != nil {
 			return nil, err
 		}
+		everyScope(out[len(out)-1])
 	}
 	return out, nil
+}
+
+// everyScope writes down what the API server would add to the rules of webhooks: two appliers of the same rules would
+// otherwise take them for different ones.
+func everyScope(u *unstructured.Unstructured) {
+	hooks, _ := u.Object["webhooks"].([]any)
+	for _, h := range hooks {
+		hook, _ := h.(map[string]any)
+		rules, _ := hook["rules"].([]any)
+		for _, r := range rules {
+			if rule, ok := r.(map[string]any); ok && rule["scope"] == nil {
+				rule["scope"] = "*"
+			}
+		}
+	}
 }
 
 // webhookConfigurations make the API server call the webhooks of all groups that run.

@@ -164,9 +164,16 @@ func TestPrintedIsApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply := func() {
+		t.Helper()
 		docs := bytes.Split(printed, []byte("---\n"))
 		for _, doc := range docs[1:] {
 			for _, u := range objects(t, string(doc)) {
+				if u.GetKind() == "ClusterTrainingRuntime" {
+					eventually(t, "runtimes can be made", func() error {
+						_, err := c.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind())
+						return err
+					})
+				}
 				if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kubectl")); err != nil {
 					t.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
 				}

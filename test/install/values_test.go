@@ -161,6 +161,18 @@ func TestChartValues(t *testing.T) {
 				t.Error("Jobs wait for a webhook that does nothing for them")
 			}
 		}},
+		"pods that are not wanted": {config(""), func(t *testing.T, o all) {
+			h := hook(t, o, mutating, "mpod.kb.io")
+			if got := fmt.Sprint(h["failurePolicy"], h["matchConditions"]); got != "Ignore[map[expression:false name:not-enabled]]" {
+				t.Errorf("pods wait for %s", got)
+			}
+		}},
+		"pods that are": {"", func(t *testing.T, o all) {
+			h := hook(t, o, mutating, "mpod.kb.io")
+			if got := fmt.Sprint(h["failurePolicy"], h["matchConditions"]); got != "Fail<nil>" {
+				t.Errorf("pods wait for %s", got)
+			}
+		}},
 		"file of v1beta1": {strings.ReplaceAll(config("namespace: x"), "v1beta2", "v1beta1"), func(t *testing.T, o all) {
 			text, _ := at(t, o, "ConfigMap berth-system/kueue-manager-config", "data", configKey).(string)
 			if c, err := options.Parse("config", []byte(text), ""); err != nil || !c.Certs.Internal {

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// TestReload changes the configuration file of a running manager: Workloads that were finished long before are deleted, and the
+// process is still the same.
+func TestReload(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a whole control plane")
+	}
+	c := up(t)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write := func(body string) {
+		t.Helper()
+		text := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n" + body
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(freePort(t)), "--leader-elect=false", "--config", file)
+	c.queues(t, "reload", map[string]string{"red": "4"})
+	j := job("red", "short", "main", 1, "0.1")
+	c.create(t, j)
+	eventually(t, 30*time.Second, "the Job completes", c.completed(t, j))
+	eventually(t, 10*time.Second, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+	write("objectRetentionPolicies: {workloads: {afterFinished: 1s}}\n")
+	eventually(t, 15*time.Second, "the Workload is deleted", func() error {
+		var list kueue.WorkloadList
+		if err := c.List(context.Background(), &list, client.InNamespace("red")); err != nil {
+			return err
+		}
+		if len(list.Items) > 0 {
+			return fmt.Errorf("there are %d Workloads", len(list.Items))
+		}
+		return nil
+	})
+	if err := m.ready(); err != nil {
+		t.Error(err)
+	}
+}
