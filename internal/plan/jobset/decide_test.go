@@ -82,3 +82,16 @@ func TestCountersAreHeldBack(t *testing.T) {
 		})
 	}
 }
+
+// A Job that has the labels of one of the JobSet's but another name stands for none of them.
+func TestOddName(t *testing.T) {
+	w := running(t, 3)
+	odd := w.jobs["ring-oar-1"]
+	delete(w.jobs, odd.Name)
+	odd.Name = "odd"
+	w.jobs[odd.Name] = odd
+	p := w.c.Decide(w.observed())
+	if made := built(&p); len(made) != 1 || made[0].Name != "ring-oar-1" {
+		t.Errorf("it creates %d Jobs: %+v", len(made), made)
+	}
+}
