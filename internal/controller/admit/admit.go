@@ -147,7 +147,7 @@ func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueu
 // wait writes why a workload waits. The same reason in other words is written only
 // now and then.
 func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if lifecycle.IsReserved(wl) || lifecycle.IsFinished(wl) || wl.DeletionTimestamp != nil {
+	if !isWaiting(wl) {
 		return nil
 	}
 	now := metav1.NewTime(w.Now())
@@ -172,4 +172,8 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 		w.Events.Warning(stored, reason, message)
 	}
 	return nil
+}
+
+func isWaiting(wl *kueue.Workload) bool {
+	return !lifecycle.IsReserved(wl) && !lifecycle.IsFinished(wl) && wl.DeletionTimestamp == nil
 }
