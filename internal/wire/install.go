@@ -175,7 +175,7 @@ func served(ctx context.Context, c client.Client, names []string) error {
 					continue
 				}
 				if err := c.List(ctx, list, client.Limit(1)); err != nil && (!old || apierrors.IsNotFound(err)) {
-					return false, nil //nolint:nilerr // not yet is what is waited for
+					return false, nil // not yet is what is waited for
 				}
 			}
 			return true, nil

@@ -150,7 +150,7 @@ func samePending(t *testing.T, c *cluster, managers ...*manager) {
 }
 
 func pending(cfg *rest.Config, address string) (owners []string, err error) {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // what it says is the question
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // what it says is the question
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequest(http.MethodGet, "https://"+address+"/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/red/pendingworkloads", nil)
 	if err != nil {
