@@ -18,7 +18,7 @@ import (
 type Latest[T any] struct {
 	workers int
 	do      func(context.Context, T) error
-	failed  func(order T, err error, pause time.Duration)
+	failed  func(order T, err error, pause time.Duration) (again bool)
 
 	mu     sync.Mutex
 	orders map[types.UID]T
@@ -26,9 +26,9 @@ type Latest[T any] struct {
 	pauses workqueue.TypedRateLimiter[types.UID]
 }
 
-// NewLatest carries orders out with do. One that fails is not tried again here: failed gets it, with a pause that grows
-// from one failure of the same object to the next.
-func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration)) *Latest[T] {
+// NewLatest carries orders out with do. Of one that fails failed is told, with a pause that grows from one failure of the
+// same object to the next. If that says so the order is carried out again after the pause, unless a newer one came.
+func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration) (again bool)) *Latest[T] {
 	return &Latest[T]{
 		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, queue: workqueue.NewTypedDelayingQueue[types.UID](),
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](conflictDelay, 30*time.Second),
@@ -50,6 +50,19 @@ func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
 	l.orders[uid] = order
 	l.mu.Unlock()
 	l.queue.AddAfter(uid, after)
+}
+
+// again has an order that failed carried out once more, unless a newer one came meanwhile, or comes before.
+func (l *Latest[T]) again(uid types.UID, order T, pause time.Duration) {
+	l.mu.Lock()
+	_, newer := l.orders[uid]
+	if !newer {
+		l.orders[uid] = order
+	}
+	l.mu.Unlock()
+	if !newer {
+		l.queue.AddAfter(uid, pause)
+	}
 }
 
 // Start carries orders out until ctx ends.
@@ -85,7 +98,9 @@ func (l *Latest[T]) next(ctx context.Context) bool {
 	case err == nil:
 		l.pauses.Forget(uid)
 	case ctx.Err() == nil:
-		l.failed(order, err, l.pauses.When(uid))
+		if pause := l.pauses.When(uid); l.failed(order, err, pause) {
+			l.again(uid, order, pause)
+		}
 	}
 	return true
 }

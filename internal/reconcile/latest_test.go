@@ -40,7 +40,10 @@ func TestLatestOrderWins(t *testing.T) {
 			done <- o.uid
 		}
 		return nil
-	}, func(order, error, time.Duration) { t.Error("nothing failed") })
+	}, func(order, error, time.Duration) bool {
+		t.Error("nothing failed")
+		return false
+	})
 	l.Put("o0", order{"o0", 1}) // before it starts
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
@@ -62,7 +65,10 @@ func TestLatestOrderWins(t *testing.T) {
 
 func TestLatestPausesGrow(t *testing.T) {
 	pauses := make(chan time.Duration, 1)
-	l := NewLatest(1, func(context.Context, int) error { return errors.New("no") }, func(_ int, _ error, pause time.Duration) { pauses <- pause })
+	l := NewLatest(1, func(context.Context, int) error { return errors.New("no") }, func(_ int, _ error, pause time.Duration) bool {
+		pauses <- pause
+		return false
+	})
 	go func() { _ = l.Start(t.Context()) }() // it ends with the test
 	last := time.Duration(0)
 	for i := range 5 {
@@ -86,7 +92,10 @@ func TestLaterOrders(t *testing.T) {
 	l := NewLatest(1, func(_ context.Context, order string) error {
 		got <- order
 		return nil
-	}, func(string, error, time.Duration) { t.Error("nothing failed") })
+	}, func(string, error, time.Duration) bool {
+		t.Error("nothing failed")
+		return false
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- l.Start(ctx) }()
@@ -110,5 +119,47 @@ func TestLaterOrders(t *testing.T) {
 	}
 	if len(got) > 0 {
 		t.Errorf("%q was carried out after the admission", <-got)
+	}
+}
+
+// An order that failed is carried out again, unless a newer one came meanwhile.
+func TestLatestAgain(t *testing.T) {
+	tries, newer := make(chan int, 10), make(chan struct{})
+	l := NewLatest(1, func(_ context.Context, n int) error {
+		tries <- n
+		if n < 2 {
+			return errors.New("no")
+		}
+		return nil
+	}, func(n int, _ error, _ time.Duration) bool {
+		if n == 1 {
+			<-newer
+		}
+		return true
+	})
+	go func() { _ = l.Start(t.Context()) }() // it ends with the test
+	l.Put("u", 0)
+	for range 3 {
+		if n := <-tries; n != 0 {
+			t.Fatalf("order %d", n)
+		}
+	}
+	l.Put("u", 1)
+	for n := 0; n != 1; n = <-tries {
+	}
+	l.Put("u", 2)
+	close(newer)
+	if n := <-tries; n != 2 {
+		t.Errorf("order %d after a newer one", n)
+	}
+	select {
+	case n := <-tries:
+		t.Errorf("order %d after the newest one was carried out", n)
+	case <-time.After(500 * time.Millisecond):
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.orders) > 0 {
+		t.Errorf("left behind: %v", l.orders)
 	}
 }

@@ -72,18 +72,22 @@ func (w *Writer) Write(d engine.Decision) {
 // Start writes until ctx ends.
 func (w *Writer) Start(ctx context.Context) error { return w.verdicts.Start(ctx) }
 
-// failed gives an admission back to the engine after the pause. Why a workload waits
-// is written at its next look.
-func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) {
-	if !apierrors.IsNotFound(err) {
-		w.Log.Info("Writing a verdict failed, the workload is looked at again",
+// failed gives an admission back to the engine after the pause. Why a workload waits is
+// written again: there may be no other look that would say so, as when its queue is
+// stopped.
+func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (again bool) {
+	gone := apierrors.IsNotFound(err)
+	if !gone {
+		w.Log.Info("Writing a verdict failed, it is tried again",
 			"workload", d.Namespace+"/"+d.Name, "verdict", d.Look.Verdict, "error", err.Error())
 	}
-	if d.Grant != nil {
-		time.AfterFunc(pause, func() {
-			w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
-		})
+	if d.Grant == nil {
+		return !gone
 	}
+	time.AfterFunc(pause, func() {
+		w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
+	})
+	return false
 }
 
 // errStale says that the object is no longer the one that the verdict is about.

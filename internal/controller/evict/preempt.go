@@ -67,15 +67,17 @@ func (p *Preemptor) Start(ctx context.Context) error { return p.orders.Start(ctx
 // errNotWritten says that a victim was admitted, but that this is not written yet.
 var errNotWritten = errors.New("its admission is still being written")
 
-func (p *Preemptor) failed(o order, err error, pause time.Duration) {
+// failed has the engine decide anew whether the victim has to go.
+func (p *Preemptor) failed(o order, err error, pause time.Duration) (again bool) {
 	if apierrors.IsNotFound(err) {
-		return // gone, and its quota with it
+		return false // gone, and its quota with it
 	}
 	p.Log.Info("Preempting failed, the preemptor is looked at again",
 		"victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
 	time.AfterFunc(pause, func() {
 		p.Engine.Post(func(s *state.State) { s.EvictionFailed(o.victim.UID) })
 	})
+	return false
 }
 
 func (p *Preemptor) preempt(ctx context.Context, o order) error {
