@@ -74,14 +74,16 @@ func TestKilled(t *testing.T) {
 			_ = m.end() // nothing that it still tries reaches anybody
 		}
 	}()
-	t.Run("worlds", func(t *testing.T) {
-		for i := range pick(6, 60) {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
-				live(newWorld(t))
-			})
-		}
-	})
+	for group := range pick(1, 10) { // many worlds at once would not get ahead: each start of a manager has writes to make for all
+		t.Run(fmt.Sprintf("group %d", group), func(t *testing.T) {
+			for i := range 6 {
+				t.Run(fmt.Sprint(i), func(t *testing.T) {
+					t.Parallel()
+					live(newWorld(t))
+				})
+			}
+		})
+	}
 	close(over)
 	<-died
 	t.Logf("%d kills", kills)
