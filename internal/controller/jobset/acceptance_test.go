@@ -150,19 +150,19 @@ var states = map[string]func(*world){
 
 // A JobSet can be deleted in every state: it is left alone from then on, and its name is free again when it is gone.
 func TestDeletedInEveryState(t *testing.T) {
-	w := newWorld(t, plan.Config{})
+	world := newWorld(t, plan.Config{})
 	for name, reach := range states {
 		t.Run(name, func(t *testing.T) {
-			w := w.inNamespace(t)
+			w := world.inNamespace(t)
 			reach(w)
 			w.must(w.c.Delete(w.ctx, w.get("ring"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
 			w.quiet(300 * time.Millisecond)
 			before := len(w.requests.in(w.namespace))
 			for _, j := range w.jobs() { // the garbage collector removes one after the other
 				w.must(client.IgnoreNotFound(w.c.Delete(w.ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground))))
-				if j := w.jobs()[j.Name]; j != nil {
-					j.Finalizers = nil
-					w.must(w.c.Update(w.ctx, j))
+				if left := w.jobs()[j.Name]; left != nil {
+					left.Finalizers = nil
+					w.must(w.c.Update(w.ctx, left))
 				}
 			}
 			time.Sleep(400 * time.Millisecond)

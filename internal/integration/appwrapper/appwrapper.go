@@ -7,6 +7,7 @@ package appwrapper
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -233,9 +234,7 @@ func entryOf(info *plan.PodSetInfo, set *kueue.PodSet) (map[string]any, error) {
 	}
 	entry := map[string]any{}
 	for _, part := range []string{"metadata", "spec"} {
-		for key, value := range view.Map(tree, part) { //berth:unordered copies a map
-			entry[key] = value
-		}
+		maps.Copy(entry, view.Map(tree, part))
 	}
 	return entry, nil
 }
