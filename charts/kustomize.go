@@ -64,13 +64,13 @@ func kustomize() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	out["config/crd/conversion.yaml"] = string(patch)
-	out["config/crd/kustomization.yaml"], err = crdKustomization(crds, converted)
+	out["config/crd/kustomization.yaml"], err = crdKustomization(crds, converted, string(patch))
 	return out, err
 }
 
-// crdKustomization lists the CRDs of config/crd, whose files are named for group and plural.
-func crdKustomization(crds, converted []string) (string, error) {
+// crdKustomization lists the CRDs of config/crd, whose files are named for group and plural, and patches those that the
+// manager converts. The patch is no file of its own: what looks for CRDs in the folder would take it for one.
+func crdKustomization(crds, converted []string, patch string) (string, error) {
 	var files []string
 	for _, name := range crds {
 		plural, group, _ := strings.Cut(name, ".")
@@ -84,7 +84,7 @@ func crdKustomization(crds, converted []string) (string, error) {
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": files,
 		"patches": []any{map[string]any{
-			"path": "conversion.yaml", "target": map[string]any{"kind": "CustomResourceDefinition", "name": strings.Join(converted, "|")},
+			"patch": patch, "target": map[string]any{"kind": "CustomResourceDefinition", "name": strings.Join(converted, "|")},
 		}},
 	})
 	return string(text), err

@@ -19,6 +19,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
+	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/webhook"
@@ -164,7 +165,7 @@ func webhookConfigurations(o *InstallOptions) []runtime.Object {
 
 // webhookOptions are those of the webhooks of queues and jobs.
 func webhookOptions(o *options.Options, groups Groups) webhook.Options {
-	out := webhook.NewOptions(o, all.Descriptors())
+	out := webhook.NewOptions(o, all.DescriptorsWith(integration.TrainConfig(o, "")))
 	out.Training = groups.Has(Training)
 	return out
 }

@@ -17,8 +17,12 @@ import (
 	"github.com/berth-project/berth/internal/plan/train"
 )
 
-// Descriptors are the kinds, sorted by framework name.
-func Descriptors() []*plan.Descriptor {
+// Descriptors are the kinds, sorted by framework name, with everything at its default.
+func Descriptors() []*plan.Descriptor { return DescriptorsWith(train.DefaultConfig()) }
+
+// DescriptorsWith are the kinds for a manager that makes JobSets of TrainJobs as trains says: the queue counts the pods
+// that there will be.
+func DescriptorsWith(trains *train.Config) []*plan.Descriptor {
 	out := []*plan.Descriptor{
 		appwrapper.Descriptor(),
 		deployment.Descriptor(),
@@ -27,7 +31,7 @@ func Descriptors() []*plan.Descriptor {
 		pod.Descriptor(),
 		ray.Cluster(),
 		ray.Job(),
-		trainjob.Descriptor(train.DefaultConfig()),
+		trainjob.Descriptor(trains),
 	}
 	out = append(out, kubeflow.Descriptors()...)
 	slices.SortFunc(out, func(a, b *plan.Descriptor) int { return strings.Compare(a.Framework, b.Framework) })
