@@ -163,18 +163,16 @@ func served(ctx context.Context, c client.Client, names []string) error {
 			if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
 				return false, err
 			}
-			// Objects that were stored as another version cannot be read before the manager runs, which converts them. That is
-			// no reason to wait for more than the path.
-			old := slices.ContainsFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-				return !v.Storage && slices.Contains(crd.Status.StoredVersions, v.Name)
-			})
+			// Objects of another version than the stored one cannot be read before the manager runs, which converts them.
+			// That is no reason to wait for more than the path.
+			converts := crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
 			for _, v := range crd.Spec.Versions {
 				list := &metav1.PartialObjectMetadataList{}
 				list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.ListKind})
 				if !v.Served {
 					continue
 				}
-				if err := c.List(ctx, list, client.Limit(1)); err != nil && (!old || apierrors.IsNotFound(err)) {
+				if err := c.List(ctx, list, client.Limit(1)); err != nil && (!converts || apierrors.IsNotFound(err)) {
 					return false, nil // not yet is what is waited for
 				}
 			}

@@ -330,7 +330,9 @@ func (w *world) manager() {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		_, stdout, stderr := berth(w.Context(), "", "explain", "workload", "second", "-n", "live")
 		_, list, _ := berth(w.Context(), "", "list", "wl", "-n", "live", "--no-headers")
-		if last = stdout + stderr + list; strings.Contains(stdout, "[ExceedsMaxQuota]") && stderr == "" && strings.Contains(list, "PENDING   1") {
+		_, conditions, _ := berth(w.Context(), "", "explain", "workload", "second", "-n", "live", "--as", "eve") // written a second later
+		if last = stdout + stderr + list + conditions; strings.Contains(stdout, "[ExceedsMaxQuota]") && stderr == "" &&
+			strings.Contains(list, "PENDING   1") && strings.Contains(conditions, "[ExceedsMaxQuota]") {
 			break
 		}
 		if time.Now().After(deadline) {
