@@ -42,6 +42,12 @@ func (p *player) step(a *args) string {
 			if d.Replaced != nil {
 				fmt.Fprintf(&b, "  takes the place of %s\n", d.Replaced.Key)
 			}
+			if d.Recomputed != "" {
+				fmt.Fprintf(&b, "  looked for other victims: %s\n", d.Recomputed)
+			}
+			if d.PassedOver {
+				b.WriteString("  others took the victims or the quota\n")
+			}
 		}
 		p.decided(d)
 	}

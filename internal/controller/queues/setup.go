@@ -87,22 +87,18 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, convert.NamesFlavor})
 }
 
-// edited lets updates pass that change more than the status.
-var edited = builder.WithPredicates(predicate.Funcs{UpdateFunc: isEdit})
-
-func isEdit(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-		(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
-}
+// edited lets updates pass that change more than the status; a deletion changes the
+// generation as well.
+var edited = builder.WithPredicates(predicate.GenerationChangedPredicate{})
 
 // editedOrTurned lets those pass as well with which a ClusterQueue turned active or
 // inactive.
-var editedOrTurned = builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+var editedOrTurned = builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	active := func(o client.Object) bool {
 		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
 	}
-	return isEdit(e) || active(e.ObjectOld) != active(e.ObjectNew)
-}})
+	return active(e.ObjectOld) != active(e.ObjectNew)
+}}))
 
 // touched puts what the engine touched into a controller's queue, gathered for the
 // time of settle, and behind whatever else there is to do.

@@ -43,10 +43,7 @@ type Follower struct {
 
 // Setup adds the controller to the manager.
 func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
-	ofQueues := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-			(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
-	}})
+	ofQueues := builder.WithPredicates(predicate.GenerationChangedPredicate{}) // a deletion changes it as well
 	f.current.Store(&f.Rules)
 	again := make(chan event.GenericEvent, 1)
 	if f.Changed != nil {
