@@ -29,8 +29,8 @@ func TestReservation(t *testing.T) {
 	scenes(t, map[string]func(*world){
 		"10 §7.47 without checks one write reserves and admits": func(w *world) {
 			w.queue("q", "4")
+			history := w.history("a")
 			wl := w.workload("a", "q", "1")
-			history := w.history(wl)
 			w.admits(wl)
 			w.tells(wl, "Normal QuotaReserved", "Normal Admitted")
 			want := [][]string{{}, {"Admitted=True/Admitted", "PodsReady=False/WaitForStart", "QuotaReserved=True/QuotaReserved"}}

@@ -538,8 +538,9 @@ func total(flavors []kueue.FlavorUsage) string {
 	return sum.String()
 }
 
-// history records the conditions of a Workload at each of its versions from now on.
-func (w *world) history(wl *kueue.Workload) (stop func() [][]string) {
+// history records the conditions of a Workload at each of its versions, the first one too: it has to run before
+// the Workload is created, because the manager can be faster than a watch.
+func (w *world) history(name string) (stop func() [][]string) {
 	w.t.Helper()
 	watch, err := w.c.Watch(w.ctx(), &kueue.WorkloadList{}, client.InNamespace(w.name))
 	w.must(err)
@@ -547,7 +548,7 @@ func (w *world) history(wl *kueue.Workload) (stop func() [][]string) {
 	go func() {
 		defer close(done)
 		for e := range watch.ResultChan() {
-			if o, ok := e.Object.(*kueue.Workload); ok && o.Name == wl.Name {
+			if o, ok := e.Object.(*kueue.Workload); ok && o.Name == name {
 				seen = append(seen, conditions(o.Status.Conditions))
 			}
 		}
