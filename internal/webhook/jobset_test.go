@@ -128,13 +128,7 @@ func (y *yard) must(err error) {
 
 func (y *yard) eventually(what string, check func() error) {
 	y.t.Helper()
-	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	y.t.Fatalf("%s: not so: %v", what, err)
+	embeddedtest.Eventually(y.t, what, check)
 }
 
 const small = `

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -67,7 +68,7 @@ func TestRunWithManager(t *testing.T) {
 	s := start(t, func(cfg *Config) {
 		dir = cfg.Plane.Dir
 		cfg.Intercept = func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(r *http.Request) (*http.Response, error) {
+			return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
 				if r.Method != http.MethodGet {
 					writes.Add(1)
 				}
@@ -105,10 +106,6 @@ func TestRunWithManager(t *testing.T) {
 		t.Errorf("process %d still runs: %v", pid, err)
 	}
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Addresses that the user chose stay.
 func TestRunKeepsAddresses(t *testing.T) {

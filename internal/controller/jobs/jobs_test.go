@@ -63,7 +63,7 @@ type writes struct {
 }
 
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodPatch && !strings.Contains(r.URL.Path, "/events") {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -98,10 +98,6 @@ func (w *writes) in(namespace string) []string {
 	}
 	return out
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // world is a namespace on a real API server with the job controllers running.
 type world struct {
@@ -194,19 +190,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		w.t.Fatal("the cache did not fill")
-	}
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("manager: %v", err)
-		}
-	})
-	w.t.Cleanup(w.stop)
+	w.stop = embeddedtest.Run(w.t, mgr)
 }
 
 func (w *world) must(err error) {
@@ -219,13 +203,7 @@ func (w *world) must(err error) {
 // eventually waits until check has nothing to complain about.
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	w.t.Fatalf("not so after 20s: %s: %v", what, err)
+	embeddedtest.Eventually(w.t, what, check)
 }
 
 // settle waits until the manager has written nothing for a while.

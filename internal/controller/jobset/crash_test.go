@@ -3,10 +3,8 @@ package jobset_test
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,38 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	plan "github.com/berth-project/berth/internal/plan/jobset"
 )
-
-var errKilled = errors.New("the manager is dead")
-
-// mortal kills a manager at its n-th write: that write is made, but nobody learns of it, and nothing works afterwards.
-type mortal struct {
-	writes atomic.Int64
-	dies   int64 // 0: never
-	dead   atomic.Bool
-}
-
-func (m *mortal) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if m.dead.Load() {
-			return nil, errKilled
-		}
-		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
-			return next.RoundTrip(r)
-		}
-		last := m.writes.Add(1) == m.dies
-		if last {
-			m.dead.Store(true)
-		}
-		response, err := next.RoundTrip(r)
-		if last && err == nil {
-			_ = response.Body.Close()
-			return nil, errKilled
-		}
-		return response, err
-	})
-}
 
 // Acceptance 66: a JobSet goes through a restart, the restart of one Job, a suspension and a resume to another place, its
 // end and its deletion, with the manager killed at each of its writes in turn and started again. The end is the same every
@@ -58,38 +27,21 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	first := newWorld(t, gates)
 	first.stop()
 	plain := rest.CopyConfig(first.rest)
-	for n := int64(0); ; n++ {
-		if testing.Short() && n%5 != 0 {
-			continue
+	embeddedtest.AtEveryWrite(t, 24, 5, func(t *testing.T, m *embeddedtest.Mortal) {
+		w := newWorld(t, gates)
+		w.stop()
+		w.rest = rest.CopyConfig(plain)
+		w.rest.Wrap(m.Wrap)
+		w.start()
+		revive := func() {
+			m.Revive(func() {
+				w.stop()
+				w.rest = plain
+				w.start()
+			})
 		}
-		killed, writes := false, int64(0)
-		t.Run(fmt.Sprintf("at write %d", n), func(t *testing.T) {
-			w := newWorld(t, gates)
-			w.stop()
-			m := &mortal{dies: n}
-			w.rest = rest.CopyConfig(plain)
-			w.rest.Wrap(m.wrap)
-			w.start()
-			(&life{world: w, made: map[string]types.UID{}, revive: func() {
-				if m.dead.Load() && !killed {
-					killed = true
-					w.stop()
-					w.rest = plain
-					w.start()
-				}
-			}}).live()
-			writes = m.writes.Load()
-		})
-		if t.Failed() {
-			return
-		}
-		if n > 0 && !killed {
-			if n < 25 {
-				t.Errorf("only %d writes in a whole life: the test lost its way", writes)
-			}
-			return
-		}
-	}
+		(&life{world: w, made: map[string]types.UID{}, revive: revive}).live()
+	})
 }
 
 // life is one JobSet with the manager that may be killed.

@@ -58,7 +58,7 @@ type requests struct {
 }
 
 func (w *requests) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
 			return next.RoundTrip(r)
 		}
@@ -84,10 +84,6 @@ func (w *requests) in(namespace string) []string {
 	}
 	return out
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // world is a namespace on a real API server with the JobSet controllers running.
 type world struct {
@@ -197,17 +193,11 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.cached, w.cache = mgr.GetClient(), mgr.GetCache()
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		w.t.Fatal("the cache does not fill")
-	}
-	w.stop = sync.OnceFunc(func() {
+	stop := embeddedtest.Run(w.t, mgr)
+	w.stop = func() {
 		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("manager: %v", err)
-		}
-	})
+		stop()
+	}
 	w.t.Cleanup(w.stop)
 }
 
@@ -228,13 +218,7 @@ func (w *world) eventually(what string, check func() error) {
 
 func (w *world) within(limit time.Duration, what string, check func() error) {
 	w.t.Helper()
-	var err error
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	w.t.Fatalf("%s: not so after %s: %v", what, limit, err)
+	embeddedtest.Within(w.t, limit, what, check)
 }
 
 // quiet waits until the manager has written nothing for a while, and returns how much it wrote before.

@@ -1,12 +1,8 @@
 package training_test
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,38 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/train/patch"
 )
-
-var errKilled = errors.New("the manager is dead")
-
-// mortal kills a manager at its n-th write: that write is made, but nobody learns of it, and nothing works afterwards.
-type mortal struct {
-	writes atomic.Int64
-	dies   int64 // 0: never
-	dead   atomic.Bool
-}
-
-func (m *mortal) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if m.dead.Load() {
-			return nil, errKilled
-		}
-		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
-			return next.RoundTrip(r)
-		}
-		last := m.writes.Add(1) == m.dies
-		if last {
-			m.dead.Store(true)
-		}
-		response, err := next.RoundTrip(r)
-		if last && err == nil {
-			_ = response.Body.Close()
-			return nil, errKilled
-		}
-		return response, err
-	})
-}
 
 // TestKilledAtAnyWrite takes a TrainJob through its whole life, with a suspension and two changes of its patches, with the
 // manager killed at each of its writes in turn and started again. The end is the same every time.
@@ -58,32 +25,22 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	first := newWorld(t, nil)
 	first.stop()
 	plain := rest.CopyConfig(first.rest)
-	for n := int64(0); ; n++ {
-		killed := false
-		t.Run(fmt.Sprintf("at write %d", n), func(t *testing.T) {
-			w := newWorld(t, nil)
-			w.stop()
-			m := &mortal{dies: n}
-			w.rest = rest.CopyConfig(plain)
-			w.rest.Wrap(m.wrap)
-			w.start()
-			live(t, w, func() {
-				if m.dead.Load() && !killed {
-					killed = true
-					w.stop()
-					w.rest = plain
-					w.start()
-				}
+	embeddedtest.AtEveryWrite(t, 9, 1, func(t *testing.T, m *embeddedtest.Mortal) {
+		w := newWorld(t, nil)
+		w.stop()
+		w.rest = rest.CopyConfig(plain)
+		w.rest.Wrap(m.Wrap)
+		w.start()
+		revive := func() {
+			m.Revive(func() {
+				w.stop()
+				w.rest = plain
+				w.start()
 			})
-			w.stop()
-		})
-		if n > 0 && !killed {
-			if n < 10 {
-				t.Errorf("only %d writes in a whole life: the test lost its way", n-1)
-			}
-			return
 		}
-	}
+		live(t, w, revive)
+		w.stop()
+	})
 }
 
 // live is the life of one TrainJob. revive starts the manager again if it was killed.

@@ -68,7 +68,7 @@ type traffic struct {
 }
 
 func (w *traffic) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		w.mu.Lock()
 		fails := w.fail != nil && w.fail(r)
 		w.mu.Unlock()
@@ -92,10 +92,6 @@ func (w *traffic) failing(fail func(*http.Request) bool) {
 	defer w.mu.Unlock()
 	w.fail = fail
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // in returns the writes below a namespace, without its path.
 func (w *traffic) in(namespace string) []string {
@@ -238,20 +234,12 @@ func (w *world) start() {
 	w.must(err)
 	w.must(training.Setup(mgr, w.options))
 	w.must(webhook.SetupTraining(mgr, webhook.TrainingOptions{Plan: w.options.Config, Now: w.options.Now}))
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		w.t.Fatal("the cache did not fill")
-	}
+	stop := embeddedtest.Run(w.t, mgr)
 	w.eventually("the webhooks answer", func() error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 	forget := w.register(port, ca)
 	w.stop = sync.OnceFunc(func() {
 		forget()
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("manager: %v", err)
-		}
+		stop()
 	})
 	w.t.Cleanup(w.stop)
 }
@@ -318,13 +306,7 @@ func (w *world) create(o client.Object) { w.t.Helper(); w.must(w.c.Create(w.ctx,
 // eventually waits until check has nothing to complain about.
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	w.t.Fatalf("not so after 20s: %s: %v", what, err)
+	embeddedtest.Eventually(w.t, what, check)
 }
 
 // settle waits until the manager has written nothing for a while.

@@ -11,10 +11,7 @@ package integrationtest
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
@@ -507,45 +505,23 @@ func child(w *world) {
 	w.eventually("the child is suspended once more", func() error { return w.stopped(o) })
 }
 
-var errKilled = errors.New("the manager is dead")
-
-// mortal lets a manager make one write, of which it never learns.
-type mortal struct{ dead atomic.Bool }
-
-func (m *mortal) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
-			return next.RoundTrip(r)
-		}
-		if m.dead.Swap(true) {
-			return nil, errKilled
-		}
-		response, err := next.RoundTrip(r)
-		if err == nil {
-			_ = response.Body.Close()
-		}
-		return nil, errKilled
-	})
-}
-
 // restarted takes a job through an eviction to its end with managers that die at each write. The end is the same.
 func restarted(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
 	w := newWorld(t, kind, kinds)
-	var m *mortal
+	var m *embeddedtest.Mortal
 	lives := 0
-	revive := func() {
-		if m == nil || m.dead.Load() {
-			w.stop()
-			lives++
-			m = &mortal{}
-			w.start(m.wrap)
-		}
+	start := func() {
+		w.stop()
+		lives++
+		m = &embeddedtest.Mortal{Dies: 1}
+		w.start(m.Wrap)
 	}
+	revive := func() { m.Revive(start) }
 	until := func(what string, check func() error) {
 		t.Helper()
 		w.eventually(what, func() error { revive(); return check() })
 	}
-	revive()
+	start()
 	o := w.create("train", nil)
 	before := spec(t, w.again(o))
 	key := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.cfg.WorkloadName(kind.Descriptor.GVK, o.GetName(), o.GetUID())}}

@@ -41,9 +41,6 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// limit is how long a test waits for what must come.
-const limit = 20 * time.Second
-
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kueue.AddToScheme} {
@@ -165,19 +162,7 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) {
 	})
 	w.must(err)
 	w.must(jobs.Setup(w.ctx, mgr, jobs.Options{Config: w.cfg, Descriptors: w.kinds, Workers: func(string) int { return 2 }, Now: time.Now}))
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		w.t.Fatal("the cache did not fill")
-	}
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("manager: %v", err)
-		}
-	})
-	w.t.Cleanup(w.stop)
+	w.stop = embeddedtest.Run(w.t, mgr)
 }
 
 func (w *world) must(err error) {
@@ -190,13 +175,7 @@ func (w *world) must(err error) {
 // eventually waits until check has nothing to complain about.
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
-	var err error
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	w.t.Fatalf("not so after %s: %s: %v", limit, what, err)
+	embeddedtest.Eventually(w.t, what, check)
 }
 
 // settle waits until the manager has written nothing for a while.
@@ -373,7 +352,7 @@ type traffic struct {
 }
 
 func (f *traffic) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet {
 			if !strings.Contains(r.URL.RawQuery, "watch=") {
 				f.note(&f.reads, r.URL.Path)
@@ -426,7 +405,3 @@ func (f *traffic) in(namespace string) (writes, events []string) {
 	}
 	return writes, events
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
