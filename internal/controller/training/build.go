@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -31,9 +32,14 @@ const fieldOwner = client.FieldOwner(trainerv1alpha1.FieldManager)
 // jobSetID is the JobSet among what was applied.
 const jobSetID = "JobSet"
 
-// built says what the JobSet is built from.
+// recordAfter is how long what a JobSet was built from stays unrecorded while its pods are on their way. A manager that
+// starts in the meantime finds it out again.
+const recordAfter = 10 * time.Second
+
+// built says what the JobSet is built from, and when to look again, if that is to be recorded later.
 type built struct {
 	hashes map[string]string
+	after  time.Duration
 }
 
 // build makes what the TrainJob wants to exist: the snapshot, then ConfigMaps, Secrets and the pod group, the JobSet last.
@@ -166,14 +172,14 @@ func (r *reconciler) applyChanged(ctx context.Context, w *world, o client.Object
 	before, ok := r.memory.lastApplied(w.job, id)
 	if ok && before.hash == hash {
 		meta := metadataOf(gvk)
-		if err := r.client.Get(ctx, client.ObjectKeyFromObject(u), meta); err == nil && meta.ResourceVersion == before.version {
+		if err := r.client.Get(ctx, client.ObjectKeyFromObject(u), meta); err == nil && meta.ResourceVersion == before.resourceVersion {
 			return nil
 		}
 	}
 	if err := r.apply(ctx, u); err != nil {
 		return err
 	}
-	r.memory.noteApplied(w.job, id, applied{hash, u.GetResourceVersion()})
+	r.memory.noteApplied(w.job, id, applied{hash: hash, resourceVersion: u.GetResourceVersion()})
 	return nil
 }
 
@@ -189,7 +195,10 @@ func hashOf(u *unstructured.Unstructured) string {
 // builtFrom reads what the JobSet that exists was built from.
 func (r *reconciler) builtFrom(w *world) *built {
 	if w.snapshot == nil || w.jobset == nil {
-		return &built{hashes: map[string]string{}}
+		return &built{}
+	}
+	if made := r.memory.builtSet(w.job); made != nil && made.jobset == w.jobset.UID {
+		return &built{hashes: made.hashes}
 	}
 	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
 	return &built{hashes: hashes}
@@ -211,18 +220,49 @@ func (r *reconciler) applyJobSet(ctx context.Context, w *world, wanted *jobsetv1
 	if ok && w.jobset == nil {
 		return r.builtFrom(w), r.awaitJobSet(ctx, w)
 	}
-	version := ""
+	uid := types.UID("")
 	if w.jobset != nil {
-		version = generation(w.jobset)
+		uid = w.jobset.UID
 	}
-	if !ok || before.hash != hash || before.version != version || !contains(w.jobset.Labels, wanted.Labels) || !contains(w.jobset.Annotations, wanted.Annotations) {
+	current := ok && before.hash == hash && before.version.covers(w.jobset) &&
+		contains(w.jobset.Labels, wanted.Labels) && contains(w.jobset.Annotations, wanted.Annotations)
+	if !current {
 		r.memory.use(w.job, func(k *known) { k.gone = nil }) // from now on one that is deleted is the new one
 		if err := r.apply(ctx, u); err != nil {
 			return r.builtFrom(w), r.makeWay(ctx, w, err)
 		}
-		r.memory.noteApplied(w.job, jobSetID, applied{hash, generation(u)})
+		uid = u.GetUID()
+		r.memory.noteApplied(w.job, jobSetID, applied{hash: hash, version: versionOf(u)})
 	}
-	return r.annotate(ctx, w)
+	hashes := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
+	r.memory.use(w.job, func(k *known) {
+		if k.built == nil || k.built.jobset != uid || !maps.Equal(k.built.hashes, hashes) {
+			k.built = &builtSet{uid, hashes, r.o.Now()}
+		}
+	})
+	if train.IsSuspended(w.job) {
+		return r.annotate(ctx, w, hashes)
+	}
+	return r.recordLater(ctx, w, hashes)
+}
+
+// recordLater records what a JobSet is built from once its pods run.
+func (r *reconciler) recordLater(ctx context.Context, w *world, hashes map[string]string) (*built, error) {
+	recorded, _ := patch.BuiltFrom(w.snapshot.Annotations)
+	made := r.memory.builtSet(w.job)
+	left := made.at.Add(recordAfter).Sub(r.o.Now())
+	arriving := w.jobset == nil || (!train.IsRunning(w.jobset) && train.End(w.jobset) == nil)
+	if arriving && left > 0 && !maps.Equal(recorded, hashes) {
+		return &built{hashes, left}, nil
+	}
+	return r.annotate(ctx, w, hashes)
+}
+
+// builtSet is a JobSet that was applied, and the hashes of the patches that it was built from.
+type builtSet struct {
+	jobset types.UID
+	hashes map[string]string
+	at     time.Time
 }
 
 // awaitJobSet is for a JobSet that was made and that the cache has shown neither come nor go. One that came and went
@@ -240,8 +280,18 @@ func (r *reconciler) awaitJobSet(ctx context.Context, w *world) error {
 	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), w.job.Name) // look again
 }
 
-// generation is that of an object's spec.
-func generation(o client.Object) string { return fmt.Sprintf("%s/%d", o.GetUID(), o.GetGeneration()) }
+// version is that of an object's spec.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(o client.Object) version { return version{o.GetUID(), o.GetGeneration()} }
+
+// covers says whether what the cache shows is of this version, or an earlier state of it.
+func (v version) covers(jobset *jobsetv1alpha2.JobSet) bool {
+	return jobset != nil && v.uid == jobset.UID && jobset.Generation <= v.generation
+}
 
 // contains says whether all pairs of part are in m.
 func contains(m, part map[string]string) bool {
@@ -254,11 +304,10 @@ func contains(m, part map[string]string) bool {
 }
 
 // annotate writes what the JobSet is built from to the snapshot.
-func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
-	hashes := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
+func (r *reconciler) annotate(ctx context.Context, w *world, hashes map[string]string) (*built, error) {
 	before, _ := patch.BuiltFrom(w.snapshot.Annotations)
 	if maps.Equal(before, hashes) {
-		return &built{hashes}, nil
+		return &built{hashes: hashes}, nil
 	}
 	var value any // null removes it
 	annotations, err := patch.Annotations(hashes)
@@ -274,9 +323,9 @@ func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
 	}
 	snapshot := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.snapshot.Namespace, Name: w.snapshot.Name}}
 	if err := r.client.Patch(ctx, snapshot, client.RawPatch(types.MergePatchType, body), fieldOwner); err != nil {
-		return &built{before}, fmt.Errorf("annotating ConfigMap %s: %w", w.snapshot.Name, err)
+		return &built{hashes: before}, fmt.Errorf("annotating ConfigMap %s: %w", w.snapshot.Name, err)
 	}
-	return &built{hashes}, nil
+	return &built{hashes: hashes}, nil
 }
 
 // rederive finds out what a JobSet that runs was built from. If the record is another one than what the TrainJob says now,
@@ -284,25 +333,29 @@ func (r *reconciler) annotate(ctx context.Context, w *world) (*built, error) {
 // applying that would change nothing (spec: 50 §4.13.6).
 func (r *reconciler) rederive(ctx context.Context, w *world, wanted *unstructured.Unstructured) (*built, error) {
 	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
-	if maps.Equal(hashes, patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))) {
-		return &built{hashes}, nil
+	wants := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
+	if maps.Equal(hashes, wants) {
+		return &built{hashes: hashes}, nil
+	}
+	if made := r.memory.builtSet(w.job); made != nil && made.jobset == w.jobset.UID {
+		return r.recordLater(ctx, w, made.hashes)
 	}
 	const id = "rederived"
-	tried := applied{hash: hashOf(wanted), version: generation(w.jobset)}
+	tried := applied{hash: hashOf(wanted), version: versionOf(w.jobset)}
 	if before, seen := r.memory.lastApplied(w.job, id); seen && before == tried {
-		return &built{hashes}, nil
+		return &built{hashes: hashes}, nil
 	}
 	trial := wanted.DeepCopy()
 	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(trial), fieldOwner, client.ForceOwnership, client.DryRunAll)
 	refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) // so it would change what cannot change
 	if err != nil && !refused {
-		return &built{hashes}, fmt.Errorf("comparing JobSet %s: %w", w.jobset.Name, err)
+		return &built{hashes: hashes}, fmt.Errorf("comparing JobSet %s: %w", w.jobset.Name, err)
 	}
 	r.memory.noteApplied(w.job, id, tried)
 	if refused || changes(w.jobset, trial) {
-		return &built{hashes}, nil
+		return &built{hashes: hashes}, nil
 	}
-	return r.annotate(ctx, w)
+	return r.annotate(ctx, w, wants)
 }
 
 // lastRecord puts the record right of a JobSet that has ended and will never be applied again.
@@ -358,6 +411,3 @@ func (r *reconciler) makeWay(ctx context.Context, w *world, refusal error) error
 		"The JobSet is made again, because what changed in the TrainJob cannot change in a JobSet")
 	return errWait
 }
-
-// sameStatus says whether nothing has to be written.
-func sameStatus(a, b *trainerv1alpha1.TrainJobStatus) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -3,6 +3,7 @@ package training_test
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/controller/training"
 	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/plan/train/patch"
 )
 
 func conditions(job *trainerv1alpha1.TrainJob) []string {
@@ -74,6 +76,13 @@ func (w *world) hasEvent(name, want string) {
 		}
 		return nil
 	})
+}
+
+func snapshotAnnotation(w *world, name string) string {
+	w.t.Helper()
+	var snapshot corev1.ConfigMap
+	w.must(w.c.Get(w.ctx, snapshotKey(w, name), &snapshot))
+	return snapshot.Annotations[patch.Annotation]
 }
 
 func snapshotKey(w *world, name string) client.ObjectKey {
@@ -394,6 +403,16 @@ func TestWrites(t *testing.T) {
 		j.Spec.Suspend = new(false)
 	}))
 	w.has("lark", isResumed)
+	if a := snapshotAnnotation(w, "lark"); a != "" {
+		t.Errorf("recorded before it runs: %s", a)
+	}
+	w.report("lark", runs)
+	w.eventually("what it is built from is recorded", func() error {
+		if snapshotAnnotation(w, "lark") == "" {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	w.settle()
 	counts := map[string]int{}
 	for _, line := range w.traffic.in(w.namespace) {
@@ -414,8 +433,8 @@ func TestWrites(t *testing.T) {
 			t.Errorf("%d times %s", n, line)
 		}
 	}
-	// The second write of the snapshot records what the JobSet was built from.
-	if snapshots != 2 || jobsets > 3 || statuses != 2 {
+	// The second write of the snapshot records what the JobSet was built from, the third of the status that its pods run.
+	if snapshots != 2 || jobsets != 2 || statuses != 3 {
 		t.Errorf("%d writes of the snapshot, %d of the JobSet, %d of the status: %v", snapshots, jobsets, statuses, counts)
 	}
 	before := len(w.traffic.in(w.namespace))

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"strings"
 	"sync"
 	"time"
 
@@ -29,12 +28,17 @@ type known struct {
 	applied  map[string]applied // by kind and name
 	gone     *gone              // its JobSet was deleted
 	told     time.Time          // when its status was written last
+	held     *held              // what its status will be
+	built    *builtSet          // what its JobSet was built from
 	missed   bool               // its JobSet was found missing once, and no event has told so
 }
 
 // applied is what was applied last, and what that made.
 type applied struct {
-	hash, version string
+	hash string
+	// version is that of a JobSet's spec; of other objects resourceVersion is looked at.
+	version         version
+	resourceVersion string
 }
 
 // gone says how a JobSet was when it was deleted.
@@ -85,7 +89,7 @@ func (m *memory) deleted(jobset *jobsetv1alpha2.JobSet) {
 		return // an earlier TrainJob's
 	}
 	k := m.of(jobset.Namespace, owner.Name, owner.UID)
-	if a, ok := k.applied[jobSetID]; ok && !strings.HasPrefix(a.version, string(jobset.UID)+"/") {
+	if a, ok := k.applied[jobSetID]; ok && a.version.uid != jobset.UID {
 		return // there is a newer one
 	}
 	delete(k.applied, jobSetID)
@@ -127,4 +131,10 @@ func (m *memory) noteApplied(job *trainerv1alpha1.TrainJob, id string, a applied
 // noteRuntime keeps what a snapshot holds.
 func (m *memory) noteRuntime(job *trainerv1alpha1.TrainJob, snapshot types.UID, runtime *train.Runtime) {
 	m.use(job, func(k *known) { k.snapshot, k.runtime = snapshot, runtime })
+}
+
+// builtSet is the last JobSet of the TrainJob that was applied, or nil.
+func (m *memory) builtSet(job *trainerv1alpha1.TrainJob) (made *builtSet) {
+	m.use(job, func(k *known) { made = k.built })
+	return made
 }

@@ -51,19 +51,24 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	case !train.IsFinished(w.job) && w.jobset != nil && metav1.IsControlledBy(w.jobset, w.job):
 		built, failure = r.lastRecord(ctx, w)
 	}
+	base := r.unwritten(w.job)
 	status := train.Status(train.Observed{
-		TrainJob: w.job, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
+		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
 	})
+	if train.Resumes(&w.job.Status, status) {
+		status.TrainerStatus = nil // of a run that is over
+	}
 	if built != nil {
-		status.RuntimePatches = patch.Record(w.job, &w.runtime.Spec.Template, patch.SelectedOf(w.job), &r.o.Config.Patches, built.hashes, r.o.Now())
-		r.tellOverridden(w, status.RuntimePatches)
+		status.RuntimePatches = patch.Record(base, &w.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
+		r.tellOverridden(base, status.RuntimePatches)
 	}
 	after, err := r.enforceDeadline(ctx, w, status)
 	failure = errors.Join(ignoreWait(failure), err)
+	if built != nil {
+		after = sooner(after, built.after)
+	}
 	if pause := r.pause(w, status); pause > 0 {
-		if after == 0 || pause < after {
-			after = pause
-		}
+		after = sooner(after, pause)
 	} else {
 		failure = errors.Join(failure, r.writeStatus(ctx, w, status))
 	}
@@ -79,28 +84,12 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	return reconcile.Done()
 }
 
-// Counters alone are written so long after the status was written last, at the earliest: several changes come together
-// then. While a TrainJob is suspended they say little.
-const (
-	counterPause   = time.Second
-	suspendedPause = 5 * time.Second
-)
-
-// pause is how long a status can wait in which nothing but counters changed. That the last Job ended cannot: the queue
-// waits for it.
-func (r *reconciler) pause(w *world, status *trainerv1alpha1.TrainJobStatus) time.Duration {
-	others := status.DeepCopy()
-	others.JobsStatus = w.job.Status.JobsStatus
-	if sameStatus(&w.job.Status, status) || !sameStatus(&w.job.Status, others) || (train.IsActive(&w.job.Status) && !train.IsActive(status)) {
-		return 0
+// sooner is the shorter of two delays, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || (b > 0 && b < a) {
+		return b
 	}
-	length := counterPause
-	if train.IsSuspended(w.job) {
-		length = suspendedPause
-	}
-	var told time.Time
-	r.memory.use(w.job, func(k *known) { told = k.told })
-	return told.Add(length).Sub(r.o.Now())
+	return a
 }
 
 // retry is the outcome of a failure. Of several the first counts, so that a conflict can be told.
@@ -154,24 +143,6 @@ func (r *reconciler) enforceDeadline(ctx context.Context, w *world, status *trai
 	return 0, nil
 }
 
-// writeStatus patches the status if it changed. Nobody else's fields are touched. It fails with a conflict if the TrainJob
-// is newer than the cache: times would be stamped twice.
-func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv1alpha1.TrainJobStatus) error {
-	if sameStatus(&w.job.Status, status) {
-		return nil
-	}
-	next := w.job.DeepCopy()
-	next.Status = *status
-	lock := client.MergeFromWithOptions(w.job, client.MergeFromWithOptimisticLock{})
-	err := r.client.Status().Patch(ctx, next, lock, fieldOwner)
-	if err != nil {
-		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
-	}
-	w.job = next
-	r.memory.use(w.job, func(k *known) { k.told = r.o.Now() })
-	return nil
-}
-
 // tellFailure records that objects could not be made. That a write was overtaken, or has to wait, is no failure.
 func (r *reconciler) tellFailure(w *world, err error) {
 	if err == nil || errors.Is(err, errWait) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
@@ -185,15 +156,15 @@ func (r *reconciler) tellFailure(w *world, err error) {
 }
 
 // tellOverridden records, once, that a manager's patch was overridden.
-func (r *reconciler) tellOverridden(w *world, now []trainerv1alpha1.RuntimePatchStatus) {
+func (r *reconciler) tellOverridden(job *trainerv1alpha1.TrainJob, now []trainerv1alpha1.RuntimePatchStatus) {
 	before := map[string]bool{}
-	for _, s := range w.job.Status.RuntimePatches {
+	for _, s := range job.Status.RuntimePatches {
 		before[s.Manager] = s.State == trainerv1alpha1.RuntimePatchOverridden
 	}
 	for _, s := range now {
 		if s.State == trainerv1alpha1.RuntimePatchOverridden && !before[s.Manager] {
 			first := s.OverriddenBy[0]
-			r.events.Event(w.job, corev1.EventTypeWarning, trainerv1alpha1.EventRuntimePatchesOverridden,
+			r.events.Event(job, corev1.EventTypeWarning, trainerv1alpha1.EventRuntimePatchesOverridden,
 				lifecycle.Cut(fmt.Sprintf("Manager %s overrode %s, which %s sets too", first.Manager, first.Field, s.Manager), maxNote))
 		}
 	}

@@ -382,6 +382,10 @@ func active(n int32) func(*jobsetv1alpha2.JobSetStatus) {
 	}
 }
 
+func runs(s *jobsetv1alpha2.JobSetStatus) {
+	s.ReplicatedJobsStatus = []jobsetv1alpha2.ReplicatedJobStatus{{Name: "node", Ready: 1, Active: 1}}
+}
+
 func ends(kind, reason string) func(*jobsetv1alpha2.JobSetStatus) {
 	return func(s *jobsetv1alpha2.JobSetStatus) {
 		s.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "the JobSet's words", LastTransitionTime: metav1.Unix(1_800_000_000, 0)}}

@@ -18,8 +18,17 @@ func IsOurs(job *trainerv1alpha1.TrainJob) bool {
 }
 
 // IsFinished says whether a TrainJob has completed or failed, for good.
-func IsFinished(job *trainerv1alpha1.TrainJob) bool {
-	return isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionComplete)) || isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed))
+func IsFinished(job *trainerv1alpha1.TrainJob) bool { return HasFinished(&job.Status) }
+
+// HasFinished is IsFinished of a status.
+func HasFinished(s *trainerv1alpha1.TrainJobStatus) bool {
+	return isTrue(s.Conditions, string(trainerv1alpha1.ConditionComplete)) || isTrue(s.Conditions, string(trainerv1alpha1.ConditionFailed))
+}
+
+// Resumes says whether a TrainJob that was suspended is not so any more.
+func Resumes(before, after *trainerv1alpha1.TrainJobStatus) bool {
+	kind := string(trainerv1alpha1.ConditionSuspended)
+	return isTrue(before.Conditions, kind) && !isTrue(after.Conditions, kind)
 }
 
 // IsSuspended says whether a TrainJob wants no pods.
@@ -61,7 +70,6 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 		set(trainerv1alpha1.ConditionSuspended, metav1.ConditionTrue, trainerv1alpha1.ReasonSuspended, trainerv1alpha1.MessageSuspended, now)
 	case isTrue(s.Conditions, string(trainerv1alpha1.ConditionSuspended)):
 		set(trainerv1alpha1.ConditionSuspended, metav1.ConditionFalse, trainerv1alpha1.ReasonResumed, trainerv1alpha1.MessageResumed, now)
-		s.TrainerStatus = nil // of a run that is over
 	}
 	if o.JobSet != nil {
 		s.JobsStatus = jobsStatus(o.JobSet)
@@ -97,6 +105,24 @@ func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
 // IsIdle says whether no pod of a JobSet can be running.
 func IsIdle(jobset *jobsetv1alpha2.JobSet) bool {
 	return !slices.ContainsFunc(jobset.Status.ReplicatedJobsStatus, func(s jobsetv1alpha2.ReplicatedJobStatus) bool { return s.Active > 0 || s.Ready > 0 })
+}
+
+// IsRunning says whether the pods of all Jobs of a JobSet are ready, or their work is done.
+func IsRunning(jobset *jobsetv1alpha2.JobSet) bool {
+	reported := map[string]int32{}
+	for i := range jobset.Status.ReplicatedJobsStatus {
+		s := &jobset.Status.ReplicatedJobsStatus[i]
+		reported[s.Name] = s.Ready + s.Succeeded
+	}
+	return !slices.ContainsFunc(jobset.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool { return reported[rj.Name] < replicas(&rj) })
+}
+
+// Ready says how many Jobs of a TrainJob have all their pods ready, or have ended.
+func Ready(s *trainerv1alpha1.TrainJobStatus) (n int32) {
+	for _, j := range s.JobsStatus {
+		n += j.Ready + j.Succeeded + j.Failed
+	}
+	return n
 }
 
 // IsActive says whether a Job of a TrainJob with this status may have pods.
@@ -138,8 +164,7 @@ func Overdue(s *trainerv1alpha1.TrainJobStatus, now time.Time) {
 // has none while it is suspended or finished (spec: 50 §4.2).
 func Deadline(job *trainerv1alpha1.TrainJob, s *trainerv1alpha1.TrainJobStatus) (time.Time, bool) {
 	limit := job.Spec.ActiveDeadlineSeconds
-	finished := isTrue(s.Conditions, string(trainerv1alpha1.ConditionComplete)) || isTrue(s.Conditions, string(trainerv1alpha1.ConditionFailed))
-	if limit == nil || finished || suspended(job) {
+	if limit == nil || HasFinished(s) || suspended(job) {
 		return time.Time{}, false
 	}
 	start := job.CreationTimestamp.Time

@@ -1,0 +1,102 @@
+package training
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/train"
+)
+
+// A status waits for so long, at the longest, for what else will change in it: a TrainJob that a queue starts at once is
+// suspended, resumed, given its patch and seen to have Jobs within a moment. What somebody waits for is never held back.
+const (
+	// holdStatus is for conditions and for what became of patches.
+	holdStatus = time.Second
+	// holdCounters is for counters alone, from when the status was written last. While a TrainJob is suspended, or its
+	// pods are still coming, they say little.
+	holdCounters, holdEarlyCounters = time.Second, 5 * time.Second
+)
+
+// held is a status that is not written yet.
+type held struct {
+	status *trainerv1alpha1.TrainJobStatus
+	since  time.Time
+}
+
+// unwritten is the TrainJob with the conditions and patches that its status has, or will have when it is written. The
+// times in them are those at which things happened.
+func (r *reconciler) unwritten(job *trainerv1alpha1.TrainJob) *trainerv1alpha1.TrainJob {
+	var h *held
+	r.memory.use(job, func(k *known) { h = k.held })
+	if h == nil {
+		return job
+	}
+	out := job.DeepCopy()
+	out.Status.Conditions, out.Status.RuntimePatches = h.status.Conditions, h.status.RuntimePatches
+	return out
+}
+
+// pause is how long a status can wait to be written; 0 if it cannot, or if nothing changed.
+func (r *reconciler) pause(w *world, status *trainerv1alpha1.TrainJobStatus) time.Duration {
+	before := &w.job.Status
+	if sameStatus(before, status) {
+		r.memory.use(w.job, func(k *known) { k.held = nil })
+		return 0
+	}
+	if isUrgent(before, status) || (!train.IsSuspended(w.job) && w.jobset != nil && train.IsRunning(w.jobset)) {
+		return 0
+	}
+	now := r.o.Now()
+	others := status.DeepCopy()
+	others.JobsStatus = before.JobsStatus
+	counters := sameStatus(before, others)
+	var due time.Time
+	r.memory.use(w.job, func(k *known) {
+		switch {
+		case !counters:
+			since := now
+			if k.held != nil {
+				since = k.held.since
+			}
+			k.held = &held{status.DeepCopy(), since}
+			due = since.Add(holdStatus)
+		case train.Ready(before) != train.Ready(status):
+			due = k.told.Add(holdCounters)
+		default:
+			due = k.told.Add(holdEarlyCounters)
+		}
+	})
+	return due.Sub(now)
+}
+
+// isUrgent says whether somebody waits for what changed: that the TrainJob has finished, and that its last Job has no pods
+// any more, upon which the queue gives its quota away.
+func isUrgent(before, after *trainerv1alpha1.TrainJobStatus) bool {
+	return train.HasFinished(before) != train.HasFinished(after) || (train.IsActive(before) && !train.IsActive(after))
+}
+
+// writeStatus patches the status if it changed. Nobody else's fields are touched. It fails with a conflict if the TrainJob
+// is newer than the cache: times would be stamped twice.
+func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv1alpha1.TrainJobStatus) error {
+	if sameStatus(&w.job.Status, status) {
+		return nil
+	}
+	next := w.job.DeepCopy()
+	next.Status = *status
+	lock := client.MergeFromWithOptions(w.job, client.MergeFromWithOptimisticLock{})
+	err := r.client.Status().Patch(ctx, next, lock, fieldOwner)
+	if err != nil {
+		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
+	}
+	w.job = next
+	r.memory.use(w.job, func(k *known) { k.told, k.held = r.o.Now(), nil })
+	return nil
+}
+
+// sameStatus says whether nothing has to be written.
+func sameStatus(a, b *trainerv1alpha1.TrainJobStatus) bool { return equality.Semantic.DeepEqual(a, b) }
