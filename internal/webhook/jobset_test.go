@@ -87,7 +87,7 @@ func serveJobSets(t *testing.T, restConfig *rest.Config) *yard {
 	running, cancel := context.WithCancel(context.Background())
 	pods, err := jobset.NewPods(running, mgr)
 	y.must(err)
-	y.must(jobset.Setup(running, mgr, jobset.Options{Workers: 4, Pods: pods, Now: time.Now}))
+	y.must(jobset.Setup(mgr, jobset.Options{Workers: 4, Pods: pods, Now: time.Now}))
 	y.must(webhook.SetupJobSets(mgr, webhook.JobSetOptions{Pods: pods, PodsByJob: jobset.PodsByJob}))
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(running) }()

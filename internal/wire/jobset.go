@@ -45,7 +45,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if workers == 0 {
 		workers = jobSetWorkers
 	}
-	err = jobset.Setup(ctx, mgr, jobset.Options{
+	err = jobset.Setup(mgr, jobset.Options{
 		Plan: plan, Workers: workers, QPS: jobSetQPS, Burst: jobSetQPS, Pods: pods, Now: time.Now,
 	})
 	if err != nil || !cfg.Groups.Has(Webhooks) {

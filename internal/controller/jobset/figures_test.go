@@ -118,7 +118,7 @@ func TestWritesOfARestart(t *testing.T) {
 // BenchmarkIdleReconcile reads a JobSet from the caches of a manager and finds nothing to do. On a busy machine cpu-ms/op
 // tells more than the time: it is the processor time of the process, garbage collection included.
 func BenchmarkIdleReconcile(b *testing.B) {
-	for _, n := range []int{100, 1000, 10000} {
+	for _, n := range []int{100, 1000, 2000, 5000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			w := newWorld(b, plan.Config{})
 			w.create(manifest("big", n))

@@ -26,7 +26,7 @@ type reconciler struct {
 	plan     plan.Config
 	client   client.Client
 	live     client.Reader
-	jobs     jobs
+	jobs     *jobs
 	pods     client.Reader
 	recorder events.EventRecorder
 	metrics  *metrics
@@ -81,11 +81,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 // gather reads what decides about a JobSet, almost all from caches. Nothing of it may be changed: it is shared with them.
 func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*plan.Observed, error) {
 	o := &plan.Observed{JobSet: js, Now: r.now(), CountersWritten: r.written.status(js), Priorities: plan.Priorities{Classes: map[string]int32{}}}
-	jobs, err := r.jobs.of(js.UID)
-	if err != nil {
-		return nil, fmt.Errorf("listing the Jobs of %s/%s: %w", js.Namespace, js.Name, err)
-	}
-	o.Jobs = r.written.overlay(js, jobs)
+	o.Jobs = r.written.overlay(js, r.jobs.of(js.UID))
 	if plan.HasService(js) {
 		found, err := r.metadata(ctx, "Service", js.Namespace, plan.ServiceName(js))
 		if err != nil {
@@ -117,10 +113,13 @@ func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*pl
 		}
 	}
 	if r.plan.WatchesPods(js) {
-		if o.Pods, err = podsOf(ctx, r.pods, js); err != nil {
+		pods, err := podsOf(ctx, r.pods, js)
+		if err != nil {
 			return nil, err
 		}
+		o.Pods = pods
 	}
+	var err error
 	o.OwnerActive, err = r.ownerActive(ctx, js)
 	return o, err
 }

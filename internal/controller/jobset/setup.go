@@ -68,12 +68,8 @@ type Options struct {
 }
 
 // Setup adds the controllers to the manager.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+func Setup(mgr ctrl.Manager, o Options) error {
 	c, err := newClient(mgr, o)
-	if err != nil {
-		return fmt.Errorf("jobset: %w", err)
-	}
-	jobs, err := newJobs(ctx, mgr.GetCache())
 	if err != nil {
 		return fmt.Errorf("jobset: %w", err)
 	}
@@ -82,7 +78,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("jobset: %w", err)
 	}
 	r := &reconciler{
-		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: jobs, pods: o.Pods, now: o.Now,
+		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: newJobs(), pods: o.Pods, now: o.Now,
 		recorder: mgr.GetEventRecorder(reporter), metrics: m, written: newWritten(o.Now),
 	}
 	if err := r.setup(mgr, o); err != nil {
@@ -159,14 +155,21 @@ func (r *reconciler) jobHandler() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			r.jobs.put(e.Object)
 			r.written.seen(e.Object)
 			add(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			if was, is := jobSetOf(e.ObjectOld), jobSetOf(e.ObjectNew); was != nil && (is == nil || is.UID != was.UID) {
+				r.jobs.remove(e.ObjectOld)
+				add(e.ObjectOld, q)
+			}
+			r.jobs.put(e.ObjectNew)
 			r.written.seen(e.ObjectNew)
 			add(e.ObjectNew, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			r.jobs.remove(e.Object)
 			r.written.gone(e.Object)
 			add(e.Object, q)
 		},

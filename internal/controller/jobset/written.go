@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/plan/jobset"
 )
 
 // remembered is how long a write is believed that the cache does not show. It is much longer than caches lag behind.
@@ -36,7 +37,7 @@ type setWrites struct {
 
 // jobWrite is a Job as it was last written, at a time. It counts until the cache has another version that is as new.
 type jobWrite struct {
-	job *batchv1.Job
+	job plan.Job
 	at  time.Time
 	// deletion: the deletion was asked for when the Job had this version, so that any later one is newer.
 	deletion bool
@@ -85,7 +86,7 @@ func (w *written) wroteJob(js *jobsetv1alpha2.JobSet, job *batchv1.Job) {
 	compact(job)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of(js).jobs[job.UID] = jobWrite{job: job, at: w.now()}
+	w.of(js).jobs[job.UID] = jobWrite{job: plan.NewJob(job), at: w.now()}
 }
 
 // deletedJob remembers that a Job is being deleted.
@@ -94,7 +95,7 @@ func (w *written) deletedJob(js *jobsetv1alpha2.JobSet, job *batchv1.Job) {
 	going.DeletionTimestamp = new(metav1.NewTime(w.now()))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of(js).jobs[job.UID] = jobWrite{job: &going, at: w.now(), deletion: true}
+	w.of(js).jobs[job.UID] = jobWrite{job: plan.NewJob(&going), at: w.now(), deletion: true}
 }
 
 // gone forgets a Job that the cache has seen to be gone.
@@ -151,25 +152,26 @@ func (w *written) forget(key types.NamespacedName) {
 }
 
 // overlay is the Jobs of a JobSet in the cache with what was written since, and without what was forgotten by then.
-func (w *written) overlay(js *jobsetv1alpha2.JobSet, cached []*batchv1.Job) []*batchv1.Job {
+func (w *written) overlay(js *jobsetv1alpha2.JobSet, cached []plan.Job) []plan.Job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.of(js)
 	if len(s.jobs) == 0 {
 		return cached
 	}
-	out := make([]*batchv1.Job, 0, len(cached)+len(s.jobs))
+	out := make([]plan.Job, 0, len(cached)+len(s.jobs))
 	now := w.now()
-	seen := make(map[types.UID]bool, len(cached))
-	for _, job := range cached {
-		seen[job.UID] = true
-		write, ok := s.jobs[job.UID]
+	seen := make(map[types.UID]bool, len(s.jobs))
+	for i := range cached {
+		job := cached[i]
+		uid := job.Object.UID
+		write, ok := s.jobs[uid]
 		switch {
 		case !ok:
-		case now.Sub(write.at) < remembered && write.covers(job):
-			job = write.job
+		case now.Sub(write.at) < remembered && write.covers(job.Object):
+			job, seen[uid] = write.job, true
 		default:
-			delete(s.jobs, job.UID)
+			delete(s.jobs, uid)
 		}
 		out = append(out, job)
 	}
@@ -188,9 +190,9 @@ func (w *written) overlay(js *jobsetv1alpha2.JobSet, cached []*batchv1.Job) []*b
 // covers says whether what was written is newer than what the cache has.
 func (j *jobWrite) covers(cached *batchv1.Job) bool {
 	if j.deletion {
-		return cached.DeletionTimestamp == nil && cached.ResourceVersion == j.job.ResourceVersion
+		return cached.DeletionTimestamp == nil && cached.ResourceVersion == j.job.Object.ResourceVersion
 	}
-	return isOlder(cached.ResourceVersion, j.job.ResourceVersion)
+	return isOlder(cached.ResourceVersion, j.job.Object.ResourceVersion)
 }
 
 // isOlder compares versions of one object.

@@ -41,7 +41,7 @@ func running(t tester, n int) *world {
 
 // BenchmarkIdle decides that nothing is to be done.
 func BenchmarkIdle(b *testing.B) {
-	for _, n := range []int{1, 10, 100, 1000, 10000} {
+	for _, n := range []int{1, 10, 100, 1000, 2000, 5000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			w := running(b, n)
 			o := w.observed()

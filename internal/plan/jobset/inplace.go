@@ -72,7 +72,7 @@ func (p *pass) attempts() []int32 {
 			p.plan.Err = fmt.Errorf("pod %s: annotation %s=%q is no attempt", pod.Name, jobsetv1alpha2.InPlaceRestartAttemptAnnotation, text)
 			return nil
 		}
-		out = append(out, int32(n))
+		out = append(out, n)
 	}
 	return out
 }
@@ -92,7 +92,7 @@ func (p *pass) forgetResume() bool {
 	suspended := 0
 	for i := range p.children {
 		c := &p.children[i]
-		if c.state == active && !isSuspended(c.job) {
+		if c.state == active && !c.suspended {
 			return false
 		}
 		if c.state == active {

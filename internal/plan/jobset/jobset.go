@@ -38,7 +38,7 @@ type Config struct {
 type Observed struct {
 	JobSet *jobsetv1alpha2.JobSet
 	// Jobs are all those that the JobSet owns by UID, in any order.
-	Jobs []*batchv1.Job
+	Jobs []Job
 	// Pods are those labelled with the name of the JobSet, in any order. They are looked at if WatchesPods.
 	Pods []*corev1.Pod
 	// ServiceExists: there is a Service named ServiceName, whoever made it.
@@ -226,8 +226,8 @@ func (p *pass) deleteActive() {
 }
 
 func (p *pass) delete(c *child) {
-	if c.job.DeletionTimestamp == nil {
-		p.plan.Delete = append(p.plan.Delete, c.job)
+	if !c.deleting {
+		p.plan.Delete = append(p.plan.Delete, c.Object)
 	}
 }
 

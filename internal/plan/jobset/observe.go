@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -27,9 +23,8 @@ const (
 
 // child is one Job of the JobSet.
 type child struct {
-	job   *batchv1.Job
-	rj    int // position of its replicated job, or -1
-	index int // within the replicated job, or -1
+	*Job
+	rj    int32 // position of its replicated job, or -1
 	state state
 }
 
@@ -42,8 +37,8 @@ type counts struct {
 func (p *pass) observe() {
 	p.children = make([]child, 0, len(p.o.Jobs))
 	p.counts = make([]counts, len(p.replicated))
-	for _, j := range p.o.Jobs {
-		p.children = append(p.children, p.judge(j))
+	for i := range p.o.Jobs {
+		p.children = append(p.children, p.judge(&p.o.Jobs[i]))
 	}
 	p.sortChildren()
 	for i := range p.children {
@@ -69,12 +64,12 @@ func (p *pass) sortChildren() {
 	for i := range p.children {
 		c := &p.children[i]
 		at := -1
-		if c.rj >= 0 && c.index >= 0 && c.index < int(p.replicated[c.rj].replicas) {
-			at = p.replicated[c.rj].firstGlobal + c.index
+		if c.rj >= 0 && c.index >= 0 && c.index < p.replicated[c.rj].replicas {
+			at = p.replicated[c.rj].firstGlobal + int(c.index)
 		}
 		if at < 0 || at >= len(slots) || slots[at] != 0 {
 			slices.SortFunc(p.children, func(a, b child) int {
-				return cmp.Or(cmp.Compare(a.rj, b.rj), cmp.Compare(a.index, b.index), strings.Compare(a.job.Name, b.job.Name))
+				return cmp.Or(cmp.Compare(a.rj, b.rj), cmp.Compare(a.index, b.index), strings.Compare(a.Object.Name, b.Object.Name))
 			})
 			return
 		}
@@ -90,31 +85,25 @@ func (p *pass) sortChildren() {
 }
 
 // judge finds out what a Job is.
-func (p *pass) judge(j *batchv1.Job) child {
-	c := child{job: j, rj: -1, index: number(j.Labels[jobsetv1alpha2.JobIndexKey])}
-	name := j.Labels[jobsetv1alpha2.ReplicatedJobNameKey]
-	if at, ok := p.byName[name]; ok {
-		c.rj = at
+func (p *pass) judge(j *Job) child {
+	c := child{Job: j, rj: -1, state: j.outcome}
+	if at, ok := p.byName[j.replicatedJob]; ok {
+		c.rj = int32(at)
 	}
-	attempt := number(j.Labels[jobsetv1alpha2.RestartAttemptKey])
 	switch {
-	case attempt < 0:
+	case j.attempt < 0:
 		p.warn(j, jobsetv1alpha2.RestartAttemptKey)
 		c.state = previous
-	case attempt < int(p.status.Restarts):
+	case j.attempt < p.status.Restarts, p.RestartJob && p.restartedAlone(&c):
 		c.state = previous
-	case p.RestartJob && p.restartedAlone(&c, name):
-		c.state = previous
-	default:
-		c.state = outcome(j)
 	}
 	return c
 }
 
 // restartedAlone says whether a Job is of an older attempt of its own.
-func (p *pass) restartedAlone(c *child, name string) bool {
-	if name == "" || c.index < 0 {
-		p.warn(c.job, jobsetv1alpha2.ReplicatedJobNameKey+" or "+jobsetv1alpha2.JobIndexKey)
+func (p *pass) restartedAlone(c *child) bool {
+	if c.replicatedJob == "" || c.index < 0 {
+		p.warn(c.Job, jobsetv1alpha2.ReplicatedJobNameKey+" or "+jobsetv1alpha2.JobIndexKey)
 		return true
 	}
 	if c.rj < 0 {
@@ -124,52 +113,17 @@ func (p *pass) restartedAlone(c *child, name string) bool {
 	if arrays == nil || len(arrays.JobRestarts) == 0 {
 		return false
 	}
-	if c.index >= len(arrays.JobRestarts) {
-		p.warn(c.job, jobsetv1alpha2.JobIndexKey)
+	if int(c.index) >= len(arrays.JobRestarts) {
+		p.warn(c.Job, jobsetv1alpha2.JobIndexKey)
 		return true
 	}
-	// Without the label, which releases without the gate do not set, it is of the first attempt.
-	return max(number(c.job.Labels[jobsetv1alpha2.JobRestartAttemptKey]), 0) < int(arrays.JobRestarts[c.index])
+	return c.ownAttempt < arrays.JobRestarts[c.index]
 }
 
-func (p *pass) warn(j *batchv1.Job, key string) {
+func (p *pass) warn(j *Job, key string) {
 	p.plan.Warnings = append(p.plan.Warnings,
-		fmt.Sprintf("Job %s has no usable label %s: it counts as one of an older attempt and is replaced", j.Name, key))
+		fmt.Sprintf("Job %s has no usable label %s: it counts as one of an older attempt and is replaced", j.Object.Name, key))
 	slices.Sort(p.plan.Warnings)
-}
-
-// number reads a count, or -1.
-func number(text string) int {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return int(n)
-}
-
-// outcome reads the conditions of a Job. Interim ones do not count: its pods may still be there.
-func outcome(j *batchv1.Job) state {
-	for i := range j.Status.Conditions {
-		c := &j.Status.Conditions[i]
-		if c.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch c.Type {
-		case batchv1.JobFailed:
-			return failed
-		case batchv1.JobComplete:
-			return succeeded
-		default:
-		}
-	}
-	return active
-}
-
-// isEnding says whether a Job has failed or succeeded and still waits for its pods to end.
-func isEnding(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobFailureTarget || c.Type == batchv1.JobSuccessCriteriaMet)
-	})
 }
 
 // add counts a Job. One that is ending is active until its pods are gone, so that whoever waits for them is not misled
@@ -181,41 +135,18 @@ func (n *counts) add(c *child) {
 	case failed:
 		n.Failed++
 	case active:
-		s := &c.job.Status
-		ready := s.Succeeded
-		if s.Ready != nil {
-			ready += *s.Ready
-		}
-		if ready >= wantedPods(&c.job.Spec) {
+		if c.ready {
 			n.Ready++
 		}
-		if s.Active > 0 || isEnding(c.job) {
+		if c.busy {
 			n.Active++
 		}
-		if isSuspended(c.job) {
+		if c.suspended {
 			n.Suspended++
 		}
 	case previous:
 	}
 }
-
-// wantedPods is how many pods of a Job run or succeed at a time.
-func wantedPods(s *batchv1.JobSpec) int32 {
-	parallelism := orOne(s.Parallelism)
-	if s.Completions != nil {
-		return min(parallelism, *s.Completions)
-	}
-	return parallelism
-}
-
-func orOne(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
-}
-
-func isSuspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
 
 // replicatedJobsStatus makes one entry for every replicated job, by descending name.
 func (p *pass) replicatedJobsStatus() []jobsetv1alpha2.ReplicatedJobStatus {

@@ -59,7 +59,7 @@ func (p *pass) applyFailurePolicy() {
 
 // blame ends a message in the way that tools read.
 func blame(message string, first *child) string {
-	return message + " (first failed job: " + first.job.Name + ")"
+	return message + " (first failed job: " + first.Object.Name + ")"
 }
 
 // match finds the first rule that a failed Job meets, and of those Jobs the one that failed first. Without a rule it is -1.
@@ -81,7 +81,7 @@ func (p *pass) match(policy *jobsetv1alpha2.FailurePolicy) (rule int, first *chi
 // earliest is the Job that failed first; of several, the one that stands first.
 func earliest(jobs []*child) *child {
 	return slices.MinFunc(jobs, func(a, b *child) int {
-		return failure(a.job).LastTransitionTime.Compare(failure(b.job).LastTransitionTime.Time)
+		return failure(a.Object).LastTransitionTime.Compare(failure(b.Object).LastTransitionTime.Time)
 	})
 }
 
@@ -97,8 +97,8 @@ func failure(j *batchv1.Job) batchv1.JobCondition {
 
 // meets says whether a failed Job is one that a rule is about. Expressions that do not compile match nothing.
 func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
-	f := failure(c.job)
-	if !targeted(rule.TargetReplicatedJobs, c.job.Labels[jobsetv1alpha2.ReplicatedJobNameKey]) ||
+	f := failure(c.Object)
+	if !targeted(rule.TargetReplicatedJobs, c.replicatedJob) ||
 		len(rule.OnJobFailureReasons) > 0 && !slices.Contains(rule.OnJobFailureReasons, f.Reason) {
 		return false
 	}
@@ -184,15 +184,15 @@ func (p *pass) restartAll(action jobsetv1alpha2.FailurePolicyAction, counted boo
 // restartJob begins a new attempt of one Job, and says whether that was possible.
 func (p *pass) restartJob(action jobsetv1alpha2.FailurePolicyAction, counted bool, c *child) bool {
 	s := p.statusOf(c)
-	if s == nil || c.index >= int(p.replicated[c.rj].replicas) {
-		p.plan.Err = fmt.Errorf("restarting Job %s: its labels name no replica of the spec", c.job.Name)
+	if s == nil || c.index < 0 || c.index >= p.replicated[c.rj].replicas {
+		p.plan.Err = fmt.Errorf("restarting Job %s: its labels name no replica of the spec", c.Object.Name)
 		return false
 	}
 	n := int(p.replicated[c.rj].replicas)
-	bump(&s.JobRestarts, n, c.index)
+	bump(&s.JobRestarts, n, int(c.index))
 	event := jobsetv1alpha2.EventRestartJobAndIgnoreMaxRestartsAction
 	if counted {
-		bump(&s.JobRestartsCountTowardsMax, n, c.index)
+		bump(&s.JobRestartsCountTowardsMax, n, int(c.index))
 		event = jobsetv1alpha2.EventRestartJobAction
 	}
 	p.plan.Restarted++

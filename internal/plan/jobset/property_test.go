@@ -77,7 +77,7 @@ func TestRestartsAreCountedOnce(t *testing.T) {
 				t.Fatalf("%d Jobs, %d restarts, want %d", len(w.jobs), w.js.Status.Restarts, wanted)
 			}
 			for name, j := range w.jobs {
-				if number(j.Labels["jobset.sigs.k8s.io/restart-attempt"]) != int(wanted) || isSuspended(j) != (w.js.Spec.Suspend != nil && *w.js.Spec.Suspend) {
+				if number(j.Labels["jobset.sigs.k8s.io/restart-attempt"]) != wanted || isSuspended(j) != (w.js.Spec.Suspend != nil && *w.js.Spec.Suspend) {
 					t.Fatalf("%s: labels %v, suspend %v", name, j.Labels, *j.Spec.Suspend)
 				}
 			}

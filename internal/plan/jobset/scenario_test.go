@@ -321,8 +321,12 @@ func mergeMap(base, changes map[string]any) {
 }
 
 func (w *world) observed() *Observed {
+	var jobs []Job
+	for _, j := range w.jobs {
+		jobs = append(jobs, NewJob(j))
+	}
 	return &Observed{
-		JobSet: w.js, Jobs: slices.Collect(maps.Values(w.jobs)), Pods: slices.Collect(maps.Values(w.pods)), // in no order
+		JobSet: w.js, Jobs: jobs, Pods: slices.Collect(maps.Values(w.pods)), // in no order
 		ServiceExists: w.service != nil, Claims: w.claims, Now: w.now,
 		Priorities: Priorities{Classes: map[string]int32{"high": 1000}},
 	}

@@ -2,7 +2,6 @@ package jobset
 
 import (
 	"encoding/json"
-	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -76,19 +75,17 @@ func (p *pass) mayStart(i int) bool {
 // delays only its own successor.
 func (p *pass) createMissing(i int) {
 	r := &p.replicated[i]
-	const digits = 10 // of an index
-	name := fmt.Appendf(make([]byte, 0, len(p.js.Name)+len(r.Name)+2+digits), "%s-%s-", p.js.Name, r.Name)
-	if isComplete(p.childrenOf(i), int(r.replicas), name) {
+	if isComplete(p.childrenOf(i), r.replicas) {
 		return
 	}
 	if p.existing == nil {
 		p.existing = make(map[string]bool, len(p.children))
 		for k := range p.children {
-			p.existing[p.children[k].job.Name] = true
+			p.existing[p.children[k].Object.Name] = true
 		}
 	}
 	for index := range int(r.replicas) {
-		if !p.existing[string(strconv.AppendInt(name, int64(index), 10))] {
+		if !p.existing[JobName(p.js.Name, r.Name, index)] {
 			p.plan.Create = append(p.plan.Create, Missing{p, r, index})
 		}
 	}
@@ -96,12 +93,12 @@ func (p *pass) createMissing(i int) {
 
 // isComplete says whether the children of a replicated job, which are in the order of their index, are all that there
 // should be. It is what nearly every pass finds, so it does without a table of names.
-func isComplete(children []child, replicas int, prefix []byte) bool {
-	if len(children) != replicas {
+func isComplete(children []child, replicas int32) bool {
+	if len(children) != int(replicas) {
 		return false
 	}
 	for i := range children {
-		if children[i].job.Name != string(strconv.AppendInt(prefix, int64(i), 10)) {
+		if c := &children[i]; !c.regular || int(c.index) != i {
 			return false
 		}
 	}
@@ -110,16 +107,16 @@ func isComplete(children []child, replicas int, prefix []byte) bool {
 
 // childrenOf are the Jobs of a replicated job.
 func (p *pass) childrenOf(i int) []child {
-	from, _ := slices.BinarySearchFunc(p.children, i, func(c child, rj int) int { return c.rj - rj })
-	to, _ := slices.BinarySearchFunc(p.children, i+1, func(c child, rj int) int { return c.rj - rj })
+	from, _ := slices.BinarySearchFunc(p.children, i, func(c child, rj int) int { return int(c.rj) - rj })
+	to, _ := slices.BinarySearchFunc(p.children, i+1, func(c child, rj int) int { return int(c.rj) - rj })
 	return p.children[from:to]
 }
 
 // suspend stops every Job that runs.
 func (p *pass) suspend() {
 	for i := range p.children {
-		if c := &p.children[i]; c.state == active && !isSuspended(c.job) && c.job.DeletionTimestamp == nil {
-			p.patch(c.job, jobPatch{Spec: specPatch{Suspend: new(true)}})
+		if c := &p.children[i]; c.state == active && !c.suspended && !c.deleting {
+			p.patch(c.Object, jobPatch{Spec: specPatch{Suspend: new(true)}})
 		}
 	}
 	const message = "the jobset is suspended"
@@ -144,18 +141,17 @@ func (p *pass) resume(i int) {
 	children := p.childrenOf(i)
 	for k := range children {
 		c := &children[k]
-		j := c.job
-		if c.state != active || j.DeletionTimestamp != nil {
+		if c.state != active || c.deleting {
 			continue
 		}
-		stale := isStale(r, j)
+		stale := isStale(r, c.Job)
 		switch {
-		case !isSuspended(j) && stale:
-			p.patch(j, jobPatch{Spec: specPatch{Suspend: new(true)}})
-		case isSuspended(j) && !stale:
-			p.patch(j, jobPatch{Spec: specPatch{Suspend: new(false)}})
-		case isSuspended(j) && !hasPods(j):
-			p.patch(j, p.rebuild(r, c))
+		case !c.suspended && stale:
+			p.patch(c.Object, jobPatch{Spec: specPatch{Suspend: new(true)}})
+		case c.suspended && !stale:
+			p.patch(c.Object, jobPatch{Spec: specPatch{Suspend: new(false)}})
+		case c.suspended && !hasPods(c.Object):
+			p.patch(c.Object, p.rebuild(r, c))
 		}
 	}
 }
@@ -197,16 +193,16 @@ func fingerprint(rj *jobsetv1alpha2.ReplicatedJob) string {
 // isStale says whether a Job has other fields than the spec. Without a fingerprint, on Jobs that an upstream controller
 // made, a suspended Job is compared field by field; one that runs is stale only if it lacks something, because upstream
 // leaves fields of earlier admissions behind, and a running Job is not to be stopped for that.
-func isStale(r *replicated, j *batchv1.Job) bool {
-	if has, ok := j.Annotations[FingerprintAnnotation]; ok {
-		return has != r.hash
+func isStale(r *replicated, j *Job) bool {
+	if j.stamped {
+		return j.fingerprint != r.hash
 	}
-	have, want := schedulingOf(&j.Spec.Template), schedulingOf(&r.Template.Spec.Template)
+	have, want := schedulingOf(&j.Object.Spec.Template), schedulingOf(&r.Template.Spec.Template)
 	if lacks(have.Labels, want.Labels) || lacks(have.Annotations, want.Annotations) || lacks(have.NodeSelector, want.NodeSelector) ||
 		lacksAny(have.Tolerations, want.Tolerations) || lacksAny(have.SchedulingGates, want.SchedulingGates) {
 		return true
 	}
-	if !isSuspended(j) {
+	if !j.suspended {
 		return false
 	}
 	has := slices.DeleteFunc(slices.Clone(have.Tolerations), func(t corev1.Toleration) bool { return t.Key == jobsetv1alpha2.NoScheduleTaint })
@@ -278,8 +274,8 @@ func (p *pass) patch(j *batchv1.Job, patch jobPatch) {
 
 // rebuild resumes a Job with the fields of the spec. What tells the Job and its pods who they are stays as it is.
 func (p *pass) rebuild(r *replicated, c *child) jobPatch {
-	have := &c.job.Spec.Template
-	want := p.build(r, c.index).Spec.Template
+	have := &c.Object.Spec.Template
+	want := p.build(r, int(c.index)).Spec.Template
 	keep := func(to *map[string]string, from map[string]string) {
 		for k, v := range from { //berth:unordered into a map
 			if owned(k) || madeByAPIServer(k) {
@@ -338,7 +334,7 @@ func (p *pass) resize() {
 	}
 	for i := range p.children {
 		c := &p.children[i]
-		if c.state != active || c.rj < 0 || c.job.DeletionTimestamp != nil || !isIndexed(c.job.Spec.CompletionMode) {
+		if c.state != active || c.rj < 0 || c.deleting || !isIndexed(c.Object.Spec.CompletionMode) {
 			continue
 		}
 		t := &p.replicated[c.rj].Template.Spec
@@ -346,8 +342,8 @@ func (p *pass) resize() {
 		if (t.Parallelism == nil) != (t.Completions == nil) || pods != orOne(t.Completions) {
 			continue
 		}
-		if orOne(c.job.Spec.Parallelism) != pods || orOne(c.job.Spec.Completions) != pods {
-			p.patch(c.job, jobPatch{Spec: specPatch{Parallelism: &pods, Completions: &pods}})
+		if orOne(c.Object.Spec.Parallelism) != pods || orOne(c.Object.Spec.Completions) != pods {
+			p.patch(c.Object, jobPatch{Spec: specPatch{Parallelism: &pods, Completions: &pods}})
 		}
 	}
 }
