@@ -64,6 +64,7 @@ func Descriptor() *plan.Descriptor {
 		Prebuilt:     true,
 		Elastic:      true,
 		Validate:     validate,
+		Remote:       &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Defer: deferStatus, Quiet: quiet},
 	}
 }
 

@@ -4,6 +4,7 @@ package jobset
 
 import (
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -19,7 +20,7 @@ const ownManager = "jobset.sigs.k8s.io/jobset-controller"
 
 // Descriptor describes JobSet (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
-	return view.Kind{
+	d := view.Kind{
 		Framework:   "jobset.x-k8s.io/jobset",
 		GVK:         jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet),
 		Resource:    jobsetv1alpha2.ResourceJobSets,
@@ -33,6 +34,10 @@ func Descriptor() *plan.Descriptor {
 		Reclaimable: reclaimable,
 		Groups:      true,
 	}.Descriptor()
+	d.Remote.Prepare = func(tree map[string]any) { // a worker must not remove what its manager has not seen the end of
+		unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
+	}
+	return d
 }
 
 // roles are the replicated jobs.

@@ -13,8 +13,11 @@
 package trainjob
 
 import (
+	"slices"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -70,7 +73,22 @@ func Descriptor(cfg *train.Config) *plan.Descriptor {
 		}
 	}
 	d.Validate = k.validate
+	d.Remote.Prepare = dropPatch
 	return d
+}
+
+// dropPatch takes our runtime patch off the copy for a worker, whose webhook adds its own.
+func dropPatch(tree map[string]any) {
+	patches, _, _ := unstructured.NestedSlice(tree, "spec", "runtimePatches")
+	rest := slices.DeleteFunc(patches, func(p any) bool {
+		m, ok := p.(map[string]any)
+		return ok && m["manager"] == manager
+	})
+	if len(rest) == 0 {
+		unstructured.RemoveNestedField(tree, "spec", "runtimePatches")
+	} else {
+		_ = unstructured.SetNestedSlice(tree, rest, "spec", "runtimePatches") // spec is there
+	}
 }
 
 // kind is how TrainJobs become JobSets.

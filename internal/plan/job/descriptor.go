@@ -93,6 +93,8 @@ type Descriptor struct {
 	Prebuilt bool
 	// Elastic lets jobs carry the annotation elastic-job.
 	Elastic bool
+	// Remote says how jobs of the kind are copied to worker clusters. Nil: they are not.
+	Remote *Remote
 
 	// Validate checks what is special to the kind, for a new job (old is nil) and for a changed one.
 	Validate func(job, old Object, in *Setting) field.ErrorList
@@ -109,6 +111,18 @@ type Descriptor struct {
 	LaxUpdates bool
 	// FreeUnmanaged leaves all rules out for a job that changes and that nobody queues, before and after.
 	FreeUnmanaged bool
+}
+
+// Remote is what is special about the copies of a job on worker clusters. All but ManagedBy may be nil (spec: 40 §4.6).
+type Remote struct {
+	// ManagedBy is the path of the field that the copy goes without, so that the controller of the worker runs it.
+	ManagedBy []string
+	// Prepare changes the copy of a stopped job, as a tree, before it is created.
+	Prepare func(map[string]any)
+	// Defer says whether the local job cannot have the status of the remote one yet, and the status that it has until then.
+	Defer func(local, remote Object) (status map[string]any, deferred bool, err error)
+	// Quiet changes the status of the job so that no pod of it seems to run. Nil: the status is dropped as a whole.
+	Quiet func(Object)
 }
 
 // Step is one of a stop.

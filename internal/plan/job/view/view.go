@@ -111,6 +111,7 @@ func (k Kind) Descriptor() *job.Descriptor {
 	}
 	if k.ManagedBy != nil {
 		d.OwnManager = k.OwnManager
+		d.Remote = &job.Remote{ManagedBy: k.ManagedBy}
 		d.ManagedBy = func(o job.Object) string { return String(Of(o).Object, k.ManagedBy...) }
 		d.SetManagedBy = func(o job.Object, name string) { Set(Of(o).Object, name, k.ManagedBy...) }
 	}

@@ -1,0 +1,52 @@
+package job
+
+import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	plan "github.com/berth-project/berth/internal/plan/job"
+)
+
+// adapterReason is that of the condition Suspended while a Job runs on a worker and is not started here yet.
+const adapterReason = "MultiKueueAdapter"
+
+// prepare takes out of the copy for a worker what the API server made for the local Job, and what would have the worker remove the
+// copy before the manager has seen its end.
+func prepare(tree map[string]any) {
+	unstructured.RemoveNestedField(tree, "spec", "selector")
+	unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
+	for _, key := range ownLabels {
+		unstructured.RemoveNestedField(tree, "spec", "template", "metadata", "labels", key)
+	}
+}
+
+// deferStatus keeps the status of a running Job away from one that is still suspended: the API server refuses it. Until then the local
+// Job says that it is suspended.
+func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
+	l, r := local.(*batchv1.Job), remote.(*batchv1.Job)
+	if _, _, done := finished(r); done || !suspended(l) || suspended(r) {
+		return nil, false, nil
+	}
+	status := l.Status.DeepCopy()
+	at := slices.IndexFunc(status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended })
+	if at < 0 {
+		status.Conditions = append(status.Conditions, batchv1.JobCondition{Type: batchv1.JobSuspended})
+		at = len(status.Conditions) - 1
+	}
+	if c := &status.Conditions[at]; c.Status != corev1.ConditionTrue {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, adapterReason, "The job runs on a worker cluster and is not started here yet"
+		c.LastTransitionTime, c.LastProbeTime = r.CreationTimestamp, r.CreationTimestamp
+	}
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	return tree, true, err
+}
+
+// quiet says that no pod of the Job runs.
+func quiet(o plan.Object) {
+	status := &o.(*batchv1.Job).Status
+	status.Active, status.Ready, status.Terminating = 0, nil, nil
+}

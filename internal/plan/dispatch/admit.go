@@ -1,0 +1,193 @@
+package dispatch
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// Back-off of a Workload that is sent again and again (spec: 40 §4.4). The first try after a failure is immediate.
+const (
+	firstBackoff = 10 * time.Second
+	lastBackoff  = 10 * time.Minute
+)
+
+// maxRejections is how often all workers may refuse a job before its check is rejected.
+const maxRejections = 5
+
+const maxMessage = 32 * 1024
+
+// setCheck gives the check of a Workload another state and message, and tells whether that changed anything.
+func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue.CheckState, message string, now metav1.Time) bool {
+	c := checkOf(w, name)
+	message = lifecycle.Cut(message, maxMessage)
+	if c.State == state && c.Message == message {
+		return false
+	}
+	if c.State != state {
+		c.LastTransitionTime = now
+	}
+	c.State, c.Message = state, message
+	return true
+}
+
+// writeCheck ends the wait for an answer: Retry, or Rejected.
+func (d *decider) writeCheck(state kueue.CheckState, message string, events ...lifecycle.Event) {
+	if d.check.State == state {
+		return
+	}
+	next := d.w.DeepCopy()
+	setCheck(next, d.o.Check, state, fmt.Sprintf("%s, Previously: %q", message, d.check.State), d.o.Now)
+	c := checkOf(next, d.o.Check)
+	c.RequeueAfterSeconds = nil
+	if state == kueue.CheckStateRetry && c.RetryCount != nil && *c.RetryCount > 0 {
+		c.RequeueAfterSeconds = new(int32(backoff(*c.RetryCount, string(d.w.UID)) / time.Second))
+	}
+	d.do(Step{Do: WriteStatus, Workload: next, Events: events})
+}
+
+// retry has the Workload evicted and sent again.
+func (d *decider) retry(message string, warning bool) {
+	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: eventReason, Note: message})
+}
+
+// backoff is how long the n-th repeat waits, a fifth more or less so that those that were lost together do not all come back at once.
+func backoff(n int32, uid string) time.Duration {
+	wait := firstBackoff
+	for i := int32(1); i < n && wait < lastBackoff; i++ {
+		wait *= 2
+	}
+	wait = min(wait, lastBackoff)
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%s/%d", uid, n)
+	return wait - wait/5 + wait*2/5*time.Duration(h.Sum32()%1000)/1000
+}
+
+// admitted (rule 6b) follows the first cluster that admitted its copy: the other copies go, the job is created there or its status is
+// mirrored, and the check is Ready.
+func (d *decider) admitted() bool {
+	c := d.admitting()
+	if c == nil {
+		return false
+	}
+	if d.removeOthers(c.Name) {
+		return true
+	}
+	if lifecycle.IsEvicted(d.w) {
+		d.takeBack(c)
+		return true
+	}
+	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: true})
+	if d.check.State == kueue.CheckStateRetry {
+		return true
+	}
+	next := d.w.DeepCopy()
+	message := fmt.Sprintf("The workload was admitted on %q", c.Name)
+	if c.Fault != nil {
+		message += fmt.Sprintf(". [%s] %s", c.Fault.Code, c.Fault.Text)
+	}
+	was := d.check.State == kueue.CheckStateReady
+	changed := setCheck(next, d.o.Check, kueue.CheckStateReady, message, d.o.Now)
+	if next.Status.ClusterName == "" || len(next.Status.NominatedClusterNames) > 0 {
+		next.Status.ClusterName, next.Status.NominatedClusterNames = c.Name, nil
+		changed = true
+	}
+	if changed = place(next, c.Copy) || changed; changed {
+		step := Step{Do: WriteStatus, Workload: next, Admitted: !was}
+		if !was {
+			step.Events = []lifecycle.Event{{Reason: eventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
+		}
+		d.do(step)
+	}
+	d.wake(d.WorkerLostTimeout)
+	return true
+}
+
+// takeBack asks the worker to evict its copy, which stops the job there in an orderly way.
+func (d *decider) takeBack(c *Cluster) {
+	next := c.Copy.DeepCopy()
+	if !lifecycle.IsActive(next) {
+		return // on its way
+	}
+	if d.Lifecycle.RequestDeactivation(next, kueue.ReasonEvictedOnManagerCluster, "Evicted on manager: "+lifecycle.Condition(d.w, kueue.WorkloadEvicted).Message, d.o.Now) {
+		d.do(Step{Do: UpdateCopyStatus, Cluster: c.Name, Workload: next})
+	}
+}
+
+// place says of the delayed placements of the local Workload that they are made, as far as the worker made them.
+func place(w, remote *kueue.Workload) bool {
+	if w.Status.Admission == nil || remote.Status.Admission == nil {
+		return false
+	}
+	changed := false
+	for i := range w.Status.Admission.PodSetAssignments {
+		a := &w.Status.Admission.PodSetAssignments[i]
+		if a.DelayedTopologyRequest == nil || *a.DelayedTopologyRequest != kueue.DelayedTopologyRequestPending {
+			continue
+		}
+		if slices.ContainsFunc(remote.Status.Admission.PodSetAssignments, func(r kueue.PodSetAssignment) bool {
+			return r.Name == a.Name && r.TopologyAssignment != nil
+		}) {
+			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// settled (rule 8) stops unless the Workload waits for workers. While it is being evicted its check has been reset already.
+func (d *decider) settled() bool {
+	return d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) || (d.w.Status.ClusterName != "" && !d.elastic())
+}
+
+// Every so often, and after so long a wait, the message of the check is brought up to date with what workers say.
+const (
+	tellEvery = 30 * time.Second
+	tellAfter = 30 * time.Second
+)
+
+// report says on the check why the Workload waits: what failed on which cluster, and what clusters say that have not admitted it for
+// a while.
+func (d *decider) report() {
+	var parts []string
+	urgent := false
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if !c.Listed {
+			continue
+		}
+		if c.Fault != nil {
+			parts = append(parts, fmt.Sprintf("[%s] %s: %s", c.Fault.Code, c.Name, c.Fault.Text))
+			urgent = true
+			continue
+		}
+		if c.Copy == nil {
+			continue
+		}
+		if age := d.o.Now.Sub(c.Copy.CreationTimestamp.Time); age < tellAfter {
+			d.wake(tellAfter - age)
+			continue
+		}
+		if q := lifecycle.Condition(c.Copy, kueue.WorkloadQuotaReserved); q != nil && q.Status == metav1.ConditionFalse {
+			parts = append(parts, c.Name+": "+q.Message)
+		}
+	}
+	if len(parts) == 0 {
+		return
+	}
+	if wait := tellEvery - d.o.Now.Sub(d.o.ToldAt); !urgent && !d.o.ToldAt.IsZero() && wait > 0 {
+		d.wake(wait)
+		return
+	}
+	next := d.w.DeepCopy()
+	if setCheck(next, d.o.Check, kueue.CheckStatePending, strings.Join(parts, "; "), d.o.Now) {
+		d.do(Step{Do: WriteStatus, Workload: next, Told: true})
+	}
+}

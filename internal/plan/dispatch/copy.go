@@ -1,0 +1,162 @@
+package dispatch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// NewCopy is the Workload that is created on a worker. Clients compare its spec with that of the local one, so nothing is added there;
+// it has no owner, no finalizer and no job-uid, which the worker's integration adds when its job adopts it (spec: 40 §2.6).
+func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
+	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{}, Annotations: map[string]string{},
+	}}
+	for key, value := range w.Labels { //berth:unordered copies a map
+		if key != kueue.JobUIDLabel {
+			out.Labels[key] = value
+		}
+	}
+	for key, value := range w.Annotations { //berth:unordered copies a map
+		if !strings.HasPrefix(key, annotationPrefix) {
+			out.Annotations[key] = value
+		}
+	}
+	out.Labels[kueue.MultiKueueOriginLabel] = c.Origin
+	out.Annotations[SpecHashAnnotation] = specHash(w)
+	if c.ManagerUID != "" {
+		out.Annotations[ManagerUIDAnnotation] = c.ManagerUID
+	}
+	w.Spec.DeepCopyInto(&out.Spec)
+	return out
+}
+
+// Owns says whether an object on a worker was made by this manager: the label of our origin, and no stamp or ours.
+func (c *Config) Owns(o metav1.Object) bool {
+	return o.GetLabels()[kueue.MultiKueueOriginLabel] == c.Origin && !c.Foreign(o)
+}
+
+// Foreign says whether an object with our origin bears the stamp of another manager.
+func (c *Config) Foreign(o metav1.Object) bool {
+	stamp := o.GetAnnotations()[ManagerUIDAnnotation]
+	return stamp != "" && c.ManagerUID != "" && stamp != c.ManagerUID
+}
+
+// comparable is the part of a spec that the two sides have in common. Gates belong to each side, and the worker turns active off when
+// it evicts a copy that its manager takes back.
+func comparable(spec *kueue.WorkloadSpec) *kueue.WorkloadSpec {
+	out := spec.DeepCopy()
+	out.PreemptionGates, out.Active = nil, nil
+	return out
+}
+
+func specHash(w *kueue.Workload) string {
+	text, err := json.Marshal(comparable(&w.Spec))
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// outdated (rule 5) brings copies up to date whose spec is not that of the local Workload, in place as far as that is possible, and
+// removes them otherwise. What was removed is made anew by rule 9, or lost by rule 6a.
+func (d *decider) outdated() bool {
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if !c.Connected || c.Copy == nil {
+			continue
+		}
+		next := c.Copy.DeepCopy()
+		changed := syncBoost(d.w, next)
+		switch {
+		case d.spent(next):
+			d.remove(c)
+			continue
+		case describes(d.w, next):
+		case describes(withPriority(d.w, next), next) && mayFollow(d.w, next):
+			w := withPriority(next, d.w)
+			next.Spec.PriorityClassRef, next.Spec.Priority = w.Spec.PriorityClassRef, w.Spec.Priority
+			changed = true
+		case d.elastic() && shrinks(&next.Spec, &d.w.Spec):
+			d.w.Spec.DeepCopyInto(&next.Spec)
+			next.Spec.PreemptionGates, next.Spec.Active = c.Copy.Spec.PreemptionGates, c.Copy.Spec.Active
+			changed = true
+		default:
+			d.remove(c)
+			continue
+		}
+		if changed {
+			metav1.SetMetaDataAnnotation(&next.ObjectMeta, SpecHashAnnotation, specHash(d.w))
+			d.do(Step{Do: UpdateCopy, Cluster: c.Name, Workload: next})
+		}
+	}
+	return false
+}
+
+// spent says whether a copy was taken back for good on the worker, while the Workload has come to quota again before it was
+// removed.
+func (d *decider) spent(remote *kueue.Workload) bool {
+	return lifecycle.IsActive(d.w) && !lifecycle.IsEvicted(d.w) &&
+		!lifecycle.IsActive(remote) && lifecycle.IsEvicted(remote) && !lifecycle.IsReserved(remote)
+}
+
+// describes says whether a copy has the spec of the local Workload. The hash that it was made with decides, since the worker's API may
+// show the spec in another form; without one, or with one of another form, the fields do.
+func describes(w, remote *kueue.Workload) bool {
+	return remote.Annotations[SpecHashAnnotation] == specHash(w) ||
+		equality.Semantic.DeepEqual(comparable(&remote.Spec), comparable(&w.Spec))
+}
+
+// withPriority is a Workload with the priority of another one.
+func withPriority(w, from *kueue.Workload) *kueue.Workload {
+	out := w.DeepCopy()
+	out.Spec.PriorityClassRef, out.Spec.Priority = from.Spec.PriorityClassRef.DeepCopy(), nil
+	if from.Spec.Priority != nil {
+		out.Spec.Priority = new(*from.Spec.Priority)
+	}
+	return out
+}
+
+// mayFollow says whether the priority of a copy can change in place: it has a WorkloadPriorityClass, and the local Workload none of
+// pods.
+func mayFollow(w, remote *kueue.Workload) bool {
+	ours, theirs := w.Spec.PriorityClassRef, remote.Spec.PriorityClassRef
+	return theirs != nil && theirs.Kind == kueue.WorkloadPriorityClassKind && (ours == nil || ours.Kind != kueue.PodPriorityClassKind)
+}
+
+// syncBoost gives a copy the boost of the local Workload, and tells whether that changed anything.
+func syncBoost(w, remote *kueue.Workload) bool {
+	boost, ok := w.Annotations[kueue.PriorityBoostAnnotation]
+	if old, had := remote.Annotations[kueue.PriorityBoostAnnotation]; old == boost && had == ok {
+		return false
+	}
+	if ok {
+		metav1.SetMetaDataAnnotation(&remote.ObjectMeta, kueue.PriorityBoostAnnotation, boost)
+	} else {
+		delete(remote.Annotations, kueue.PriorityBoostAnnotation)
+	}
+	return true
+}
+
+// shrinks says whether only pod sets got smaller, at least one of them, from one spec to the other.
+func shrinks(from, to *kueue.WorkloadSpec) bool {
+	if len(from.PodSets) != len(to.PodSets) {
+		return false
+	}
+	smaller := false
+	for i := range from.PodSets {
+		if from.PodSets[i].Name != to.PodSets[i].Name || to.PodSets[i].Count > from.PodSets[i].Count {
+			return false
+		}
+		smaller = smaller || to.PodSets[i].Count < from.PodSets[i].Count
+	}
+	return smaller
+}

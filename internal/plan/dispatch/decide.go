@@ -1,0 +1,372 @@
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// Decide finds what is to be done about a Workload. The rules are those of spec 40 §4.4, in their order.
+func Decide(cfg *Config, o *Observed) Plan {
+	d := &decider{Config: cfg, o: o, w: o.Local}
+	d.check = checkOf(d.w, o.Check)
+	for i := range o.Clusters {
+		c := o.Clusters[i]
+		if c.Copy != nil && c.Copy.DeletionTimestamp != nil {
+			d.leaving = append(d.leaving, c.Name)
+			c.HasJob, c.Copy = true, nil // removing it again lets it go
+		}
+		d.clusters = append(d.clusters, c)
+	}
+	if o.Gone || d.w.DeletionTimestamp != nil {
+		d.rule("deleted", d.removeAll)
+		return d.plan
+	}
+	if d.check == nil {
+		return d.plan
+	}
+	for _, r := range []struct {
+		name string
+		run  func() bool
+	}{
+		{"rejected", d.rejected},
+		{"owner", d.owner},
+		{"1", d.replaced},
+		{"2", d.over},
+		{"skip", d.leaveSkipped},
+		{"clusterName", d.onlyAdmitting},
+		{"3", d.finished},
+		{"4", d.evicted},
+		{"release", d.release},
+		{"5", d.outdated},
+		{"6a", d.lost},
+		{"6b", d.admitted},
+		{"8", d.settled},
+		{"9", d.dispatch},
+	} {
+		if d.rule(r.name, r.run) {
+			break
+		}
+	}
+	return d.plan
+}
+
+// decider is one decision being made.
+type decider struct {
+	*Config
+	o        *Observed
+	w        *kueue.Workload
+	check    *kueue.AdmissionCheckState
+	clusters []Cluster
+	leaving  []string // where a copy is being deleted
+	plan     Plan
+}
+
+// rule applies one, and tells whether it ends the decision.
+func (d *decider) rule(name string, run func() bool) bool {
+	if !run() {
+		return false
+	}
+	d.plan.Rule = name
+	return true
+}
+
+func (d *decider) do(s Step) { d.plan.Steps = append(d.plan.Steps, s) }
+
+// wake asks for a look after a while; the earliest counts.
+func (d *decider) wake(after time.Duration) {
+	after = max(after, time.Millisecond)
+	if d.plan.After == 0 || after < d.plan.After {
+		d.plan.After = after
+	}
+}
+
+func checkOf(w *kueue.Workload, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {
+	at := slices.IndexFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &w.Status.AdmissionChecks[at]
+}
+
+func (d *decider) cluster(name string) *Cluster {
+	at := slices.IndexFunc(d.clusters, func(c Cluster) bool { return c.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &d.clusters[at]
+}
+
+func (d *decider) elastic() bool { return d.Elastic && job.IsElastic(d.w) }
+
+// remove removes what a cluster holds, if it holds anything that can be reached. It counts as absent from then on.
+func (d *decider) remove(c *Cluster) {
+	if c.Connected && (c.Copy != nil || c.HasJob) {
+		d.do(Step{Do: RemoveCopy, Cluster: c.Name, Blocks: c.HasJob})
+		c.Copy, c.HasJob = nil, false
+	}
+}
+
+// removeOthers removes what all clusters but one hold, and tells whether a job was among it: until that is gone, the one must not
+// run it.
+func (d *decider) removeOthers(keep string) (jobs bool) {
+	for i := range d.clusters {
+		if c := &d.clusters[i]; c.Name != keep && c.Connected {
+			jobs = jobs || c.HasJob
+			d.remove(c)
+		}
+	}
+	if jobs {
+		d.wake(time.Second)
+	}
+	return jobs
+}
+
+// removeAll removes everything from all clusters. Garbage collection does the rest once they return.
+func (d *decider) removeAll() bool {
+	for i := range d.clusters {
+		d.remove(&d.clusters[i])
+	}
+	return true
+}
+
+// rejected leaves a Workload alone whose check was rejected: it is going to be evicted. Copies that no worker has admitted
+// are removed at once (spec: 40 §4.7).
+func (d *decider) rejected() bool {
+	if d.check.State != kueue.CheckStateRejected {
+		return false
+	}
+	if lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w) {
+		return d.over()
+	}
+	if d.admitting() == nil {
+		d.removeAll()
+	}
+	return true
+}
+
+// owner rejects a Workload whose job cannot be sent to workers, or is not to be.
+func (d *decider) owner() bool {
+	if lifecycle.IsFinished(d.w) {
+		return false
+	}
+	switch {
+	case !d.o.Job.Adapter && d.o.Job.Kind == "":
+		return d.reject("The workload has no owner that could be sent to a worker cluster")
+	case !d.o.Job.Adapter:
+		return d.reject(fmt.Sprintf("No multikueue adapter found for owner kind %s", d.o.Job.Kind))
+	case !d.o.Job.Missing && !d.o.Job.Managed:
+		return d.reject(fmt.Sprintf("The owner is not managed by Kueue: Expecting spec.managedBy to be %q not %q", kueue.MultiKueueControllerName, d.o.Job.Manager))
+	}
+	return false
+}
+
+func (d *decider) reject(message string) bool {
+	d.writeCheck(kueue.CheckStateRejected, message)
+	return true
+}
+
+// replaced (rule 1) leaves slices alone whose pods belong to another slice by now, or still do.
+func (d *decider) replaced() bool {
+	if !d.elastic() {
+		return false
+	}
+	if lifecycle.IsFinished(d.w) {
+		return lifecycle.Condition(d.w, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced
+	}
+	return !lifecycle.IsReserved(d.w) && d.w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != ""
+}
+
+// over (rule 2) removes everything of a Workload that is finished or holds no quota. Without a job there is nothing else to do
+// about one either.
+func (d *decider) over() bool {
+	done := lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w)
+	if done {
+		d.removeAll()
+		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
+			d.wake(d.WorkerLostTimeout)
+		}
+	}
+	return done || d.o.Job.Missing
+}
+
+// leaveSkipped removes copies that wait on clusters where the job cannot be.
+func (d *decider) leaveSkipped() bool {
+	if d.check.State != kueue.CheckStatePending {
+		return false
+	}
+	for i := range d.clusters {
+		if c := &d.clusters[i]; c.Fault != nil && c.Fault.Skip {
+			d.remove(c)
+		}
+	}
+	return false
+}
+
+// onlyAdmitting removes every other copy of a Workload that has its cluster, whatever those say, and whether its own cluster can
+// be reached or not: a stale copy on a worker that comes back must not win over the one that runs.
+func (d *decider) onlyAdmitting() bool {
+	if d.w.Status.ClusterName == "" {
+		return false
+	}
+	return d.removeOthers(d.w.Status.ClusterName)
+}
+
+// first finds, among the copies on clusters that count, the one whose condition has been true for longest. Clocks of workers
+// differ, so among those that say nothing else any is as good; the name decides between equals. among, if it is
+// given, restricts the choice.
+func (d *decider) first(conditionType string, among ...func(name string) bool) *Cluster {
+	var found *Cluster
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if !c.Listed || !c.Connected || c.Copy == nil || (len(among) > 0 && !among[0](c.Name)) {
+			continue
+		}
+		at := lifecycle.Condition(c.Copy, conditionType)
+		if at == nil || at.Status != metav1.ConditionTrue {
+			continue
+		}
+		if found != nil {
+			best := lifecycle.Condition(found.Copy, conditionType)
+			if order := cmp.Or(at.LastTransitionTime.Compare(best.LastTransitionTime.Time), cmp.Compare(c.Name, found.Name)); order >= 0 {
+				continue
+			}
+		}
+		found = c
+	}
+	return found
+}
+
+// admitting is the cluster whose copy is admitted. While the check waits only a nominated one can be: a copy that an earlier run left
+// behind elsewhere cannot become the cluster of the Workload, and is removed by rule 9.
+func (d *decider) admitting() *Cluster {
+	if d.check.State != kueue.CheckStatePending || d.w.Status.ClusterName != "" || lifecycle.IsEvicted(d.w) {
+		return d.first(kueue.WorkloadAdmitted)
+	}
+	return d.first(kueue.WorkloadAdmitted, func(name string) bool { return slices.Contains(d.w.Status.NominatedClusterNames, name) })
+}
+
+// finished (rule 3) ends the Workload as its copy did. One that ended because it did not describe its job is tried again.
+func (d *decider) finished() bool {
+	c := d.first(kueue.WorkloadFinished)
+	if c == nil {
+		return false
+	}
+	end := lifecycle.Condition(c.Copy, kueue.WorkloadFinished)
+	if end.Reason == kueue.ReasonOutOfSync && !d.elastic() {
+		if d.check.State == kueue.CheckStateReady {
+			d.retry(fmt.Sprintf("The workload is out of sync on %q: %s", c.Name, end.Message), true)
+		}
+		return true
+	}
+	next := d.w.DeepCopy()
+	d.Lifecycle.Finish(next, end.Reason, end.Message, d.o.Now)
+	step := Step{Do: WriteStatus, Workload: next}
+	if d.o.SyncFailures < maxSyncFailures {
+		d.do(Step{Do: MirrorJob, Cluster: c.Name})
+	} else {
+		step.Events = []lifecycle.Event{{Warning: true, Reason: eventReason, Note: fmt.Sprintf(
+			"[%s] The job finished on %q, and its status could not be copied: %s", StatusSync, c.Name, textOf(c.Fault))}}
+	}
+	d.do(step)
+	return true
+}
+
+// maxSyncFailures is how often the last look at a finished job may fail before the Workload finishes without it.
+const maxSyncFailures = 5
+
+func textOf(f *Fault) string {
+	if f == nil {
+		return "it failed repeatedly"
+	}
+	return f.Text
+}
+
+// evicted (rules 4a and 4b) follows the eviction of the copy: it asks for another try, or mirrors the end of a job that the
+// manager itself takes back.
+func (d *decider) evicted() bool {
+	c := d.first(kueue.WorkloadEvicted)
+	switch {
+	case c == nil:
+		return false
+	case lifecycle.IsEvicted(d.w):
+		if c.HasJob {
+			d.do(Step{Do: MirrorJob, Cluster: c.Name})
+		} else if d.o.Job.Active {
+			d.do(Step{Do: QuietJob})
+		}
+		return true
+	case d.check.State == kueue.CheckStateReady:
+		d.retry(fmt.Sprintf("Workload evicted on worker cluster: %q, reason: %s", c.Name, lifecycle.Condition(c.Copy, kueue.WorkloadEvicted).Message), false)
+		return true
+	}
+	return false
+}
+
+// release makes an evicted Workload's job inactive once nothing of it can run: no cluster holds anything of it, or those that might
+// have been lost for too long (spec: 40 §4.7). The job's own controller is far away and will not say so.
+func (d *decider) release() bool {
+	if !lifecycle.IsEvicted(d.w) || !lifecycle.IsReserved(d.w) || !d.o.Job.Active {
+		return false
+	}
+	for i := range d.clusters {
+		switch c := &d.clusters[i]; {
+		case c.Connected && (c.Copy != nil || c.HasJob):
+			if c.Listed {
+				return false
+			}
+			d.remove(c) // nobody may take it back in any other way
+			d.wake(time.Second)
+			return true
+		case !c.Connected && c.Listed:
+			if left := d.grace(c); left > 0 {
+				d.wake(left)
+				return false
+			}
+		}
+	}
+	d.do(Step{Do: QuietJob})
+	return true
+}
+
+// grace is how long a lost cluster still counts as one that may return. A restart of the manager grants it anew, up to three
+// times the whole of it since the cluster was really lost (spec: 40 §4.14).
+func (d *decider) grace(c *Cluster) time.Duration {
+	left := d.WorkerLostTimeout - d.o.Now.Sub(c.LostSince)
+	if !c.FirstLost.IsZero() {
+		left = min(left, 3*d.WorkerLostTimeout-d.o.Now.Sub(c.FirstLost))
+	}
+	return left
+}
+
+// lost (rule 6a) asks for another try when the cluster that had admitted the Workload lost it, or is lost itself.
+func (d *decider) lost() bool {
+	if d.check.State != kueue.CheckStateReady || d.admitting() != nil {
+		return false
+	}
+	name := d.w.Status.ClusterName
+	c := d.cluster(name)
+	switch {
+	case name == "":
+		d.retry("Unexpected workload state: ready without an admitting remote", false)
+	case c == nil || !c.Listed:
+		d.retry(fmt.Sprintf("Admitting remote %q is not in the configuration any more", name), false)
+	case !c.Connected:
+		if left := d.grace(c); left > 0 {
+			d.wake(left)
+			return true
+		}
+		d.retry(fmt.Sprintf("Admitting remote lost: %q", name), false)
+		d.plan.Steps[len(d.plan.Steps)-1].Lost = true
+	default:
+		d.retry(fmt.Sprintf("Admitting remote no longer exists: %q", name), false)
+	}
+	return true
+}

@@ -1,0 +1,453 @@
+package dispatch_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+var t0 = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+
+func config() *dispatch.Config {
+	return &dispatch.Config{
+		Origin: "hub", ManagerUID: "hub-uid", WorkerLostTimeout: time.Minute, StepSize: 1, RoundTimeout: 5 * time.Minute, ConfigOrder: true,
+		Elastic: true, Annotations: true,
+	}
+}
+
+// reserved is a Workload with quota whose check waits.
+func reserved(changes ...func(*kueue.Workload)) *kueue.Workload {
+	w := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "a", UID: "uid-a", Labels: map[string]string{kueue.JobUIDLabel: "x", "team": "t"},
+			Annotations: map[string]string{"note": "n", dispatch.RoundStartAnnotation: ""}, Finalizers: []string{kueue.ResourceInUseFinalizer},
+		},
+		Spec: kueue.WorkloadSpec{
+			QueueName: "lq", PodSets: []kueue.PodSet{{Name: "main", Count: 2}}, Priority: new(int32(5)),
+			PriorityClassRef: &kueue.PriorityClassRef{Group: kueue.WorkloadPriorityClassGroup, Kind: kueue.WorkloadPriorityClassKind, Name: "p"},
+		},
+	}
+	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStatePending}}
+	lifecycle.Machine{}.Reserve(w, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, nil, t0)
+	for _, change := range changes {
+		change(w)
+	}
+	return w
+}
+
+func nominated(names ...string) func(*kueue.Workload) {
+	return func(w *kueue.Workload) { w.Status.NominatedClusterNames = names }
+}
+
+func ready(cluster string) func(*kueue.Workload) {
+	return func(w *kueue.Workload) {
+		c := &w.Status.AdmissionChecks[0]
+		c.State, c.Message = kueue.CheckStateReady, fmt.Sprintf("The workload was admitted on %q", cluster)
+		w.Status.ClusterName = cluster
+	}
+}
+
+func check(state kueue.CheckState) func(*kueue.Workload) {
+	return func(w *kueue.Workload) { w.Status.AdmissionChecks[0].State = state }
+}
+
+func localEvicted(w *kueue.Workload) {
+	lifecycle.Machine{}.Evict(w, kueue.ReasonPreempted, "", "another one is more urgent", t0)
+}
+
+// copyOf is what a worker has of a Workload.
+func copyOf(w *kueue.Workload, changes ...func(*kueue.Workload)) *kueue.Workload {
+	out := config().NewCopy(w)
+	out.CreationTimestamp = t0
+	for _, change := range changes {
+		change(out)
+	}
+	return out
+}
+
+func condition(kind string, after time.Duration, reason string) func(*kueue.Workload) {
+	return func(w *kueue.Workload) {
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "says the worker", LastTransitionTime: metav1.NewTime(t0.Add(after)),
+		})
+	}
+}
+
+func admittedAt(after time.Duration) func(*kueue.Workload) {
+	return condition(kueue.WorkloadAdmitted, after, "Admitted")
+}
+
+// up and down are clusters of the configuration.
+func up(name string, w *kueue.Workload) dispatch.Cluster {
+	return dispatch.Cluster{Name: name, Listed: true, Connected: true, Copy: w}
+}
+
+func down(name string, lost time.Duration) dispatch.Cluster {
+	return dispatch.Cluster{Name: name, Listed: true, LostSince: t0.Add(-lost)}
+}
+
+func withJob(c dispatch.Cluster) dispatch.Cluster {
+	c.HasJob = true
+	return c
+}
+
+func unlisted(c dispatch.Cluster) dispatch.Cluster {
+	c.Listed = false
+	return c
+}
+
+func faulty(c dispatch.Cluster, code string) dispatch.Cluster {
+	c.Fault = &dispatch.Fault{Code: code, Text: "no", Skip: code != dispatch.StatusSync}
+	return c
+}
+
+var verbs = map[dispatch.Verb]string{
+	dispatch.RemoveCopy: "remove", dispatch.CreateCopy: "create", dispatch.UpdateCopy: "update", dispatch.UpdateCopyStatus: "copy status",
+	dispatch.SyncJob: "sync", dispatch.MirrorJob: "mirror", dispatch.QuietJob: "quiet", dispatch.Annotate: "annotate", dispatch.WriteStatus: "status",
+}
+
+// text is a plan in short: its rule, its steps, when to look again.
+func text(o *dispatch.Observed, p dispatch.Plan) string {
+	var parts []string
+	for _, s := range p.Steps {
+		part := verbs[s.Do]
+		if s.Cluster != "" {
+			part += " " + s.Cluster
+		}
+		if s.Do == dispatch.WriteStatus {
+			part += state(o, s.Workload)
+		}
+		for _, e := range s.Events {
+			if e.Warning {
+				part += " !"
+			}
+		}
+		if s.Lost {
+			part += " lost"
+		}
+		parts = append(parts, part)
+	}
+	if p.After > 0 {
+		parts = append(parts, "after "+p.After.String())
+	}
+	return strings.TrimSpace(p.Rule + ": " + strings.Join(parts, ", "))
+}
+
+func state(o *dispatch.Observed, w *kueue.Workload) string {
+	if lifecycle.IsFinished(w) {
+		return " finished " + lifecycle.Condition(w, kueue.WorkloadFinished).Reason
+	}
+	c := w.Status.AdmissionChecks[0]
+	out := ""
+	if c.State != o.Local.Status.AdmissionChecks[0].State {
+		out = " " + string(c.State)
+	}
+	if c.RequeueAfterSeconds != nil {
+		out += " later"
+	}
+	if w.Status.ClusterName != o.Local.Status.ClusterName {
+		out += " on " + w.Status.ClusterName
+	}
+	if !slices.Equal(w.Status.NominatedClusterNames, o.Local.Status.NominatedClusterNames) {
+		out += fmt.Sprint(" ", w.Status.NominatedClusterNames)
+	}
+	return out
+}
+
+func TestRules(t *testing.T) {
+	plain := reserved()
+	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
+	deactivating := copyOf(plain, admittedAt(0), func(w *kueue.Workload) { w.Spec.Active = new(false) })
+	otherSpec := copyOf(plain, func(w *kueue.Workload) {
+		w.Spec.PodSets[0].Count = 7
+		w.Annotations[dispatch.SpecHashAnnotation] = "old"
+	})
+	skewed := copyOf(plain, admittedAt(0), func(w *kueue.Workload) { w.Spec.PodSets[0].Template.Spec.RestartPolicy = "Always" })
+	oldPriority := copyOf(reserved(func(w *kueue.Workload) { w.Spec.Priority, w.Spec.PriorityClassRef.Name = new(int32(1)), "low" }))
+	noClass := copyOf(reserved(func(w *kueue.Workload) { w.Spec.PriorityClassRef = nil }))
+	elastic := func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" }
+	outOfSync := condition(kueue.WorkloadFinished, 0, kueue.ReasonOutOfSync)
+	tests := map[string]struct {
+		local    *kueue.Workload
+		clusters []dispatch.Cluster
+		change   func(*dispatch.Observed)
+		want     string
+	}{
+		// The owner.
+		"a kind without adapter": {plain, nil, func(o *dispatch.Observed) { o.Job.Adapter = false }, "owner: status Rejected"},
+		"somebody else's job":    {plain, nil, func(o *dispatch.Observed) { o.Job.Managed = false }, "owner: status Rejected"},
+		"the job is gone": {plain, []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, func(o *dispatch.Observed) {
+			o.Job = dispatch.JobFacts{Kind: "Job", Adapter: true, Missing: true}
+		}, "2:"},
+		"rejected by somebody, waiting": {
+			reserved(check(kueue.CheckStateRejected)), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "rejected: remove w1",
+		},
+		"rejected by somebody, running": {
+			reserved(check(kueue.CheckStateRejected)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, nil, "rejected:",
+		},
+		"gone": {plain, []dispatch.Cluster{withJob(up("w1", copyOf(plain))), down("w2", 0)}, func(o *dispatch.Observed) { o.Gone = true }, "deleted: remove w1"},
+		// Rules 1 and 2.
+		"a slice was replaced": {reserved(elastic, func(w *kueue.Workload) {
+			lifecycle.Machine{}.Finish(w, kueue.ReasonWorkloadSliceReplaced, "", t0)
+		}), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "1:"},
+		"finished":                {finished, []dispatch.Cluster{up("w1", copyOf(plain)), withJob(up("w2", nil)), up("w3", nil)}, nil, "2: remove w1, remove w2"},
+		"finished, one is down":   {finished, []dispatch.Cluster{down("w1", 0)}, nil, "2: after 1m0s"},
+		"no quota":                {reserved(func(w *kueue.Workload) { w.Status.Conditions = nil }), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "2: remove w1"},
+		"left the configuration":  {finished, []dispatch.Cluster{unlisted(up("w9", copyOf(plain)))}, nil, "2: remove w9"},
+		"a stale copy is removed": {reserved(ready("w1")), []dispatch.Cluster{down("w1", 0), up("w2", copyOf(plain, admittedAt(-time.Hour)))}, nil, "6a: remove w2, after 1m0s"},
+		"a stale job goes before the other may run": {
+			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), withJob(up("w2", copyOf(plain, admittedAt(-time.Hour))))}, nil,
+			"clusterName: remove w2, after 1s",
+		},
+		// Rule 3.
+		"finished on the worker": {
+			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), condition(kueue.WorkloadFinished, 0, "Succeeded")))}, nil,
+			"3: mirror w1, status finished Succeeded",
+		},
+		"finished, and its status cannot be copied": {
+			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
+			func(o *dispatch.Observed) { o.SyncFailures = 5 }, "3: status finished Failed !",
+		},
+		"out of sync":           {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3: status Retry !"},
+		"out of sync, not ours": {plain, []dispatch.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "3:"},
+		"finished elsewhere, with a cluster": {
+			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), up("w2", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
+			nil, "6b: remove w2, sync w1, after 1m0s",
+		},
+		// Rule 4 and the release.
+		"evicted on the worker": {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted")))}, nil, "4: status Retry"},
+		"evicted on both sides": {
+			reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"))))}, nil, "4: mirror w1",
+		},
+		"evicted, nothing of it left": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, active, "release: quiet"},
+		"evicted, one just lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 20*time.Second)}, active, "8: after 40s"},
+		"evicted, one long lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 61*time.Second)}, active, "release: quiet"},
+		"evicted, still on one":       {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", nil)), up("w2", nil)}, active, "8:"},
+		// Rule 5.
+		"another spec": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", otherSpec)}, nil, "9: remove w1, create w1"},
+		"a spec that only looks different": {
+			reserved(ready("w1")), []dispatch.Cluster{up("w1", skewed)}, nil, "6b: sync w1, after 1m0s",
+		},
+		"another priority":  {reserved(nominated("w1")), []dispatch.Cluster{up("w1", oldPriority)}, nil, "9: update w1, after 30s"},
+		"a class at last":   {reserved(nominated("w1")), []dispatch.Cluster{up("w1", noClass)}, nil, "9: remove w1, create w1"},
+		"only deactivating": {reserved(ready("w1")), []dispatch.Cluster{up("w1", deactivating)}, nil, "6b: sync w1, after 1m0s"},
+		"an elastic job shrinks": {
+			reserved(elastic, ready("w1")), []dispatch.Cluster{up("w1", copyOf(reserved(elastic, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 4 }), admittedAt(0)))},
+			nil, "6b: update w1, sync w1, after 1m0s",
+		},
+		// Rule 6a.
+		"the cluster is lost":            {reserved(ready("w1")), []dispatch.Cluster{down("w1", 70*time.Second)}, nil, "6a: status Retry lost"},
+		"the cluster is lost for a bit":  {reserved(ready("w1")), []dispatch.Cluster{down("w1", 30*time.Second)}, nil, "6a: after 30s"},
+		"the copy is gone":               {reserved(ready("w1")), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry"},
+		"the cluster is not in the list": {reserved(ready("w1")), []dispatch.Cluster{unlisted(up("w1", copyOf(plain, admittedAt(0)))), up("w2", nil)}, nil, "6a: status Retry"},
+		"ready nowhere":                  {reserved(ready("")), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry"},
+		"restarted again and again": {reserved(ready("w1")), []dispatch.Cluster{{
+			Name: "w1", Listed: true, LostSince: t0.Add(-time.Second), FirstLost: t0.Add(-3 * time.Minute),
+		}}, nil, "6a: status Retry lost"},
+		"a repeat waits": {reserved(ready("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(1)) }), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry later"},
+		// Rule 6b.
+		"the first that admits": {
+			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(2))), up("w2", copyOf(plain, admittedAt(1)))}, nil,
+			"6b: remove w1, sync w2, status Ready on w2 [], after 1m0s",
+		},
+		"only reserved": {
+			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadQuotaReserved, 0, ""))), up("w2", copyOf(plain))}, nil, "9: after 30s",
+		},
+		"evicted on the manager":    {reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, nil, "6b: copy status w1"},
+		"a sync that fails":         {reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.StatusSync)}, nil, "6b: sync w1, status, after 1m0s"},
+		"a retry is under way":      {reserved(ready("w1"), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, nil, "6b: sync w1"},
+		"a job refused where it is": {reserved(nominated("w1", "w2")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status, after 30s"},
+		// Rules 8 and 9.
+		"not pending":         {reserved(check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", nil)}, nil, "8:"},
+		"still being evicted": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil)}, nil, "8:"},
+		"others wait": {reserved(func(w *kueue.Workload) {
+			w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, kueue.AdmissionCheckState{Name: "z", State: kueue.CheckStatePending})
+		}), []dispatch.Cluster{up("w1", nil)}, nil, "9:"},
+		"all at once":          {plain, []dispatch.Cluster{up("w2", nil), up("w1", nil), down("w3", 0)}, nil, "9: status [w1 w2], create w2, create w1"},
+		"in another order":     {reserved(nominated("w2", "w1")), []dispatch.Cluster{up("w1", nil), up("w2", copyOf(plain))}, nil, "9: create w1, after 30s"},
+		"a kind is not served": {plain, []dispatch.Cluster{{Name: "w1", Listed: true, Connected: true, Lacks: true}, up("w2", nil)}, nil, "9: status [w2], create w2"},
+		"left the list":        {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain)), unlisted(up("w2", copyOf(plain)))}, nil, "9: remove w2, after 30s"},
+		"all refuse":           {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected), faulty(up("w2", nil), dispatch.CreateRejected)}, nil, "9: status Retry !"},
+		"all refuse, again": {
+			reserved(func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(5)) }), []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
+			nil, "9: status Rejected",
+		},
+		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status"},
+		"an elastic slice with its cluster": {
+			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2",
+		},
+		"a copy on its way out": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, func(w *kueue.Workload) { w.DeletionTimestamp = &t0 }))}, nil, "9: remove w1, after 2s"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := &dispatch.Observed{
+				Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0,
+				Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true, Manager: kueue.MultiKueueControllerName},
+			}
+			if tc.change != nil {
+				tc.change(o)
+			}
+			before := tc.local.DeepCopy()
+			if got := text(o, dispatch.Decide(config(), o)); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+			if diff := cmp.Diff(before, tc.local); diff != "" {
+				t.Errorf("the input changed: %s", diff)
+			}
+		})
+	}
+}
+
+func active(o *dispatch.Observed) { o.Job.Active = true }
+
+// TestIncremental is spec 40 §7.33 and the rules of §4.5 about rounds.
+func TestIncremental(t *testing.T) {
+	cfg := config()
+	cfg.Mode = dispatch.Incremental
+	since := func(ago time.Duration, names ...string) *kueue.Workload {
+		w := reserved(nominated(names...))
+		w.Annotations[dispatch.RoundStartAnnotation] = t0.Add(-ago).UTC().Format(time.RFC3339)
+		return w
+	}
+	all := func(copies ...string) []dispatch.Cluster {
+		var out []dispatch.Cluster
+		for _, name := range []string{"c", "a", "b"} {
+			c := up(name, nil)
+			if slices.Contains(copies, name) {
+				c.Copy = copyOf(reserved())
+			}
+			out = append(out, c)
+		}
+		return out
+	}
+	tests := map[string]struct {
+		local    *kueue.Workload
+		clusters []dispatch.Cluster
+		byName   bool
+		want     string
+	}{
+		"the first round":           {reserved(), all(), false, "9: annotate, status [c], after 5m0s, create c"},
+		"by name":                   {reserved(), all(), true, "9: annotate, status [a], after 5m0s, create a"},
+		"restarted at minute two":   {since(2*time.Minute, "c"), all("c"), false, "9: after 30s"},
+		"the second round":          {since(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, after 30s"},
+		"the last round":            {since(6*time.Minute, "c", "a"), all("c", "a"), false, "9: annotate, status [c a b], create b, after 30s"},
+		"exhausted":                 {since(time.Hour, "c", "a", "b"), all("c", "a", "b"), false, "9: after 30s"},
+		"none of them is reachable": {since(time.Minute, "c"), append([]dispatch.Cluster{down("c", 0)}, all()[1:]...), false, "9: annotate, status [c a], after 5m0s, create a"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := *cfg
+			c.ConfigOrder = !tc.byName
+			o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
+			p := dispatch.Decide(&c, o)
+			after := p.After
+			p.After = 0
+			got := text(o, p)
+			want := strings.ReplaceAll(strings.ReplaceAll(tc.want, ", after 5m0s", ""), ", after 30s", "")
+			if strings.HasPrefix(want, "9: after") {
+				want = "9:"
+			}
+			if got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if strings.Contains(tc.want, "after 30s") && after != 30*time.Second {
+				t.Errorf("looks again after %s", after)
+			}
+		})
+	}
+}
+
+// TestExternal is spec 40 §7.34: whoever nominates is followed.
+func TestExternal(t *testing.T) {
+	cfg := config()
+	cfg.Mode = dispatch.External
+	for name, tc := range map[string]struct {
+		local    *kueue.Workload
+		clusters []dispatch.Cluster
+		want     string
+	}{
+		"nobody yet": {reserved(), []dispatch.Cluster{up("w1", nil)}, "9:"},
+		"one":        {reserved(nominated("w2")), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, "9: create w2"},
+		"another":    {reserved(nominated("w1")), []dispatch.Cluster{up("w1", nil), up("w2", copyOf(reserved()))}, "9: create w1, remove w2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
+			if got := text(o, dispatch.Decide(cfg, o)); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestCopy is spec 40 §7.15.
+func TestCopy(t *testing.T) {
+	w := reserved()
+	c := config().NewCopy(w)
+	want := metav1.ObjectMeta{
+		Namespace: "ns", Name: "a", Labels: map[string]string{"team": "t", kueue.MultiKueueOriginLabel: "hub"},
+		Annotations: map[string]string{"note": "n", dispatch.ManagerUIDAnnotation: "hub-uid", dispatch.SpecHashAnnotation: c.Annotations[dispatch.SpecHashAnnotation]},
+	}
+	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(w.Spec, c.Spec); diff != "" || c.Annotations[dispatch.SpecHashAnnotation] == "" {
+		t.Errorf("spec -want +got:\n%s", diff)
+	}
+	foreign := c.DeepCopy()
+	foreign.Annotations[dispatch.ManagerUIDAnnotation] = "another"
+	if cfg := config(); !cfg.Owns(c) || cfg.Owns(foreign) || cfg.Owns(w) || !cfg.Foreign(foreign) {
+		t.Error("whose a copy is")
+	}
+}
+
+// TestMessages says what clients parse, and what users read.
+func TestMessages(t *testing.T) {
+	decide := func(w *kueue.Workload, clusters ...dispatch.Cluster) kueue.AdmissionCheckState {
+		o := &dispatch.Observed{Local: w, Check: "mk", Clusters: clusters, Now: metav1.NewTime(t0.Add(time.Minute)), Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true}}
+		var last kueue.AdmissionCheckState
+		for _, s := range dispatch.Decide(config(), o).Steps {
+			if s.Do == dispatch.WriteStatus {
+				last = s.Workload.Status.AdmissionChecks[0]
+			}
+		}
+		return last
+	}
+	waiting := copyOf(reserved(), func(w *kueue.Workload) {
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Message: "no room for 2 GPUs"}}
+	})
+	for name, tc := range map[string]struct{ got, want string }{
+		"admitted": {decide(reserved(nominated("east-1")), up("east-1", copyOf(reserved(), admittedAt(0)))).Message, `The workload was admitted on "east-1"`},
+		"with an error": {
+			decide(reserved(ready("east-1")), faulty(up("east-1", copyOf(reserved(), admittedAt(0))), dispatch.StatusSync)).Message,
+			`The workload was admitted on "east-1". [StatusSyncFailed] no`,
+		},
+		"lost":    {decide(reserved(ready("w1")), up("w1", nil)).Message, `Admitting remote no longer exists: "w1", Previously: "Ready"`},
+		"waiting": {decide(reserved(nominated("w1")), up("w1", waiting)).Message, "w1: no room for 2 GPUs"},
+		"failing": {
+			decide(reserved(nominated("w1")), dispatch.Cluster{Name: "w1", Listed: true, Connected: true, Fault: &dispatch.Fault{Code: dispatch.CreateFailed, Text: "no namespace"}}).Message,
+			"[RemoteCreateFailed] w1: no namespace",
+		},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, tc.got, tc.want)
+		}
+	}
+	seconds := func(retries int32) int32 {
+		w := reserved(ready("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = &retries })
+		return *decide(w, up("w1", nil)).RequeueAfterSeconds
+	}
+	for n, want := range map[int32]int32{1: 10, 2: 20, 4: 80, 20: 600} {
+		if got := seconds(n); got < want*8/10-1 || got > want*12/10+1 {
+			t.Errorf("retry %d waits %ds, want about %ds", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// Package dispatch decides what becomes of a Workload that is sent to worker
+// clusters: where copies of it are made and removed, when its job is created on
+// a worker, and what the worker's answer means on the manager.
+//
+//	local Workload, its job ─┐
+//	clusters: connected?     ├─► Decide ─► steps, in order, and when to look again
+//	copies, jobs on workers ─┘
+//
+// The life of one that goes well, with the rule that makes each step (spec: 40
+// §4.4):
+//
+//	quota reserved ─► copies on the nominated workers (9)
+//	one is admitted ─► the others are removed, its job is created there, the
+//	                   check is Ready (6b) ─► the local job is started
+//	status changes ─► mirrored (6b) ─► finished there, finished here (3)
+//	finished ─► nothing of it stays on a worker (2)
+//
+// A copy is told from the Workload of a worker's own by the label of its origin
+// and by the stamp of its manager. What has neither is never touched.
+package dispatch
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// Annotations of our own. None of them is copied to a worker from the local Workload (spec: 40 §2.6).
+const (
+	annotationPrefix = "multikueue.berth.dev/"
+	// SpecHashAnnotation, on a copy, is the hash of the local spec that it was made of.
+	SpecHashAnnotation = annotationPrefix + "spec-hash"
+	// ManagerUIDAnnotation, on a copy, tells managers with the same origin apart.
+	ManagerUIDAnnotation = annotationPrefix + "manager-uid"
+	// RoundStartAnnotation, on the local Workload, is when the last round of nominations began, in RFC 3339.
+	RoundStartAnnotation = annotationPrefix + "nomination-round-start"
+)
+
+// Mode says who nominates workers.
+type Mode int
+
+// The modes (spec: 40 §4.5).
+const (
+	AllAtOnce Mode = iota
+	Incremental
+	External
+)
+
+// Config is what the configuration says about worker clusters.
+type Config struct {
+	Lifecycle lifecycle.Machine
+	// Origin is the label value on everything that is made on a worker, ManagerUID the stamp beside it.
+	Origin, ManagerUID string
+	// WorkerLostTimeout is how long a Workload stays with a worker that cannot be reached.
+	WorkerLostTimeout time.Duration
+	Mode              Mode
+	// StepSize is how many workers a round of the incremental mode adds, RoundTimeout how long a round is, and ConfigOrder
+	// has them in the order of the MultiKueueConfig, not by name.
+	StepSize     int
+	RoundTimeout time.Duration
+	ConfigOrder  bool
+	// Elastic lets jobs be resized while they run: feature gate ElasticJobsViaWorkloadSlices.
+	Elastic bool
+	// Annotations lets the name of a Workload be an annotation of the job: feature gate WorkloadIdentifierAnnotations.
+	Annotations bool
+}
+
+// Observed is the world around one Workload, read once.
+type Observed struct {
+	// Local is the Workload on the manager, as it was last seen if Gone.
+	Local *kueue.Workload
+	Gone  bool
+	// Check is the admission check that sends it to workers.
+	Check kueue.AdmissionCheckReference
+	Job   JobFacts
+	// Clusters are those of the MultiKueueConfig in its order, then others that hold something of the Workload.
+	Clusters []Cluster
+	Now      metav1.Time
+	// SyncFailures is how often the last look at the finished job failed in a row.
+	SyncFailures int
+	// ToldAt is when the message of the waiting check was last written; zero if it was not.
+	ToldAt time.Time
+}
+
+// JobFacts say what is known of the local job.
+type JobFacts struct {
+	// Kind is that of the owner, empty if the Workload has none.
+	Kind string
+	// Adapter says that jobs of the kind can be copied to workers.
+	Adapter bool
+	// Missing says that the job does not exist.
+	Missing bool
+	// Manager is the value of the job's managedBy; Managed says that it is ours.
+	Manager string
+	Managed bool
+	// Active says that pods of it seem to run.
+	Active bool
+}
+
+// Cluster is one worker, and what it holds of the Workload.
+type Cluster struct {
+	Name string
+	// Listed says that the MultiKueueConfig names it.
+	Listed bool
+	// Connected says that it was reachable just now. If not, nothing is known of what it holds.
+	Connected bool
+	// LostSince is since when it is not, FirstLost the same across restarts of the manager; zero if that is not known.
+	LostSince, FirstLost time.Time
+	// Lacks says that it does not serve the kind of the job.
+	Lacks bool
+	// Copy is the remote Workload, nil if there is none of ours; HasJob says that there is a job of ours.
+	Copy   *kueue.Workload
+	HasJob bool
+	// Fault is what went wrong there last, nil if nothing did.
+	Fault *Fault
+}
+
+// Fault is a failure on one worker that keeps the Workload from it (spec: 40 §4.13.5).
+type Fault struct {
+	// Code is the text in brackets.
+	Code, Text string
+	// Skip keeps the Workload off the worker for a while.
+	Skip bool
+}
+
+// The codes of faults.
+const (
+	CreateRejected = "RemoteCreateRejected"
+	CreateFailed   = "RemoteCreateFailed"
+	NameConflict   = "RemoteNameConflict"
+	StatusSync     = "StatusSyncFailed"
+)
+
+// Verb is what a step does.
+type Verb int
+
+// The verbs.
+const (
+	// RemoveCopy removes the job, then the Workload, from Cluster.
+	RemoveCopy Verb = iota
+	// CreateCopy creates Workload on Cluster, UpdateCopy overwrites its spec and metadata, UpdateCopyStatus its status.
+	CreateCopy
+	UpdateCopy
+	UpdateCopyStatus
+	// SyncJob creates the job on Cluster, or mirrors its status.
+	SyncJob
+	// MirrorJob only mirrors the status of the job on Cluster.
+	MirrorJob
+	// QuietJob takes what says that pods run out of the status of the local job.
+	QuietJob
+	// Annotate writes the annotations of the local Workload, WriteStatus its status.
+	Annotate
+	WriteStatus
+)
+
+// Step is one thing to do. If it fails, other clusters go on; what is left on the same cluster does not, and if it Blocks nothing
+// is that concerns the job or the local Workload.
+type Step struct {
+	Do      Verb
+	Cluster string
+	Blocks  bool
+	// Workload is the local one or the copy, as it is to be.
+	Workload *kueue.Workload
+	// Events are told of the local Workload after the step.
+	Events []lifecycle.Event
+	// Dispatched, Admitted and Lost are for the figures.
+	Dispatched, Admitted, Lost bool
+	// Told says that the step writes the message of a waiting check.
+	Told bool
+}
+
+// Plan is what to do now.
+type Plan struct {
+	Steps []Step
+	// After is when to look again if nothing happens; 0 is not.
+	After time.Duration
+	// Rule is the one that decided, such as 6b.
+	Rule string
+}
+
+// eventReason is that of all events about worker clusters (spec: 40 §5).
+const eventReason = "MultiKueue"
+
+// deferred is how soon a job is looked at again whose status could not be copied yet.
+const deferred = 2 * time.Second

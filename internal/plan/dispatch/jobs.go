@@ -1,0 +1,186 @@
+package dispatch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+)
+
+// JobVerb is what is to be done about a job and its copy on the worker that admitted the Workload.
+type JobVerb int
+
+// The verbs.
+const (
+	// NoJob leaves both as they are.
+	NoJob JobVerb = iota
+	// CreateJob creates Object on the worker.
+	CreateJob
+	// DeleteJob deletes the job on the worker, which belongs to an earlier run.
+	DeleteJob
+	// PatchStatus gives the local job the status of Object.
+	PatchStatus
+)
+
+// JobStep is the one thing to do about a job.
+type JobStep struct {
+	Do     JobVerb
+	Object *unstructured.Unstructured
+	// Deferred asks for another look soon.
+	Deferred bool
+}
+
+// SyncJob finds what to do about the local job of a Workload and its copy on the worker that admitted it, nil if there is none. create
+// lets it be created; otherwise it is only mirrored. The pass that creates does not mirror (spec: 40 §4.6).
+func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, create bool) (JobStep, error) {
+	if remote == nil {
+		if !create {
+			return JobStep{}, nil
+		}
+		o, err := c.NewJob(d, local, w)
+		return JobStep{Do: CreateJob, Object: o}, err
+	}
+	if remote.GetDeletionTimestamp() != nil {
+		return JobStep{Deferred: true}, nil
+	}
+	if name := c.prebuilt(remote); name != w.Name && !job.IsElastic(w) {
+		return JobStep{Do: DeleteJob, Deferred: true}, nil
+	}
+	to, err := tree(d, local)
+	if err != nil {
+		return JobStep{}, err
+	}
+	from, err := tree(d, remote)
+	if err != nil {
+		return JobStep{}, err
+	}
+	wanted, deferred := from.Object["status"], false
+	if d.Remote.Defer != nil {
+		var instead map[string]any
+		if instead, deferred, err = d.Remote.Defer(local, remote); err != nil {
+			return JobStep{}, err
+		}
+		if deferred {
+			wanted = instead
+		}
+	}
+	if wanted == nil || equality.Semantic.DeepEqual(to.Object["status"], wanted) {
+		return JobStep{Deferred: deferred}, nil
+	}
+	to.Object["status"] = wanted
+	return JobStep{Do: PatchStatus, Object: to, Deferred: deferred}, nil
+}
+
+// Quiet is the local job with a status that says that no pod of it runs, and whether that is another status than it has.
+func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, bool, error) {
+	next := local.DeepCopyObject().(job.Object)
+	if d.Remote.Quiet != nil {
+		d.Remote.Quiet(next)
+	}
+	out, err := tree(d, next)
+	if err != nil {
+		return nil, false, err
+	}
+	if d.Remote.Quiet == nil {
+		delete(out.Object, "status")
+	}
+	before, err := tree(d, local)
+	if err != nil {
+		return nil, false, err
+	}
+	return out, !equality.Semantic.DeepEqual(before.Object["status"], out.Object["status"]), nil
+}
+
+// NewJob is the job that is created on a worker: the local one as it was before it was started, without its owners, finalizers and
+// status, and without the field that keeps controllers away from it (spec: 40 §2.6).
+func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) (*unstructured.Unstructured, error) {
+	stopped := local.DeepCopyObject().(job.Object)
+	d.Suspend(stopped)
+	d.Restore(stopped, w.Spec.PodSets)
+	from, err := tree(d, stopped)
+	if err != nil {
+		return nil, err
+	}
+	out := &unstructured.Unstructured{Object: map[string]any{}}
+	out.SetGroupVersionKind(d.GVK)
+	out.SetNamespace(local.GetNamespace())
+	out.SetName(local.GetName())
+	if spec, ok := from.Object["spec"]; ok {
+		out.Object["spec"] = spec
+	}
+	labels, annotations := map[string]string{}, map[string]string{}
+	maps.Copy(labels, local.GetLabels())
+	for key, value := range local.GetAnnotations() { //berth:unordered copies a map
+		if key != kueue.JobStoppingAnnotation && !strings.HasPrefix(key, annotationPrefix) {
+			annotations[key] = value
+		}
+	}
+	delete(labels, kueue.PrebuiltWorkloadLabel)
+	delete(annotations, kueue.PrebuiltWorkloadLabel)
+	if c.Annotations || len(w.Name) > maxLabel {
+		annotations[kueue.PrebuiltWorkloadLabel] = w.Name
+	} else {
+		labels[kueue.PrebuiltWorkloadLabel] = w.Name
+	}
+	labels[kueue.MultiKueueOriginLabel] = c.Origin
+	if c.ManagerUID != "" {
+		annotations[ManagerUIDAnnotation] = c.ManagerUID
+	}
+	out.SetLabels(labels)
+	out.SetAnnotations(annotations)
+	unstructured.RemoveNestedField(out.Object, d.Remote.ManagedBy...)
+	if d.Remote.Prepare != nil {
+		d.Remote.Prepare(out.Object)
+	}
+	return out, nil
+}
+
+// maxLabel is the length of the longest label value.
+const maxLabel = 63
+
+// prebuilt is the Workload that a job names.
+func (c *Config) prebuilt(o job.Object) string {
+	cfg := job.Config{AnnotationIdentifiers: c.Annotations}
+	return cfg.PrebuiltName(o)
+}
+
+// WorkloadOf is the name of the Workload that a job on a worker belongs to, empty if it names none.
+func (c *Config) WorkloadOf(o job.Object) string { return c.prebuilt(o) }
+
+// tree is a job as a tree of maps, of its own.
+func tree(d *job.Descriptor, o job.Object) (*unstructured.Unstructured, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.DeepCopy(), nil
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", d.GVK.Kind, o.GetName(), err)
+	}
+	out := &unstructured.Unstructured{Object: m}
+	out.SetGroupVersionKind(d.GVK)
+	return out, nil
+}
+
+// Orphans are the names of what a worker holds that nothing on the manager stands for: copies whose Workload is gone or going, and jobs
+// whose Workload is on neither side. exists says whether a Workload of that name is on the manager and stays.
+func Orphans(copies []string, jobs map[string]string, exists func(name string) bool) (lostCopies, lostJobs []string) {
+	for _, name := range copies {
+		if !exists(name) {
+			lostCopies = append(lostCopies, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(jobs)) {
+		if workload := jobs[name]; !exists(workload) && !slices.Contains(copies, workload) {
+			lostJobs = append(lostJobs, name)
+		}
+	}
+	slices.Sort(lostCopies)
+	return lostCopies, lostJobs
+}

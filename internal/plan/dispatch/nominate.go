@@ -1,0 +1,158 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// dispatch (rule 9) nominates clusters, and makes and removes copies accordingly (spec: 40 §4.5).
+func (d *decider) dispatch() bool {
+	for _, c := range d.w.Status.AdmissionChecks {
+		if c.Name != d.o.Check && c.State != kueue.CheckStateReady {
+			return true // its own event brings the Workload back
+		}
+	}
+	if d.refused() {
+		return true
+	}
+	names := d.w.Status.NominatedClusterNames
+	switch {
+	case d.w.Status.ClusterName != "": // an elastic slice goes where the one before it is
+		names = []string{d.w.Status.ClusterName}
+	case d.Mode == AllAtOnce:
+		names = d.nominateAll()
+	case d.Mode == Incremental:
+		names = d.nominateNext()
+	}
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		nominated := c.Listed && slices.Contains(names, c.Name)
+		switch {
+		case !c.Connected:
+		case !nominated:
+			d.remove(c)
+		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
+			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.NewCopy(d.w), Dispatched: true})
+		case slices.Contains(d.leaving, c.Name):
+			d.remove(c)
+			d.wake(deferred)
+		}
+	}
+	d.report()
+	return true
+}
+
+func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
+
+// usable says whether our dispatchers nominate the cluster.
+func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
+
+// refused asks for another try of a job that every cluster refused, and rejects it in the end.
+func (d *decider) refused() bool {
+	any := false
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if !c.Listed || !c.Connected || c.Lacks {
+			continue
+		}
+		if !c.skipped() || c.Fault.Code != CreateRejected {
+			return false
+		}
+		any = true
+	}
+	if !any {
+		return false
+	}
+	message := "Every worker cluster refused the job"
+	for i := range d.clusters {
+		if f := d.clusters[i].Fault; f != nil {
+			message += "; [" + f.Code + "] " + d.clusters[i].Name + ": " + f.Text
+		}
+	}
+	if d.check.RetryCount != nil && *d.check.RetryCount >= maxRejections {
+		d.writeCheck(kueue.CheckStateRejected, message)
+	} else {
+		d.retry(message, true)
+	}
+	return true
+}
+
+// nominateAll nominates all clusters that can be used, by name. A list that has them in another order stays as it is.
+func (d *decider) nominateAll() []string {
+	names := []string{}
+	for i := range d.clusters {
+		if d.clusters[i].usable() {
+			names = append(names, d.clusters[i].Name)
+		}
+	}
+	slices.Sort(names)
+	if slices.Equal(slices.Sorted(slices.Values(d.w.Status.NominatedClusterNames)), names) {
+		return names
+	}
+	d.nominate(d.w, names)
+	return names
+}
+
+func (d *decider) nominate(w *kueue.Workload, names []string) {
+	next := w.DeepCopy()
+	next.Status.NominatedClusterNames = names
+	if len(names) == 0 {
+		next.Status.NominatedClusterNames = nil
+	}
+	d.do(Step{Do: WriteStatus, Workload: next})
+}
+
+// nominateNext adds the next clusters when a round is over: at its time, or when none of those that were nominated can be
+// reached. What was nominated stays.
+func (d *decider) nominateNext() []string {
+	have := d.w.Status.NominatedClusterNames
+	var rest []string
+	reachable := false
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if slices.Contains(have, c.Name) {
+			reachable = reachable || c.usable()
+		} else if c.usable() {
+			rest = append(rest, c.Name)
+		}
+	}
+	if !d.ConfigOrder {
+		slices.SortFunc(rest, cmp.Compare[string])
+	}
+	if len(have) > 0 && reachable {
+		start, err := time.Parse(time.RFC3339, d.w.Annotations[RoundStartAnnotation])
+		if err != nil {
+			start = d.o.Now.Time // lost or spoilt: the round begins anew
+			d.startRound()
+		}
+		if left := d.RoundTimeout - d.o.Now.Sub(start); left > 0 {
+			if len(rest) > 0 {
+				d.wake(left)
+			}
+			return have
+		}
+	}
+	if len(rest) == 0 {
+		return have // more may come by and by, and bring the Workload back
+	}
+	names := slices.Concat(have, rest[:min(d.StepSize, len(rest))])
+	d.nominate(d.startRound(), names)
+	if len(rest) > d.StepSize {
+		d.wake(d.RoundTimeout)
+	}
+	return names
+}
+
+// startRound notes on the Workload that a round begins. It comes before the nominations, so that a crash between the two makes a
+// round longer, never shorter.
+func (d *decider) startRound() *kueue.Workload {
+	next := d.w.DeepCopy()
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, RoundStartAnnotation, d.o.Now.UTC().Format(time.RFC3339))
+	d.do(Step{Do: Annotate, Workload: next, Blocks: true})
+	return next
+}

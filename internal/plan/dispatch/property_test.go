@@ -1,0 +1,347 @@
+package dispatch_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// worker is a simulated cluster: one copy, one job, and whether it can be reached.
+type worker struct {
+	name      string
+	connected bool
+	lost      time.Time
+	remote    *kueue.Workload
+	job       bool // exists
+	stopping  bool // its pods are still there
+}
+
+// runs says whether pods of the job may run there.
+func (w *worker) runs() bool {
+	return w.job && (w.stopping || (w.remote != nil && lifecycle.IsAdmitted(w.remote) && !lifecycle.IsEvicted(w.remote) && !lifecycle.IsFinished(w.remote)))
+}
+
+// hub is a simulated manager with its workers, and one Workload.
+type hub struct {
+	t       *rapid.T
+	cfg     *dispatch.Config
+	rules   lifecycle.Rules
+	world   lifecycle.World
+	now     time.Time
+	local   *kueue.Workload // nil once it is gone
+	last    *kueue.Workload
+	active  bool // what the status of the local job says
+	workers []*worker
+	rule    string // of the last pass
+	failing int    // the step of the next pass that fails; negative for none
+}
+
+var errInjected = errors.New("injected")
+
+func newHub(t *rapid.T, mode dispatch.Mode) *hub {
+	h := &hub{t: t, cfg: config(), now: t0.Time, failing: -1}
+	h.cfg.Mode = mode
+	h.rules = lifecycle.Rules{}
+	cq := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionChecksStrategy: &kueue.AdmissionChecksStrategy{
+		AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "mk"}},
+	}}}
+	h.world = lifecycle.World{LocalQueue: &kueue.LocalQueue{}, ClusterQueue: cq}
+	h.local = reserved()
+	for _, name := range []string{"w1", "w2", "w3"} {
+		h.workers = append(h.workers, &worker{name: name, connected: true})
+	}
+	return h
+}
+
+func (h *hub) metaNow() metav1.Time { return metav1.NewTime(h.now) }
+
+func (h *hub) worker(name string) *worker {
+	return h.workers[slices.IndexFunc(h.workers, func(w *worker) bool { return w.name == name })]
+}
+
+// pass observes, decides and carries out, up to the step that is to fail.
+func (h *hub) pass() {
+	o := &dispatch.Observed{Local: h.local, Check: "mk", Now: h.metaNow(), Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: h.active}}
+	if h.local == nil {
+		o.Local, o.Gone = h.last, true
+	}
+	for _, w := range h.workers {
+		c := dispatch.Cluster{Name: w.name, Listed: true, Connected: w.connected, LostSince: w.lost}
+		if w.connected {
+			c.Copy, c.HasJob = w.remote, w.job
+		}
+		o.Clusters = append(o.Clusters, c)
+	}
+	plan := dispatch.Decide(h.cfg, o)
+	h.rule = text(o, plan)
+	failed := false
+	for i, s := range plan.Steps {
+		blocked := failed && s.Do != dispatch.RemoveCopy && s.Do != dispatch.CreateCopy
+		if blocked {
+			continue
+		}
+		err := errInjected
+		if i != h.failing {
+			err = h.carryOut(s)
+		}
+		failed = failed || (err != nil && s.Blocks)
+	}
+	if h.failing < 0 && h.local != nil {
+		h.onlyOne("after the pass of rule " + plan.Rule)
+	}
+	h.failing = -1
+}
+
+// onlyOne is the invariant: no two clusters that can be reached run the job.
+func (h *hub) onlyOne(when string) {
+	var running []string
+	for _, w := range h.workers {
+		if w.connected && w.runs() && !w.stopping {
+			running = append(running, w.name)
+		}
+	}
+	if len(running) > 1 {
+		h.t.Fatalf("%s the job runs on %v", when, running)
+	}
+}
+
+func (h *hub) carryOut(s dispatch.Step) error {
+	if s.Cluster != "" && !h.worker(s.Cluster).connected {
+		return fmt.Errorf("%s is down", s.Cluster)
+	}
+	switch s.Do {
+	case dispatch.RemoveCopy:
+		w := h.worker(s.Cluster)
+		w.stopping = w.job
+		w.remote = nil
+	case dispatch.CreateCopy:
+		w := h.worker(s.Cluster)
+		if w.remote != nil {
+			h.t.Fatalf("%s has a copy already", s.Cluster)
+		}
+		w.remote = s.Workload.DeepCopy()
+		w.remote.CreationTimestamp = h.metaNow()
+	case dispatch.UpdateCopy, dispatch.UpdateCopyStatus:
+		h.worker(s.Cluster).remote = s.Workload.DeepCopy()
+	case dispatch.SyncJob:
+		w := h.worker(s.Cluster)
+		if !w.job {
+			for _, other := range h.workers {
+				if other != w && other.connected && other.job {
+					h.t.Fatalf("the job is created on %s while it is on %s", w.name, other.name)
+				}
+			}
+			w.job = true
+		} else if !w.stopping {
+			h.active = w.runs()
+		}
+	case dispatch.MirrorJob:
+		h.active = h.worker(s.Cluster).runs()
+	case dispatch.QuietJob:
+		for _, w := range h.workers {
+			if w.connected && w.runs() {
+				h.t.Fatalf("quota is given back while the job runs on %s", w.name)
+			}
+		}
+		h.active = false
+	case dispatch.Annotate:
+		h.local = s.Workload.DeepCopy()
+	case dispatch.WriteStatus:
+		return h.writeStatus(s.Workload)
+	}
+	return nil
+}
+
+// writeStatus is the API server's part of the rules on clusterName.
+func (h *hub) writeStatus(w *kueue.Workload) error {
+	was, is := &h.local.Status, &w.Status
+	if is.ClusterName != "" && len(is.NominatedClusterNames) > 0 {
+		h.t.Fatalf("clusterName %s beside nominations %v", is.ClusterName, is.NominatedClusterNames)
+	}
+	if is.ClusterName != "" && was.ClusterName == "" && !slices.Contains(was.NominatedClusterNames, is.ClusterName) {
+		return errors.New("not nominated")
+	}
+	if was.ClusterName != "" && is.ClusterName != "" && was.ClusterName != is.ClusterName {
+		h.t.Fatal("clusterName changes")
+	}
+	h.local = w.DeepCopy()
+	return nil
+}
+
+// settle lets the local controllers do what they do: lifecycle, the release of the job framework, the scheduler.
+func (h *hub) settle() {
+	if h.local == nil {
+		return
+	}
+	todo := h.rules.Follow(h.local, h.world, h.metaNow())
+	if todo.Deactivate {
+		h.local.Spec.Active = new(false)
+	}
+	m := lifecycle.Machine{}
+	if lifecycle.IsEvicted(h.local) && lifecycle.IsReserved(h.local) && !h.active {
+		m.Release(h.local, false, h.metaNow())
+	}
+	if !lifecycle.IsReserved(h.local) && !lifecycle.IsFinished(h.local) && lifecycle.IsActive(h.local) && !lifecycle.IsRequeueBlocked(h.local) {
+		m.Reserve(h.local, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, []kueue.AdmissionCheckReference{"mk"}, h.metaNow())
+	}
+}
+
+// move is one step of a worker's own controllers.
+func (h *hub) move(w *worker, what int) {
+	if w.stopping {
+		w.job, w.stopping = w.remote != nil && w.job && what > 3, what > 3
+		return
+	}
+	if w.remote == nil || lifecycle.IsFinished(w.remote) {
+		return
+	}
+	m := lifecycle.Machine{}
+	r := &lifecycle.Rules{}
+	switch target := lifecycle.Condition(w.remote, kueue.WorkloadDeactivationTarget); {
+	case target != nil && target.Status == metav1.ConditionTrue:
+		w.remote.Spec.Active = new(false)
+		m.Deactivate(w.remote, h.metaNow())
+	case lifecycle.IsEvicted(w.remote) && lifecycle.IsReserved(w.remote):
+		m.Release(w.remote, false, h.metaNow())
+	case what == 0 && lifecycle.IsAdmitted(w.remote):
+		m.Evict(w.remote, kueue.ReasonPreempted, "", "by the worker", h.metaNow())
+	case what == 1 && w.runs():
+		m.Finish(w.remote, kueue.ReasonSucceeded, "done", h.metaNow())
+	case !lifecycle.IsReserved(w.remote) && lifecycle.IsActive(w.remote):
+		m.Requeue(w.remote, kueue.ReasonBackoffFinished, "", h.metaNow())
+		m.Reserve(w.remote, &kueue.Admission{ClusterQueue: "r", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, nil, h.metaNow())
+	default:
+		_ = r
+	}
+}
+
+// collect is garbage collection on all clusters that can be reached.
+func (h *hub) collect() {
+	for _, w := range h.workers {
+		if !w.connected {
+			continue
+		}
+		var copies []string
+		jobs := map[string]string{}
+		if w.remote != nil {
+			copies = append(copies, "a")
+		}
+		if w.job {
+			jobs["job"] = "a"
+		}
+		lostCopies, lostJobs := dispatch.Orphans(copies, jobs, func(string) bool { return h.local != nil })
+		if len(lostCopies) > 0 {
+			w.remote, w.job = nil, false
+		}
+		if len(lostJobs) > 0 {
+			w.job = false
+		}
+	}
+}
+
+// chaos is one random event.
+func (h *hub) chaos() {
+	w := rapid.SampledFrom(h.workers).Draw(h.t, "worker")
+	switch rapid.IntRange(0, 11).Draw(h.t, "event") {
+	case 0, 1, 2:
+		h.pass()
+	case 3:
+		h.failing = rapid.IntRange(0, 3).Draw(h.t, "failing")
+		h.pass()
+	case 4, 5:
+		h.move(w, rapid.IntRange(0, 4).Draw(h.t, "move"))
+	case 6:
+		w.connected = !w.connected
+		w.lost = h.now
+	case 7, 8:
+		h.settle()
+	case 9:
+		h.now = h.now.Add(time.Duration(rapid.IntRange(1, 100).Draw(h.t, "seconds")) * time.Second)
+	case 10:
+		if h.local != nil && lifecycle.IsReserved(h.local) && rapid.IntRange(0, 3).Draw(h.t, "preempt") == 0 {
+			lifecycle.Machine{}.Preempt(h.local, kueue.ReasonInClusterQueue, "", h.metaNow())
+		}
+	case 11:
+		h.collect()
+	}
+}
+
+// TestProperty runs random schedules: a job never runs on two clusters that can be reached, once the world calms down the job
+// comes to its end, and after the end nothing is left on any cluster.
+func TestProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHub(t, rapid.SampledFrom([]dispatch.Mode{dispatch.AllAtOnce, dispatch.Incremental}).Draw(t, "mode"))
+		for range rapid.IntRange(1, 80).Draw(t, "length") {
+			h.chaos()
+		}
+		deleted := rapid.Bool().Draw(t, "deleted")
+		if deleted {
+			h.last, h.local = h.local, nil
+			h.pass()
+		}
+		for _, w := range h.workers {
+			w.connected = true
+		}
+		if !deleted {
+			h.calm()
+		}
+		for range 5 {
+			h.pass()
+			h.collect()
+			for _, w := range h.workers {
+				h.move(w, 2)
+			}
+		}
+		for _, w := range h.workers {
+			if w.remote != nil || w.job {
+				t.Fatalf("%s still holds something: %v, job %v", w.name, w.remote != nil, w.job)
+			}
+		}
+	})
+}
+
+// calm lets everything run as it should, until the Workload is finished.
+func (h *hub) calm() {
+	for range 200 {
+		if lifecycle.IsFinished(h.local) {
+			return
+		}
+		h.now = h.now.Add(10 * time.Second)
+		h.settle()
+		h.pass()
+		for _, w := range h.workers {
+			h.move(w, 2)
+			if w.runs() && h.local.Status.ClusterName == w.name && h.active {
+				h.move(w, 1)
+			}
+		}
+	}
+	for _, w := range h.workers {
+		h.t.Logf("%s: job %v, stopping %v, copy %v", w.name, w.job, w.stopping, conditionsOf(w.remote))
+	}
+	h.t.Fatalf("the job never ends: rule %s, %s, clusterName %q, nominated %v", h.rule, conditionsOf(h.local), h.local.Status.ClusterName, h.local.Status.NominatedClusterNames)
+}
+
+// conditionsOf is a Workload in short.
+func conditionsOf(w *kueue.Workload) string {
+	if w == nil {
+		return "none"
+	}
+	out := fmt.Sprint("active ", lifecycle.IsActive(w))
+	for _, c := range w.Status.Conditions {
+		out += fmt.Sprintf(" %s=%s/%s", c.Type, c.Status, c.Reason)
+	}
+	for _, c := range w.Status.AdmissionChecks {
+		out += fmt.Sprintf(" %s=%s", c.Name, c.State)
+	}
+	return out
+}
