@@ -237,6 +237,7 @@ var rooms = []room{
 	{dir: "internal/webhook", layer: 4},
 	{dir: "internal/visibility", layer: 4},
 	{dir: "internal/restartagent", layer: 4},
+	{dir: "internal/progress", layer: 4},
 	{dir: "internal/integration/all", layer: 5},             // the list of kinds
 	{dir: "internal/integration/integrationtest", layer: 5}, // the suite that every kind passes
 	{dir: "internal/cli", layer: 5},

@@ -1,6 +1,9 @@
 package integration
 
 import (
+	"cmp"
+	"fmt"
+
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/plan/train/patch"
@@ -17,6 +20,9 @@ func TrainConfig(o *options.Options, self string) *train.Config {
 			RestrictMetadata: t.RestrictMetadata, StrictTargets: t.StrictTargets, Selectors: o.Gates.On(options.RuntimePatchSelectors),
 			Ownership: patch.Ownership{Mode: patch.OwnershipMode(t.OwnershipMode), Self: self},
 		},
+	}
+	if o.Gates.On(options.TrainJobStatus) {
+		cfg.Progress = &train.Progress{URL: cmp.Or(t.StatusURL, fmt.Sprintf("https://%s.%s.svc:%d", t.StatusService, o.Namespace, t.StatusPort))}
 	}
 	for _, r := range t.Reserved {
 		cfg.Patches.Ownership.Reserved = append(cfg.Patches.Ownership.Reserved, patch.ReservedManager{Manager: r.Manager, Subjects: r.Subjects})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -38,9 +39,31 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	} else {
 		r.with(func(role []string) { r.scheduler.looksFailed.add(1, role) })
 	}
+	for _, m := range r.phases() {
+		ch <- m
+	}
 	for _, v := range r.vectors {
 		v.Collect(ch)
 	}
+}
+
+// phases counts the TrainJobs in each phase.
+func (r *Recorder) phases() []prometheus.Metric {
+	r.mu.Lock()
+	look := r.trainJobs
+	r.mu.Unlock()
+	if look == nil {
+		return nil
+	}
+	counts := map[string]float64{}
+	for _, phase := range look() {
+		counts[phase]++
+	}
+	g := &gauges{Recorder: r, role: []string{r.options.role()}}
+	for _, phase := range train.Phases {
+		g.put(r.scheduler.phase, counts[phase], []string{phase})
+	}
+	return g.out
 }
 
 // look asks the engine for a census.

@@ -26,6 +26,10 @@ type schedulerFamilies struct {
 	preempted, preemptedOf, replaced *counter
 	phases                           *histogram
 	shed, looksFailed                *counter
+
+	// Of training.
+	phase                                  *prometheus.Desc
+	reports, patchConflicts, patchesDenied *counter
 }
 
 // lifeFamilies are the counters and histograms of Workloads that a ClusterQueue and a
@@ -108,6 +112,11 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 			"Time that the scheduler spent in a phase: events, decide, dispatch, write.", phaseBuckets, nil, "phase"),
 		shed:        m.counter("berth_events_shed_total", "Events that were not sent, for want of budget, by their reason.", nil, reasonLabel),
 		looksFailed: m.counter("berth_metrics_looks_failed_total", "Scrapes without gauges, since the scheduler did not answer in time.", nil),
+
+		phase:          m.gauge("berth_trainjob_phase", "TrainJobs by their phase: Suspended, Pending, Running, Complete, Failed.", nil, "phase"),
+		reports:        m.counter("berth_trainjob_status_posts_total", "Reports of progress that training code sent, by the status code of the answer.", nil, "code"),
+		patchConflicts: m.counter("berth_trainjob_runtime_patch_conflicts_total", "Writes of TrainJobs in which managers of runtime patches contradict each other.", nil, "policy"),
+		patchesDenied:  m.counter("berth_trainjob_runtime_patch_denied_total", "Writes of TrainJobs that were refused for their runtime patches, by the reason.", nil, reasonLabel),
 	}
 	m.descs = append(m.descs, f.build)
 	if o.CreationLatency {

@@ -51,6 +51,10 @@ berth_preempted_workloads_total                             c preempting_cluster
 berth_scheduler_phase_duration_seconds                      h phase
 berth_events_shed_total                                     c reason
 berth_metrics_looks_failed_total                            c
+berth_trainjob_phase                                        g phase
+berth_trainjob_status_posts_total                           c code
+berth_trainjob_runtime_patch_conflicts_total                c policy
+berth_trainjob_runtime_patch_denied_total                   c reason
 [creation] kueue_workload_creation_latency_seconds          h job_kind +LQ
 [hashes] kueue_pending_scheduling_hashes                    g cluster_queue status +CQ
 [unadmitted] kueue_unadmitted_workloads                     g cluster_queue reason underlying_cause +CQ

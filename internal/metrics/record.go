@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/berth-project/berth/internal/state"
@@ -104,6 +105,21 @@ func (r *Recorder) GateRemoved(gate, queue string, group bool, after time.Durati
 // EventsShed counts events that were not sent, for want of budget.
 func (r *Recorder) EventsShed(reason string, n int) {
 	r.with(func(role []string) { r.scheduler.shed.add(float64(n), []string{reason}, role) })
+}
+
+// ProgressReported counts an answer to a report of training code.
+func (r *Recorder) ProgressReported(code int) {
+	r.with(func(role []string) { r.scheduler.reports.add(1, []string{strconv.Itoa(code)}, role) })
+}
+
+// PatchConflict counts a write of a TrainJob in which managers of runtime patches contradict each other.
+func (r *Recorder) PatchConflict(policy string) {
+	r.with(func(role []string) { r.scheduler.patchConflicts.add(1, []string{policy}, role) })
+}
+
+// PatchDenied counts a write of a TrainJob that was refused for its runtime patches.
+func (r *Recorder) PatchDenied(reason string) {
+	r.with(func(role []string) { r.scheduler.patchesDenied.add(1, []string{reason}, role) })
 }
 
 // Dispatched counts a Workload that was created on a worker cluster.

@@ -29,6 +29,7 @@ type Recorder struct {
 	skips     map[string]int  // by ClusterQueue: preemptors passed over in the last cycle
 	kept      map[string]kept // by ClusterQueue
 	workloads Workloads       // nil until there is a cache to look at
+	trainJobs func() []string // nil: there are none
 }
 
 var _ prometheus.Collector = (*Recorder)(nil)
@@ -72,6 +73,16 @@ func New(o Options) *Recorder {
 	r.families = m.families(&r.options)
 	r.descs, r.vectors = m.descs, m.vectors
 	return r
+}
+
+// SetTrainJobs says how the phase of each TrainJob can be looked up.
+func (r *Recorder) SetTrainJobs(phases func() []string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trainJobs = phases
 }
 
 // SetWorkloads says where the Workloads of the API server can be looked at.

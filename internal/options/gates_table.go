@@ -201,7 +201,7 @@ var gateTable = [gateCount]gateSpec{
 	InPlaceRestart:                                    {name: "InPlaceRestart", stage: Alpha, acted: true},
 	RestartJob:                                        {name: "RestartJob", stage: Alpha, acted: true},
 	ElasticJobSet:                                     {name: "ElasticJobSet", stage: Alpha, acted: true},
-	TrainJobStatus:                                    {name: "TrainJobStatus", stage: Alpha},
+	TrainJobStatus:                                    {name: "TrainJobStatus", stage: Alpha, acted: true},
 	RayServiceUpgradeGating:                           {name: "RayServiceUpgradeGating", stage: Beta, on: true},
 	MultiKueueDegradedFrameworks:                      {name: "MultiKueueDegradedFrameworks", stage: Beta, on: true},
 	MultiKueueExternalTransforms:                      {name: "MultiKueueExternalTransforms", stage: Beta, on: true},

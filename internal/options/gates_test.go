@@ -92,7 +92,7 @@ func TestGates(t *testing.T) {
 		},
 		"of the API server": {flag: "APIServingWithRoutine=true", inert: []string{"APIServingWithRoutine"}},
 		"of JobSet and Trainer": {
-			flag: "ElasticJobSet=true,TrainJobStatus=true", on: []Gate{ElasticJobSet, TrainJobStatus}, inert: []string{"TrainJobStatus"},
+			flag: "ElasticJobSet=true,TrainJobStatus=true", on: []Gate{ElasticJobSet, TrainJobStatus},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

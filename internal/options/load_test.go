@@ -62,7 +62,7 @@ func TestDefault(t *testing.T) {
 				Manager: "kueue.x-k8s.io/*", Subjects: []string{"system:serviceaccount:kueue-system:kueue-controller-manager"},
 			}},
 			RestrictMetadata: true, StrictTargets: true, RecreateDeletedJobSet: true,
-			StatusAddress: ":10443", StatusPort: 10443, StatusQPS: 5, StatusBurst: 10,
+			StatusAddress: ":10443", StatusPort: 10443, StatusService: "kubeflow-trainer-controller-manager", StatusQPS: 5, StatusBurst: 10,
 		},
 		Gates: DefaultGates(),
 	}
@@ -197,7 +197,7 @@ func TestFullFile(t *testing.T) {
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
 			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
-			"resources.deviceClassMappings", "trainer.statusServer",
+			"resources.deviceClassMappings",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

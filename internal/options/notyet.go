@@ -43,6 +43,7 @@ var actedUpon = []string{
 	"trainer.runtimePatches",
 	"trainer.recreateDeletedJobSet",
 	"trainer.gpuResources",
+	"trainer.statusServer",
 }
 
 // notYet picks, out of the paths that a file sets, those that nothing acts

@@ -37,6 +37,9 @@ type TrainingOptions struct {
 	Jobs *Options
 	// Now is the clock.
 	Now func() time.Time
+	// Conflict and Denied, if not nil, count writes in which managers of runtime patches contradict each other, by the policy
+	// about that, and writes that were refused for their patches, by the reason.
+	Conflict, Denied func(string)
 }
 
 // Names of the webhook configurations of training.
@@ -180,12 +183,25 @@ func (s *trainJobs) validateTrainJob(ctx context.Context, req admission.Request)
 			return err
 		}
 		warnings = found.Warnings
+		s.count(&found)
 		if err := errors.Join(queued, found.Err()); err != nil {
 			return refused{err}
 		}
 		return nil
 	})
 	return response.WithWarnings(warnings...)
+}
+
+// count counts what is wrong with runtime patches.
+func (s *trainJobs) count(found *train.Findings) {
+	if found.PatchConflicts > 0 && s.Conflict != nil {
+		s.Conflict(string(s.Plan.Patches.ConflictPolicy))
+	}
+	if s.Denied != nil {
+		for _, reason := range found.DeniedPatches {
+			s.Denied(reason)
+		}
+	}
 }
 
 // pair is the TrainJob that somebody wants to store and the one that is stored, nil for a new one.

@@ -45,13 +45,16 @@ func ShippedConfig() string {
 	return string(text)
 }
 
-// services are those of the webhooks and of the metrics, for a manager in the cluster.
+// services are those of the webhooks, of the metrics and of training, for a manager in the cluster.
 func services(o *InstallOptions) []runtime.Object {
 	out := []runtime.Object{service(o.namespace(), o.service(), "webhook-service", 443, o.Options.Webhook.Port)}
 	if port := portOf(o.Options.Metrics.Address); port > 0 {
 		metrics := service(o.namespace(), metricsService, "metrics-service", 8443, port)
 		metrics.Labels["control-plane"] = "controller-manager"
 		out = append(out, metrics)
+	}
+	if o.Groups.Has(Training) {
+		out = append(out, trainingService(o))
 	}
 	return out
 }
@@ -65,7 +68,7 @@ func service(namespace, name, component string, port int32, target int) *corev1.
 		},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"},
-			Ports:    []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt(target)}},
+			Ports:    []corev1.ServicePort{servicePort("https", port, target)},
 		},
 	}
 }

@@ -64,6 +64,9 @@ func Run(ctx context.Context, cfg Config) error {
 	announce(&cfg)
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = cfg.Options.Client.QPS, cfg.Options.Client.Burst
+	if err := locateProgress(&cfg); err != nil {
+		return err
+	}
 	if err := prepare(ctx, &cfg); err != nil {
 		return err
 	}

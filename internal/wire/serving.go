@@ -104,6 +104,9 @@ func certificateHosts(cfg *Config) ([]string, error) {
 		}
 		hosts = []string{u.Hostname()}
 	}
+	if cfg.WebhookURL == "" && servesProgress(&cfg.Options, cfg.Groups) {
+		hosts = append(hosts, cfg.Options.Trainer.StatusService+"."+namespace+".svc")
+	}
 	prefix := prefixOf(cfg.Options.Certs.Service)
 	if servesVisibility(&cfg.Options) {
 		for _, host := range visibility.Hosts(namespace) {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,8 +9,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/controller/training"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/options"
@@ -26,12 +29,36 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	err = training.Setup(mgr, training.Options{
 		Config: plan, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
+		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, defaultCertSecret)},
 	})
+	cfg.meter.SetTrainJobs(phases(mgr.GetCache()))
+	if err == nil && o.Gates.On(options.TrainJobStatus) {
+		err = addProgress(mgr, &cfg)
+	}
 	if err != nil || !cfg.Groups.Has(Webhooks) {
 		return err
 	}
 	jobs := webhookOptions(o, cfg.Groups)
-	return webhook.SetupTraining(mgr, webhook.TrainingOptions{Plan: plan, Jobs: &jobs, Now: time.Now})
+	return webhook.SetupTraining(mgr, webhook.TrainingOptions{
+		Plan: plan, Jobs: &jobs, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
+	})
+}
+
+// phases looks up the phase of each TrainJob in the cache.
+func phases(c cache.Cache) func() []string {
+	return func() []string {
+		var list trainerv1alpha1.TrainJobList
+		ctx, stop := context.WithTimeout(context.Background(), time.Second) // a scrape does not wait for a cache
+		defer stop()
+		if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil
+		}
+		out := make([]string, 0, len(list.Items))
+		for i := range list.Items {
+			out = append(out, train.Phase(&list.Items[i]))
+		}
+		return out
+	}
 }
 
 // trainConfig is what the options say about TrainJobs. The patches that the manager writes itself are those of its account.

@@ -38,13 +38,11 @@ func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 // cluster is a control plane with a manager, for one test.
 type cluster struct {
-	t     *testing.T
-	ctx   context.Context
-	c     client.Client
-	admin *rest.Config
-
-	mu     sync.Mutex
-	writes map[string]int // of the manager, by method, resource and subresource
+	t      *testing.T
+	ctx    context.Context
+	c      client.Client
+	admin  *rest.Config
+	ledger ledger // of what the manager writes
 }
 
 // start runs the manager with the access rules that are installed, until the test ends.
@@ -58,7 +56,7 @@ func start(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
-	k := &cluster{t: t, ctx: t.Context(), admin: admin, writes: map[string]int{}}
+	k := &cluster{t: t, ctx: t.Context(), admin: admin}
 	k.c, err = client.New(admin, client.Options{Scheme: wire.Scheme()})
 	k.must(err)
 	o := options.Default()
@@ -75,7 +73,7 @@ func start(t *testing.T) *cluster {
 		UserName: "system:serviceaccount:" + o.Namespace + ":kueue-controller-manager",
 		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
 	}
-	account.Wrap(k.count)
+	account.Wrap(k.ledger.wrap)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -127,26 +125,6 @@ func freePort(t *testing.T) int {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-// count counts what the manager writes, but for events and questions about access.
-func (k *cluster) count(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(r)
-		if err == nil && response.StatusCode < 300 && r.Method != http.MethodGet {
-			_, path, found := strings.Cut(r.URL.Path, "/namespaces/lab/")
-			if parts := strings.Split(path, "/"); found && parts[0] != "events" {
-				what := r.Method + " " + parts[0]
-				if len(parts) > 2 {
-					what += "/" + parts[2]
-				}
-				k.mu.Lock()
-				k.writes[what]++
-				k.mu.Unlock()
-			}
-		}
-		return response, err
-	})
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -222,39 +222,3 @@ func (k *cluster) patchUntilItRuns(name string, stored, refused *atomic.Int64) e
 		}
 	}
 }
-
-// TestWritesOfAQueue counts what the manager writes for TrainJobs from their creation to their running, beside the children
-// of their JobSets.
-func TestWritesOfAQueue(t *testing.T) {
-	k := start(t)
-	k.queues()
-	var cq kueue.ClusterQueue
-	k.must(k.c.Get(k.ctx, client.ObjectKey{Name: "train"}, &cq))
-	for i := range cq.Spec.ResourceGroups[0].Flavors {
-		cq.Spec.ResourceGroups[0].Flavors[i].Resources[0].NominalQuota.Set(1000)
-	}
-	k.must(k.c.Update(k.ctx, &cq))
-	const jobs = 50
-	for i := range jobs {
-		k.create(newJob(fmt.Sprintf("many-%d", i), "train", "{runtimeRef: {name: torch-distributed}, trainer: {resourcesPerNode: {requests: {cpu: 10m}}}, runtimePatches: ["+
-			seconds(map[string]string{"node": "600"})+"]}"))
-	}
-	for i := range jobs {
-		k.running(fmt.Sprintf("many-%d", i), 1)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	total := 0
-	for what, n := range k.writes {
-		of := strings.Fields(what)[1]
-		t.Logf("%s: %.2f a TrainJob", what, float64(n)/jobs)
-		if of != "jobs" && of != "services" && of != "localqueues/status" && of != "jobsets/status" {
-			total += n
-		}
-	}
-	if each := float64(total) / jobs; each > 12.5 {
-		t.Errorf("%.1f writes a TrainJob", each)
-	} else {
-		t.Logf("%.2f writes a TrainJob", each)
-	}
-}

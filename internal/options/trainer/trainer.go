@@ -27,6 +27,8 @@ type Options struct {
 	// StatusAddress is the host:port of the progress server, and StatusPort its port.
 	StatusAddress string
 	StatusPort    int
+	// StatusService is the Service by which pods reach it. StatusURL is its base, if it is not reached by the Service.
+	StatusService, StatusURL string
 	// StatusQPS and StatusBurst limit the requests that reports cause. QPS 0 is no limit.
 	StatusQPS   float32
 	StatusBurst int
@@ -35,6 +37,8 @@ type Options struct {
 const (
 	queueManagers = "kueue.x-k8s.io/*"
 	kueueAccount  = "system:serviceaccount:kueue-system:kueue-controller-manager"
+
+	statusService = "kubeflow-trainer-controller-manager"
 
 	statusPort  = 10443
 	statusQPS   = 5
@@ -131,7 +135,7 @@ func Resolve(t *configv1beta2.Trainer) Options {
 		ConflictPolicy: p.ConflictPolicy, OwnershipMode: p.Ownership.Mode, Reserved: p.Ownership.Reserved, SchedulingManagers: p.SchedulingManagers,
 		RestrictMetadata: *p.RestrictMetadata, StrictTargets: *p.StrictTargets,
 		RecreateDeletedJobSet: *t.RecreateDeletedJobSet, GPUResources: t.GPUResources,
-		StatusAddress: net.JoinHostPort("", strconv.Itoa(int(*t.StatusServer.Port))), StatusPort: int(*t.StatusServer.Port),
+		StatusAddress: net.JoinHostPort("", strconv.Itoa(int(*t.StatusServer.Port))), StatusPort: int(*t.StatusServer.Port), StatusService: statusService,
 		StatusQPS: *t.StatusServer.QPS, StatusBurst: int(*t.StatusServer.Burst),
 	}
 }

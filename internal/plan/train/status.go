@@ -130,6 +130,26 @@ func IsActive(s *trainerv1alpha1.TrainJobStatus) bool {
 	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 })
 }
 
+// Phases are all that Phase says.
+var Phases = []string{"Suspended", "Pending", "Running", "Complete", "Failed"}
+
+// Phase is one word about a TrainJob, for those who count: whether it has ended and how, is suspended, or runs, which it
+// does when a Job of it has all its pods ready. Clients have conditions (spec: 50 §5.5, §6).
+func Phase(job *trainerv1alpha1.TrainJob) string {
+	ready := slices.ContainsFunc(job.Status.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Ready > 0 })
+	switch {
+	case isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionComplete)):
+		return "Complete"
+	case isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed)):
+		return "Failed"
+	case suspended(job):
+		return "Suspended"
+	case ready:
+		return "Running"
+	}
+	return "Pending"
+}
+
 func jobsStatus(jobset *jobsetv1alpha2.JobSet) []trainerv1alpha1.JobStatus {
 	var out []trainerv1alpha1.JobStatus
 	for i := range jobset.Status.ReplicatedJobsStatus {

@@ -36,6 +36,9 @@ type Findings struct {
 	Errors field.ErrorList
 	// Unsupported is set if the kind of runtime is not known; there is no field for that error.
 	Unsupported error
+	// DeniedPatches is why runtime patches were refused, and PatchConflicts how often they contradict each other.
+	DeniedPatches  []string
+	PatchConflicts int
 }
 
 // Err is everything that is wrong, or nil.
@@ -92,7 +95,10 @@ func Validate(r *Request) Findings {
 		v.refuse(field.Invalid(runtimeRefPath, v.New.Spec.RuntimeRef.Name, fmt.Sprintf("%s %s does not exist; it must be created before the TrainJob", kind, v.New.Spec.RuntimeRef.Name)))
 	}
 	v.validatePresence()
-	v.refuse(patch.Transition(v.New, v.Old, v.JobSet, v.JobSetErr)...)
+	if errs := patch.Transition(v.New, v.Old, v.JobSet, v.JobSetErr); len(errs) > 0 {
+		v.refuse(errs...)
+		v.DeniedPatches = append(v.DeniedPatches, patch.DeniedTransition)
+	}
 	v.validatePatches()
 	if v.Runtime != nil {
 		v.validateRuntime()
@@ -128,11 +134,12 @@ func (v *validation) validatePatches() {
 	if v.Runtime != nil {
 		template, reserved = &v.Runtime.Spec.Template, v.reserved()
 	}
-	warnings, errs := patch.Validate(&v.Request.Request, template, reserved)
-	v.refuse(errs...)
-	for _, w := range warnings {
+	found := patch.Validate(&v.Request.Request, template, reserved)
+	v.refuse(found.Errors...)
+	for _, w := range found.Warnings {
 		v.warn("%s", w)
 	}
+	v.DeniedPatches, v.PatchConflicts = append(v.DeniedPatches, found.Denied...), found.Conflicts
 }
 
 // validatePresence refuses to add or remove what is immutable while it is there: CEL compares only what is there before

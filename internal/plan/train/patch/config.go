@@ -134,23 +134,48 @@ type checker struct {
 	Runtime  *trainerv1alpha1.JobSetTemplateSpec // unpatched; nil if it is not known
 	Reserved *Reserved
 
-	warnings []string
-	errors   field.ErrorList
+	Findings
 }
 
+// Findings are what is wrong with patches.
+type Findings struct {
+	Warnings []string
+	Errors   field.ErrorList
+	// Denied is why something was refused, a word for each kind of rule. Conflicts is how often managers contradict each
+	// other, refused or not.
+	Denied    []string
+	Conflicts int
+}
+
+// Why patches are refused.
+const (
+	DeniedTransition = "transition"
+	DeniedOwnership  = "ownership"
+	DeniedContent    = "content"
+	DeniedConflict   = "conflict"
+)
+
 func (v *checker) warn(text string) {
-	if !slices.Contains(v.warnings, text) {
-		v.warnings = append(v.warnings, text)
+	if !slices.Contains(v.Warnings, text) {
+		v.Warnings = append(v.Warnings, text)
 	}
 }
 
-func (v *checker) refuse(errs ...*field.Error) { v.errors = append(v.errors, errs...) }
+func (v *checker) refuse(reason string, errs ...*field.Error) {
+	if len(errs) == 0 {
+		return
+	}
+	v.Errors = append(v.Errors, errs...)
+	if !slices.Contains(v.Denied, reason) {
+		v.Denied = append(v.Denied, reason)
+	}
+}
 
 // Validate says what is wrong with the patches of a TrainJob, given its runtime's template; nil if that is not known.
 // When they may change says Transition.
-func Validate(r *Request, runtime *trainerv1alpha1.JobSetTemplateSpec, reserved *Reserved) (warnings []string, errs field.ErrorList) {
+func Validate(r *Request, runtime *trainerv1alpha1.JobSetTemplateSpec, reserved *Reserved) Findings {
 	v := &checker{Request: r, Runtime: runtime, Reserved: reserved}
 	v.validateOwners()
 	v.validatePatches()
-	return v.warnings, v.errors
+	return v.Findings
 }

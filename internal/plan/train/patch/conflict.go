@@ -71,11 +71,11 @@ func (c *Config) mayDiffer(l *leaf, managers ...string) bool {
 // validateConflicts refuses conflicts, or warns of them. Those between two entries that were both there before are only
 // warned of.
 func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, changed func(*trainerv1alpha1.RuntimePatch) bool) {
-	if v.Config.ConflictPolicy == ConflictIgnore {
-		return
-	}
 	refused := 0
 	for _, c := range conflictsOf(patches, v.Config) {
+		if v.Conflicts++; v.Config.ConflictPolicy == ConflictIgnore {
+			continue
+		}
 		a, b := &patches[c.first], &patches[c.second]
 		detail := fmt.Sprintf("managers %s and %s set %s to different values", a.Manager, b.Manager, c.path)
 		if v.Config.ConflictPolicy == ConflictWarn || (!changed(a) && !changed(b)) {
@@ -84,11 +84,11 @@ func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, chan
 		}
 		if refused++; refused <= maxConflicts {
 			path := listPath.Index(c.second).Child("trainingRuntimeSpec").Child(c.path)
-			v.refuse(field.Forbidden(path, detail+"; agree on one value, or leave the field to one of them"))
+			v.refuse(DeniedConflict, field.Forbidden(path, detail+"; agree on one value, or leave the field to one of them"))
 		}
 	}
 	if refused > maxConflicts {
-		v.refuse(field.Forbidden(listPath, fmt.Sprintf("%d more conflicts between managers", refused-maxConflicts)))
+		v.refuse(DeniedConflict, field.Forbidden(listPath, fmt.Sprintf("%d more conflicts between managers", refused-maxConflicts)))
 	}
 }
 

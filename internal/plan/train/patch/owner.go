@@ -124,7 +124,7 @@ func (r *Request) touched() []string {
 func (v *checker) validateOwners() {
 	for _, m := range v.touched() {
 		if v.Config.protects(m) && !v.owns(m) {
-			v.refuse(field.Forbidden(listPath.Key(m), "manager "+m+" is owned by another actor; leave its entry as it is"))
+			v.refuse(DeniedOwnership, field.Forbidden(listPath.Key(m), "manager "+m+" is owned by another actor; leave its entry as it is"))
 		}
 	}
 }

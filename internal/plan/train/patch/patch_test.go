@@ -136,11 +136,11 @@ func TestValidate(t *testing.T) {
 			runtime := template(basePod)
 			runtime.Spec.VolumeClaimPolicies = []jobsetv1alpha2.VolumeClaimPolicy{{}}
 			runtime.Spec.VolumeClaimPolicies[0].Templates = append(runtime.Spec.VolumeClaimPolicies[0].Templates, *parse[corev1.PersistentVolumeClaim](`{"metadata":{"name":"claim"}}`))
-			_, errs := patch.Validate(&patch.Request{New: jobWith(tt.patch), Config: &cfg}, runtime, reserved)
+			errs := patch.Validate(&patch.Request{New: jobWith(tt.patch), Config: &cfg}, runtime, reserved).Errors
 			expectErrors(t, errs, tt.want...)
 
 			old := jobWith(tt.patch)
-			if _, errs := patch.Validate(&patch.Request{New: jobWith(tt.patch), Old: old, Config: &cfg}, runtime, reserved); len(errs) > 0 {
+			if errs := patch.Validate(&patch.Request{New: jobWith(tt.patch), Old: old, Config: &cfg}, runtime, reserved).Errors; len(errs) > 0 {
 				t.Errorf("content that was there before is refused: %v", texts(errs))
 			}
 		})
@@ -230,13 +230,16 @@ func TestConflicts(t *testing.T) {
 			cfg := patch.DefaultConfig()
 			cfg.Ownership.Mode = patch.OwnershipOff
 			check := func(old *trainerv1alpha1.TrainJob) (warnings []string, found field.ErrorList) {
-				warnings, errs := patch.Validate(&patch.Request{New: jobWith(a, b), Old: old, Config: &cfg}, nil, &patch.Reserved{})
-				for _, e := range errs {
+				judged := patch.Validate(&patch.Request{New: jobWith(a, b), Old: old, Config: &cfg}, nil, &patch.Reserved{})
+				for _, e := range judged.Errors {
 					if strings.Contains(e.Detail, "to different values") {
 						found = append(found, e)
 					}
 				}
-				return warnings, found
+				if denied := slices.Contains(judged.Denied, patch.DeniedConflict); denied != (len(found) > 0) || (denied && judged.Conflicts == 0) {
+					t.Errorf("denied for %q with %d conflicts", judged.Denied, judged.Conflicts)
+				}
+				return judged.Warnings, found
 			}
 			_, errs := check(nil)
 			if tt.want == "" {
@@ -275,12 +278,12 @@ func TestConflicts(t *testing.T) {
 			return *p
 		}
 		cfg := patch.DefaultConfig()
-		_, errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(
+		errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(
 			level("a.io/x", `{"trainingRuntimeSpec":{"template":{"metadata":{"labels":{"l":"1"}}}}}`),
 			level("b.io/x", `{"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"node","template":{"metadata":{"labels":{"l":"2"}}}}]}}}}`),
 			level("c.io/x", `{"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"node","template":{"spec":{"template":{"metadata":{"labels":{"l":"3"}}}}}}]}}}}`),
 			level("d.io/x", `{"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"side","template":{"spec":{"template":{"metadata":{"labels":{"l":"4"}}}}}}]}}}}`),
-		)}, nil, &patch.Reserved{})
+		)}, nil, &patch.Reserved{}).Errors
 		expectErrors(t, errs)
 	})
 	t.Run("many", func(t *testing.T) {
@@ -292,7 +295,7 @@ func TestConflicts(t *testing.T) {
 			return `{"nodeSelector":{` + strings.Join(keys, ",") + `}}`
 		}
 		cfg := patch.DefaultConfig()
-		_, errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(entry("a.io/x", selector("1")), entry("b.io/x", selector("2")))}, nil, &patch.Reserved{})
+		errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(entry("a.io/x", selector("1")), entry("b.io/x", selector("2")))}, nil, &patch.Reserved{}).Errors
 		if len(errs) != 11 || !strings.Contains(errs[10].Detail, "3 more conflicts") {
 			t.Errorf("%v", texts(errs))
 		}
@@ -351,7 +354,7 @@ func TestOwners(t *testing.T) {
 				t.Errorf("RBAC is asked about (-want +got):\n%s", diff)
 			}
 			patch.Default(r, epoch)
-			_, errs := patch.Validate(r, nil, &patch.Reserved{})
+			errs := patch.Validate(r, nil, &patch.Reserved{}).Errors
 			if refused := len(errs) > 0; refused != tt.refused {
 				t.Errorf("refused %v: %v", refused, texts(errs))
 			}
@@ -378,7 +381,7 @@ func TestResetForeign(t *testing.T) {
 	if diff := cmp.Diff(want, r.New.Spec.RuntimePatches[0]); diff != "" || len(warnings) != 1 {
 		t.Errorf("warnings %v, -want +got:\n%s", warnings, diff)
 	}
-	_, errs := patch.Validate(r, nil, &patch.Reserved{})
+	errs := patch.Validate(r, nil, &patch.Reserved{}).Errors
 	expectErrors(t, errs)
 }
 
@@ -515,7 +518,7 @@ func TestSelectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := on
 			cfg.Selectors = !tt.off
-			_, errs := patch.Validate(&patch.Request{New: jobWith(tt.entry), Selected: tt.selected, Config: &cfg}, runtime, &patch.Reserved{})
+			errs := patch.Validate(&patch.Request{New: jobWith(tt.entry), Selected: tt.selected, Config: &cfg}, runtime, &patch.Reserved{}).Errors
 			expectErrors(t, errs, tt.want...)
 			if len(tt.want) > 0 {
 				return

@@ -15,18 +15,18 @@ import (
 // what the runtime says.
 func (c *podCheck) volume(vol *corev1.Volume, at *field.Path) {
 	for _, text := range validation.IsDNS1123Label(vol.Name) {
-		c.v.refuse(field.Invalid(at.Child("name"), vol.Name, text))
+		c.v.refuse(DeniedContent, field.Invalid(at.Child("name"), vol.Name, text))
 	}
 	if sources := members(&vol.VolumeSource); len(sources) > 1 {
-		c.v.refuse(field.Invalid(at, vol.Name, "must have one source, and has several: "+strings.Join(sources, ", ")))
+		c.v.refuse(DeniedContent, field.Invalid(at, vol.Name, "must have one source, and has several: "+strings.Join(sources, ", ")))
 		return
 	}
 	if slices.Contains(c.reserved.Volumes, vol.Name) {
-		c.v.refuse(field.Forbidden(at.Child("name"), vol.Name+" is a volume that the runtime's policy adds"))
+		c.v.refuse(DeniedContent, field.Forbidden(at.Child("name"), vol.Name+" is a volume that the runtime's policy adds"))
 	}
 	for i := range c.pod.Volumes {
 		if c.pod.Volumes[i].Name == vol.Name {
-			c.v.refuse(validateSource(&c.pod.Volumes[i].VolumeSource, at)...)
+			c.v.refuse(DeniedContent, validateSource(&c.pod.Volumes[i].VolumeSource, at)...)
 		}
 	}
 }
@@ -84,31 +84,31 @@ func (c *podCheck) mount(m *corev1.VolumeMount, at *field.Path, container string
 	v := c.v
 	switch {
 	case m.MountPath == "":
-		v.refuse(field.Required(at.Child("mountPath"), "must be set"))
+		v.refuse(DeniedContent, field.Required(at.Child("mountPath"), "must be set"))
 	case strings.Contains(m.MountPath, ":"):
-		v.refuse(field.Invalid(at.Child("mountPath"), m.MountPath, "must not contain ':'"))
+		v.refuse(DeniedContent, field.Invalid(at.Child("mountPath"), m.MountPath, "must not contain ':'"))
 	case seen[m.MountPath]:
-		v.refuse(field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		v.refuse(DeniedContent, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 	}
 	seen[m.MountPath] = true
 	if !c.volumes[m.Name] {
-		v.refuse(field.NotFound(at.Child("name"), m.Name))
+		v.refuse(DeniedContent, field.NotFound(at.Child("name"), m.Name))
 	}
 	if !init && slices.Contains(c.reserved.Mounts[container], Clean(m.MountPath)) {
-		v.refuse(field.Forbidden(at.Child("mountPath"), m.MountPath+" is where the runtime's policy mounts a volume"))
+		v.refuse(DeniedContent, field.Forbidden(at.Child("mountPath"), m.MountPath+" is where the runtime's policy mounts a volume"))
 	}
 	if m.SubPath != "" && m.SubPathExpr != "" {
-		v.refuse(field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		v.refuse(DeniedContent, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 	}
 	for _, sub := range [][2]string{{"subPath", m.SubPath}, {"subPathExpr", m.SubPathExpr}} {
 		if strings.HasPrefix(sub[1], "/") || slices.Contains(strings.Split(sub[1], "/"), "..") {
-			v.refuse(field.Invalid(at.Child(sub[0]), sub[1], "must be a relative path without '..'"))
+			v.refuse(DeniedContent, field.Invalid(at.Child(sub[0]), sub[1], "must be a relative path without '..'"))
 		}
 	}
 	if p := m.MountPropagation; p != nil {
 		known := []corev1.MountPropagationMode{corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional}
 		if !slices.Contains(known, *p) {
-			v.refuse(field.NotSupported(at.Child("mountPropagation"), *p, known))
+			v.refuse(DeniedContent, field.NotSupported(at.Child("mountPropagation"), *p, known))
 		}
 	}
 }

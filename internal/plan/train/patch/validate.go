@@ -37,14 +37,14 @@ func (v *checker) validatePatches() {
 			continue
 		}
 		at := listPath.Index(i)
-		v.refuse(validation.IsDomainPrefixedPath(at.Child("manager"), p.Manager)...)
-		v.refuse(validateSelected(v.Selected[p.Manager], v.Runtime, v.Config, at.Child("trainingRuntimeSpec", "template", "spec", "selectedReplicatedJobs"))...)
+		v.refuse(DeniedContent, validation.IsDomainPrefixedPath(at.Child("manager"), p.Manager)...)
+		v.refuse(DeniedContent, validateSelected(v.Selected[p.Manager], v.Runtime, v.Config, at.Child("trainingRuntimeSpec", "template", "spec", "selectedReplicatedJobs"))...)
 		v.validateMeta(p, at)
 		if v.Runtime == nil {
 			continue
 		}
 		if v.Config.StrictTargets {
-			v.refuse(targetsOf(v.Runtime, &patches[i], at)...)
+			v.refuse(DeniedContent, targetsOf(v.Runtime, &patches[i], at)...)
 		}
 		if merged == nil {
 			merged = Merge(v.Runtime, v.New.Spec.RuntimePatches, v.Selected, v.Config)
@@ -188,10 +188,10 @@ func (v *checker) validateMeta(p *trainerv1alpha1.RuntimePatch, entry *field.Pat
 			return
 		}
 		for _, name := range otherMeta(m) {
-			v.refuse(field.Invalid(path.Child(name), name, "only labels and annotations may be patched"))
+			v.refuse(DeniedContent, field.Invalid(path.Child(name), name, "only labels and annotations may be patched"))
 		}
-		v.refuse(metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
-		v.refuse(apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))...)
+		v.refuse(DeniedContent, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
+		v.refuse(DeniedContent, apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))...)
 		v.refuseKeys(m.Labels, path.Child("labels"), true)
 		v.refuseKeys(m.Annotations, path.Child("annotations"), false)
 	})
@@ -201,7 +201,7 @@ func (v *checker) validateMeta(p *trainerv1alpha1.RuntimePatch, entry *field.Pat
 func (v *checker) refuseDirectives(m map[string]string, path *field.Path) {
 	for _, key := range sortedKeys(m) {
 		if strings.HasPrefix(key, "$") {
-			v.refuse(field.Invalid(path.Key(key), key, "must not begin with $"))
+			v.refuse(DeniedContent, field.Invalid(path.Key(key), key, "must not begin with $"))
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (v *checker) refuseDirectives(m map[string]string, path *field.Path) {
 func (v *checker) refuseKeys(m map[string]string, path *field.Path, labels bool) {
 	for _, key := range sortedKeys(m) {
 		if reason := v.reservedKey(key, labels); reason != "" {
-			v.refuse(field.Forbidden(path.Key(key), reason))
+			v.refuse(DeniedContent, field.Forbidden(path.Key(key), reason))
 		}
 	}
 }
@@ -273,28 +273,28 @@ func (c *podCheck) podSpec(s *trainerv1alpha1.PodSpecPatch, path *field.Path) {
 	v := c.v
 	if s.ServiceAccountName != nil {
 		for _, text := range apivalidation.ValidateServiceAccountName(*s.ServiceAccountName, false) {
-			v.refuse(field.Invalid(path.Child("serviceAccountName"), *s.ServiceAccountName, text))
+			v.refuse(DeniedContent, field.Invalid(path.Child("serviceAccountName"), *s.ServiceAccountName, text))
 		}
 	}
 	if g := s.TerminationGracePeriodSeconds; g != nil && *g < 0 {
-		v.refuse(field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be 0 or more"))
+		v.refuse(DeniedContent, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be 0 or more"))
 	}
 	v.refuseDirectives(s.NodeSelector, path.Child("nodeSelector"))
-	v.refuse(metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
+	v.refuse(DeniedContent, metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 	for i := range s.Volumes {
 		c.volume(&s.Volumes[i], path.Child("volumes").Index(i))
 	}
 	for i := range s.ImagePullSecrets {
 		if s.ImagePullSecrets[i].Name == "" {
-			v.refuse(field.Required(path.Child("imagePullSecrets").Index(i).Child("name"), "must name a Secret"))
+			v.refuse(DeniedContent, field.Required(path.Child("imagePullSecrets").Index(i).Child("name"), "must name a Secret"))
 		}
 	}
 	for i := range s.Tolerations {
-		v.refuse(validateToleration(&s.Tolerations[i], path.Child("tolerations").Index(i))...)
+		v.refuse(DeniedContent, validateToleration(&s.Tolerations[i], path.Child("tolerations").Index(i))...)
 	}
 	for i := range s.SchedulingGates {
 		for _, text := range validation.IsQualifiedName(s.SchedulingGates[i].Name) {
-			v.refuse(field.Invalid(path.Child("schedulingGates").Index(i).Child("name"), s.SchedulingGates[i].Name, text))
+			v.refuse(DeniedContent, field.Invalid(path.Child("schedulingGates").Index(i).Child("name"), s.SchedulingGates[i].Name, text))
 		}
 	}
 	c.containers(s.InitContainers, path.Child("initContainers"), true)
@@ -305,12 +305,12 @@ func (c *podCheck) containers(list []trainerv1alpha1.ContainerPatch, path *field
 	for i := range list {
 		p, at := &list[i], path.Key(list[i].Name)
 		if len(p.Env) > 0 && (p.Name == trainerv1alpha1.ContainerNode || p.Name == trainerv1alpha1.AncestorDatasetInitializer || p.Name == trainerv1alpha1.AncestorModelInitializer) {
-			c.v.refuse(field.Forbidden(at.Child("env"), fmt.Sprintf("variables of container %s are set by spec.trainer and spec.initializer; use those", p.Name)))
+			c.v.refuse(DeniedContent, field.Forbidden(at.Child("env"), fmt.Sprintf("variables of container %s are set by spec.trainer and spec.initializer; use those", p.Name)))
 		}
 		for k := range p.Env {
-			c.v.refuse(validateVariable(&p.Env[k], at.Child("env").Index(k))...)
+			c.v.refuse(DeniedContent, validateVariable(&p.Env[k], at.Child("env").Index(k))...)
 			if slices.Contains(c.reserved.Env[p.Name], p.Env[k].Name) {
-				c.v.refuse(field.Forbidden(at.Child("env").Index(k), p.Env[k].Name+" is set by the runtime's ML policy"))
+				c.v.refuse(DeniedContent, field.Forbidden(at.Child("env").Index(k), p.Env[k].Name+" is set by the runtime's ML policy"))
 			}
 		}
 		seen := map[string]bool{}

@@ -1,0 +1,106 @@
+package wire
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/progress"
+)
+
+// defaultCertSecret is where those who make certificates in our place put them.
+const defaultCertSecret = "kueue-webhook-server-cert"
+
+// servesProgress tells whether training code can report its progress.
+func servesProgress(o *options.Options, groups Groups) bool {
+	return groups.Has(Training) && o.Gates.On(options.TrainJobStatus)
+}
+
+// locateProgress says, where the manager is not reached by its Service, under which URL training code reports.
+func locateProgress(cfg *Config) error {
+	if cfg.WebhookURL == "" || !servesProgress(&cfg.Options, cfg.Groups) {
+		return nil
+	}
+	u, err := url.Parse(cfg.WebhookURL)
+	if err != nil {
+		return fmt.Errorf("webhook URL %q: %w", cfg.WebhookURL, err)
+	}
+	cfg.Options.Trainer.StatusURL = "https://" + net.JoinHostPort(u.Hostname(), strconv.Itoa(cfg.Options.Trainer.StatusPort))
+	return nil
+}
+
+// addProgress adds the server to which training code reports, on every replica, with the certificate of the webhooks and
+// with a client of its own, so that reports cannot hold up anything else (spec: 50 §4.8).
+func addProgress(mgr ctrl.Manager, cfg *Config) error {
+	o := &cfg.Options.Trainer
+	account := rest.CopyConfig(mgr.GetConfig())
+	account.QPS, account.Burst = o.StatusQPS, o.StatusBurst
+	if o.StatusQPS == 0 {
+		account.QPS = -1
+	}
+	c, err := client.New(account, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return err
+	}
+	tokens, err := progress.NewTokens(account, mgr.GetHTTPClient(), c)
+	if err != nil {
+		return err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg.speak(config)
+	if cfg.ownWebhookCert() {
+		cfg.keptCertificate(config)
+	} else {
+		dir := cfg.ServingCertDir
+		if dir == "" {
+			dir = cfg.Options.Webhook.CertDir
+		}
+		watcher, err := certwatcher.New(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+		if err != nil {
+			return fmt.Errorf("the certificate for reports of progress: %w", err)
+		}
+		if err := mgr.Add(watcher); err != nil {
+			return err
+		}
+		config.GetCertificate = watcher.GetCertificate
+	}
+	log := cfg.Log.WithName("progress")
+	listener := &progress.Listener{
+		Address: o.StatusAddress, TLS: config, Log: log,
+		Handler: &progress.Server{Client: c, Verify: tokens, Answered: cfg.meter.ProgressReported, Log: log},
+	}
+	if err := mgr.AddHealthzCheck("status-server-healthz", listener.Check); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("status-server-readyz", listener.Check); err != nil {
+		return err
+	}
+	return mgr.Add(listener)
+}
+
+// trainingService is the Service under the name that an upstream controller has: for its metrics, and for reports of
+// progress (spec: 50 §4.11).
+func trainingService(o *InstallOptions) *corev1.Service {
+	s := service(o.namespace(), o.Options.Trainer.StatusService, "trainer-service", 443, o.Options.Webhook.Port)
+	if port := portOf(o.Options.Metrics.Address); port > 0 {
+		s.Spec.Ports = append(s.Spec.Ports, servicePort("metrics", 8443, port))
+	}
+	status := o.Options.Trainer.StatusPort
+	s.Spec.Ports = append(s.Spec.Ports, servicePort("status-server", int32(status), status))
+	return s
+}
+
+func servicePort(name string, port int32, target int) corev1.ServicePort {
+	return corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt(target)}
+}

@@ -1,0 +1,210 @@
+package training
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+var measuring = flag.Bool("measure", false, "take the figures of 1,000 TrainJobs; minutes")
+
+// ledger keeps what the manager writes for TrainJobs named many-0, many-1 and so on: everything but what makes up the
+// children of a JobSet, the JobSet's own status, the counters of queues, events and what is only tried.
+type ledger struct {
+	mu     sync.Mutex
+	writes []write
+}
+
+type write struct {
+	job, what string
+	at        time.Time
+}
+
+var jobName = regexp.MustCompile(`many-\d+`)
+
+func (l *ledger) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		body := ""
+		if r.Method == http.MethodPost && r.GetBody != nil { // the path has no name
+			if b, err := r.GetBody(); err == nil {
+				data, _ := io.ReadAll(b)
+				body = string(data)
+			}
+		}
+		response, err := next.RoundTrip(r)
+		if err != nil || response.StatusCode >= 300 || r.Method == http.MethodGet || r.URL.Query().Has("dryRun") {
+			return response, err
+		}
+		_, path, found := strings.Cut(r.URL.Path, "/namespaces/lab/")
+		parts := strings.Split(path, "/")
+		if job := jobName.FindString(path + body); found && job != "" {
+			what := r.Method + " " + parts[0]
+			if len(parts) > 2 {
+				what += "/" + parts[2]
+			}
+			switch parts[0] + strings.Join(parts[min(2, len(parts)):], "/") {
+			case "events", "jobs", "services", "jobsetsstatus":
+			default:
+				l.mu.Lock()
+				l.writes = append(l.writes, write{job, what, time.Now()})
+				l.mu.Unlock()
+			}
+		}
+		return response, err
+	})
+}
+
+// runs watches when all pods of each TrainJob were first seen to run.
+func (k *cluster) runs(jobs int) (at map[string]time.Time) {
+	k.t.Helper()
+	watching, err := client.NewWithWatch(k.admin, client.Options{Scheme: wire.Scheme()})
+	k.must(err)
+	at = map[string]time.Time{}
+	for deadline := time.After(20 * time.Minute); ; {
+		w, err := watching.Watch(k.ctx, &corev1.PodList{}, client.InNamespace("lab"))
+		k.must(err)
+		for open := true; open; {
+			var e watch.Event
+			select {
+			case e, open = <-w.ResultChan():
+			case <-deadline:
+				k.t.Fatalf("%d of %d TrainJobs run", len(at), jobs)
+			}
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok || pod.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			name := pod.Labels["jobset.sigs.k8s.io/jobset-name"]
+			if _, seen := at[name]; !seen {
+				at[name] = time.Now()
+			}
+			if len(at) == jobs {
+				w.Stop()
+				return at
+			}
+		}
+	}
+}
+
+// manyJobs has a queue start TrainJobs that are created at once, and returns when each one's pods ran.
+func (k *cluster) manyJobs(n, running int) (created time.Time, ran map[string]time.Time) {
+	k.t.Helper()
+	k.queues()
+	var cq kueue.ClusterQueue
+	k.must(k.c.Get(k.ctx, client.ObjectKey{Name: "train"}, &cq))
+	for i := range cq.Spec.ResourceGroups[0].Flavors {
+		cq.Spec.ResourceGroups[0].Flavors[i].Resources[0].NominalQuota.Set(1000)
+	}
+	k.must(k.c.Update(k.ctx, &cq))
+	created = time.Now()
+	done := make(chan error, 8)
+	for part := range cap(done) {
+		go func() {
+			var err error
+			for i := part; i < n && err == nil; i += cap(done) {
+				err = k.c.Create(k.ctx, newJob(fmt.Sprintf("many-%d", i), "train", "{runtimeRef: {name: torch-distributed}, trainer: {resourcesPerNode: {requests: {cpu: 10m}}}, runtimePatches: ["+
+					seconds(map[string]string{"node": fmt.Sprint(running)})+"]}"))
+			}
+			done <- err
+		}()
+	}
+	ran = k.runs(n)
+	for range cap(done) {
+		k.must(<-done)
+	}
+	return created, ran
+}
+
+// upTo counts, for each TrainJob, what was written until it ran, and all writes by what they are.
+func (l *ledger) upTo(ran map[string]time.Time) (each map[string]int, kinds map[string]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	each, kinds = map[string]int{}, map[string]int{}
+	for _, w := range l.writes {
+		if w.at.Before(ran[w.job]) {
+			each[w.job]++
+			kinds[w.what]++
+		}
+	}
+	return each, kinds
+}
+
+// figure is a line of the measurement.
+func figure(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }
+
+// TestWritesOfAQueue counts what the manager writes for TrainJobs from their creation to their running, and to their end.
+func TestWritesOfAQueue(t *testing.T) {
+	k := start(t)
+	const jobs = 50
+	_, ran := k.manyJobs(jobs, 6)
+	for i := range jobs {
+		k.completes(fmt.Sprintf("many-%d", i))
+	}
+	time.Sleep(2 * time.Second) // what is held back, and the end of the Workload
+	each, kinds := k.ledger.upTo(ran)
+	total := 0
+	for _, what := range slices.Sorted(maps.Keys(kinds)) {
+		t.Logf("%s: %.2f a TrainJob", what, float64(kinds[what])/jobs)
+		total += kinds[what]
+	}
+	t.Logf("%.2f writes a TrainJob until it runs, %d at most", float64(total)/jobs, slices.Max(slices.Collect(maps.Values(each))))
+	if total > 8*jobs {
+		t.Errorf("%d writes for %d TrainJobs until they run", total, jobs)
+	}
+	k.ledger.mu.Lock()
+	defer k.ledger.mu.Unlock()
+	kinds = map[string]int{}
+	for _, w := range k.ledger.writes {
+		kinds[w.what]++
+	}
+	t.Logf("until it completes: %v", kinds)
+	all := float64(len(k.ledger.writes)) / jobs
+	t.Logf("%.2f writes a TrainJob until it completes", all)
+	if all > 14 {
+		t.Errorf("%.2f writes a TrainJob until it completes", all)
+	}
+}
+
+// TestMeasureTrainJobs prints the figures of 1,000 TrainJobs that a queue starts at once: run it with `make
+// measure-trainjobs`. The Job controller and the scheduler run on the same cores; nodes are simulated.
+func TestMeasureTrainJobs(t *testing.T) {
+	if !*measuring {
+		t.Skip("-measure takes minutes")
+	}
+	k := start(t)
+	const jobs = 1000
+	created, ran := k.manyJobs(jobs, 3600)
+	each, kinds := k.ledger.upTo(ran)
+	total := 0
+	for _, what := range slices.Sorted(maps.Keys(kinds)) {
+		figure("trainjobs.1000.writes_until_running."+strings.ToLower(strings.ReplaceAll(what, " ", "_")), float64(kinds[what])/jobs)
+		total += kinds[what]
+	}
+	figure("trainjobs.1000.writes_until_running.each", float64(total)/jobs)
+	figure("trainjobs.1000.writes_until_running.most", float64(slices.Max(slices.Collect(maps.Values(each)))))
+	last := created
+	for _, at := range ran {
+		if at.After(last) {
+			last = at
+		}
+	}
+	figure("trainjobs.1000.seconds_until_all_run", last.Sub(created).Seconds())
+	if total > 8*jobs {
+		t.Errorf("%.2f writes a TrainJob until it runs, more than 8", float64(total)/jobs)
+	}
+}
