@@ -39,7 +39,7 @@ func kustomize() (map[string]string, error) {
 			continue
 		}
 		// The rules of the manager, and what comes with training, are in files already, which berth install reads.
-		if name == "runtimes" || name == "training" || strings.HasPrefix(u.GetName(), "kubeflow-trainer-") {
+		if name == "runtimes" || name == "training" || (strings.HasPrefix(u.GetName(), "kubeflow-trainer-") && name != "services") {
 			continue
 		}
 		if name == "rbac" && (u.GetName() == "kueue-manager-role" || strings.Contains(string(static), "name: "+u.GetName()+"\n")) {

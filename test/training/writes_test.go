@@ -101,10 +101,27 @@ func (k *cluster) runs(jobs int) (at map[string]time.Time) {
 	}
 }
 
+// moreNodes adds copies of a simulated node of the first zone.
+func (k *cluster) moreNodes(n int) {
+	k.t.Helper()
+	var nodes corev1.NodeList
+	k.must(k.c.List(k.ctx, &nodes, client.MatchingLabels{"zone": "a"}))
+	for i := range n {
+		node := nodes.Items[0].DeepCopy()
+		node.Name, node.ResourceVersion, node.UID = fmt.Sprintf("more-%d", i), "", ""
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = "", nil
+		status := node.Status
+		k.create(node)
+		node.Status = status
+		k.must(k.c.Status().Update(k.ctx, node))
+	}
+}
+
 // manyJobs has a queue start TrainJobs that are created at once, and returns when each one's pods ran.
 func (k *cluster) manyJobs(n, running int) (created time.Time, ran map[string]time.Time) {
 	k.t.Helper()
 	k.queues()
+	k.moreNodes(n / 100)
 	var cq kueue.ClusterQueue
 	k.must(k.c.Get(k.ctx, client.ObjectKey{Name: "train"}, &cq))
 	for i := range cq.Spec.ResourceGroups[0].Flavors {

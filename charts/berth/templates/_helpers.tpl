@@ -41,6 +41,7 @@ control-plane: controller-manager
 {{- $address := "" }}
 {{- if eq (index . 1) "webhook" }}{{ $address = dig "webhook" "port" 9443 $c | int | printf ":%d" }}
 {{- else if eq (index . 1) "visibility" }}{{ $address = dig "visibilityServer" "bindPort" 8082 $c | int | printf ":%d" }}
+{{- else if eq (index . 1) "progress" }}{{ $address = dig "trainer" "statusServer" "port" 10443 $c | int | printf ":%d" }}
 {{- else if eq (index . 1) "metrics" }}{{ $address = dig "metrics" "bindAddress" ":8443" $c | toString }}
 {{- else }}{{ $address = dig "health" "healthProbeBindAddress" ":8081" $c | toString }}{{ end }}
 {{- if ne $address "0" }}{{ regexFind "[0-9]+$" $address }}{{ end }}
