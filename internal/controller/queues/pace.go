@@ -10,8 +10,13 @@ import (
 )
 
 // settle is how long changes of a queue's figures are gathered before its status is
-// written: at most one write a second and object.
-const settle = time.Second
+// written: at most one write a second and object. While an object keeps changing, each
+// pause between two writes is twice the one before, up to slowest: who watches a queue
+// that is busy sees it move, and the metrics have the figures of the moment.
+const (
+	settle  = time.Second
+	slowest = 5 * time.Second
+)
 
 // Figures of all queues and cohorts together are written at this rate: a thousand queues
 // that move at once must not crowd out admissions.
@@ -28,11 +33,17 @@ type pace struct {
 	now  func() time.Time
 	all  *rate.Limiter
 	mu   sync.Mutex
-	last map[types.NamespacedName]time.Time
+	last map[types.NamespacedName]written
+}
+
+// written is when an object was written, and how long its figures pause after that.
+type written struct {
+	at    time.Time
+	pause time.Duration
 }
 
 func newPace(all *rate.Limiter) *pace {
-	return &pace{now: time.Now, all: all, last: map[types.NamespacedName]time.Time{}}
+	return &pace{now: time.Now, all: all, last: map[types.NamespacedName]written{}}
 }
 
 // take returns 0 once the status of an object may be written, which counts as done, or how
@@ -48,11 +59,16 @@ func (p *pace) take(ctx context.Context, name types.NamespacedName, figuresOnly 
 func (p *pace) since(name types.NamespacedName, figuresOnly bool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.now()
-	if wait := p.last[name].Add(settle).Sub(now); figuresOnly && wait > 0 {
-		return wait
+	last, now := p.last[name], p.now()
+	since := now.Sub(last.at)
+	if figuresOnly && since < last.pause {
+		return last.pause - since
 	}
-	p.last[name] = now
+	next := written{now, settle}
+	if since < 2*last.pause { // it did not come to rest
+		next.pause = min(2*last.pause, slowest)
+	}
+	p.last[name] = next
 	return 0
 }
 

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Figures are written once a second; what says whether a queue is active, at once.
+// Figures are written once a second, and less often while they keep changing; what says whether a queue is active, at once.
 func TestPace(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := newPace(newLimiter())
@@ -26,7 +26,13 @@ func TestPace(t *testing.T) {
 		{"waiting does not make it longer", 400 * time.Millisecond, a, true, 300 * time.Millisecond},
 		{"in time", 300 * time.Millisecond, a, true, 0},
 		{"a condition", 100 * time.Millisecond, a, false, 0},
-		{"after a condition", 100 * time.Millisecond, a, true, 900 * time.Millisecond},
+		{"after a second one without rest", 100 * time.Millisecond, a, true, 3900 * time.Millisecond},
+		{"in time again", 3900 * time.Millisecond, a, true, 0},
+		{"never longer", 100 * time.Millisecond, a, true, 4900 * time.Millisecond},
+		{"at the longest", 4900 * time.Millisecond, a, true, 0},
+		{"after a rest", 10 * time.Second, a, true, 0},
+		{"as in the beginning", 100 * time.Millisecond, a, true, 900 * time.Millisecond},
+		{"another object at rest", 0, b, true, 0},
 	}
 	for _, s := range steps {
 		now = now.Add(s.after)
