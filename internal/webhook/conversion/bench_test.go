@@ -37,3 +37,38 @@ func BenchmarkWorkload(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkUsual answers the review of a Workload as they usually are, one pod with a reservation, in either way.
+func BenchmarkUsual(b *testing.B) {
+	managed := `{"apiVersion":"kueue.x-k8s.io/v1beta2","fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:admission":{"f:clusterQueue":{},` +
+		`"f:podSetAssignments":{"k:{\"name\":\"main\"}":{".":{},"f:count":{},"f:flavors":{"f:cpu":{}},"f:name":{},"f:resourceUsage":{"f:cpu":{}}}}},` +
+		`"f:conditions":{"k:{\"type\":\"Admitted\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:reason":{},"f:status":{},"f:type":{}}}}},` +
+		`"manager":"kueue-admission","operation":"Apply","subresource":"status","time":"2026-01-01T00:00:00Z"}`
+	condition := `{"lastTransitionTime":"2026-01-01T00:00:00Z","message":"The workload is admitted","observedGeneration":1,"reason":"Admitted","status":"True","type":"Admitted"}`
+	raw := `{"apiVersion":"kueue.x-k8s.io/v1beta2","kind":"Workload","metadata":{"creationTimestamp":"2026-01-01T00:00:00Z","generation":1,` +
+		`"managedFields":[` + managed + `,` + managed + `],"name":"w","namespace":"ns","resourceVersion":"7","uid":"5b2"},` +
+		`"spec":{"active":true,"podSets":[{"count":1,"name":"main","template":{"metadata":{},"spec":{"containers":[{"image":"any","name":"c",` +
+		`"resources":{"requests":{"cpu":"1"}}}],"restartPolicy":"Never"}}}],"priority":50,"queueName":"lq"},` +
+		`"status":{"admission":{"clusterQueue":"cq","podSetAssignments":[{"count":1,"flavors":{"cpu":"f"},"name":"main","resourceUsage":{"cpu":"1"}}]},` +
+		`"conditions":[` + condition + `,` + condition + `]}}`
+	body := []byte(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"5b2","desiredAPIVersion":"kueue.x-k8s.io/v1beta1","objects":[` + raw + `]}}`)
+	for name, answer := range map[string]func([]byte) ([]byte, error){
+		"decoded": decode,
+		"fast": func(body []byte) ([]byte, error) {
+			text, ok := fast(body)
+			if !ok {
+				b.Fatal("it is not relabelled")
+			}
+			return text, nil
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if _, err := answer(body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

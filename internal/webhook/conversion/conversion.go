@@ -32,17 +32,34 @@ type kind struct {
 	up func(o, kept object) error
 	// down makes v1beta1 out of v1beta2 in place and returns what has no place there, as a part of the v1beta2 object.
 	down func(o object) (kept object, err error)
+	// upFields and downFields are the names of the fields without which up and down change nothing, wherever they are.
+	upFields, downFields []string
 }
 
 // kinds are those that the webhook converts. The others of the group differ in bounds and in fields that have no effect,
 // so that the API server converts them by itself; see docs/versions.md.
 var kinds = map[string]kind{
-	"ClusterQueue":      {plural: "clusterqueues", up: clusterQueueUp, down: clusterQueueDown},
-	"Cohort":            {plural: "cohorts", up: cohortUp, down: func(object) (object, error) { return nil, nil }},
-	"LocalQueue":        {plural: "localqueues", up: localQueueUp, down: localQueueDown},
-	"MultiKueueCluster": {plural: "multikueueclusters", up: workerClusterUp, down: workerClusterDown},
-	"MultiKueueConfig":  {plural: "multikueueconfigs", up: workerConfigUp, down: workerConfigDown},
-	"Workload":          {plural: "workloads", up: workloadUp, down: workloadDown},
+	"ClusterQueue": {
+		plural: "clusterqueues", up: clusterQueueUp, down: clusterQueueDown, downFields: []string{"cohortName", "concurrentAdmissionPolicy"},
+		upFields: []string{
+			"cohort", "admissionChecks", "admissionChecksStrategy", "flavorFungibility", "pendingWorkloadsStatus", "admissionFairSharingStatus",
+		},
+	},
+	"Cohort": {
+		plural: "cohorts", up: cohortUp, down: func(object) (object, error) { return nil, nil }, upFields: []string{"admissionFairSharingStatus"},
+	},
+	"LocalQueue": {
+		plural: "localqueues", up: localQueueUp, down: localQueueDown, upFields: []string{"flavorUsage", "flavors"}, downFields: []string{"flavorsUsage"},
+	},
+	"MultiKueueCluster": {
+		plural: "multikueueclusters", up: workerClusterUp, down: workerClusterDown, upFields: []string{"spec"}, downFields: []string{"clusterSource"},
+	},
+	"MultiKueueConfig": {plural: "multikueueconfigs", up: workerConfigUp, down: workerConfigDown, downFields: []string{"quotaManagement"}},
+	"Workload": {
+		plural: "workloads", up: workloadUp, down: workloadDown,
+		upFields:   []string{"priorityClassSource", "priorityClassName", "accumulatedPastExexcutionTimeSeconds", "topologyAssignment"},
+		downFields: []string{"priorityClassRef", "preemptionGates", constraintsField, "accumulatedPastExecutionTimeSeconds", "topologyAssignment"},
+	},
 }
 
 // CRDs are the names of the CRDs that use the webhook, sorted.

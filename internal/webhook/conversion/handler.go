@@ -1,7 +1,9 @@
 package conversion
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -19,17 +21,34 @@ const Path = "/convert"
 func Handler() http.Handler { return http.HandlerFunc(serve) }
 
 func serve(w http.ResponseWriter, r *http.Request) {
-	var review apiextensionsv1.ConversionReview
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
-		http.Error(w, "want a ConversionReview of apiextensions.k8s.io/v1 with a request", http.StatusBadRequest)
+	body := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
+	if _, err := body.ReadFrom(r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	}
+	text, ok := fast(body.Bytes())
+	if !ok {
+		var err error
+		if text, err = decode(body.Bytes()); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if _, err := w.Write(text); err != nil {
+		panic(http.ErrAbortHandler) // half of it is out: the caller has to notice
+	}
+}
+
+// decode answers a ConversionReview whatever is in it.
+func decode(body []byte) ([]byte, error) {
+	var review apiextensionsv1.ConversionReview
+	if err := json.Unmarshal(body, &review); err != nil || review.Request == nil {
+		return nil, errors.New("want a ConversionReview of apiextensions.k8s.io/v1 with a request")
 	}
 	review.Response = answer(review.Request)
 	review.Request = nil
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(&review); err != nil {
-		panic(http.ErrAbortHandler) // half of it is out: the caller has to notice
-	}
+	return json.Marshal(&review)
 }
 
 // answer converts every object of a request, or none.

@@ -1,0 +1,149 @@
+package conversion
+
+import (
+	"bytes"
+	"slices"
+
+	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// The API server asks for every object that is written, once for those who watch v1beta1. Most of them have none of the
+// fields that differ, so that their text stays the same but for the version in it. To see that takes much less than to
+// decode the text and to write it again. Whatever is not spelled as the API server spells it is left to those who decode.
+
+// relabelled returns the text of an object in the other version, if nothing but the version changes in it.
+func relabelled(raw []byte, to string) ([]byte, bool) {
+	from := kueue.GroupVersion.String()
+	if to == from {
+		from = kueuev1beta1.GroupVersion.String()
+	} else if to != kueuev1beta1.GroupVersion.String() {
+		return nil, false
+	}
+	rest, ok := bytes.CutPrefix(raw, []byte(`{"apiVersion":"`+from+`",`))
+	if !ok {
+		return nil, false
+	}
+	if k, differs := kinds[string(bytes.Trim(member(raw, "kind"), `"`))]; differs {
+		fields := k.upFields
+		if to == kueuev1beta1.GroupVersion.String() {
+			fields = k.downFields
+		}
+		if mentions(raw, KeptAnnotation) || slices.ContainsFunc(fields, func(f string) bool { return mentions(raw, f) }) ||
+			bytes.Contains(raw, []byte(`\u`)) { // a name may be spelled so
+			return nil, false
+		}
+	}
+	return slices.Concat([]byte(`{"apiVersion":"`+to+`",`), rest), true
+}
+
+// mentions is true if a text has a field of the name, or anything that looks like one.
+func mentions(raw []byte, name string) bool { return bytes.Contains(raw, []byte(`"`+name+`"`)) }
+
+// fast answers a ConversionReview of which all objects can be relabelled.
+func fast(body []byte) ([]byte, bool) {
+	request := member(body, "request")
+	uid, to := member(request, "uid"), member(request, "desiredAPIVersion")
+	if len(uid) == 0 || len(to) == 0 {
+		return nil, false
+	}
+	out := append(make([]byte, 0, len(body)+256), `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":`...)
+	out = append(append(out, uid...), `,"convertedObjects":[`...)
+	n := 0
+	if !each(member(request, "objects"), func(raw []byte) bool {
+		text, ok := relabelled(raw, string(bytes.Trim(to, `"`)))
+		if n++; n > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, text...)
+		return ok
+	}) {
+		return nil, false
+	}
+	return append(out, `],"result":{"metadata":{},"status":"Success"}}}`...), true
+}
+
+// member finds the value of a key in the text of an object, without blanks between tokens; nil if there is none, or if the
+// text is anything else.
+func member(object []byte, key string) []byte {
+	for i := 1; i < len(object); {
+		end := skip(object, i)
+		if object[0] != '{' || end < 0 || end >= len(object) || object[end] != ':' {
+			return nil
+		}
+		name := object[i:end]
+		i = end + 1
+		if end = skip(object, i); end < 0 || end >= len(object) {
+			return nil
+		}
+		if string(name) == `"`+key+`"` {
+			return object[i:end]
+		}
+		if object[end] != ',' {
+			return nil
+		}
+		i = end + 1
+	}
+	return nil
+}
+
+// each goes through the items of the text of a list; it is false if that is anything else, or if f is false for an item.
+func each(list []byte, f func(item []byte) bool) bool {
+	for i := 1; i < len(list); {
+		end := skip(list, i)
+		if list[0] != '[' || end < 0 || end >= len(list) || !f(list[i:end]) {
+			return false
+		}
+		if list[end] == ']' {
+			return end == len(list)-1
+		}
+		if list[end] != ',' {
+			return false
+		}
+		i = end + 1
+	}
+	return false
+}
+
+// skip returns where the value ends that begins at i, or -1. It counts brackets and minds strings; that what is between
+// them is JSON it takes for granted.
+func skip(text []byte, i int) int {
+	depth := 0
+	for ; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; ; i++ {
+				n := bytes.IndexByte(text[min(i, len(text)):], '"')
+				if n < 0 {
+					return -1
+				}
+				i += n
+				slashes := 0
+				for text[i-1-slashes] == '\\' {
+					slashes++
+				}
+				if slashes%2 == 0 {
+					break
+				}
+			}
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			if depth--; depth < 0 {
+				return i
+			}
+		case ',', ':':
+			if depth == 0 {
+				return i
+			}
+			continue
+		default:
+			continue
+		}
+		if depth == 0 {
+			return i + 1
+		}
+	}
+	return -1
+}
