@@ -70,7 +70,9 @@ type hook struct {
 	// jobs restricts it to managed namespaces.
 	jobs bool
 	// onUpdate has a mutating one called for changes, too.
-	onUpdate  bool
+	onUpdate bool
+	// onlyIf is a match condition; empty for none.
+	onlyIf    string
 	gvk       schema.GroupVersionKind
 	resources []string
 	// defaults is set if mutating, validate if not.
@@ -104,8 +106,8 @@ func hooks(o *Options) []hook {
 		hook{gvk: of("Cohort"), resources: []string{"cohorts"}, validate: (*server).validateCohort},
 		hook{mutating: true, gvk: of("ResourceFlavor"), resources: []string{"resourceflavors"}, defaults: (*server).holdUntilUnused},
 		hook{gvk: of("ResourceFlavor"), resources: []string{"resourceflavors"}, validate: (*server).validateResourceFlavor},
-		hook{mutating: true, gvk: of("Workload"), resources: []string{"workloads"}, defaults: (*server).defaultWorkload},
-		hook{gvk: of("Workload"), resources: []string{"workloads", "workloads/status"}, validate: (*server).validateWorkload},
+		hook{mutating: true, onlyIf: defaulted, gvk: of("Workload"), resources: []string{"workloads"}, defaults: (*server).defaultWorkload},
+		hook{onlyIf: judged, gvk: of("Workload"), resources: []string{"workloads", "workloads/status"}, validate: (*server).validateWorkload},
 	)
 	for i := range out {
 		h := &out[i]
@@ -210,12 +212,12 @@ func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfi
 		}
 		if h.mutating {
 			mutating.Webhooks = append(mutating.Webhooks, admissionv1.MutatingWebhook{
-				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector,
+				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, MatchConditions: h.conditions(),
 				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			})
 		} else {
 			validating.Webhooks = append(validating.Webhooks, admissionv1.ValidatingWebhook{
-				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector,
+				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, MatchConditions: h.conditions(),
 				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			})
 		}
