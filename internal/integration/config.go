@@ -86,5 +86,8 @@ func kinds(o *options.Options) job.Kinds {
 	for _, gvk := range o.ExternalFrameworks {
 		out[gvk] = true
 	}
+	for _, k := range o.DeclaredKinds {
+		out[k.GVK] = true
+	}
 	return out
 }

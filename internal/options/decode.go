@@ -12,6 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-project/berth/internal/options/spelling"
 )
 
 // maxNodes bounds the values of one file. It is far above any honest file; it
@@ -320,7 +322,7 @@ func unknownField(path, key string, fields map[string]reflect.StructField) strin
 		known = append(known, name)
 	}
 	slices.Sort(known)
-	return didYouMean(key, known)
+	return spelling.DidYouMean(key, known)
 }
 
 // jsonFields gives the fields of a struct by their JSON names, those of

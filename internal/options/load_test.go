@@ -196,8 +196,7 @@ func TestFullFile(t *testing.T) {
 	})
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
-			"integrations.externalFrameworks", "multiKueue", "admissionFairSharing",
-			"resources.deviceClassMappings",
+			"multiKueue", "admissionFairSharing", "resources.deviceClassMappings",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

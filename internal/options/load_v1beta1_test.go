@@ -195,6 +195,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	for i := range within("resources")["deviceClassMappings"].([]any) {
 		delete(within("resources", "deviceClassMappings", i), "sources")
 	}
+	delete(within("integrations"), "declaredKinds")
 	delete(within("multiKueue"), "clusterProfile")
 	delete(within("multiKueue"), "incrementalDispatcherConfig")
 	for i := range within("metrics")["customLabels"].([]any) {

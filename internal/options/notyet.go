@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/declare"
+	"github.com/berth-project/berth/internal/options/spelling"
 )
 
 // actedUpon are the fields that this build does something with, each with all
@@ -20,8 +22,7 @@ var actedUpon = []string{
 	"namespace",
 	"manageJobsWithoutQueueName",
 	"managedJobsNamespaceSelector",
-	"integrations.frameworks",
-	"integrations.labelKeysToCopy",
+	"integrations",
 	"clientConnection",
 	"fairSharing",
 	"waitForPodsReady",
@@ -84,9 +85,13 @@ func warningsOf(c *configv1beta2.Configuration, d *decoder) []string {
 		}
 	}
 	known := reconciledKinds()
+	for _, k := range c.Integrations.DeclaredKinds {
+		gvk, _ := declare.ParseName(k.Name)
+		known = append(known, gvk.GroupKind().String())
+	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Controller.GroupKindConcurrency)) {
 		if !slices.Contains(known, kind) {
-			warnings = append(warnings, fmt.Sprintf("controller.groupKindConcurrency[%s]: no such kind is reconciled; %s", kind, didYouMean(kind, known)))
+			warnings = append(warnings, fmt.Sprintf("controller.groupKindConcurrency[%s]: no such kind is reconciled; %s", kind, spelling.DidYouMean(kind, known)))
 		}
 	}
 	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil && p.Workloads.AfterDeactivatedByKueue != nil {

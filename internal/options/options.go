@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	Frameworks []string
 	// ExternalFrameworks are kinds that other controllers integrate.
 	ExternalFrameworks []schema.GroupVersionKind
+	// DeclaredKinds are described in the file itself.
+	DeclaredKinds []*declare.Kind
 	// LabelKeysToCopy go from a job to its Workload.
 	LabelKeysToCopy []string
 
@@ -240,9 +243,10 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 		Effective: c,
 	}
 	for _, name := range c.Integrations.ExternalFrameworks {
-		kind, _ := parseKind(name)
+		kind, _ := declare.ParseName(name)
 		o.ExternalFrameworks = append(o.ExternalFrameworks, kind)
 	}
+	o.DeclaredKinds, _ = declare.Compile(c.Integrations.DeclaredKinds, nil, nil)
 	if certs := c.InternalCertManagement; *certs.Enable {
 		o.Certs = Certs{Internal: true, Service: *certs.WebhookServiceName, Secret: *certs.WebhookSecretName}
 	}
@@ -322,7 +326,7 @@ func resolveMultiKueue(m *configv1beta2.MultiKueue, gates Gates) WorkerClusters 
 	}
 	if gates.On(MultiKueueAdaptersForCustomJobs) {
 		for _, entry := range m.ExternalFrameworks {
-			kind, _ := parseKind(entry.Name)
+			kind, _ := declare.ParseName(entry.Name)
 			out.ExternalFrameworks = append(out.ExternalFrameworks, kind)
 		}
 	}

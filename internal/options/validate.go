@@ -2,6 +2,7 @@ package options
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/declare"
+	"github.com/berth-project/berth/internal/options/spelling"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
 
@@ -172,25 +175,17 @@ func validateIntegrations(in *configv1beta2.Integrations, gates Gates, path *fie
 	}
 	for i, name := range in.ExternalFrameworks {
 		at := path.Child("externalFrameworks").Index(i)
-		kind, ok := parseKind(name)
+		kind, ok := declare.ParseName(name)
 		switch {
 		case !ok:
-			errs = append(errs, field.Invalid(at, name, "must have the form Kind.version.group, such as PipelineRun.v1.tekton.dev"))
+			errs = append(errs, field.Invalid(at, name, declare.WantedName))
 		case seen[kind]:
 			errs = append(errs, field.Duplicate(at, name))
 		}
 		seen[kind] = true
 	}
-	return errs
-}
-
-// parseKind splits Kind.version.group at its first two dots.
-func parseKind(name string) (schema.GroupVersionKind, bool) {
-	parts := strings.SplitN(name, ".", 3)
-	if len(parts) != 3 || slices.Contains(parts, "") {
-		return schema.GroupVersionKind{}, false
-	}
-	return gvk(parts[2], parts[1], parts[0]), true
+	_, invalid := declare.Compile(in.DeclaredKinds, slices.Collect(maps.Keys(seen)), path.Child("declaredKinds"))
+	return append(errs, invalid...)
 }
 
 func validatePodsReady(w *configv1beta2.WaitForPodsReady, path *field.Path) field.ErrorList {
@@ -313,3 +308,6 @@ func notSupported(path *field.Path, value string, known []string) *field.Error {
 	}
 	return err
 }
+
+// Nearest gives the known name that a misspelt one most likely meant, or "".
+func Nearest(name string, known []string) string { return spelling.Nearest(name, known) }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/declare"
 )
 
 // maxDispatcherName bounds the name of a dispatcher, which is used as a label
@@ -65,7 +66,7 @@ func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled 
 	seen := map[schema.GroupVersionKind]bool{}
 	for i, entry := range list {
 		at := path.Index(i).Child("name")
-		kind, ok := parseKind(entry.Name)
+		kind, ok := declare.ParseName(entry.Name)
 		if !ok {
 			errs = append(errs, field.Invalid(at, entry.Name, "must have the form Kind.version.group, such as PipelineRun.v1.tekton.dev"))
 			continue

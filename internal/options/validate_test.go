@@ -69,6 +69,20 @@ func TestValidateJobs(t *testing.T) {
 			body: "integrations:\n  externalFrameworks:\n  - A.v1.b.c\n  - A.v1.b.c",
 			want: []string{`c.yaml:6: integrations.externalFrameworks[1]: Duplicate value: "A.v1.b.c"`},
 		},
+		"declared kind": {body: declaredText("Crew.v1.example.com", "true")},
+		"declared kind with a mistake": { // the line is that of the expression
+			body: declaredText("Crew.v1.example.com", "objekt.x"),
+			want: []string{`c.yaml:8: integrations.declaredKinds[0].started: Invalid value: "objekt.x": Crew.v1.example.com: line 1, column 1: ` +
+				"nothing is called objekt; did you mean object?"},
+		},
+		"declared kind that is built in": {
+			body: declaredText("Job.v1.batch", "true"),
+			want: []string{`c.yaml:5: integrations.declaredKinds[0].name: Duplicate value: "Job.v1.batch"`},
+		},
+		"declared kind that is external": {
+			body: declaredText("Crew.v1.example.com", "true") + "\n  externalFrameworks: [Crew.v1.example.com]",
+			want: []string{`c.yaml:5: integrations.declaredKinds[0].name: Duplicate value: "Crew.v1.example.com"`},
+		},
 		"external framework that is built in": { // spec: 30 §7 example 60
 			body: "integrations: {externalFrameworks: [Job.v1.batch]}",
 			want: []string{`c.yaml:3: integrations.externalFrameworks[0]: Duplicate value: "Job.v1.batch"`},
@@ -469,4 +483,9 @@ func TestWarnings(t *testing.T) {
 	if o := mustParse(t, "metrics: {localQueueMetrics: {}}", ""); o.Metrics.LocalQueues.Matches(nil) {
 		t.Error("metrics.localQueueMetrics: {} must turn the series off (spec: 70 §2.1.2)")
 	}
+}
+
+// declaredText is a section with one declared kind.
+func declaredText(name, started string) string {
+	return "integrations:\n  declaredKinds:\n  - name: " + name + "\n    suspend: {path: spec.suspend}\n    podSets: '[]'\n    started: '" + started + "'\n    finished: '{}'"
 }

@@ -69,6 +69,8 @@ type hook struct {
 	mutating   bool
 	// jobs restricts it to managed namespaces.
 	jobs bool
+	// declared says that the kind may be called like another one.
+	declared bool
 	// onUpdate has a mutating one called for changes, too.
 	onUpdate bool
 	// onlyIf is a match condition; empty for none.
@@ -95,8 +97,11 @@ func hooks(o *Options) []hook {
 		}
 		resources := []string{d.Resource}
 		out = append(out,
-			hook{mutating: true, jobs: true, onUpdate: d.Serving, gvk: d.GVK, resources: resources, defaults: func(s *server) defaulter { return s.defaultJob(d) }},
-			hook{jobs: true, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
+			hook{
+				mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving, gvk: d.GVK, resources: resources,
+				defaults: func(s *server) defaulter { return s.defaultJob(d) },
+			},
+			hook{jobs: true, declared: d.Declared, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
 		)
 	}
 	of := kueue.GroupVersion.WithKind
@@ -112,6 +117,9 @@ func hooks(o *Options) []hook {
 	for i := range out {
 		h := &out[i]
 		kind := strings.ToLower(h.gvk.Kind)
+		if h.declared {
+			kind += "." + h.gvk.Group
+		}
 		h.name, h.path = "v"+kind+".kb.io", Path(h.gvk, false)
 		if h.mutating {
 			h.name, h.path = "m"+kind+".kb.io", Path(h.gvk, true)

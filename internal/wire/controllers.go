@@ -89,7 +89,7 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 // addJobs adds the integrations of job kinds.
 func addJobs(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return jobs.Setup(ctx, mgr, jobs.Options{
-		Config: integration.NewConfig(&cfg.Options), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, "")),
+		Config: integration.NewConfig(&cfg.Options), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Wrote: cfg.meter.Wrote, Created: jobCreated(cfg.meter),
 	})

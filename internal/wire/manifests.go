@@ -165,7 +165,7 @@ func webhookConfigurations(o *InstallOptions) []runtime.Object {
 
 // webhookOptions are those of the webhooks of queues and jobs.
 func webhookOptions(o *options.Options, groups Groups) webhook.Options {
-	out := webhook.NewOptions(o, all.DescriptorsWith(integration.TrainConfig(o, "")))
+	out := webhook.NewOptions(o, all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds))
 	out.Training = groups.Has(Training)
 	return out
 }

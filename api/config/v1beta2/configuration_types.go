@@ -153,6 +153,12 @@ type Integrations struct {
 	// is created. Later changes are not copied. Default: none.
 	// +optional
 	LabelKeysToCopy []string `json:"labelKeysToCopy,omitempty"`
+
+	// DeclaredKinds are job kinds without a built-in integration, described
+	// by CEL expressions: they are queued, started and stopped as the
+	// built-in ones are. Default: none. (spec: 30 §4.13)
+	// +optional
+	DeclaredKinds []DeclaredKind `json:"declaredKinds,omitempty"`
 }
 
 // ObjectRetentionPolicies says how long objects are kept. (spec: 70 §2.1.10)

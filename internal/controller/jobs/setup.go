@@ -137,7 +137,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 	}
 	r.kinds.add(r)
 	return ctrl.NewControllerManagedBy(mgr).
-		Named(strings.ToLower(r.d.GVK.Kind)).
+		Named(controllerName(r.d)).
 		For(r.d.New()).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
@@ -147,6 +147,15 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
 		}).
 		Complete(r)
+}
+
+// controllerName is the kind in lower case, with its group if it may be called like another one.
+func controllerName(d *job.Descriptor) string {
+	name := strings.ToLower(d.GVK.Kind)
+	if d.Declared {
+		name += "_" + strings.ReplaceAll(d.GVK.Group, ".", "_")
+	}
+	return name
 }
 
 // ownerNames are the names of the owners of our kind.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berth-project/berth/internal/integration/appwrapper"
+	"github.com/berth-project/berth/internal/integration/declared"
 	"github.com/berth-project/berth/internal/integration/deployment"
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/integration/jobset"
@@ -13,16 +14,17 @@ import (
 	"github.com/berth-project/berth/internal/integration/pod"
 	"github.com/berth-project/berth/internal/integration/ray"
 	"github.com/berth-project/berth/internal/integration/trainjob"
+	"github.com/berth-project/berth/internal/options/declare"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/train"
 )
 
 // Descriptors are the kinds, sorted by framework name, with everything at its default.
-func Descriptors() []*plan.Descriptor { return DescriptorsWith(train.DefaultConfig()) }
+func Descriptors() []*plan.Descriptor { return DescriptorsWith(train.DefaultConfig(), nil) }
 
-// DescriptorsWith are the kinds for a manager that makes JobSets of TrainJobs as trains says: the queue counts the pods
-// that there will be.
-func DescriptorsWith(trains *train.Config) []*plan.Descriptor {
+// DescriptorsWith are the kinds for a manager that makes JobSets of TrainJobs as trains says, since the queue counts the
+// pods that there will be, and with the kinds that its configuration declares.
+func DescriptorsWith(trains *train.Config, kinds []*declare.Kind) []*plan.Descriptor {
 	out := []*plan.Descriptor{
 		appwrapper.Descriptor(),
 		deployment.Descriptor(),
@@ -34,6 +36,7 @@ func DescriptorsWith(trains *train.Config) []*plan.Descriptor {
 		trainjob.Descriptor(trains),
 	}
 	out = append(out, kubeflow.Descriptors()...)
+	out = append(out, declared.Descriptors(kinds)...)
 	slices.SortFunc(out, func(a, b *plan.Descriptor) int { return strings.Compare(a.Framework, b.Framework) })
 	return out
 }

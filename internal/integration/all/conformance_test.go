@@ -13,6 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/integration/integrationtest"
 	"github.com/berth-project/berth/internal/integration/job"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/declare"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/train"
@@ -130,6 +132,32 @@ spec:
 			integrationtest.Failed:    conditionText("Failed"),
 		},
 	},
+	"crew.example.com/crew": {
+		Manifest: "apiVersion: crew.example.com/v1\nkind: Crew\nspec:\n  roles:\n    cook:\n      template:\n        spec:" + indent(pod, 2) +
+			"\n    sailor:\n      replicas: 3\n      template:\n        metadata: {labels: {app: x}}\n        spec:" + indent(pod, 2),
+		PodSets: []string{"cook:1", "sailor:3"},
+		Status: map[integrationtest.State]string{
+			integrationtest.Active: "{active: 4}", integrationtest.Stopped: "{active: 0}",
+			integrationtest.Succeeded: "{active: 0, phase: Done}", integrationtest.Failed: "{active: 0, phase: Broken}",
+		},
+	},
+	"tekton.dev/pipelinerun": {
+		Manifest: `
+apiVersion: tekton.dev/v1
+kind: PipelineRun
+spec:
+  pipelineRef: {name: build}
+  taskRunTemplate: {podTemplate: {nodeSelector: {zone: a}}}`,
+		PodSets:   []string{"tasks:1"},
+		Ends:      true,
+		Selectors: pipelineRunSelectors,
+		Status: map[integrationtest.State]string{
+			integrationtest.Active:    "{startTime: '2026-01-02T03:04:05Z', " + tektonCondition("Unknown") + "}",
+			integrationtest.Stopped:   "{completionTime: '2026-01-02T03:05:05Z', " + tektonCondition("False") + "}",
+			integrationtest.Succeeded: "{completionTime: '2026-01-02T03:05:05Z', " + tektonCondition("True") + "}",
+			integrationtest.Failed:    "{completionTime: '2026-01-02T03:05:05Z', " + tektonCondition("False") + "}",
+		},
+	},
 	"kubeflow.org/jaxjob":     kubeflowKind("kubeflow.org/v1", "JAXJob", "jaxReplicaSpecs", "Worker", ""),
 	"kubeflow.org/mpijob":     kubeflowKind("kubeflow.org/v2beta1", "MPIJob", "mpiReplicaSpecs", "Launcher", "Worker"),
 	"kubeflow.org/paddlejob":  kubeflowKind("kubeflow.org/v1", "PaddleJob", "paddleReplicaSpecs", "Master", "Worker"),
@@ -222,6 +250,19 @@ spec:
 	},
 }
 
+func tektonCondition(status string) string {
+	return "conditions: [{type: Succeeded, status: '" + status + "', reason: R, message: m}]"
+}
+
+// pipelineRunSelectors are those of the pods of all its tasks.
+func pipelineRunSelectors(_ *testing.T, o plan.Object) []map[string]string {
+	out := map[string]string{}
+	for key, value := range view.Map(view.Of(o).Object, "spec", "taskRunTemplate", "podTemplate", "nodeSelector") {
+		out[key], _ = value.(string)
+	}
+	return []map[string]string{out}
+}
+
 // appWrapperSelectors are those of the templates with the infos beside them.
 func appWrapperSelectors(_ *testing.T, o plan.Object) []map[string]string {
 	var out []map[string]string
@@ -285,8 +326,18 @@ func conditionText(kind string) string {
 	return "conditions: [{type: " + kind + `, status: "True", reason: R, message: m, lastTransitionTime: '2026-01-02T03:05:05Z'}]`
 }
 
+// declaredKinds are those of the example.
+func declaredKinds(t *testing.T) []*declare.Kind {
+	t.Helper()
+	o, err := options.Load("../../../docs/examples/declared-kinds.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.DeclaredKinds
+}
+
 func TestConformance(t *testing.T) {
-	for _, d := range all.Descriptors() {
+	for _, d := range all.DescriptorsWith(train.DefaultConfig(), declaredKinds(t)) {
 		t.Run(d.Framework, func(t *testing.T) {
 			if d.Serving {
 				t.Skip("it has no Workload: its pods are queued")
@@ -303,7 +354,7 @@ func TestConformance(t *testing.T) {
 
 func TestUnmanagedNamespace(t *testing.T) {
 	var kinds []*plan.Descriptor
-	for _, d := range all.Descriptors() {
+	for _, d := range all.DescriptorsWith(train.DefaultConfig(), declaredKinds(t)) {
 		if !d.Serving {
 			kinds = append(kinds, d)
 		}

@@ -56,6 +56,8 @@ type Kind struct {
 	Writes int
 	// Deleted says that a job is stopped by deleting it. Its owners are not asked once it exists.
 	Deleted bool
+	// Ends says that a job that ran can only be stopped for good. It is over then.
+	Ends bool
 	// Endless says that a job of the kind never finishes by itself.
 	Endless bool
 }
@@ -76,9 +78,12 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		{"unmanaged namespace", unmanaged},
 		{"namespace changes", namespaceChanges},
 	}
-	if kind.Deleted {
+	switch {
+	case kind.Deleted:
 		tests = append(tests, test{"removed", removed})
-	} else {
+	case kind.Ends:
+		tests = append(tests, test{"ended", ended}, test{"unsuspended by hand", byHand}, test{"child", child})
+	default:
 		tests = append(tests, test{"preempted", preempted}, test{"unsuspended by hand", byHand}, test{"child", child})
 	}
 	for _, test := range tests {
@@ -93,6 +98,9 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		})
 	}
 	w.stop()
+	if kind.Ends {
+		return
+	}
 	t.Run("restarted at every write", func(t *testing.T) { restarted(t, kind, kinds) })
 }
 

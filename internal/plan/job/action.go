@@ -107,6 +107,7 @@ const (
 	eventFinishedWorkload   = "FinishedWorkload"
 	eventUpdatedCheck       = "UpdatedAdmissionCheck"
 	eventCompose            = "ErrWorkloadCompose"
+	eventUnreadable         = "ErrJobExpression" // of declared kinds
 	eventNestingTooDeep     = "JobNestingTooDeep"
 	eventClassNotFound      = "WorkloadPriorityClassNotFound"
 	eventNamespaceUnmanaged = "NamespaceUnmanaged"

@@ -175,6 +175,11 @@ func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compare
 
 // manage is the life of a job with a Workload of its own (steps 5 to 16).
 func (s *decider) manage() Action {
+	if s.d.Unreadable != nil {
+		if err := s.d.Unreadable(s.job, s.in); err != nil {
+			return s.blind(err)
+		}
+	}
 	w, a := s.ensure()
 	if a != nil {
 		return *a
@@ -201,6 +206,25 @@ func (s *decider) manage() Action {
 	default:
 		return Action{}
 	}
+}
+
+// blind is about a job that does not tell what it should. Nothing is begun with it, but what is at its end comes to its end,
+// and what has to make room does so: others wait for that.
+func (s *decider) blind(err error) Action {
+	for _, w := range s.o.Workloads {
+		if !s.isController(w) || s.isPredecessor(w) {
+			continue
+		}
+		if a := s.ending(w); a != nil {
+			return *a
+		}
+		if lifecycle.IsEvicted(w) && lifecycle.IsReserved(w) {
+			if a := s.evicted(w); a.Verb != Nothing {
+				return a
+			}
+		}
+	}
+	return Action{Verb: Stall, Err: err, Events: warning(eventUnreadable, err.Error())}
 }
 
 // stopping says whether a stop was begun that has to come to its end.

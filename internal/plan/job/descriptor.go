@@ -65,8 +65,14 @@ type Descriptor struct {
 
 	// All that follows may be nil.
 
+	// Declared says that a configuration describes the kind. It may be called like another one, in another group.
+	Declared bool
+
 	// Refers names the other objects that decide about the pods of a job. They are looked up for the Setting.
 	Refers func(Object) []Reference
+	// Unreadable says why the job does not tell what the other functions ask of it. They answer then as is safe: it is not
+	// finished, and it is active.
+	Unreadable func(job Object, in *Setting) error
 	// Stop finds the next step of a stop that takes several. podSets are what to restore, nil if nothing is known, and why is
 	// the reason. Nil: suspend and restore in one write.
 	Stop func(job Object, podSets []kueue.PodSet, why StopReason) (Step, Object)

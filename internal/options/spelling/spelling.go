@@ -1,4 +1,5 @@
-package options
+// Package spelling finds what a misspelt name most likely meant.
+package spelling
 
 import (
 	"slices"
@@ -17,9 +18,9 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// didYouMean says what to write in place of an unknown name: the nearest
+// DidYouMean says what to write in place of an unknown name: the nearest
 // known one, or else all of them.
-func didYouMean(name string, known []string) string {
+func DidYouMean(name string, known []string) string {
 	if near := Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
