@@ -116,6 +116,17 @@ func (s *WorkloadStatus) PodsReady(ctx context.Context, read, w *kueue.Workload)
 	return err
 }
 
+// Replacements writes the WaitingForReplacementPods condition of w, which was made from read, and nothing else, in the
+// name of the given field manager.
+func (s *WorkloadStatus) Replacements(ctx context.Context, read, w *kueue.Workload, manager string) error {
+	only := kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadWaitingForReplacementPods})}
+	stored, err := s.apply(ctx, manager, w, only)
+	if err == nil {
+		s.wrote(read, stored)
+	}
+	return err
+}
+
 // sameJSON compares as the API server does: times in whole seconds, nil and empty alike.
 func sameJSON(a, b kueue.WorkloadStatus) (bool, error) {
 	x, err := json.Marshal(a)

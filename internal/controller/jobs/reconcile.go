@@ -54,7 +54,11 @@ type told struct {
 
 // Reconcile makes the next write for one job.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	o, err := r.gather(ctx, req.NamespacedName)
+	gather := r.gather
+	if r.d.Join != nil {
+		gather = r.gatherGroup
+	}
+	o, err := gather(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -71,6 +75,10 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 	}
 	if o.Job, err = r.job(ctx, key, len(o.Workloads) > 0); err != nil || o.Job == nil {
 		return o, err
+	}
+	if r.isMember(o.Job) {
+		o.Job = nil // the group is the job, and what the member had before is nobody's
+		return o, nil
 	}
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err

@@ -84,15 +84,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	all := &kinds{}
 	late := &latecomers{mgr: mgr, log: ctrl.Log.WithName("integrations")}
-	for _, d := range enabled {
+	for _, d := range withGroups(enabled) {
 		r := &reconciler{
 			d: d, cfg: o.Config, gate: gate, now: o.Now, kinds: all,
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created,
 		}
-		if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
-			return fmt.Errorf("integration %s: %w", d.Framework, err)
+		if d.Join == nil {
+			if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
+				return fmt.Errorf("integration %s: %w", d.Framework, err)
+			}
 		}
 		start := func(ctx context.Context) error {
 			if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
@@ -122,6 +124,9 @@ func controllerUID(o client.Object) []string {
 }
 
 func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
+	if r.d.Join != nil {
+		return r.setupGroups(ctx, mgr, workers)
+	}
 	indexer := mgr.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, r.d.New(), byParent, controllerUID); err != nil {
 		return err
@@ -137,23 +142,30 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 	}
 	r.kinds.add(r)
 	return ctrl.NewControllerManagedBy(mgr).
-		Named(controllerName(r.d)).
+		Named(r.name()).
 		For(r.d.New()).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(controllerOptions(workers)).
 		Complete(r)
 }
 
-// controllerName is the kind in lower case, with its group if it may be called like another one.
-func controllerName(d *job.Descriptor) string {
-	name := strings.ToLower(d.GVK.Kind)
-	if d.Declared {
-		name += "_" + strings.ReplaceAll(d.GVK.Group, ".", "_")
+func controllerOptions(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// name is that of the controller: the kind, but for pods (spec: 30 §2.2), with its group if it may be called like another one.
+func (r *reconciler) name() string {
+	if r.d.Groups != nil {
+		return "v1_pod"
+	}
+	name := strings.ToLower(r.d.GVK.Kind)
+	if r.d.Declared {
+		name += "_" + strings.ReplaceAll(r.d.GVK.Group, ".", "_")
 	}
 	return name
 }
@@ -162,7 +174,7 @@ func controllerName(d *job.Descriptor) string {
 func (r *reconciler) ownerNames(w client.Object) []string {
 	var names []string
 	for _, ref := range w.GetOwnerReferences() {
-		if r.isOurs(ref) {
+		if r.isOurs(ref) && (r.d.Groups == nil || (ref.Controller != nil && *ref.Controller)) {
 			names = append(names, ref.Name)
 		}
 	}

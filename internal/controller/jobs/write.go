@@ -68,17 +68,32 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		return r.status.ReclaimablePods(ctx, a.Workload)
 	case job.WritePodsReady:
 		return r.status.PodsReady(ctx, observedWorkload(o, a.Workload.UID), a.Workload)
-	case job.PatchJob:
-		return named(r.client.Patch(ctx, a.Job, pinned(o.Job), manager), "updating "+r.d.GVK.Kind, a.Job)
-	case job.PatchJobStatus:
-		return named(r.client.Status().Patch(ctx, a.Job, pinned(o.Job), manager), "updating the status of "+r.d.GVK.Kind, a.Job)
-	case job.DeleteJob:
-		uid, version := a.Job.GetUID(), a.Job.GetResourceVersion()
-		err := r.client.Delete(ctx, a.Job, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-		return named(err, "deleting "+r.d.GVK.Kind, a.Job)
+	case job.WriteReplacements:
+		return r.status.Replacements(ctx, observedWorkload(o, a.Workload.UID), a.Workload, string(manager))
 	default:
-		return fmt.Errorf("unknown action %d on %s %s", a.Verb, r.d.GVK.Kind, client.ObjectKeyFromObject(o.Job))
+		return r.writeJob(ctx, o, a, manager)
 	}
+}
+
+// writeJob writes a job, or the members of one that are in the action.
+func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
+	return each(members(a.Job), func(m job.Object) error {
+		switch a.Verb {
+		case job.PatchJob:
+			return named(r.client.Patch(ctx, m, pinned(observedMember(o, m)), manager), "updating "+r.d.GVK.Kind, m)
+		case job.PatchJobStatus:
+			if r.d.GVK.Kind == "Pod" {
+				manager = podStatusManager
+			}
+			return named(r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager), "updating the status of "+r.d.GVK.Kind, m)
+		case job.DeleteJob:
+			uid, version := m.GetUID(), m.GetResourceVersion()
+			err := r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+			return named(err, "deleting "+r.d.GVK.Kind, m)
+		default:
+			return fmt.Errorf("unknown action %d on %s %s", a.Verb, r.d.GVK.Kind, client.ObjectKeyFromObject(o.Job))
+		}
+	})
 }
 
 // pinned is a merge patch that fails with a conflict if the object has changed since it was read.
@@ -105,16 +120,21 @@ func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
 
 // tell records the events of a write. The job is the one that was written, if it was.
 func (r *reconciler) tell(o *job.Observed, a job.Action) {
-	object := client.Object(o.Job)
-	if a.Job != nil {
-		object = a.Job
+	concerned := members(o.Job)
+	switch {
+	case a.Job != nil:
+		concerned = members(a.Job)
+	case len(concerned) > 1:
+		concerned = concerned[:1] // one speaks for all
 	}
 	for _, e := range a.Events {
-		target := object
 		if e.OnWorkload {
-			target = a.Workload
+			r.record(a.Workload, e)
+			continue
 		}
-		r.record(target, e)
+		for _, m := range concerned {
+			r.record(m, e)
+		}
 	}
 }
 
@@ -137,8 +157,13 @@ func (r *reconciler) tellState(key types.NamespacedName, o *job.Observed, a job.
 		news := r.told[told{key, e.Reason}] != e.Note
 		r.told[told{key, e.Reason}] = e.Note
 		r.mu.Unlock()
-		if news {
-			r.record(o.Job, e)
+		if !news {
+			continue
+		}
+		for i, m := range members(o.Job) {
+			if i == 0 || !e.Warning { // of what is wrong one pod of many tells
+				r.record(m, e)
+			}
 		}
 	}
 }

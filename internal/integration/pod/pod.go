@@ -6,6 +6,8 @@
 //	created ─► webhook: label, finalizer, gates ─► Workload ─► admitted: merged and ungated, one patch
 //	evicted ─► condition TerminationTarget ─► deleted ─► Workload finished ─► finalizer off
 //
+// Pods of a group of a name are one job together: see internal/plan/job/podgroup.
+//
 // The label that the webhook sets is the mark of a pod that is queued: the owners
 // of a pod are asked when it is made and never again (spec: 30 §4.2.2, §4.9).
 package pod
@@ -19,13 +21,11 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podgroup"
 )
 
 // mainPodSet is the name of the one pod set.
 const mainPodSet = "main"
-
-// terminationTarget is the condition of a pod that is about to be deleted.
-const terminationTarget corev1.PodConditionType = "TerminationTarget"
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;update;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods/status,verbs=get;patch
@@ -39,17 +39,19 @@ func Descriptor() *plan.Descriptor {
 		New:         func() plan.Object { return &corev1.Pod{} },
 		NewList:     func() runtime.Object { return &corev1.PodList{} },
 		PodSets:     podSets,
-		IsSuspended: func(o plan.Object) bool { return isGated(o.(*corev1.Pod)) || isOver(o.(*corev1.Pod)) },
+		IsSuspended: func(o plan.Object) bool { return podgroup.IsGated(o.(*corev1.Pod)) || podgroup.IsOver(o.(*corev1.Pod)) },
 		Suspend:     func(plan.Object) {}, // setDefaults gates a new pod
 		Start:       start,
 		Restore:     func(plan.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
 		Stop:        stop,
-		Stopping:    func(o plan.Object) bool { return isTarget(o.(*corev1.Pod)) },
+		Stopping:    func(o plan.Object) bool { return podgroup.IsTarget(o.(*corev1.Pod)) },
 		Finished:    finished,
 		IsActive:    func(plan.Object) bool { return false }, // quota is free as soon as the pod is stopped
 		PodsReady:   podsReady,
 		Marked:      marked,
-		Finalize:    finalize,
+		OnePod:      true,
+		Groups:      podgroup.Descriptor(member),
+		Finalize:    func(o plan.Object) bool { return podgroup.LetGo(o.(*corev1.Pod)) },
 		Prebuilt:    true,
 		LaxUpdates:  true,
 		Claimed:     func(o plan.Object) bool { return parent(o) != "" },
@@ -58,28 +60,20 @@ func Descriptor() *plan.Descriptor {
 	}
 }
 
+// member is the group of a pod that is queued.
+func member(o plan.Object, cfg *plan.Config) string {
+	if !marked(o, cfg) {
+		return ""
+	}
+	return cfg.GroupName(o)
+}
+
 // parent is the framework that queues the pod in the place of its own owners, or empty.
 func parent(o metav1.Object) string { return o.GetAnnotations()[kueue.PodSuspendingParentAnnotation] }
 
 // marked says whether the webhook took the pod. If pods are only integrated for what makes them, plain ones are not ours.
 func marked(o plan.Object, cfg *plan.Config) bool {
 	return o.GetLabels()[kueue.ManagedLabel] == "true" && (!cfg.PodsOfParentsOnly || parent(o) != "")
-}
-
-func hasGate(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
-}
-
-func isGated(pod *corev1.Pod) bool { return hasGate(pod, kueue.AdmissionSchedulingGate) }
-
-func isOver(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-func isTarget(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == terminationTarget && c.Status == corev1.ConditionTrue
-	})
 }
 
 // podSets is the pod's spec alone: labels and annotations decide nothing.
@@ -99,53 +93,27 @@ func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	if len(infos) != 1 {
 		return plan.Permanent("the admission has %d pod sets and a pod is 1", len(infos))
 	}
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
-	if err := infos[0].MergeInto(&template); err != nil {
-		return err
-	}
-	keep := slices.ContainsFunc(infos[0].SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == kueue.TopologySchedulingGate })
-	pod.Labels, pod.Annotations, pod.Spec = template.Labels, template.Annotations, template.Spec
-	pod.Spec.SchedulingGates = slices.DeleteFunc(slices.Clone(pod.Spec.SchedulingGates), func(g corev1.PodSchedulingGate) bool {
-		return g.Name == kueue.AdmissionSchedulingGate || (g.Name == kueue.TopologySchedulingGate && !keep)
-	})
-	return nil
+	return podgroup.Open(pod, &infos[0])
 }
 
 // stop says why, then deletes. A pod that never ran, or is over, stays unless its Workload goes.
 func stop(o plan.Object, _ []kueue.PodSet, why plan.StopReason) (plan.Step, plan.Object) {
 	pod := o.(*corev1.Pod)
 	switch {
-	case (isGated(pod) || isOver(pod)) && why != plan.WorkloadDeleted:
+	case (podgroup.IsGated(pod) || podgroup.IsOver(pod)) && why != plan.WorkloadDeleted:
 		return plan.Stopped, nil
-	case isTarget(pod):
+	case podgroup.IsTarget(pod):
 		return plan.Delete, pod
 	}
-	next := pod.DeepCopy()
-	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == terminationTarget })
-	next.Status.Conditions = append(next.Status.Conditions, corev1.PodCondition{
-		Type: terminationTarget, Status: corev1.ConditionTrue, Reason: string(why), Message: "The pod is stopped by its queue",
-	})
-	return plan.ChangeStatus, next
+	return plan.ChangeStatus, podgroup.Target(pod, why, metav1.Time{})
 }
 
 func finished(o plan.Object) (message string, success, done bool) {
 	pod := o.(*corev1.Pod)
-	return pod.Status.Message, pod.Status.Phase == corev1.PodSucceeded, isOver(pod)
+	return pod.Status.Message, pod.Status.Phase == corev1.PodSucceeded, podgroup.IsOver(pod)
 }
 
-func podsReady(o plan.Object, _ *plan.Setting) bool {
-	return slices.ContainsFunc(o.(*corev1.Pod).Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// finalize lets the pod go.
-func finalize(o plan.Object) bool {
-	pod := o.(*corev1.Pod)
-	n := len(pod.Finalizers)
-	pod.Finalizers = slices.DeleteFunc(pod.Finalizers, func(f string) bool { return f == kueue.ManagedFinalizer })
-	return len(pod.Finalizers) < n
-}
+func podsReady(o plan.Object, _ *plan.Setting) bool { return podgroup.IsReady(o.(*corev1.Pod)) }
 
 // setDefaults has a new pod wait: for its Workload, or for what its parent's framework says.
 func setDefaults(o plan.Object, managed bool, in *plan.Setting) {
@@ -185,7 +153,7 @@ func setLabel(pod *corev1.Pod, key, value string) {
 }
 
 func addGate(pod *corev1.Pod, name string) {
-	if !hasGate(pod, name) {
+	if !podgroup.HasGate(pod, name) {
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: name})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podgroup"
 )
 
 // newPod is one as the webhook sees it: after the API server's own defaults.
@@ -133,7 +134,7 @@ func TestStartKeepsTheGateOfTopologies(t *testing.T) {
 		if err := start(pod, []plan.PodSetInfo{info}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if isGated(pod) || hasGate(pod, kueue.TopologySchedulingGate) != placed || pod.Spec.NodeSelector["pool"] != "h100" || pod.Labels["l"] != "v" {
+		if podgroup.IsGated(pod) || podgroup.HasGate(pod, kueue.TopologySchedulingGate) != placed || pod.Spec.NodeSelector["pool"] != "h100" || pod.Labels["l"] != "v" {
 			t.Errorf("placed %v: %+v", placed, pod)
 		}
 	}
@@ -143,7 +144,7 @@ func TestStop(t *testing.T) {
 	gated, over, runs, target := newPod(), newPod(), newPod(), newPod()
 	addGate(gated, kueue.AdmissionSchedulingGate)
 	over.Status.Phase = corev1.PodFailed
-	target.Status.Conditions = []corev1.PodCondition{{Type: terminationTarget, Status: corev1.ConditionTrue}}
+	target.Status.Conditions = []corev1.PodCondition{{Type: "TerminationTarget", Status: corev1.ConditionTrue}}
 	tests := map[string]struct {
 		pod  *corev1.Pod
 		why  plan.StopReason
@@ -161,10 +162,15 @@ func TestStop(t *testing.T) {
 		if step != tc.want {
 			t.Errorf("%s: step %v, want %v", name, step, tc.want)
 		}
-		if step == plan.ChangeStatus && (!isTarget(next.(*corev1.Pod)) || isTarget(tc.pod)) {
+		if step == plan.ChangeStatus && (!podgroup.IsTarget(next.(*corev1.Pod)) || podgroup.IsTarget(tc.pod)) {
 			t.Errorf("%s: the condition is not on the copy alone", name)
 		}
 	}
+}
+
+// group are the labels of a pod of a group.
+func group(name string) map[string]string {
+	return map[string]string{kueue.ManagedLabel: "true", kueue.PodGroupNameLabel: name}
 }
 
 func TestValidate(t *testing.T) {
@@ -172,20 +178,59 @@ func TestValidate(t *testing.T) {
 		labels, annotations map[string]string
 		want                int
 	}{
-		"plain":         {},
-		"managed":       {labels: map[string]string{kueue.ManagedLabel: "true"}},
-		"badly managed": {labels: map[string]string{kueue.ManagedLabel: "yes"}, want: 1},
-		"group":         {labels: map[string]string{kueue.ManagedLabel: "true", kueue.PodGroupNameLabel: "g"}, annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2"}, want: 2},
-		"group of others": {
-			labels:      map[string]string{kueue.ManagedLabel: "true", kueue.PodGroupNameLabel: "g"},
-			annotations: map[string]string{kueue.PodSuspendingParentAnnotation: "acme"},
+		"plain":                  {},
+		"managed":                {labels: map[string]string{kueue.ManagedLabel: "true"}},
+		"badly managed":          {labels: map[string]string{kueue.ManagedLabel: "yes"}, want: 1},
+		"group":                  {labels: group("g"), annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2"}},
+		"group without a size":   {labels: group("g"), want: 1},
+		"size without a group":   {annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2"}, want: 1},
+		"group of nothing":       {labels: group("g"), annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "0"}, want: 1},
+		"group with a bad name":  {labels: group("G"), annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2"}, want: 1},
+		"group as an annotation": {annotations: map[string]string{kueue.PodGroupNameLabel: "g", kueue.PodGroupTotalCountAnnotation: "2"}},
+		"group with another workload": {
+			labels: group("g"), want: 1,
+			annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2", kueue.PrebuiltWorkloadLabel: "h"},
+		},
+		"group with its workload": {
+			labels: group("g"), annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2", kueue.PrebuiltWorkloadLabel: "g"},
 		},
 		"topology": {annotations: map[string]string{kueue.PodSetRequiredTopologyAnnotation: "A B"}, want: 1},
 	}
 	for name, tc := range tests {
 		pod := newPod()
 		pod.Labels, pod.Annotations = tc.labels, tc.annotations
-		if errs := validate(pod, nil, &plan.Setting{Config: &plan.Config{Topology: true}}); len(errs) != tc.want {
+		if errs := validate(pod, nil, &plan.Setting{Config: &plan.Config{Topology: true, AnnotationIdentifiers: true}}); len(errs) != tc.want {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+}
+
+func TestValidateChange(t *testing.T) {
+	pod := func(name, retriable string) *corev1.Pod {
+		p := newPod()
+		p.Annotations = map[string]string{kueue.RetriableInGroupAnnotation: retriable}
+		if name != "" {
+			p.Labels = group(name)
+			p.Annotations[kueue.PodGroupTotalCountAnnotation] = "2"
+		}
+		return p
+	}
+	moved := pod("", "")
+	moved.Annotations[kueue.PodGroupNameLabel], moved.Annotations[kueue.PodGroupTotalCountAnnotation] = "g", "2"
+	tests := map[string]struct {
+		old, new *corev1.Pod
+		want     int
+	}{
+		"joins a group":                       {pod("", ""), pod("g", ""), 0},
+		"changes it":                          {pod("g", ""), pod("h", ""), 1},
+		"leaves it":                           {pod("g", ""), pod("", ""), 1},
+		"says the same in another way":        {pod("g", ""), moved, 0},
+		"gives up replacements":               {pod("g", ""), pod("g", "false"), 0},
+		"takes that back":                     {pod("g", "false"), pod("g", "true"), 1},
+		"takes that back, not being a member": {pod("", "false"), pod("", ""), 0},
+	}
+	for name, tc := range tests {
+		if errs := validate(tc.new, tc.old, &plan.Setting{Config: &plan.Config{AnnotationIdentifiers: true}}); len(errs) != tc.want {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}

@@ -1,7 +1,10 @@
 package pod
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -21,22 +24,63 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		errs = append(errs, field.Forbidden(labelsPath.Key(kueue.ManagedLabel), "may only be true"))
 	}
 	errs = append(errs, in.ValidateTopology(&pod.ObjectMeta, field.NewPath("metadata"), -1)...)
-	return append(errs, validateGroup(pod, old)...)
+	errs = append(errs, validateGroup(pod, in.Config)...)
+	if old != nil {
+		errs = append(errs, validateGroupChange(pod, old.(*corev1.Pod), in.Config)...)
+	}
+	return errs
 }
 
-// validateGroup refuses new members of groups: pods that are queued are queued one by one.
-func validateGroup(pod *corev1.Pod, old plan.Object) field.ErrorList {
-	if old != nil || pod.Labels[kueue.ManagedLabel] != "true" || parent(pod) != "" {
+// groupPath is where the name of the pod's group is.
+func groupPath(pod *corev1.Pod, cfg *plan.Config) *field.Path {
+	if pod.Annotations[kueue.PodGroupNameLabel] != "" && cfg.AnnotationIdentifiers {
+		return annotationsPath.Key(kueue.PodGroupNameLabel)
+	}
+	return labelsPath.Key(kueue.PodGroupNameLabel)
+}
+
+// validateGroup has the name and the size of a group come together.
+func validateGroup(pod *corev1.Pod, cfg *plan.Config) field.ErrorList {
+	var errs field.ErrorList
+	name, path, totalPath := cfg.GroupName(pod), groupPath(pod, cfg), annotationsPath.Key(kueue.PodGroupTotalCountAnnotation)
+	total, sized := pod.Annotations[kueue.PodGroupTotalCountAnnotation]
+	switch {
+	case name == "" && sized:
+		return field.ErrorList{field.Required(path, "must be set together with the annotation "+kueue.PodGroupTotalCountAnnotation)}
+	case name == "":
+		return nil
+	case !sized:
+		errs = append(errs, field.Required(totalPath, "must be set together with "+kueue.PodGroupNameLabel))
+	default:
+		if n, err := strconv.ParseInt(total, 10, 32); err != nil || n < 1 {
+			errs = append(errs, field.Invalid(totalPath, total, "must be a whole number of at least 1"))
+		}
+	}
+	for _, why := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(path, name, why))
+	}
+	if prebuilt := cfg.PrebuiltName(pod); prebuilt != "" && prebuilt != name {
+		at := labelsPath
+		if pod.Annotations[kueue.PrebuiltWorkloadLabel] == prebuilt {
+			at = annotationsPath
+		}
+		errs = append(errs, field.Invalid(at.Key(kueue.PrebuiltWorkloadLabel), prebuilt, "must be the name of the pod group, "+name))
+	}
+	return errs
+}
+
+// validateGroupChange keeps a pod in its group, and a decision against its replacement.
+func validateGroupChange(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList {
+	var errs field.ErrorList
+	was := cfg.GroupName(old)
+	if was == "" {
 		return nil
 	}
-	var errs field.ErrorList
-	if _, ok := pod.Labels[kueue.PodGroupNameLabel]; ok {
-		errs = append(errs, field.Forbidden(labelsPath.Key(kueue.PodGroupNameLabel), "pod groups are not integrated by this version"))
+	if name := cfg.GroupName(pod); name != was {
+		errs = append(errs, field.Forbidden(groupPath(pod, cfg), "cannot change from "+strconv.Quote(was)+" to "+strconv.Quote(name)))
 	}
-	for _, key := range []string{kueue.PodGroupNameLabel, kueue.PodGroupTotalCountAnnotation} {
-		if _, ok := pod.Annotations[key]; ok {
-			errs = append(errs, field.Forbidden(annotationsPath.Key(key), "pod groups are not integrated by this version"))
-		}
+	if old.Annotations[kueue.RetriableInGroupAnnotation] == "false" && pod.Annotations[kueue.RetriableInGroupAnnotation] != "false" {
+		errs = append(errs, field.Forbidden(annotationsPath.Key(kueue.RetriableInGroupAnnotation), "cannot be taken back: false is for good"))
 	}
 	return errs
 }

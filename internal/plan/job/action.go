@@ -51,11 +51,14 @@ const (
 	WriteReclaimable
 	// WritePodsReady writes only the PodsReady condition of Workload.
 	WritePodsReady
+	// WriteReplacements writes only the WaitingForReplacementPods condition of Workload.
+	WriteReplacements
 	// PatchJob patches the job to be as in Job; PatchJobStatus does so with its status.
 	PatchJob
 	// PatchJobStatus patches the status of the job.
 	PatchJobStatus
-	// DeleteJob deletes the job, its children in the background.
+	// DeleteJob deletes the job, its children in the background. Of a Composite these three write the members that are in
+	// Job.
 	DeleteJob
 )
 
@@ -64,7 +67,7 @@ type Action struct {
 	Verb Verb
 	// Workload is the Workload as it is to be. Its metadata.resourceVersion is the one that was observed.
 	Workload *kueue.Workload
-	// Job is the job as it is to be, likewise.
+	// Job is the job as it is to be, likewise. A Composite has only the members that are written, or concerned.
 	Job Object
 	// Events are to be recorded once the write is made. Without a write they tell of a state, and are recorded when
 	// their text changes.
@@ -111,6 +114,9 @@ const (
 	eventNestingTooDeep     = "JobNestingTooDeep"
 	eventClassNotFound      = "WorkloadPriorityClassNotFound"
 	eventNamespaceUnmanaged = "NamespaceUnmanaged"
+	eventNameConflict       = "WorkloadNameConflict"
+	eventExcessPod          = "ExcessPodDeleted"
+	eventOwnersAdded        = "OwnerReferencesAdded"
 )
 
 // StopReason is why a job is stopped (spec: 30 §4.7).
@@ -123,6 +129,9 @@ const (
 	NoMatchingWorkload StopReason = "NoMatchingWorkload"
 	NotAdmitted        StopReason = "NotAdmitted"
 )
+
+// evictedFor is why the objects of an evicted job are deleted: the reason of the eviction is a part of it.
+func evictedFor(reason string) StopReason { return WorkloadEvicted + "DueTo" + StopReason(reason) }
 
 // stopNotes say in a sentence why a job is stopped. An eviction has its own message.
 var stopNotes = map[StopReason]string{

@@ -62,6 +62,9 @@ func (s *decider) finalize() Action {
 
 // letJobGo is the finalize hook of the job.
 func (s *decider) letJobGo() Action {
+	if c, ok := s.job.(Composite); ok {
+		return orNothing(s.free(c, c.Members()))
+	}
 	if s.d.Finalize == nil || s.job == nil {
 		return Action{}
 	}
@@ -108,6 +111,9 @@ func (s *decider) letGo() Action {
 			return Action{Verb: WriteStatus, Workload: next, Events: normal(eventNamespaceUnmanaged, why+"; the job is left as it is")}
 		}
 		return Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+	}
+	if c, ok := s.job.(Composite); ok {
+		return orNothing(s.free(c, c.Ended()))
 	}
 	if s.finished {
 		return s.letJobGo()
@@ -180,7 +186,12 @@ func (s *decider) manage() Action {
 			return s.blind(err)
 		}
 	}
-	w, a := s.ensure()
+	ensure := s.ensure
+	c, composite := s.job.(Composite)
+	if composite {
+		ensure = func() (*kueue.Workload, *Action) { return s.ensureTogether(c) }
+	}
+	w, a := ensure()
 	if a != nil {
 		return *a
 	}
@@ -190,7 +201,7 @@ func (s *decider) manage() Action {
 	if w == nil {
 		return s.create()
 	}
-	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} {
+	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} { // steps 5, 12 and 13
 		if a := step(w); a != nil {
 			return *a
 		}
@@ -198,6 +209,8 @@ func (s *decider) manage() Action {
 	switch {
 	case lifecycle.IsEvicted(w):
 		return s.evicted(w)
+	case composite:
+		return s.runTogether(w)
 	case s.suspended:
 		return s.waiting(w)
 	case s.stopping() || !lifecycle.IsAdmitted(w): // step 16
@@ -331,7 +344,10 @@ func (s *decider) create() Action {
 	if err != nil {
 		return classMissing(err)
 	}
-	w := s.cfg.newWorkload(s.d, s.job, podSets, priority)
+	w, err := s.cfg.newWorkload(s.d, s.job, podSets, priority)
+	if err != nil {
+		return Action{Verb: Fail, Err: err, Events: warning(eventCompose, err.Error())}
+	}
 	return Action{Verb: CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
 }
 
@@ -398,10 +414,10 @@ func (s *decider) evicted(w *kueue.Workload) Action {
 	}
 	if lifecycle.IsReserved(w) {
 		if s.d.IsActive(s.job) {
-			return Action{}
+			return s.untilInactive()
 		}
 		next := w.DeepCopy()
-		s.cfg.Lifecycle.Release(next, false, s.o.Now)
+		s.cfg.Lifecycle.Release(next, s.d.OnePod && !s.cfg.ReassignPods, s.o.Now)
 		return Action{Verb: WriteStatus, Workload: next}
 	}
 	if s.cfg.DeleteDeactivatedAfter != nil && !lifecycle.IsActive(w) && lifecycle.DeactivatedByBerth(w) {
@@ -410,7 +426,11 @@ func (s *decider) evicted(w *kueue.Workload) Action {
 		if rest > 0 {
 			return Action{After: rest}
 		}
-		return Action{Verb: DeleteJob, Job: s.job, Events: normal(eventDeleted, "Deleted some time after its workload was deactivated")}
+		note := normal(eventDeleted, "Deleted some time after its workload was deactivated")
+		if c, ok := s.job.(Composite); ok {
+			return orNothing(s.remove(c, c.Members(), note))
+		}
+		return Action{Verb: DeleteJob, Job: s.job, Events: note}
 	}
 	if s.suspended {
 		return orNothing(s.moveQueue(w))
@@ -446,6 +466,9 @@ func (s *decider) moveQueue(w *kueue.Workload) *Action {
 	if w.Spec.QueueName == queue || lifecycle.IsReserved(w) {
 		return nil
 	}
+	if c, ok := s.job.(Composite); ok && !c.Agrees() {
+		return nil
+	}
 	next := w.DeepCopy()
 	next.Spec.QueueName = queue
 	return &Action{Verb: UpdateWorkload, Workload: next}
@@ -469,6 +492,9 @@ func (s *decider) start(w *kueue.Workload) Action {
 	case err != nil:
 		return Action{Verb: Fail, Err: err}
 	}
+	if c, ok := next.(Composite); ok && len(c.Members()) == 0 {
+		return Action{} // those that are there run already
+	}
 	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
 	return Action{Verb: PatchJob, Job: next, Events: normal(eventStarted, note)}
 }
@@ -481,7 +507,7 @@ func (s *decider) stop(why StopReason, w *kueue.Workload) (a *Action, over bool)
 	if w != nil {
 		podSets = w.Spec.PodSets
 		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); why == WorkloadEvicted && c != nil {
-			note = c.Message
+			note, why = c.Message, evictedFor(c.Reason)
 		}
 	}
 	step, next := s.nextStep(podSets, why)
@@ -497,7 +523,7 @@ func (s *decider) stop(why StopReason, w *kueue.Workload) (a *Action, over bool)
 	case Delete:
 		a = &Action{Verb: DeleteJob, Job: next}
 	}
-	if !s.suspended && !s.stopping() {
+	if _, composite := s.job.(Composite); (!s.suspended && !s.stopping()) || (composite && step == ChangeStatus) {
 		a.Events = normal(eventStopped, note)
 	}
 	return a, false

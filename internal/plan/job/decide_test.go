@@ -136,6 +136,8 @@ func describeAction(a job.Action) string {
 	case job.PatchJob:
 		j := a.Job.(*batchv1.Job)
 		out = fmt.Sprintf("job: suspend %v, stopping %q, selector %v", *j.Spec.Suspend, j.Annotations[kueue.JobStoppingAnnotation], j.Spec.Template.Spec.NodeSelector)
+	case job.WriteReplacements:
+		out = "replacements: " + lifecycle.Condition(a.Workload, kueue.WorkloadWaitingForReplacementPods).Reason
 	case job.PatchJobStatus:
 		out = "job status"
 	case job.DeleteJob:

@@ -17,6 +17,8 @@
 package job
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,6 +65,14 @@ type Descriptor struct {
 	// PodsReady says whether as many pods as the job wants are ready or through.
 	PodsReady func(job Object, in *Setting) bool
 
+	// Groups describes the jobs that several objects of the kind are together, which are then no jobs by themselves. The
+	// functions of that descriptor get a Composite, and leave only the objects in it that they changed.
+	Groups *Descriptor
+	// Member, of such a descriptor, names the job that an object is a part of, or is empty; and Join makes one job of all its
+	// parts, as they are at a time.
+	Member func(o Object, cfg *Config) string
+	Join   func(name string, members []Object, cfg *Config, now time.Time) Object
+
 	// All that follows may be nil.
 
 	// Declared says that a configuration describes the kind. It may be called like another one, in another group.
@@ -84,6 +94,9 @@ type Descriptor struct {
 	OnHold func(Object) bool
 	// Skip ends the reconcile at once, and keeps the webhook from suspending the job.
 	Skip func(Object) bool
+	// OnePod says that an evicted job does not go back into its queue, since it is gone: gate
+	// SkipReassignmentForPodOwnedWorkloads.
+	OnePod bool
 	// Marked says whether the job was marked to be queued when it was made. The mark decides in the place of the owners.
 	Marked func(job Object, cfg *Config) bool
 	// Finalize changes a job that is over, or deleted, so that it can go. It reports whether there is anything to change.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -141,12 +140,7 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 	} else if owner == nil {
 		next := w.DeepCopy()
 		next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
-		if uid := string(s.job.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
-			if next.Labels == nil {
-				next.Labels = map[string]string{}
-			}
-			next.Labels[kueue.JobUIDLabel] = uid
-		}
+		labelUID(next, s.job)
 		return nil, &Action{Verb: UpdateWorkload, Workload: next}
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)

@@ -39,10 +39,14 @@ type Config struct {
 	AssignQueueLabels        bool // label pods with their queues
 	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
 	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
+	FastQuotaRelease         bool // a deleted pod needs no quota: gate FastQuotaReleaseInPodIntegration
 	FinishOrphans            bool // gate FinishOrphanedWorkloads
+	GroupsOwnWorkloads       bool // Workloads of pod groups are marked: gate PodIntegrationValidateGroupOwner
+	ImmutableGroupSize       bool // gate LWSImmutableGroupSize
 	MultiKueue               bool
 	PartialAdmission         bool
 	ReclaimablePods          bool
+	ReassignPods             bool // not gate SkipReassignmentForPodOwnedWorkloads
 	ShortNames               bool // gate ShortWorkloadNames
 	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads
 	Topology                 bool // gate TopologyAwareScheduling
@@ -175,6 +179,14 @@ const maxLabel = 63
 // PrebuiltName is the Workload that a job names to be used instead of a new one, or empty.
 func (c *Config) PrebuiltName(object metav1.Object) string {
 	return c.identifier(object, kueue.PrebuiltWorkloadLabel)
+}
+
+// GroupName is the pod group that a pod names, or empty (spec: 30 §3.2).
+func (c *Config) GroupName(object metav1.Object) string {
+	if name := object.GetAnnotations()[kueue.PodGroupNameLabel]; name != "" && c.AnnotationIdentifiers {
+		return name
+	}
+	return object.GetLabels()[kueue.PodGroupNameLabel]
 }
 
 // identifier reads a name that may be a label or an annotation of the same key (spec: 30 §3.2).

@@ -60,23 +60,42 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	return podSets, nil
 }
 
-// newWorkload makes the Workload of a job (spec: 30 §4.4.6).
-func (c *Config) newWorkload(d *Descriptor, job Object, podSets []kueue.PodSet, priority Priority) *kueue.Workload {
-	w := &kueue.Workload{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.GetNamespace(), Name: c.WorkloadName(d.GVK, job.GetName(), job.GetUID()),
-			Finalizers: []string{kueue.ResourceInUseFinalizer}, Labels: map[string]string{}, Annotations: map[string]string{},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, d.GVK)},
-		},
-		Spec: c.workloadSpec(job, podSets, priority),
+// newWorkload makes the Workload of a job. The error says that the objects of a composite job disagree about what it is to
+// copy (spec: 30 §4.4.6).
+func (c *Config) newWorkload(d *Descriptor, job Object, podSets []kueue.PodSet, priority Priority) (*kueue.Workload, error) {
+	if whole, ok := job.(Composite); ok {
+		return c.newTogether(d, whole, podSets, priority)
 	}
-	if uid := string(job.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
-		w.Labels[kueue.JobUIDLabel] = uid
-	}
+	w := c.NewWorkload(job, podSets, priority)
+	w.Name = c.WorkloadName(d.GVK, job.GetName(), job.GetUID())
+	w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, d.GVK)}
+	labelUID(w, job)
 	for _, key := range c.LabelKeysToCopy {
 		if value, ok := job.GetLabels()[key]; ok {
 			w.Labels[key] = value
 		}
+	}
+	return w, nil
+}
+
+// labelUID writes the UID of the job on its Workload, if it can be a label.
+func labelUID(w *kueue.Workload, job Object) {
+	if uid := string(job.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
+		if w.Labels == nil {
+			w.Labels = map[string]string{}
+		}
+		w.Labels[kueue.JobUIDLabel] = uid
+	}
+}
+
+// NewWorkload makes the Workload of a job without what tells whose it is: a name, labels, owners.
+func (c *Config) NewWorkload(job Object, podSets []kueue.PodSet, priority Priority) *kueue.Workload {
+	w := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.GetNamespace(), Finalizers: []string{kueue.ResourceInUseFinalizer},
+			Labels: map[string]string{}, Annotations: map[string]string{},
+		},
+		Spec: c.workloadSpec(job, podSets, priority),
 	}
 	for key, value := range job.GetAnnotations() { //berth:unordered copies a map
 		if strings.HasPrefix(key, kueue.ProvisioningRequestParameterPrefix) {

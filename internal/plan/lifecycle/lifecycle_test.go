@@ -301,6 +301,35 @@ func TestExecutionTimeAddsUp(t *testing.T) {
 	}
 }
 
+func TestWaitForReplacements(t *testing.T) {
+	m := lifecycle.Machine{}
+	w := &kueue.Workload{}
+	check := func(what string, absent int, changes bool, want string) {
+		t.Helper()
+		changed := m.WaitForReplacements(w, absent, at(1))
+		got := ""
+		if c := lifecycle.Condition(w, kueue.WorkloadWaitingForReplacementPods); c != nil {
+			got = string(c.Status) + "/" + c.Reason
+		}
+		if got != want || changed != changes {
+			t.Errorf("%s: got %q, changed %v; want %q, %v", what, got, changed, want, changes)
+		}
+	}
+	check("all are there", 0, false, "")
+	m.Reserve(w, admission(), nil, at(0))
+	check("one fails", 1, true, "True/PodsFailed")
+	check("another fails", 2, false, "True/PodsFailed")
+	m.Preempt(w, kueue.ReasonInClusterQueue, "made room", at(1))
+	check("evicted", 2, true, "True/Preempted")
+	m.Release(w, false, at(2))
+	m.Reserve(w, admission(), nil, at(3))
+	check("admitted again", 1, false, "True/Preempted")
+	check("replaced", 0, true, "False/PodsReady")
+	check("still there", 0, false, "False/PodsReady")
+	m.Finish(w, kueue.ReasonSucceeded, "m", at(4))
+	check("finished", 3, false, "False/PodsReady")
+}
+
 func TestPodsReady(t *testing.T) {
 	tests := map[string]struct {
 		before string // status/reason, or empty

@@ -180,6 +180,27 @@ func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool 
 	return set(w, kueue.WorkloadPodsReady, status, reason, message, now)
 }
 
+// WaitForReplacements says whether the job is short of pods: absent is how many. While it is, the Workload does not go
+// back into its queue. The reason is that of an eviction, or PodsFailed, which a later eviction replaces and a later
+// admission does not (spec: 30 §4.9).
+func (m Machine) WaitForReplacements(w *kueue.Workload, absent int, now metav1.Time) bool {
+	before := Condition(w, kueue.WorkloadWaitingForReplacementPods)
+	waits := before != nil && before.Status == metav1.ConditionTrue
+	evicted := Condition(w, kueue.WorkloadEvicted)
+	switch {
+	case IsFinished(w) || (absent == 0 && !waits):
+		return false
+	case absent == 0:
+		return set(w, kueue.WorkloadWaitingForReplacementPods, metav1.ConditionFalse, kueue.ReasonPodsReady, "All pods are there", now)
+	case evicted != nil && evicted.Status == metav1.ConditionTrue:
+		return set(w, kueue.WorkloadWaitingForReplacementPods, metav1.ConditionTrue, evicted.Reason, evicted.Message, now)
+	case waits:
+		return false
+	default:
+		return set(w, kueue.WorkloadWaitingForReplacementPods, metav1.ConditionTrue, kueue.ReasonPodsFailed, "Some pods failed, and their replacements are not there yet", now)
+	}
+}
+
 // Finish ends the life of the Workload. The quota is free at once; nothing else of the status changes. A Workload
 // finishes once: later calls change nothing (spec: 30 §5.1).
 func (m Machine) Finish(w *kueue.Workload, reason, message string, now metav1.Time) bool {
