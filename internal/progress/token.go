@@ -28,8 +28,9 @@ import (
 
 // How long what was found out is believed.
 const (
-	believed   = time.Minute
+	believed   = 10 * time.Second
 	disbelief  = 10 * time.Second
+	placesKept = time.Minute
 	patience   = 5 * time.Second
 	maxPods    = 10_000 // whose pace is kept
 	retryAfter = 5      // seconds
@@ -125,7 +126,7 @@ func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string
 		return "", errForbidden
 	}
 	job := pod.Labels[jobsetv1alpha2.JobSetNameKey]
-	t.places.Add(uid, job, believed)
+	t.places.Add(uid, job, placesKept)
 	return job, nil
 }
 

@@ -45,8 +45,8 @@ type cluster struct {
 	ledger ledger // of what the manager writes
 }
 
-// start runs the manager with the access rules that are installed, until the test ends.
-func start(t *testing.T) *cluster {
+// start runs the manager with the access rules that are installed, until the test ends. Its options may be changed.
+func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -64,6 +64,9 @@ func start(t *testing.T) *cluster {
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address, o.VisibilityAddress = "0", "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
+	for _, c := range change {
+		c(&o)
+	}
 	groups, err := wire.ParseGroups("")
 	k.must(err)
 	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)

@@ -1,0 +1,154 @@
+package training
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+// asPod is what training code in a pod has: the environment and the files that its volume would show.
+type asPod struct {
+	*cluster
+	url, token string
+	http       *http.Client
+}
+
+// inside takes the place of a training container. Nodes are simulated, so what their kubelet would mount is fetched here.
+func (k *cluster) inside(pod *corev1.Pod) *asPod {
+	k.t.Helper()
+	env := map[string]string{}
+	for _, e := range pod.Spec.Containers[0].Env {
+		env[e.Name] = e.Value
+	}
+	if env["KUBEFLOW_TRAINER_SERVER_CA_CERT"] != "/var/run/secrets/kubeflow/trainer/ca.crt" || env["KUBEFLOW_TRAINER_SERVER_TOKEN"] != "/var/run/secrets/kubeflow/trainer/token" {
+		k.t.Fatalf("environment %v", env)
+	}
+	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "kubeflow-trainer-token" })
+	if i < 0 {
+		k.t.Fatalf("volumes %v", pod.Spec.Volumes)
+	}
+	sources := pod.Spec.Volumes[i].Projected.Sources
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		Audiences: []string{sources[0].ServiceAccountToken.Audience}, ExpirationSeconds: sources[0].ServiceAccountToken.ExpirationSeconds,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "default"}}
+	k.must(k.c.SubResource("token").Create(k.ctx, account, request))
+	var ca corev1.ConfigMap
+	k.must(k.c.Get(k.ctx, client.ObjectKey{Namespace: "lab", Name: sources[1].ConfigMap.Name}, &ca))
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(ca.Data["ca.crt"])) {
+		k.t.Fatalf("ConfigMap %v", ca.Data)
+	}
+	return &asPod{k, env["KUBEFLOW_TRAINER_SERVER_URL"], request.Status.Token, &http.Client{
+		Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}},
+	}}
+}
+
+// report says how much is done, and returns the status code.
+func (p *asPod) report(percent int) int {
+	p.t.Helper()
+	body, err := json.Marshal(object{"trainerStatus": object{"progressPercentage": percent, "lastUpdatedTime": time.Now().Format(time.RFC3339Nano)}})
+	p.must(err)
+	r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, p.url, bytes.NewReader(body))
+	p.must(err)
+	r.Header.Set("Authorization", "Bearer "+p.token)
+	response, err := p.http.Do(r)
+	p.must(err)
+	p.must(response.Body.Close())
+	return response.StatusCode
+}
+
+// TestProgress has the training code of a TrainJob report how far it is, from within its pods, and nobody else. What was
+// reported goes when the TrainJob is resumed (spec: 50 §4.8, §7.65).
+func TestProgress(t *testing.T) {
+	port := freePort(t)
+	k := start(t, func(o *options.Options) {
+		o.Gates = o.Gates.With(options.TrainJobStatus, true)
+		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
+	})
+	for _, name := range []string{"lark", "wren"} {
+		k.create(newJob(name, "", "{runtimeRef: {name: torch-distributed}, trainer: {numNodes: 1}, runtimePatches: ["+seconds(map[string]string{"node": "600"})+"]}"))
+	}
+	k.running("lark", 1)
+	k.running("wren", 1)
+	lark, wren := k.inside(&k.pods("lark")[0]), k.inside(&k.pods("wren")[0])
+	if u, err := url.Parse(lark.url); err != nil || !strings.HasSuffix(u.Path, "/namespaces/lab/trainjobs/lark/status") {
+		t.Errorf("URL %s", lark.url)
+	}
+	if code := lark.report(40); code != http.StatusOK {
+		t.Fatalf("a report: %d", code)
+	}
+	if s := k.trainJob("lark").Status.TrainerStatus; s == nil || *s.ProgressPercentage != 40 {
+		t.Errorf("status %+v", s)
+	}
+	wren.url = lark.url
+	if code := wren.report(90); code != http.StatusForbidden {
+		t.Errorf("a report for somebody else's TrainJob: %d", code)
+	}
+	k.suspend("lark", true)
+	k.running("lark", 0)
+	if k.trainJob("lark").Status.TrainerStatus == nil {
+		t.Error("the progress of a TrainJob that stopped is gone")
+	}
+	k.suspend("lark", false)
+	k.eventually("the progress of the last run goes", func() error {
+		if s := k.trainJob("lark").Status.TrainerStatus; s != nil {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	k.eventually("it is resumed", func() error {
+		if c := k.trainJob("lark").Status.Conditions; len(c) != 1 || c[0].Reason != "Resumed" {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+}
+
+// TestNoProgress is 50 §7, 66: without the gate pods know nothing of the server, and nobody listens.
+func TestNoProgress(t *testing.T) {
+	port := freePort(t)
+	k := start(t, func(o *options.Options) {
+		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
+	})
+	k.create(newJob("lark", "", "{runtimeRef: {name: torch-distributed}, runtimePatches: ["+seconds(map[string]string{"node": "600"})+"]}"))
+	k.running("lark", 1)
+	pod := k.pods("lark")[0]
+	for _, e := range pod.Spec.Containers[0].Env {
+		if strings.HasPrefix(e.Name, "KUBEFLOW_TRAINER_") {
+			t.Errorf("variable %s", e.Name)
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == "kubeflow-trainer-token" {
+			t.Errorf("volume %s", v.Name)
+		}
+	}
+	var config corev1.ConfigMap
+	if err := k.c.Get(k.ctx, client.ObjectKey{Namespace: "lab", Name: "lark-tls-config"}, &config); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("ConfigMap: %v", err)
+	}
+	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	if err == nil {
+		t.Error("somebody listens")
+		k.must(errors.Join(conn.Close()))
+	}
+}
