@@ -55,7 +55,7 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	status := train.Status(train.Observed{
 		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
 	})
-	if train.Resumes(&w.job.Status, status) {
+	if train.Resumes(&base.Status, status) {
 		status.TrainerStatus = nil // of a run that is over
 	}
 	if built != nil {
@@ -67,7 +67,7 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	if built != nil {
 		after = sooner(after, built.after)
 	}
-	if pause := r.pause(w, status); pause > 0 {
+	if pause := r.pause(w, &base.Status, status); pause > 0 {
 		after = sooner(after, pause)
 	} else {
 		failure = errors.Join(failure, r.writeStatus(ctx, w, status))

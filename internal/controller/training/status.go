@@ -26,6 +26,8 @@ const (
 type held struct {
 	status *trainerv1alpha1.TrainJobStatus
 	since  time.Time
+	// resumed says that the TrainJob was resumed, so that its progress is of a run that is over.
+	resumed bool
 }
 
 // unwritten is the TrainJob with the conditions and patches that its status has, or will have when it is written. The
@@ -38,11 +40,14 @@ func (r *reconciler) unwritten(job *trainerv1alpha1.TrainJob) *trainerv1alpha1.T
 	}
 	out := job.DeepCopy()
 	out.Status.Conditions, out.Status.RuntimePatches = h.status.Conditions, h.status.RuntimePatches
+	if h.resumed {
+		out.Status.TrainerStatus = nil
+	}
 	return out
 }
 
 // pause is how long a status can wait to be written; 0 if it cannot, or if nothing changed.
-func (r *reconciler) pause(w *world, status *trainerv1alpha1.TrainJobStatus) time.Duration {
+func (r *reconciler) pause(w *world, base, status *trainerv1alpha1.TrainJobStatus) time.Duration {
 	before := &w.job.Status
 	if sameStatus(before, status) {
 		r.memory.use(w.job, func(k *known) { k.held = nil })
@@ -59,12 +64,12 @@ func (r *reconciler) pause(w *world, status *trainerv1alpha1.TrainJobStatus) tim
 	r.memory.use(w.job, func(k *known) {
 		switch {
 		case !counters:
-			since := now
+			next := &held{status: status.DeepCopy(), since: now, resumed: train.Resumes(base, status)}
 			if k.held != nil {
-				since = k.held.since
+				next.since, next.resumed = k.held.since, next.resumed || (k.held.resumed && !train.IsSuspended(w.job))
 			}
-			k.held = &held{status.DeepCopy(), since}
-			due = since.Add(holdStatus)
+			k.held = next
+			due = next.since.Add(holdStatus)
 		case train.Ready(before) != train.Ready(status):
 			due = k.told.Add(holdCounters)
 		default:
