@@ -111,5 +111,9 @@ func (s *server) validate(ctx context.Context, req *admission.Request, gvk schem
 		known := notYet(old)
 		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(known, w) })
 	}
-	return admission.Allowed("").WithWarnings(warnings...)
+	more, err := s.warn(ctx, req.Namespace, gvk, object, old)
+	if err != nil {
+		return failure(err)
+	}
+	return admission.Allowed("").WithWarnings(append(warnings, more...)...)
 }

@@ -3,8 +3,10 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -187,9 +189,24 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 	}
 }
 
+// warn says what is odd about a job in a managed namespace.
+func (s *server) warn(ctx context.Context, namespace string, gvk schema.GroupVersionKind, object, old client.Object) ([]string, error) {
+	at := slices.IndexFunc(s.descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk && d.Warn != nil })
+	if at < 0 {
+		return nil, nil
+	}
+	if ok, err := s.managed(ctx, namespace); err != nil || !ok {
+		return nil, err
+	}
+	return s.descriptors[at].Warn(object, old, s.o.Jobs), nil
+}
+
 // isFree says whether the queue has no say about an object of a kind, though its namespace is managed.
 func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 	if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+		return true
+	}
+	if d.Serving && d.Claimed != nil && d.Claimed(object) {
 		return true
 	}
 	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old))

@@ -182,12 +182,18 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 
 // classes reads the priority classes that the job names, and the default one if it names none.
 func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes, error) {
-	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
 	podSets, err := r.d.PodSets(o.Job, &job.Setting{Config: r.cfg, Objects: o.Objects})
 	if err != nil {
-		return classes, nil //nolint:nilerr // the plan says what is wrong with them
+		return job.Classes{}, nil //nolint:nilerr // the plan says what is wrong with them
 	}
-	ofWorkload, ofPods := job.ClassNames(r.d, o.Job, podSets)
+	return r.classesOf(ctx, o.Job, podSets)
+}
+
+// classesOf reads the priority classes that a job with the given pod sets names.
+func (r *reconciler) classesOf(ctx context.Context, object job.Object, podSets []kueue.PodSet) (job.Classes, error) {
+	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
+	var err error
+	ofWorkload, ofPods := job.ClassNames(r.d, object, podSets)
 	switch {
 	case ofWorkload != "":
 		var class kueue.WorkloadPriorityClass

@@ -76,7 +76,7 @@ func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.G
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || d.Serving })
+	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || (d.Serving && d.Sets == nil) })
 	gate := integration.NewGate(o.Config, enabled, mgr.GetCache(), mgr.GetAPIReader())
 	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
 	if err != nil {
@@ -124,8 +124,11 @@ func controllerUID(o client.Object) []string {
 }
 
 func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
-	if r.d.Join != nil {
+	switch {
+	case r.d.Join != nil:
 		return r.setupGroups(ctx, mgr, workers)
+	case r.d.Sets != nil:
+		return (&sets{r}).setup(ctx, mgr, workers)
 	}
 	indexer := mgr.GetFieldIndexer()
 	if err := indexer.IndexField(ctx, r.d.New(), byParent, controllerUID); err != nil {

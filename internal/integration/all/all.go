@@ -11,8 +11,10 @@ import (
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/integration/jobset"
 	"github.com/berth-project/berth/internal/integration/kubeflow"
+	"github.com/berth-project/berth/internal/integration/leaderworkerset"
 	"github.com/berth-project/berth/internal/integration/pod"
 	"github.com/berth-project/berth/internal/integration/ray"
+	"github.com/berth-project/berth/internal/integration/statefulset"
 	"github.com/berth-project/berth/internal/integration/trainjob"
 	"github.com/berth-project/berth/internal/options/declare"
 	plan "github.com/berth-project/berth/internal/plan/job"
@@ -30,9 +32,11 @@ func DescriptorsWith(trains *train.Config, kinds []*declare.Kind) []*plan.Descri
 		deployment.Descriptor(),
 		job.Descriptor(),
 		jobset.Descriptor(),
+		leaderworkerset.Descriptor(),
 		pod.Descriptor(),
 		ray.Cluster(),
 		ray.Job(),
+		statefulset.Descriptor(),
 		trainjob.Descriptor(trains),
 	}
 	out = append(out, kubeflow.Descriptors()...)

@@ -9,6 +9,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podgroup"
 )
 
 // framework is how a configuration and the pods name the kind.
@@ -36,17 +37,10 @@ func mark(o plan.Object, managed bool, _ *plan.Setting) {
 	}
 	d := o.(*appsv1.Deployment)
 	template := &d.Spec.Template
-	if template.Annotations == nil {
-		template.Annotations = map[string]string{}
-	}
-	template.Annotations[kueue.PodSuspendingParentAnnotation] = framework
+	podgroup.SetParent(template, framework)
+	podgroup.SetQueue(template, d.Labels)
 	if template.Labels == nil {
 		template.Labels = map[string]string{}
 	}
 	template.Labels[kueue.ManagedLabel] = "true"
-	for _, key := range []string{kueue.QueueNameLabel, kueue.PriorityClassLabel} {
-		if value := d.Labels[key]; value != "" {
-			template.Labels[key] = value
-		}
-	}
 }

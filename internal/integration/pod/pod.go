@@ -39,7 +39,7 @@ func Descriptor() *plan.Descriptor {
 		New:         func() plan.Object { return &corev1.Pod{} },
 		NewList:     func() runtime.Object { return &corev1.PodList{} },
 		PodSets:     podSets,
-		IsSuspended: func(o plan.Object) bool { return podgroup.IsGated(o.(*corev1.Pod)) || podgroup.IsOver(o.(*corev1.Pod)) },
+		IsSuspended: func(o plan.Object) bool { return plan.PodIsGated(o.(*corev1.Pod)) || plan.PodIsOver(o.(*corev1.Pod)) },
 		Suspend:     func(plan.Object) {}, // setDefaults gates a new pod
 		Start:       start,
 		Restore:     func(plan.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
@@ -57,6 +57,7 @@ func Descriptor() *plan.Descriptor {
 		Claimed:     func(o plan.Object) bool { return parent(o) != "" },
 		Default:     setDefaults,
 		Validate:    validate,
+		Warn:        warn,
 	}
 }
 
@@ -100,7 +101,7 @@ func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 func stop(o plan.Object, _ []kueue.PodSet, why plan.StopReason) (plan.Step, plan.Object) {
 	pod := o.(*corev1.Pod)
 	switch {
-	case (podgroup.IsGated(pod) || podgroup.IsOver(pod)) && why != plan.WorkloadDeleted:
+	case (plan.PodIsGated(pod) || plan.PodIsOver(pod)) && why != plan.WorkloadDeleted:
 		return plan.Stopped, nil
 	case podgroup.IsTarget(pod):
 		return plan.Delete, pod
@@ -110,7 +111,7 @@ func stop(o plan.Object, _ []kueue.PodSet, why plan.StopReason) (plan.Step, plan
 
 func finished(o plan.Object) (message string, success, done bool) {
 	pod := o.(*corev1.Pod)
-	return pod.Status.Message, pod.Status.Phase == corev1.PodSucceeded, podgroup.IsOver(pod)
+	return pod.Status.Message, pod.Status.Phase == corev1.PodSucceeded, plan.PodIsOver(pod)
 }
 
 func podsReady(o plan.Object, _ *plan.Setting) bool { return podgroup.IsReady(o.(*corev1.Pod)) }
@@ -133,7 +134,7 @@ func setDefaults(o plan.Object, managed bool, in *plan.Setting) {
 		addGate(pod, kueue.TopologySchedulingGate)
 	}
 	if pod.Annotations[kueue.RoleHashAnnotation] == "" {
-		if role, err := Role(&pod.Spec); err == nil {
+		if role, err := podgroup.Role(&pod.Spec); err == nil {
 			if pod.Annotations == nil {
 				pod.Annotations = map[string]string{}
 			}
@@ -153,7 +154,7 @@ func setLabel(pod *corev1.Pod, key, value string) {
 }
 
 func addGate(pod *corev1.Pod, name string) {
-	if !podgroup.HasGate(pod, name) {
+	if !plan.PodHasGate(pod, name) {
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: name})
 	}
 }

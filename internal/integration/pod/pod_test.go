@@ -31,7 +31,7 @@ func TestRole(t *testing.T) {
 	role := func(change func(*corev1.PodSpec)) string {
 		pod := newPod()
 		change(&pod.Spec)
-		got, err := Role(&pod.Spec)
+		got, err := podgroup.Role(&pod.Spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestStartKeepsTheGateOfTopologies(t *testing.T) {
 		if err := start(pod, []plan.PodSetInfo{info}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if podgroup.IsGated(pod) || podgroup.HasGate(pod, kueue.TopologySchedulingGate) != placed || pod.Spec.NodeSelector["pool"] != "h100" || pod.Labels["l"] != "v" {
+		if plan.PodIsGated(pod) || plan.PodHasGate(pod, kueue.TopologySchedulingGate) != placed || pod.Spec.NodeSelector["pool"] != "h100" || pod.Labels["l"] != "v" {
 			t.Errorf("placed %v: %+v", placed, pod)
 		}
 	}

@@ -84,3 +84,11 @@ func validateGroupChange(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList
 	}
 	return errs
 }
+
+// warn tells of a pod that is queued though something above it is. What a parent's framework marks is as it is meant to be.
+func warn(o, old plan.Object, cfg *plan.Config) []string {
+	if o.GetLabels()[kueue.ManagedLabel] != "true" || !cfg.HasManagedOwner(o) || (old != nil && parent(o) != "") {
+		return nil
+	}
+	return []string{labelsPath.Key(kueue.ManagedLabel).String() + ": the owner of the pod is queued already: leave the label to it"}
+}

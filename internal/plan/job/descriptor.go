@@ -117,6 +117,8 @@ type Descriptor struct {
 
 	// Validate checks what is special to the kind, for a new job (old is nil) and for a changed one.
 	Validate func(job, old Object, in *Setting) field.ErrorList
+	// Warn says what is odd about a new or a changed job, though it is allowed.
+	Warn func(job, old Object, cfg *Config) []string
 	// Default changes a new job in a managed namespace in the ways that are special to the kind. managed says that it is
 	// to have a Workload of its own.
 	Default func(job Object, managed bool, in *Setting)
@@ -126,6 +128,8 @@ type Descriptor struct {
 	// Serving says that the object only makes others that are queued. It has no Workload, and so no PodSets and the like. Its
 	// defaults are set when it changes, too.
 	Serving bool
+	// Sets, of a kind that serves, has its pods queued together. Nil: they are queued one by one.
+	Sets *Sets
 	// LaxUpdates leaves the rules for new jobs of any kind out when a job changes.
 	LaxUpdates bool
 	// FreeUnmanaged leaves all rules out for a job that changes and that nobody queues, before and after.

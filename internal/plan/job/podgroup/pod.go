@@ -14,19 +14,6 @@ import (
 // terminationTarget is the condition of a pod that is about to be deleted.
 const terminationTarget corev1.PodConditionType = "TerminationTarget"
 
-// HasGate says whether a gate of that name keeps the pod from being scheduled.
-func HasGate(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
-}
-
-// IsGated says whether the pod waits for its Workload.
-func IsGated(pod *corev1.Pod) bool { return HasGate(pod, kueue.AdmissionSchedulingGate) }
-
-// IsOver says whether the pod has ended.
-func IsOver(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // IsTarget says whether the pod was told why it is going to be deleted.
 func IsTarget(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -60,21 +47,8 @@ func Open(pod *corev1.Pod, info *job.PodSetInfo) error {
 	}
 	keep := slices.ContainsFunc(info.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == kueue.TopologySchedulingGate })
 	pod.Labels, pod.Annotations, pod.Spec = template.Labels, template.Annotations, template.Spec
-	removeGates(pod, func(name string) bool {
-		return name == kueue.AdmissionSchedulingGate || (name == kueue.TopologySchedulingGate && !keep)
-	})
+	job.OpenGates(pod, keep)
 	return nil
-}
-
-// Ungate opens all gates of a pod that are ours, without an admission.
-func Ungate(pod *corev1.Pod) {
-	removeGates(pod, func(name string) bool {
-		return name == kueue.AdmissionSchedulingGate || name == kueue.TopologySchedulingGate
-	})
-}
-
-func removeGates(pod *corev1.Pod, which func(string) bool) {
-	pod.Spec.SchedulingGates = slices.DeleteFunc(slices.Clone(pod.Spec.SchedulingGates), func(g corev1.PodSchedulingGate) bool { return which(g.Name) })
 }
 
 func isHeld(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, kueue.ManagedFinalizer) }
@@ -93,12 +67,12 @@ func isInactive(pod *corev1.Pod) bool {
 
 // isDying says whether the pod is deleted and has not ended on its node yet.
 func isDying(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil && !isInactive(pod) && !IsOver(pod)
+	return pod.DeletionTimestamp != nil && !isInactive(pod) && !job.PodIsOver(pod)
 }
 
 // lives says whether the pod runs, or would if it had a node.
 func lives(pod *corev1.Pod) bool {
-	return !IsGated(pod) && !IsOver(pod) && pod.DeletionTimestamp == nil
+	return !job.PodIsGated(pod) && !job.PodIsOver(pod) && pod.DeletionTimestamp == nil
 }
 
 // lastActive is when something last happened to a pod that is over.

@@ -14,21 +14,33 @@ import (
 
 // isSuspended says whether a pod of the group waits or has ended.
 func isSuspended(o job.Object) bool {
-	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return IsGated(p) || IsOver(p) })
+	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return job.PodIsGated(p) || job.PodIsOver(p) })
 }
 
 // start opens the gates of all pods that wait, and leaves only those in the group. Each gets what was admitted for its
 // role.
 func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 	g := o.(*Group)
+	room := make([]int32, len(infos))
+	for i := range infos {
+		room[i] = infos[i].Count
+		for _, p := range g.runnable() {
+			if role(p) == string(infos[i].Name) && !job.PodIsGated(p) {
+				room[i]--
+			}
+		}
+	}
 	var opened []*corev1.Pod
 	for _, p := range g.Pods {
-		if !IsGated(p) || p.DeletionTimestamp != nil || IsOver(p) {
+		if !job.PodIsGated(p) || p.DeletionTimestamp != nil || job.PodIsOver(p) {
 			continue
 		}
 		at := slices.IndexFunc(infos, func(i job.PodSetInfo) bool { return string(i.Name) == role(p) })
 		if at < 0 {
 			return job.Permanent("pod %s has the role %q, for which nothing is admitted", p.Name, role(p))
+		}
+		if room[at]--; room[at] < 0 {
+			continue // more than were admitted: a set that was scaled behind our back
 		}
 		next := p.DeepCopy()
 		if err := Open(next, &infos[at]); err != nil {
@@ -114,7 +126,7 @@ func (g *Group) Of(pods []job.Object) job.Composite {
 func (g *Group) Ended() []job.Object {
 	var out []job.Object
 	for _, p := range g.Pods {
-		if IsOver(p) || p.DeletionTimestamp != nil {
+		if job.PodIsOver(p) || p.DeletionTimestamp != nil {
 			out = append(out, p)
 		}
 	}
@@ -134,7 +146,7 @@ func finished(o job.Object) (message string, success, done bool) {
 		if p.Status.Phase == corev1.PodSucceeded {
 			succeeded++
 		}
-		ended = ended && (IsOver(p) || isInactive(p))
+		ended = ended && (job.PodIsOver(p) || isInactive(p))
 		final = final || p.Annotations[kueue.RetriableInGroupAnnotation] == "false"
 	}
 	total := g.total()

@@ -125,7 +125,7 @@ func compareToKeep(a, b *corev1.Pod) int {
 	if c := compareBool(!isHeld(a), !isHeld(b)); c != 0 {
 		return c
 	}
-	if c := compareBool(IsGated(a), IsGated(b)); c != 0 {
+	if c := compareBool(job.PodIsGated(a), job.PodIsGated(b)); c != 0 {
 		return c
 	}
 	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)

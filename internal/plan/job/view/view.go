@@ -251,10 +251,16 @@ func tree[T any](list []T) (any, error) {
 	return out, nil
 }
 
+// stringMap is a map of texts as a tree has it; nil for an empty one.
 func stringMap(m map[string]string) any {
 	if len(m) == 0 {
 		return nil
 	}
+	return Texts(m)
+}
+
+// Texts is a map of texts as a tree has it.
+func Texts(m map[string]string) map[string]any {
 	out := make(map[string]any, len(m))
 	for key, value := range m { //berth:unordered copies a map
 		out[key] = value

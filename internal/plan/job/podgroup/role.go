@@ -1,4 +1,4 @@
-package pod
+package podgroup
 
 import (
 	"crypto/sha256"

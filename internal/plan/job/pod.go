@@ -1,0 +1,29 @@
+package job
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// PodHasGate says whether a gate of that name keeps the pod from being scheduled.
+func PodHasGate(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
+}
+
+// PodIsGated says whether the pod waits for its Workload.
+func PodIsGated(pod *corev1.Pod) bool { return PodHasGate(pod, kueue.AdmissionSchedulingGate) }
+
+// PodIsOver says whether the pod has ended.
+func PodIsOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// OpenGates opens the gates of a pod that are ours, but for the gate of topologies if that is to be kept.
+func OpenGates(pod *corev1.Pod, keepTopology bool) {
+	pod.Spec.SchedulingGates = slices.DeleteFunc(slices.Clone(pod.Spec.SchedulingGates), func(g corev1.PodSchedulingGate) bool {
+		return g.Name == kueue.AdmissionSchedulingGate || (g.Name == kueue.TopologySchedulingGate && !keepTopology)
+	})
+}

@@ -1,0 +1,51 @@
+package podgroup
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Parent is the framework that queues the pods of a template, or empty.
+func Parent(t *corev1.PodTemplateSpec) string {
+	return t.Annotations[kueue.PodSuspendingParentAnnotation]
+}
+
+// SetParent has the pods of a template wait for a framework.
+func SetParent(t *corev1.PodTemplateSpec, framework string) {
+	SetAnnotation(t, kueue.PodSuspendingParentAnnotation, framework)
+}
+
+// SetAnnotation annotates a template.
+func SetAnnotation(t *corev1.PodTemplateSpec, key, value string) {
+	if t.Annotations == nil {
+		t.Annotations = map[string]string{}
+	}
+	t.Annotations[key] = value
+}
+
+// SetQueue gives the pods of a template the queue and the priority class of their owner, over what the template says.
+func SetQueue(t *corev1.PodTemplateSpec, labels map[string]string) {
+	for _, key := range []string{kueue.QueueNameLabel, kueue.PriorityClassLabel} {
+		if value := labels[key]; value != "" {
+			if t.Labels == nil {
+				t.Labels = map[string]string{}
+			}
+			t.Labels[key] = value
+		}
+	}
+}
+
+// SameShape refuses another shape of the pods of a template, which is what makes their role. Images and the like may
+// change.
+func SameShape(t, old *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	is, err := Role(&t.Spec)
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, err)}
+	}
+	if was, err := Role(&old.Spec); err == nil && is == was {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path.Child("spec"), "what its pods ask for cannot change while they are queued together")}
+}
