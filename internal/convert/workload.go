@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -40,6 +41,8 @@ type Requests struct {
 	RequeueByCreation bool
 	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
 	Gated bool
+	// Slices: workloads may take the place of others, and need only the difference.
+	Slices bool
 }
 
 // Workload converts a Workload as of its resourceVersion.
@@ -49,6 +52,9 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
 		Since: since(w, r), Queueable: queueable(w, r), Resting: resting(w), Problem: problem(w), Gated: gated(w),
 		Priority: r.priority(w), Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
+	}
+	if r.Slices {
+		r.slice(&def, w)
 	}
 	pods, bounds := r.pods(w)
 	for i := range w.Spec.PodSets {
@@ -61,6 +67,16 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	}
 	r.reserve(&def, w)
 	return def
+}
+
+// slice says whose place the workload takes, and whose it may be. A slice of another namespace is none. spec: 20 §4.11.
+func (r *Requests) slice(def *state.Workload, w *kueue.Workload) {
+	if namespace, name, found := strings.Cut(w.Annotations[kueue.WorkloadSliceReplacementForAnnotation], "/"); found && namespace == w.Namespace {
+		def.Replaces = name
+	}
+	if ref := metav1.GetControllerOf(w); ref != nil {
+		def.Owner = string(ref.UID)
+	}
 }
 
 // claims says which claims keep a workload waiting, "" for none. spec: 20 §4.12.

@@ -33,6 +33,7 @@ func NewConfig(o *options.Options) *job.Config {
 		AssignQueueLabels:        on(options.AssignQueueLabelsForPods),
 		AnnotationIdentifiers:    on(options.WorkloadIdentifierAnnotations),
 		DefaultPriorityClass:     on(options.WorkloadPriorityClassDefaulting),
+		ElasticJobs:              on(options.ElasticJobsViaWorkloadSlices),
 		FastQuotaRelease:         on(options.FastQuotaReleaseInPodIntegration),
 		FinishOrphans:            on(options.FinishOrphanedWorkloads),
 		GroupsOwnWorkloads:       on(options.PodIntegrationValidateGroupOwner),

@@ -157,7 +157,7 @@ var gateTable = [gateCount]gateSpec{
 	TASValidateWorkloadSliceSize:                      {name: "TASValidateWorkloadSliceSize", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
 	TASBalancedPlacement:                              {name: "TASBalancedPlacement", stage: Alpha, needs: []Gate{TopologyAwareScheduling}},
 	TASRespectNodeAffinityPreferred:                   {name: "TASRespectNodeAffinityPreferred", stage: Alpha, needs: []Gate{TopologyAwareScheduling}},
-	ElasticJobsViaWorkloadSlices:                      {name: "ElasticJobsViaWorkloadSlices", stage: Beta, on: true},
+	ElasticJobsViaWorkloadSlices:                      {name: "ElasticJobsViaWorkloadSlices", stage: Beta, on: true, acted: true},
 	ElasticJobsViaWorkloadSlicesWithTAS:               {name: "ElasticJobsViaWorkloadSlicesWithTAS", stage: Alpha, needs: []Gate{ElasticJobsViaWorkloadSlices, TopologyAwareScheduling}},
 	KueueDRAIntegration:                               {name: "KueueDRAIntegration", stage: Beta, on: true},
 	KueueDRAIntegrationExtendedResource:               {name: "KueueDRAIntegrationExtendedResource", stage: Beta, on: true, needs: []Gate{KueueDRAIntegration}},

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/jobs"
 	"github.com/berth-project/berth/internal/controller/priorities"
 	"github.com/berth-project/berth/internal/controller/queues"
+	"github.com/berth-project/berth/internal/controller/ungate"
 	"github.com/berth-project/berth/internal/controller/workloads"
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
@@ -52,6 +53,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{Scheduler, func() error { return addWriters(mgr, e, requests, cfg) }},
 		{Queues, func() error { return addQueues(mgr, e, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, cfg) }},
+		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
@@ -83,6 +85,7 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 		KeepReclaimable: !o.Gates.On(options.ReclaimablePods), Boost: o.Gates.On(options.PriorityBoost),
 		HoldClaims: o.Gates.On(options.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(options.AdmissionGatedBy),
+		Slices: o.Gates.On(options.ElasticJobsViaWorkloadSlices),
 	}
 }
 
@@ -93,6 +96,14 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Wrote: cfg.meter.Wrote, Created: jobCreated(cfg.meter),
 	})
+}
+
+// addUngater lets pods of elastic jobs go, as far as they are admitted.
+func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	if !cfg.Options.Gates.On(options.ElasticJobsViaWorkloadSlices) {
+		return nil
+	}
+	return ungate.Setup(ctx, mgr, ungate.Options{Config: integration.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
 }
 
 // addWriters adds what carries out the engine's decisions.
@@ -138,7 +149,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 	follower := &workloads.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
-		Rules:  integration.Rules(o), Now: time.Now,
+		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(options.ElasticJobsViaWorkloadSlices),
 	}
 	if r := newReloader(&cfg); r != nil {
 		follower.Changed = r.rules

@@ -13,6 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/metrics"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -79,5 +80,14 @@ func jobCreated(meter *metrics.Recorder) func(string, client.Object, *kueue.Work
 	return func(kind string, job client.Object, w *kueue.Workload) {
 		after := w.CreationTimestamp.Sub(job.GetCreationTimestamp().Time)
 		meter.WorkloadCreated(kind, job.GetGeneration(), w.Namespace, string(w.Spec.QueueName), after)
+	}
+}
+
+// ungated meters how long pods wait for the removal of their gate.
+func ungated(meter *metrics.Recorder) func(*kueue.Workload, time.Time) {
+	return func(w *kueue.Workload, at time.Time) {
+		if c := lifecycle.Condition(w, kueue.WorkloadAdmitted); c != nil {
+			meter.GateRemoved(kueue.ElasticJobSchedulingGate, string(w.Status.Admission.ClusterQueue), false, at.Sub(c.LastTransitionTime.Time))
+		}
 	}
 }

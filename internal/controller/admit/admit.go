@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/plan/slices"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -122,7 +123,14 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	if err != nil {
 		return err
 	}
+	cluster, err := w.clusterOf(ctx, wl)
+	if err != nil {
+		return err
+	}
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		if cluster != "" {
+			next.Status.ClusterName = cluster
+		}
 		return w.Machine.Reserve(next, admission, required, now)
 	})
 	if err != nil || !wrote {
@@ -136,6 +144,20 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 		w.Events.Normal(stored, kueue.ReasonAdmitted, fmt.Sprintf("Admitted by ClusterQueue %s", d.Queue))
 	}
 	return nil
+}
+
+// clusterOf is the worker cluster of the slice whose place a workload takes, which it stays on. spec: 20 §4.11.
+func (w *Writer) clusterOf(ctx context.Context, wl *kueue.Workload) (string, error) {
+	name := slices.Replaces(wl)
+	if name == "" || !w.Requests.Slices {
+		return "", nil
+	}
+	var old kueue.Workload
+	err := w.Client.Get(ctx, types.NamespacedName{Namespace: wl.Namespace, Name: name}, &old, client.UnsafeDisableDeepCopy)
+	if err != nil || !slices.SameOwner(wl, &old) {
+		return "", client.IgnoreNotFound(err)
+	}
+	return old.Status.ClusterName, nil
 }
 
 // checks are those that the admission has to pass.

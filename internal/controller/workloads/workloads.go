@@ -35,6 +35,8 @@ type Follower struct {
 	Events reconcile.Events
 	Rules  lifecycle.Rules
 	Now    func() time.Time
+	// Slices finishes the Workloads whose place another took: feature gate ElasticJobsViaWorkloadSlices.
+	Slices bool
 	// Changed, unless it is nil, brings other rules while the manager runs: every Workload is then looked at again.
 	Changed <-chan lifecycle.Rules
 
@@ -77,6 +79,11 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	now := metav1.NewTime(f.Now())
 	next := wl.DeepCopy()
 	todo := f.current.Load().Follow(next, world, now)
+	if !todo.Status && f.Slices {
+		if err := f.succeed(ctx, &wl, now); err != nil {
+			return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
+		}
+	}
 	told, err := f.write(ctx, &wl, next, todo)
 	if err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)

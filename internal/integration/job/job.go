@@ -63,8 +63,14 @@ func Descriptor() *plan.Descriptor {
 		OwnManager:   batchv1.JobControllerName,
 		Prebuilt:     true,
 		Elastic:      true,
+		GatesPods:    true,
 		Validate:     validate,
 		Remote:       &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Defer: deferStatus, Quiet: quiet},
+		Default: func(o plan.Object, managed bool, in *plan.Setting) {
+			if managed && in.ElasticJobs && plan.IsElastic(o) {
+				plan.Gate(&o.(*batchv1.Job).Spec.Template)
+			}
+		},
 	}
 }
 

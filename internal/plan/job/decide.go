@@ -22,7 +22,7 @@ func Decide(cfg *Config, d *Descriptor, o *Observed) Action {
 	if d.Skip != nil && d.Skip(o.Job) {
 		return Action{}
 	}
-	s.suspended = d.IsSuspended(o.Job)
+	s.suspended, s.elastic = d.IsSuspended(o.Job), cfg.isElastic(d, o.Job)
 	s.message, s.success, s.finished = d.Finished(o.Job)
 	switch o.Verdict.Reach {
 	case Unmanaged:
@@ -47,6 +47,8 @@ type decider struct {
 	in  *Setting
 
 	suspended, finished, success bool
+	elastic                      bool            // it is resized by slices
+	head                         *kueue.Workload // of an elastic job: the slice with quota whose place another waits to take
 	message                      string
 }
 
@@ -201,6 +203,11 @@ func (s *decider) manage() Action {
 	if w == nil {
 		return s.create()
 	}
+	if s.head != nil {
+		if a := s.sync(s.head); a != nil {
+			return *a
+		}
+	}
 	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} { // steps 5, 12 and 13
 		if a := step(w); a != nil {
 			return *a
@@ -212,8 +219,8 @@ func (s *decider) manage() Action {
 	case composite:
 		return s.runTogether(w)
 	case s.suspended:
-		return s.waiting(w)
-	case s.stopping() || !lifecycle.IsAdmitted(w): // step 16
+		return s.waiting(s.runs(w))
+	case s.stopping() || (!lifecycle.IsAdmitted(s.runs(w)) && !s.isHeld()): // step 16
 		a, _ := s.stop(NotAdmitted, w)
 		return orNothing(a)
 	default:
@@ -329,7 +336,7 @@ func (s *decider) create() Action {
 			return orNothing(a)
 		}
 	}
-	if s.d.IsActive(s.job) {
+	if s.d.IsActive(s.job) && !s.elastic {
 		return Action{}
 	}
 	if prebuilt != "" {
@@ -340,6 +347,11 @@ func (s *decider) create() Action {
 	if err != nil {
 		return notComposed(err)
 	}
+	return s.createFor(podSets, nil)
+}
+
+// createFor makes a Workload of the given pod sets; that of an elastic job may be to take the place of another.
+func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) Action {
 	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
 	if err != nil {
 		return classMissing(err)
@@ -347,6 +359,9 @@ func (s *decider) create() Action {
 	w, err := s.cfg.newWorkload(s.d, s.job, podSets, priority)
 	if err != nil {
 		return Action{Verb: Fail, Err: err, Events: warning(eventCompose, err.Error())}
+	}
+	if s.elastic {
+		s.asSlice(w, before)
 	}
 	return Action{Verb: CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
 }
@@ -365,16 +380,8 @@ func (s *decider) reclaim(w *kueue.Workload) *Action {
 	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil {
 		return nil
 	}
-	wanted := s.d.Reclaimable(s.job, s.in)
-	for i := range wanted {
-		r := &wanted[i]
-		at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == r.Name })
-		if at < 0 {
-			return nil
-		}
-		r.Count = min(r.Count, w.Spec.PodSets[at].Count)
-	}
-	if lifecycle.IsReserved(w) {
+	wanted := s.freed(w)
+	if lifecycle.IsReserved(w) && !s.elastic { // an elastic job may need again what it gave back before it was resized
 		for _, old := range w.Status.ReclaimablePods {
 			at := slices.IndexFunc(wanted, func(r kueue.ReclaimablePod) bool { return r.Name == old.Name })
 			if at < 0 {
@@ -390,6 +397,20 @@ func (s *decider) reclaim(w *kueue.Workload) *Action {
 	next := w.DeepCopy()
 	next.Status.ReclaimablePods = wanted
 	return &Action{Verb: WriteReclaimable, Workload: next}
+}
+
+// freed counts the pods that need no quota any more, of the sets that the Workload has.
+func (s *decider) freed(w *kueue.Workload) []kueue.ReclaimablePod {
+	wanted := s.d.Reclaimable(s.job, s.in)
+	for i := range wanted {
+		r := &wanted[i]
+		at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == r.Name })
+		if at < 0 {
+			return w.Status.ReclaimablePods
+		}
+		r.Count = min(r.Count, w.Spec.PodSets[at].Count)
+	}
+	return wanted
 }
 
 // podsReady (step 13) keeps the PodsReady condition. Before the first reservation there is none: the reservation brings
@@ -478,6 +499,11 @@ func (s *decider) moveQueue(w *kueue.Workload) *Action {
 func (s *decider) start(w *kueue.Workload) Action {
 	infos, err := InfosFromAdmission(s.cfg, w, s.o.Flavors)
 	next := clone(s.job)
+	if s.elastic && s.d.GatesPods {
+		for i := range infos {
+			infos[i].SchedulingGates = append(infos[i].SchedulingGates, elasticGate)
+		}
+	}
 	if err == nil {
 		err = s.d.Start(next, infos, s.in)
 		if err != nil && !errors.Is(err, ErrPermanent) {

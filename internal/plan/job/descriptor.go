@@ -110,8 +110,12 @@ type Descriptor struct {
 	OwnManager   string
 	// Prebuilt lets jobs name a Workload that exists.
 	Prebuilt bool
-	// Elastic lets jobs carry the annotation elastic-job.
+	// Elastic lets jobs carry the annotation elastic-job: they are resized while they run.
 	Elastic bool
+	// GatesPods says that the pod templates of an elastic job carry the gate for such pods.
+	GatesPods bool
+	// NameExtra adds to what the names of slices are made of, beside the generation of the job.
+	NameExtra func(Object) string
 	// Remote says how jobs of the kind are copied to worker clusters. Nil: they are not.
 	Remote *Remote
 

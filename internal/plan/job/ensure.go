@@ -32,10 +32,15 @@ func (s *decider) ensure() (*kueue.Workload, *Action) {
 		a := notComposed(err)
 		return nil, &a
 	}
+	if s.elastic {
+		if w, a, ok := s.slice(podSets); ok {
+			return w, a
+		}
+	}
 	var match *kueue.Workload
 	var rest []*kueue.Workload
 	for _, w := range s.o.Workloads {
-		if !s.isController(w) {
+		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
 			continue
 		}
 		if s.isPredecessor(w) {
@@ -158,7 +163,8 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 		}
 		return w, a
 	}
-	if s.finished || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
+	replaces := s.elastic && w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "" // whoever made it looks after its size
+	if s.finished || replaces || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
 		return w, nil
 	}
 	next := w.DeepCopy()

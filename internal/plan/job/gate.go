@@ -39,6 +39,7 @@ type Config struct {
 	AssignQueueLabels        bool // label pods with their queues
 	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
 	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
+	ElasticJobs              bool // gate ElasticJobsViaWorkloadSlices
 	FastQuotaRelease         bool // a deleted pod needs no quota: gate FastQuotaReleaseInPodIntegration
 	FinishOrphans            bool // gate FinishOrphanedWorkloads
 	GroupsOwnWorkloads       bool // Workloads of pod groups are marked: gate PodIntegrationValidateGroupOwner

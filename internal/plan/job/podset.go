@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
 // PodSetInfo is what the pods of one pod set get when they start.
@@ -74,6 +75,9 @@ func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodS
 		}
 		if cfg.Topology {
 			info.Annotations[kueue.WorkloadAnnotation] = w.Name
+		}
+		if cfg.ElasticJobs && IsElastic(w) {
+			info.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(w)
 		}
 		if a.TopologyAssignment != nil {
 			info.SchedulingGates = append(info.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
@@ -156,7 +160,7 @@ func (i *PodSetInfo) merge(other PodSetInfo) error {
 			return err
 		}
 	}
-	i.Tolerations = union(i.Tolerations, other.Tolerations, sameToleration)
+	i.Tolerations = union(i.Tolerations, other.Tolerations, SameToleration)
 	i.SchedulingGates = union(i.SchedulingGates, other.SchedulingGates, func(a, b corev1.PodSchedulingGate) bool { return a == b })
 	return nil
 }
@@ -184,8 +188,8 @@ func union[T any](a, b []T, same func(T, T) bool) []T {
 	return out
 }
 
-// sameToleration compares tolerations; no operator means Equal.
-func sameToleration(a, b corev1.Toleration) bool {
+// SameToleration compares tolerations; no operator means Equal.
+func SameToleration(a, b corev1.Toleration) bool {
 	if a.Operator == "" {
 		a.Operator = corev1.TolerationOpEqual
 	}
@@ -203,6 +207,7 @@ func (i *PodSetInfo) MergeInto(template *corev1.PodTemplateSpec) error {
 		Labels: cloneMap(template.Labels), Annotations: cloneMap(template.Annotations), NodeSelector: cloneMap(template.Spec.NodeSelector),
 		Tolerations: template.Spec.Tolerations, SchedulingGates: template.Spec.SchedulingGates,
 	}
+	i.forget(merged.Labels, merged.Annotations)
 	if err := merged.merge(*i); err != nil {
 		return err
 	}
@@ -224,7 +229,7 @@ func RestoreTemplate(template, from *corev1.PodTemplateSpec, keep ...string) boo
 	}
 	same := maps.Equal(template.Labels, wanted) && maps.Equal(template.Annotations, from.Annotations) &&
 		maps.Equal(template.Spec.NodeSelector, from.Spec.NodeSelector) &&
-		slices.EqualFunc(template.Spec.Tolerations, from.Spec.Tolerations, sameToleration) &&
+		slices.EqualFunc(template.Spec.Tolerations, from.Spec.Tolerations, SameToleration) &&
 		slices.Equal(template.Spec.SchedulingGates, from.Spec.SchedulingGates)
 	if same {
 		return false

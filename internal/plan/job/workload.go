@@ -28,13 +28,15 @@ const (
 const maxPodSets = 18
 
 // WorkloadName is the name of the Workload of a job. Names must be exactly these, so that a running Workload that was
-// made by another controller is found again (spec: 30 §4.4.5).
-func (c *Config) WorkloadName(gvk schema.GroupVersionKind, name string, uid types.UID) string {
+// made by another controller is found again. Slices of an elastic job have something extra in their names
+// (spec: 30 §4.4.5).
+func (c *Config) WorkloadName(gvk schema.GroupVersionKind, name string, uid types.UID, extra ...string) string {
 	limit := maxName
 	if c.ShortNames {
 		limit = maxShortName
 	}
-	sum := sha1.Sum([]byte(strings.Join([]string{gvk.Kind, gvk.Group, name, string(uid)}, "\n"))) //nolint:gosec // see the import
+	parts := append([]string{gvk.Kind, gvk.Group, name, string(uid)}, extra...)
+	sum := sha1.Sum([]byte(strings.Join(parts, "\n"))) //nolint:gosec // see the import
 	prefix := strings.ToLower(gvk.Kind) + "-" + name
 	prefix = prefix[:min(len(prefix), limit-hashLength-1)]
 	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]

@@ -1,0 +1,270 @@
+package job
+
+import (
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/plan/slices"
+)
+
+// isElastic says whether a job of a kind is resized by slices (spec: 30 §4.11).
+func (c *Config) isElastic(d *Descriptor, job Object) bool {
+	return c.ElasticJobs && d.Elastic && IsElastic(job)
+}
+
+// slice is ensure for an elastic job: it finds the slice that is to be as the job wants to be, or the write that leads
+// there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
+// handled like any other, by its live Workloads.
+func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, ok bool) {
+	own, a := s.ownSlices()
+	if a != nil {
+		return nil, a, true
+	}
+	live := chain.Live(own)
+	if w, a := s.pastSlices(own, len(live) > 0); w != nil || a != nil {
+		return w, a, true
+	}
+	if len(live) == 0 {
+		return nil, nil, true
+	}
+	if w, a := s.deletedSlice(live); w != nil || a != nil {
+		return w, a, true
+	}
+	kept := chain.Normalise(live)
+	if len(kept.Over) > 0 {
+		return nil, s.endSlice(&kept.Over[0]), true
+	}
+	w = kept.Selected
+	if kept.Head != w {
+		s.head = kept.Head
+	}
+	if s.finished || (lifecycle.IsEvicted(w) && lifecycle.IsReserved(w)) {
+		return w, nil, true
+	}
+	a, ok = s.resize(w, podSets)
+	return w, a, ok
+}
+
+// ownSlices are the Workloads of this very job. Those of an earlier one of its name are let go.
+func (s *decider) ownSlices() ([]*kueue.Workload, *Action) {
+	var own []*kueue.Workload
+	for _, w := range s.o.Workloads {
+		switch {
+		case !s.isController(w):
+		case !s.isPredecessor(w):
+			own = append(own, w)
+		default:
+			if a, ok := s.orphan(w); ok {
+				return nil, &a
+			}
+		}
+	}
+	chain.Sort(own)
+	return own, nil
+}
+
+// pastSlices lets go of the slices that are over. The last of a job that is over as well, or that cannot be started as it
+// is, is its Workload still.
+func (s *decider) pastSlices(own []*kueue.Workload, others bool) (*kueue.Workload, *Action) {
+	var end *kueue.Workload
+	if at := len(own) - 1; at >= 0 && !others && (s.finished || s.isItsEnd(own[at], own)) {
+		end = own[at]
+	}
+	for _, w := range own {
+		if w != end && lifecycle.IsFinished(w) && hasFinalizer(w) {
+			note := lifecycle.Condition(w, kueue.WorkloadFinished).Message
+			return nil, &Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w), Events: s.finishedEvent(w, note)}
+		}
+	}
+	return end, nil
+}
+
+// isItsEnd says whether a finished slice ended what the job is now, and not only itself.
+func (s *decider) isItsEnd(w *kueue.Workload, own []*kueue.Workload) bool {
+	switch lifecycle.Condition(w, kueue.WorkloadFinished).Reason {
+	case kueue.ReasonWorkloadSliceReplaced, kueue.ReasonOutOfSync:
+		return false
+	}
+	for n := range own {
+		if w.Name == s.sliceName(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// deletedSlice handles a live slice that somebody deleted. The one that holds quota, and the only one, stop the job first.
+func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *Action) {
+	for _, w := range live {
+		switch {
+		case w.DeletionTimestamp == nil:
+		case lifecycle.IsReserved(w) || len(live) == 1:
+			return w, nil
+		case hasFinalizer(w):
+			return nil, &Action{Verb: UpdateWorkload, Workload: withoutFinalizer(w)}
+		default:
+			return nil, &Action{}
+		}
+	}
+	return nil, nil
+}
+
+// endSlice finishes a slice that does not stay.
+func (s *decider) endSlice(over *chain.Ended) *Action {
+	next := over.Workload.DeepCopy()
+	s.cfg.Lifecycle.Finish(next, over.Reason, over.Message, s.o.Now)
+	a := &Action{Verb: WriteStatus, Workload: next}
+	if over.Reason == kueue.ReasonWorkloadSliceReplaced {
+		a.Events = []Event{{OnWorkload: true, Reason: over.Reason, Note: over.Message}}
+	}
+	return a
+}
+
+// resize brings a slice to the size of the job. A slice without quota, and one that only shrinks, changes in place; to grow,
+// one with quota gets a successor. A template that changed while a slice waits is brought up to date; ok is false if it
+// changed on a slice that holds quota for a suspended job, or if the pod sets are others.
+func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *Action, ok bool) {
+	change := chain.Compare(w, podSets)
+	if change == chain.Incompatible {
+		return nil, false
+	}
+	reserved := lifecycle.IsReserved(w)
+	resized := w.DeepCopy()
+	chain.Resize(resized, podSets)
+	alike := s.cfg.equivalent(s.job, inOrder(podSets, w.Spec.PodSets), s.suspended, false, resized, s.o.Flavors)
+	switch {
+	case !alike && !reserved:
+		return s.bringUpToDate(w, podSets), true
+	case !alike && s.suspended:
+		return nil, false
+	case change == chain.Same:
+		return nil, true
+	case reserved && change == chain.Grows:
+		a := s.createFor(podSets, w)
+		return &a, true
+	}
+	if freed := s.lessFreed(w, resized); freed != nil {
+		return freed, true
+	}
+	return &Action{Verb: UpdateWorkload, Workload: resized, Events: s.updated(w, "the job changed its size")}, true
+}
+
+// lessFreed takes back the part of the quota given back that pods need again at the new size. It comes before the slice
+// shrinks, so that never less is charged than runs.
+func (s *decider) lessFreed(w, resized *kueue.Workload) *Action {
+	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil || len(w.Status.ReclaimablePods) == 0 {
+		return nil
+	}
+	wanted := s.freed(resized)
+	next := w.DeepCopy()
+	changed := false
+	for i := range next.Status.ReclaimablePods {
+		r := &next.Status.ReclaimablePods[i]
+		at := slices.IndexFunc(wanted, func(x kueue.ReclaimablePod) bool { return x.Name == r.Name })
+		count := int32(0)
+		if at >= 0 {
+			count = wanted[at].Count
+		}
+		if count < r.Count {
+			r.Count, changed = count, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return &Action{Verb: WriteReclaimable, Workload: next}
+}
+
+// inOrder are pod sets in the order of others of the same names.
+func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
+	out := slices.Clone(podSets)
+	at := func(name kueue.PodSetReference) int {
+		return slices.IndexFunc(like, func(p kueue.PodSet) bool { return p.Name == name })
+	}
+	slices.SortStableFunc(out, func(a, b kueue.PodSet) int { return at(a.Name) - at(b.Name) })
+	return out
+}
+
+// sliceName is the n-th name of a slice at the job's generation. More than one is needed only if a slice of this
+// generation is over already.
+func (s *decider) sliceName(n int) string {
+	extra := strconv.FormatInt(s.job.GetGeneration(), 10)
+	if s.d.NameExtra != nil {
+		extra += s.d.NameExtra(s.job)
+	}
+	if n > 0 {
+		extra += "_" + strconv.Itoa(n)
+	}
+	return s.cfg.WorkloadName(s.d.GVK, s.job.GetName(), s.job.GetUID(), extra)
+}
+
+// asSlice makes a new Workload a slice: the first of a chain, or the successor of another.
+func (s *decider) asSlice(w, before *kueue.Workload) {
+	for n := 0; ; n++ {
+		w.Name = s.sliceName(n)
+		if !slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == w.Name }) {
+			break
+		}
+	}
+	w.Annotations[kueue.ElasticJobAnnotation] = "true"
+	w.Annotations[kueue.WorkloadSliceNameAnnotation] = w.Name
+	if before != nil {
+		w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(before)
+		w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = chain.Claim(before)
+	}
+}
+
+// runs is the Workload by which the job runs, or waits to: of two slices the one that is admitted.
+func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
+	if s.head != nil && lifecycle.IsAdmitted(s.head) {
+		return s.head
+	}
+	return w
+}
+
+// isHeld says whether gates keep the pods of a running job from being scheduled before they are admitted.
+func (s *decider) isHeld() bool {
+	if !s.elastic || !s.d.GatesPods {
+		return s.elastic
+	}
+	podSets, err := s.in.PodSets(s.d, s.job)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(podSets, func(p kueue.PodSet) bool { return !hasGate(p.Template.Spec.SchedulingGates) })
+}
+
+// elasticGate holds a pod until the slice that it belongs to is admitted.
+var elasticGate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
+
+func hasGate(gates []corev1.PodSchedulingGate) bool { return slices.Contains(gates, elasticGate) }
+
+// Gate adds the gate of elastic jobs to a pod template, once.
+func Gate(template *corev1.PodTemplateSpec) {
+	if !hasGate(template.Spec.SchedulingGates) {
+		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, elasticGate)
+	}
+}
+
+// ownKeys are the labels that only Berth gives to pods: those of an earlier start are overwritten, like the annotations that
+// name the chain and the Workload.
+var ownKeys = []string{kueue.PodSetLabel, kueue.LocalQueueLabel, kueue.ClusterQueueLabel}
+
+// forget drops what an earlier start of an elastic job left in its template, and the info says anew. The template of a
+// slice that was made while the job ran holds it for good (spec: 30 §4.7).
+func (i *PodSetInfo) forget(labels, annotations map[string]string) {
+	if i.Annotations[kueue.WorkloadSliceNameAnnotation] == "" {
+		return
+	}
+	delete(annotations, kueue.WorkloadSliceNameAnnotation)
+	if i.Annotations[kueue.WorkloadAnnotation] != "" {
+		delete(annotations, kueue.WorkloadAnnotation)
+	}
+	for _, key := range ownKeys {
+		delete(labels, key)
+	}
+}

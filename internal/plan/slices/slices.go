@@ -1,0 +1,274 @@
+// Package slices keeps the Workloads of an elastic job in order.
+//
+//	S (4 pods, admitted) ◄── replacement-for ── S′ (6 pods, waits)
+//	        │                                     │ reserves quota for 2 more
+//	        └──── Finished: WorkloadSliceReplaced ◄┘
+//
+// Each Workload is a slice: the job at one size. To shrink, the slice that holds
+// quota shrinks in place. To grow, a second slice waits to take its place, and
+// needs only the difference. All slices of a job are a chain, named after the
+// first one; the pods name the chain, so that they outlive a change of slices.
+//
+// Whatever was interrupted, [Normalise] says which slices stay: at most one that
+// holds quota, and at most one that waits to replace it (spec: 20 §4.11, 30 §4.11).
+package slices
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// Chain is the name of the chain that a Workload belongs to: that of its first slice.
+func Chain(w *kueue.Workload) string {
+	return cmp.Or(w.Annotations[kueue.WorkloadSliceNameAnnotation], w.Name)
+}
+
+// Replaces is the name of the slice, in the same namespace, whose place a Workload takes, or empty.
+func Replaces(w *kueue.Workload) string {
+	namespace, name, found := strings.Cut(w.Annotations[kueue.WorkloadSliceReplacementForAnnotation], "/")
+	if !found || namespace != w.Namespace {
+		return ""
+	}
+	return name
+}
+
+// Claim is the value of the annotation by which a slice takes the place of another.
+func Claim(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
+
+// MayFinish says whether a slice that holds quota ends the other, whose place it takes: it names that one, both hold
+// quota of the same queue, and the same job controls both, or none does. The name alone must not end somebody else's
+// Workload (spec: 20 §4.11).
+func MayFinish(by, old *kueue.Workload) bool {
+	return lifecycle.IsReserved(by) && !lifecycle.IsFinished(by) && Replaces(by) == old.Name && by.Namespace == old.Namespace &&
+		by.UID != old.UID && !lifecycle.IsFinished(old) && SameOwner(by, old) && queueOf(by) == queueOf(old) && lifecycle.IsReserved(old)
+}
+
+// SameOwner says whether the same job controls both Workloads, or none does.
+func SameOwner(a, b *kueue.Workload) bool { return owner(a) == owner(b) }
+
+func owner(w *kueue.Workload) string {
+	if ref := metav1.GetControllerOf(w); ref != nil {
+		return string(ref.UID)
+	}
+	return ""
+}
+
+func queueOf(w *kueue.Workload) kueue.ClusterQueueReference {
+	if w.Status.Admission == nil {
+		return ""
+	}
+	return w.Status.Admission.ClusterQueue
+}
+
+// Sort orders slices, the oldest first.
+func Sort(workloads []*kueue.Workload) { slices.SortFunc(workloads, byAge) }
+
+func byAge(a, b *kueue.Workload) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
+}
+
+// Live are the slices that are not finished, the oldest first.
+func Live(workloads []*kueue.Workload) []*kueue.Workload {
+	var out []*kueue.Workload
+	for _, w := range workloads {
+		if !lifecycle.IsFinished(w) {
+			out = append(out, w)
+		}
+	}
+	Sort(out)
+	return out
+}
+
+// Ended is a slice that is to be finished, and why.
+type Ended struct {
+	Workload        *kueue.Workload
+	Reason, Message string
+}
+
+// Kept is what Normalise leaves.
+type Kept struct {
+	// Head holds the quota of the job. Nil if no slice does.
+	Head *kueue.Workload
+	// Selected is the slice that is to be as the job wants to be: the one that waits to replace the head, or the head
+	// itself, or the only one. Nil if none is left.
+	Selected *kueue.Workload
+	// Over are the others.
+	Over []Ended
+}
+
+// Normalise picks, of the live slices of one job, those that stay. A slice whose successor holds quota is over. Of the
+// rest stay the newest that holds quota and the one that waits to replace it, of several the oldest; without a holder the
+// newest that was not evicted.
+//
+// A slice that was evicted and still holds quota stays alone until that is given back, since only it can stop the job: to
+// finish it at once, as a plain reading of the rules would, would free quota that pods still use. Once it is released, its
+// successor stands alone, unless somebody deactivated the job by it.
+func Normalise(live []*kueue.Workload) Kept {
+	if len(live) == 1 {
+		return alone(live[0], nil)
+	}
+	var rest []*kueue.Workload
+	var k Kept
+	for _, w := range live {
+		if heir := heirOf(w, live); heir != nil && lifecycle.IsReserved(heir) {
+			k.Over = append(k.Over, ended(w, live))
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	head := last(rest, lifecycle.IsReserved)
+	switch {
+	case head == nil:
+		k.Selected = last(rest, func(w *kueue.Workload) bool { return isInactive(w) && lifecycle.IsEvicted(w) })
+		if k.Selected == nil {
+			k.Selected = last(rest, func(w *kueue.Workload) bool { return !lifecycle.IsEvicted(w) })
+		}
+		if k.Selected == nil && len(rest) == 1 {
+			k.Selected = rest[0]
+		}
+	case lifecycle.IsEvicted(head):
+		k.Head, k.Selected = head, head
+		if heir := heirOf(head, rest); heir != nil && !isInactive(head) {
+			rest = without(rest, heir) // it waits until the head is released
+		}
+	default:
+		k.Head, k.Selected = head, head
+		if heir := heirOf(head, rest); heir != nil && !lifecycle.IsEvicted(heir) {
+			k.Selected = heir
+		}
+	}
+	for _, w := range rest {
+		if w != k.Head && w != k.Selected {
+			k.Over = append(k.Over, ended(w, live))
+		}
+	}
+	return k
+}
+
+func alone(w *kueue.Workload, over []Ended) Kept {
+	k := Kept{Selected: w, Over: over}
+	if lifecycle.IsReserved(w) {
+		k.Head = w
+	}
+	return k
+}
+
+func isInactive(w *kueue.Workload) bool { return !lifecycle.IsActive(w) }
+
+func without(list []*kueue.Workload, w *kueue.Workload) []*kueue.Workload {
+	return slices.DeleteFunc(slices.Clone(list), func(x *kueue.Workload) bool { return x == w })
+}
+
+// last is the newest that matches, or nil.
+func last(list []*kueue.Workload, match func(*kueue.Workload) bool) *kueue.Workload {
+	for i := len(list) - 1; i >= 0; i-- {
+		if match(list[i]) {
+			return list[i]
+		}
+	}
+	return nil
+}
+
+// heirOf is the slice that takes the place of w: of two that claim it, the one that holds quota, else the older.
+func heirOf(w *kueue.Workload, live []*kueue.Workload) *kueue.Workload {
+	var heir *kueue.Workload
+	for _, x := range live {
+		if x == w || Replaces(x) != w.Name {
+			continue
+		}
+		if heir == nil || (lifecycle.IsReserved(x) && !lifecycle.IsReserved(heir)) {
+			heir = x
+		}
+	}
+	return heir
+}
+
+// ended says why a slice is over.
+func ended(w *kueue.Workload, live []*kueue.Workload) Ended {
+	if heir := heirOf(w, live); heir != nil && !lifecycle.IsEvicted(heir) {
+		return Ended{w, kueue.ReasonWorkloadSliceReplaced, "Replaced by workload slice " + Claim(heir)}
+	}
+	return Ended{w, kueue.ReasonOutOfSync, "The workload slice is out of sync with its job"}
+}
+
+// Change is how the pod sets that a job wants differ from those of a slice.
+type Change int
+
+// The changes, by what they need.
+const (
+	Same         Change = iota
+	Shrinks             // some sets have fewer pods, none has more
+	Grows               // at least one set has more
+	Incompatible        // other sets
+)
+
+// Compare finds the difference. Only names and counts matter, and the names in any order.
+func Compare(w *kueue.Workload, wanted []kueue.PodSet) Change {
+	if len(w.Spec.PodSets) != len(wanted) {
+		return Incompatible
+	}
+	change := Same
+	for i := range wanted {
+		at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == wanted[i].Name })
+		switch {
+		case at < 0:
+			return Incompatible
+		case wanted[i].Count > w.Spec.PodSets[at].Count:
+			change = Grows
+		case wanted[i].Count < w.Spec.PodSets[at].Count:
+			change = max(change, Shrinks)
+		}
+	}
+	return change
+}
+
+// Resize gives the pod sets of a slice the counts that are wanted, which Compare found compatible.
+func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
+	for i := range w.Spec.PodSets {
+		for j := range wanted {
+			if wanted[j].Name == w.Spec.PodSets[i].Name {
+				w.Spec.PodSets[i].Count = wanted[j].Count
+			}
+		}
+	}
+}
+
+// Granting is, of the Workloads of one owner, the slice that lets pods run: the newest that is elastic, admitted and
+// not on its way out. Nil if there is none.
+func Granting(workloads []*kueue.Workload) *kueue.Workload {
+	return last(Live(workloads), func(w *kueue.Workload) bool {
+		return w.Annotations[kueue.ElasticJobAnnotation] == "true" && lifecycle.IsReserved(w) && lifecycle.IsAdmitted(w) &&
+			!lifecycle.IsEvicted(w) && w.Status.Admission != nil
+	})
+}
+
+// Granted is how many pods of a set may run: what was admitted, or what the slice has shrunk to since, less the pods
+// whose quota was given back.
+func Granted(w *kueue.Workload, name kueue.PodSetReference) int32 {
+	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name })
+	if at < 0 || w.Status.Admission == nil {
+		return 0
+	}
+	count := w.Spec.PodSets[at].Count
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		if a.Name != name {
+			continue
+		}
+		if a.Count != nil {
+			count = min(count, *a.Count)
+		}
+		for _, r := range w.Status.ReclaimablePods {
+			if r.Name == name {
+				count -= r.Count
+			}
+		}
+		return max(count, 0)
+	}
+	return 0
+}
