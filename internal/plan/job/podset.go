@@ -7,9 +7,12 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/topology"
 	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
@@ -50,6 +53,23 @@ func Permanent(format string, args ...any) error {
 
 // NotYet makes an error that ends once other objects have caught up.
 func NotYet(format string, args ...any) error { return marked{fmt.Sprintf(format, args...), ErrNotYet} }
+
+// Ranks are the labels by which the pods of a pod set are told apart.
+type Ranks = topology.Ranks
+
+func (c *Config) topology() topology.Gates {
+	return topology.Gates{Topology: c.Topology, Layers: c.TopologySliceConstraints}
+}
+
+// TopologyRequest derives the topology request of a pod set from its template and the labels of its pods; nil for none.
+func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTopologyRequest {
+	return c.topology().Request(template, ranks)
+}
+
+// ValidateTopology checks the annotations that topology requests are made of, for a pod set of count pods.
+func (c *Config) ValidateTopology(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
+	return c.topology().Validate(template, path, count)
+}
 
 // Flavors are the ResourceFlavors that are known, by name.
 type Flavors map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor

@@ -1,4 +1,6 @@
-package job
+// Package topology reads what the annotations of a pod template say about where its pods shall be placed, next to each other
+// or anywhere (spec: 30 §3.3).
+package topology
 
 import (
 	"encoding/json"
@@ -12,6 +14,12 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
+// Gates are the feature gates that matter here.
+type Gates struct {
+	Topology bool // gate TopologyAwareScheduling; without it annotations mean nothing
+	Layers   bool // gate TASMultiLayerTopology
+}
+
 // maxSliceLayers is how many layers podset-slice-required-topology-constraints may have.
 const maxSliceLayers = 3
 
@@ -24,10 +32,10 @@ type Ranks struct {
 	SubGroups int32
 }
 
-// TopologyRequest derives the topology request of a pod set from the annotations of its template and the labels that its
+// Request derives the topology request of a pod set from the annotations of its template and the labels that its
 // pods have. No annotation and no label give no request (spec: 30 §3.3).
-func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTopologyRequest {
-	if !c.Topology {
+func (g Gates) Request(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTopologyRequest {
+	if !g.Topology {
 		return nil
 	}
 	var r kueue.PodSetTopologyRequest
@@ -45,7 +53,7 @@ func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueu
 	if group, ok := a[kueue.PodSetGroupNameAnnotation]; ok && (r.Required != nil || r.Preferred != nil) {
 		r.PodSetGroupName = &group
 	}
-	found = c.sliceRequest(a, &r) || found
+	found = g.sliceRequest(a, &r) || found
 	if ranks.PodIndex != "" {
 		r.PodIndexLabel, found = &ranks.PodIndex, true
 	}
@@ -59,8 +67,8 @@ func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueu
 }
 
 // sliceRequest reads the annotations about slices. What validation would refuse adds nothing.
-func (c *Config) sliceRequest(a map[string]string, r *kueue.PodSetTopologyRequest) bool {
-	if text, ok := a[kueue.PodSetSliceRequiredTopologyConstraintsAnnotation]; ok && c.TopologySliceConstraints {
+func (g Gates) sliceRequest(a map[string]string, r *kueue.PodSetTopologyRequest) bool {
+	if text, ok := a[kueue.PodSetSliceRequiredTopologyConstraintsAnnotation]; ok && g.Layers {
 		if layers, err := sliceLayers(text); err == nil {
 			r.PodSetSliceRequiredTopologyConstraints = layers
 			return true
@@ -82,10 +90,10 @@ func sliceLayers(text string) ([]kueue.PodSetSliceTopologyConstraint, error) {
 	return layers, err
 }
 
-// ValidateTopology checks the topology annotations of a pod template at the given path of its metadata. count is the
+// Validate checks the topology annotations of a pod template at the given path of its metadata. count is the
 // number of pods, or negative if it is not known (spec: 30 §3.3).
-func (c *Config) ValidateTopology(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
-	if !c.Topology {
+func (g Gates) Validate(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
+	if !g.Topology {
 		return nil
 	}
 	a := template.Annotations
@@ -112,7 +120,7 @@ func (c *Config) ValidateTopology(template *metav1.ObjectMeta, path *field.Path,
 	}
 	errs = append(errs, validateGroupName(a, path)...)
 	errs = append(errs, validateSlice(a, path, count)...)
-	return append(errs, c.validateLayers(a, path, count)...)
+	return append(errs, g.validateLayers(a, path, count)...)
 }
 
 func validateGroupName(a map[string]string, path *field.Path) field.ErrorList {
@@ -161,13 +169,13 @@ func validateSlice(a map[string]string, path *field.Path, count int32) field.Err
 	return nil
 }
 
-func (c *Config) validateLayers(a map[string]string, path *field.Path, count int32) field.ErrorList {
+func (g Gates) validateLayers(a map[string]string, path *field.Path, count int32) field.ErrorList {
 	text, ok := a[kueue.PodSetSliceRequiredTopologyConstraintsAnnotation]
 	if !ok {
 		return nil
 	}
 	path = path.Key(kueue.PodSetSliceRequiredTopologyConstraintsAnnotation)
-	if !c.TopologySliceConstraints {
+	if !g.Layers {
 		return field.ErrorList{field.Forbidden(path, "needs the feature gate TASMultiLayerTopology")}
 	}
 	var errs field.ErrorList
