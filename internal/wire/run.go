@@ -67,6 +67,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := locateProgress(&cfg); err != nil {
 		return err
 	}
+	// Compression would spare the network some of the traffic of watches, at the price of processor time on both ends.
+	cfg.REST.DisableCompression = true
 	if err := prepare(ctx, &cfg); err != nil {
 		return err
 	}

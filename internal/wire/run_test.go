@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -295,6 +296,13 @@ func TestManifestsOfGroups(t *testing.T) {
 			names[u.GetName()] = true
 		}
 		trusted := certs.Targets(objects)
+		calling, err := callers(&InstallOptions{Options: options.Default(), Groups: groups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(trusted, certs.Targets(calling)); diff != "" {
+			t.Errorf("--controllers=%s: (-in the manifests +among the callers):\n%s", list, diff)
+		}
 		for _, name := range slices.Concat(jobsets, trains) {
 			want := !slices.Contains(left, name)
 			if names[name] != want {

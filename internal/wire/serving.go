@@ -64,7 +64,7 @@ func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *Instal
 	if err != nil {
 		return nil, err
 	}
-	objects, err := Manifests(*o)
+	objects, err := callers(o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,40 @@
+package wire
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/berth-project/berth/internal/webhook/conversion"
+)
+
+// callers are those of the Manifests by which the API server calls the manager, with no more of a CRD than who converts:
+// to read the schemas of all of them is half of a manager's start, and the manager has no use for them.
+func callers(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, name := range conversion.CRDs() {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name},
+		}}
+		if err := conversion.Configure(u, o.conversionClient(), o.Groups.Has(Webhooks)); err != nil {
+			return nil, fmt.Errorf("CRD %s: %w", name, err)
+		}
+		out = append(out, u)
+	}
+	api, err := visibilityObjects(o)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, api...)
+	if o.Groups.Has(Webhooks) {
+		for _, configuration := range webhookConfigurations(o) {
+			if out, err = toUnstructured(out, configuration); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, u := range out {
+		rename(u, prefixOf(o.service()))
+	}
+	return out, nil
+}
