@@ -113,7 +113,7 @@ func manifests(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 			}
 		}
 	}
-	for _, more := range []func(*InstallOptions) ([]*unstructured.Unstructured, error){userRoles, trainingObjects, visibilityObjects, deployment} {
+	for _, more := range []func(*InstallOptions) ([]*unstructured.Unstructured, error){userRoles, kindAccess, trainingObjects, visibilityObjects, deployment} {
 		objects, err := more(o)
 		if err != nil {
 			return nil, err

@@ -77,18 +77,23 @@ func (k kind) isActive(o plan.Object) bool {
 	return started || err != nil
 }
 
-// unreadable is what is wrong with an expression on this job.
+// unreadable is what is wrong with an expression on this job, of those that are asked for.
 func (k kind) unreadable(o plan.Object, in *plan.Setting) error {
-	_, started := k.Started(tree(o))
-	_, finished := k.Finished(tree(o))
-	_, ready := k.Ready(tree(o))
-	_, sets := k.podSets(o, in)
-	for _, err := range []error{finished, started, ready, sets} {
-		if err != nil {
+	if _, err := k.podSets(o, in); err != nil {
+		return err
+	}
+	if _, err := k.Finished(tree(o)); err != nil {
+		return err
+	}
+	if _, err := k.Started(tree(o)); err != nil {
+		return err
+	}
+	if in.WaitForPodsReady {
+		if _, err := k.Ready(tree(o)); err != nil {
 			return err
 		}
 	}
-	if k.HasReclaimable() {
+	if in.ReclaimablePods && k.HasReclaimable() {
 		_, err := k.Reclaimable(tree(o))
 		return err
 	}
