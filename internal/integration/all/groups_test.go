@@ -1,0 +1,39 @@
+package all_test
+
+import (
+	"testing"
+
+	"github.com/berth-project/berth/internal/integration/integrationtest"
+	"github.com/berth-project/berth/internal/integration/leaderworkerset"
+	podkind "github.com/berth-project/berth/internal/integration/pod"
+	"github.com/berth-project/berth/internal/integration/statefulset"
+)
+
+// pods is the kind that groups are made of.
+func pods() *integrationtest.Kind {
+	kind := *kinds["pod"]
+	kind.Descriptor = podkind.Descriptor()
+	return &kind
+}
+
+func TestPodGroups(t *testing.T) { integrationtest.RunGroups(t, pods()) }
+
+func TestPodGroupDeletions(t *testing.T) { integrationtest.RunGroupDeletions(t, pods()) }
+
+func TestStatefulSets(t *testing.T) {
+	integrationtest.RunStatefulSets(t, statefulset.Descriptor(), pods())
+}
+
+func TestLeaderWorkerSets(t *testing.T) {
+	integrationtest.RunLeaderWorkerSets(t, &integrationtest.Kind{Descriptor: leaderworkerset.Descriptor(), Manifest: `
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:` + indent(pod, 0) + `
+    workerTemplate:
+      spec:` + indent(pod, 0)}, pods())
+}
