@@ -57,6 +57,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
+		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, cfg) }},
 		{Webhooks, func() error {
 			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 			return webhook.Setup(mgr, webhookOptions(&cfg.Options, cfg.Groups))

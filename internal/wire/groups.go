@@ -27,7 +27,7 @@ const (
 var AllGroups = []Group{Webhooks, Queues, Scheduler, Checks, Integrations, JobSet, Training, MultiKueue}
 
 // built are the groups that have something to run in this version.
-var built = []Group{Webhooks, Queues, Scheduler, Integrations, JobSet, Training}
+var built = []Group{Webhooks, Queues, Scheduler, Integrations, JobSet, Training, MultiKueue}
 
 // Groups is a set of groups.
 type Groups map[Group]bool

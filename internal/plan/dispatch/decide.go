@@ -66,6 +66,7 @@ type decider struct {
 	check    *kueue.AdmissionCheckState
 	clusters []Cluster
 	leaving  []string // where a copy is being deleted
+	ending   bool     // a job is removed in this plan
 	plan     Plan
 }
 
@@ -110,23 +111,23 @@ func (d *decider) elastic() bool { return d.Elastic && job.IsElastic(d.w) }
 func (d *decider) remove(c *Cluster) {
 	if c.Connected && (c.Copy != nil || c.HasJob) {
 		d.do(Step{Do: RemoveCopy, Cluster: c.Name, Blocks: c.HasJob})
+		d.ending = d.ending || c.HasJob
 		c.Copy, c.HasJob = nil, false
 	}
 }
 
-// removeOthers removes what all clusters but one hold, and tells whether a job was among it: until that is gone, the one must not
+// removeOthers removes what all clusters but one hold, and tells whether a job was removed: until that is gone, the one must not
 // run it.
-func (d *decider) removeOthers(keep string) (jobs bool) {
+func (d *decider) removeOthers(keep string) bool {
 	for i := range d.clusters {
-		if c := &d.clusters[i]; c.Name != keep && c.Connected {
-			jobs = jobs || c.HasJob
+		if c := &d.clusters[i]; c.Name != keep {
 			d.remove(c)
 		}
 	}
-	if jobs {
+	if d.ending {
 		d.wake(time.Second)
 	}
-	return jobs
+	return d.ending
 }
 
 // removeAll removes everything from all clusters. Garbage collection does the rest once they return.
@@ -297,9 +298,11 @@ func (d *decider) evicted() bool {
 	case c == nil:
 		return false
 	case lifecycle.IsEvicted(d.w):
-		if c.HasJob {
+		switch {
+		case d.removeOthers(c.Name): // a run that a lost worker brought back
+		case c.HasJob:
 			d.do(Step{Do: MirrorJob, Cluster: c.Name})
-		} else if d.o.Job.Active {
+		case d.o.Job.Active && !d.mayReturn():
 			d.do(Step{Do: QuietJob})
 		}
 		return true
@@ -317,23 +320,35 @@ func (d *decider) release() bool {
 		return false
 	}
 	for i := range d.clusters {
-		switch c := &d.clusters[i]; {
-		case c.Connected && (c.Copy != nil || c.HasJob):
-			if c.Listed {
-				return false
-			}
+		c := &d.clusters[i]
+		switch {
+		case !c.Connected || (c.Copy == nil && !c.HasJob):
+		case c.Listed:
+			return false
+		default:
 			d.remove(c) // nobody may take it back in any other way
 			d.wake(time.Second)
 			return true
-		case !c.Connected && c.Listed:
-			if left := d.grace(c); left > 0 {
-				d.wake(left)
-				return false
-			}
 		}
+	}
+	if d.mayReturn() {
+		return false
 	}
 	d.do(Step{Do: QuietJob})
 	return true
+}
+
+// mayReturn says whether a cluster that is lost still counts as one that may run the job, and asks for a look when it does not.
+func (d *decider) mayReturn() bool {
+	for i := range d.clusters {
+		if c := &d.clusters[i]; !c.Connected && c.Listed {
+			if left := d.grace(c); left > 0 {
+				d.wake(left)
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // grace is how long a lost cluster still counts as one that may return. A restart of the manager grants it anew, up to three

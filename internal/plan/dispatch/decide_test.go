@@ -228,6 +228,10 @@ func TestRules(t *testing.T) {
 		"evicted on both sides": {
 			reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"))))}, nil, "4: mirror w1",
 		},
+		"evicted on both sides, and a stale run": {
+			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted")))), withJob(up("w2", copyOf(plain, admittedAt(0))))},
+			nil, "4: remove w2, after 1s",
+		},
 		"evicted, nothing of it left": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, active, "release: quiet"},
 		"evicted, one just lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 20*time.Second)}, active, "8: after 40s"},
 		"evicted, one long lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 61*time.Second)}, active, "release: quiet"},
@@ -265,7 +269,7 @@ func TestRules(t *testing.T) {
 		"evicted on the manager":    {reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, nil, "6b: copy status w1"},
 		"a sync that fails":         {reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.StatusSync)}, nil, "6b: sync w1, status, after 1m0s"},
 		"a retry is under way":      {reserved(ready("w1"), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, nil, "6b: sync w1"},
-		"a job refused where it is": {reserved(nominated("w1", "w2")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status, after 30s"},
+		"a job refused where it is": {reserved(nominated("w1", "w2")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status [w2], after 30s"},
 		// Rules 8 and 9.
 		"not pending":         {reserved(check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", nil)}, nil, "8:"},
 		"still being evicted": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil)}, nil, "8:"},
@@ -281,7 +285,7 @@ func TestRules(t *testing.T) {
 			reserved(func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(5)) }), []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
 			nil, "9: status Rejected",
 		},
-		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status"},
+		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2]"},
 		"an elastic slice with its cluster": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2",
 		},

@@ -156,8 +156,7 @@ const (
 	WriteStatus
 )
 
-// Step is one thing to do. If it fails, other clusters go on; what is left on the same cluster does not, and if it Blocks nothing
-// is that concerns the job or the local Workload.
+// Step is one thing to do. If one that Blocks fails, only removals are still made.
 type Step struct {
 	Do      Verb
 	Cluster string

@@ -53,11 +53,11 @@ func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.W
 	if name := c.prebuilt(remote); name != w.Name && !job.IsElastic(w) {
 		return JobStep{Do: DeleteJob, Deferred: true}, nil
 	}
-	to, err := tree(d, local)
+	to, err := Tree(d, local)
 	if err != nil {
 		return JobStep{}, err
 	}
-	from, err := tree(d, remote)
+	from, err := Tree(d, remote)
 	if err != nil {
 		return JobStep{}, err
 	}
@@ -84,14 +84,14 @@ func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, boo
 	if d.Remote.Quiet != nil {
 		d.Remote.Quiet(next)
 	}
-	out, err := tree(d, next)
+	out, err := Tree(d, next)
 	if err != nil {
 		return nil, false, err
 	}
 	if d.Remote.Quiet == nil {
 		delete(out.Object, "status")
 	}
-	before, err := tree(d, local)
+	before, err := Tree(d, local)
 	if err != nil {
 		return nil, false, err
 	}
@@ -104,7 +104,7 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) 
 	stopped := local.DeepCopyObject().(job.Object)
 	d.Suspend(stopped)
 	d.Restore(stopped, w.Spec.PodSets)
-	from, err := tree(d, stopped)
+	from, err := Tree(d, stopped)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func (c *Config) prebuilt(o job.Object) string {
 // WorkloadOf is the name of the Workload that a job on a worker belongs to, empty if it names none.
 func (c *Config) WorkloadOf(o job.Object) string { return c.prebuilt(o) }
 
-// tree is a job as a tree of maps, of its own.
-func tree(d *job.Descriptor, o job.Object) (*unstructured.Unstructured, error) {
+// Tree is a job as a tree of maps, of its own.
+func Tree(d *job.Descriptor, o job.Object) (*unstructured.Unstructured, error) {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u.DeepCopy(), nil
 	}

@@ -20,6 +20,7 @@ func (d *decider) dispatch() bool {
 	if d.refused() {
 		return true
 	}
+	d.leaveEarlierRuns()
 	names := d.w.Status.NominatedClusterNames
 	switch {
 	case d.w.Status.ClusterName != "": // an elastic slice goes where the one before it is
@@ -39,12 +40,24 @@ func (d *decider) dispatch() bool {
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
 			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.NewCopy(d.w), Dispatched: true})
 		case slices.Contains(d.leaving, c.Name):
-			d.remove(c)
+			d.remove(c) // nothing, if it was removed before
 			d.wake(deferred)
 		}
 	}
 	d.report()
 	return true
+}
+
+// leaveEarlierRuns removes copies with a job from clusters that are not nominated: a worker that came back brought them along.
+func (d *decider) leaveEarlierRuns() {
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if c.Connected && c.HasJob && c.Name != d.w.Status.ClusterName && !slices.Contains(d.w.Status.NominatedClusterNames, c.Name) {
+			d.remove(c)
+			d.leaving = append(d.leaving, c.Name)
+			d.wake(deferred)
+		}
+	}
 }
 
 func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
@@ -94,17 +107,18 @@ func (d *decider) nominateAll() []string {
 	if slices.Equal(slices.Sorted(slices.Values(d.w.Status.NominatedClusterNames)), names) {
 		return names
 	}
-	d.nominate(d.w, names)
+	d.nominate(names)
 	return names
 }
 
-func (d *decider) nominate(w *kueue.Workload, names []string) {
-	next := w.DeepCopy()
+func (d *decider) nominate(names []string) {
+	next := d.w.DeepCopy()
 	next.Status.NominatedClusterNames = names
 	if len(names) == 0 {
 		next.Status.NominatedClusterNames = nil
 	}
-	d.do(Step{Do: WriteStatus, Workload: next})
+	d.do(Step{Do: WriteStatus, Workload: next, Blocks: true})
+	d.w = next // what is written later in this plan is made of it
 }
 
 // nominateNext adds the next clusters when a round is over: at its time, or when none of those that were nominated can be
@@ -141,7 +155,8 @@ func (d *decider) nominateNext() []string {
 		return have // more may come by and by, and bring the Workload back
 	}
 	names := slices.Concat(have, rest[:min(d.StepSize, len(rest))])
-	d.nominate(d.startRound(), names)
+	d.startRound()
+	d.nominate(names)
 	if len(rest) > d.StepSize {
 		d.wake(d.RoundTimeout)
 	}
@@ -150,9 +165,9 @@ func (d *decider) nominateNext() []string {
 
 // startRound notes on the Workload that a round begins. It comes before the nominations, so that a crash between the two makes a
 // round longer, never shorter.
-func (d *decider) startRound() *kueue.Workload {
+func (d *decider) startRound() {
 	next := d.w.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, RoundStartAnnotation, d.o.Now.UTC().Format(time.RFC3339))
 	d.do(Step{Do: Annotate, Workload: next, Blocks: true})
-	return next
+	d.w = next
 }

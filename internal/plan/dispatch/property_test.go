@@ -85,7 +85,7 @@ func (h *hub) pass() {
 	h.rule = text(o, plan)
 	failed := false
 	for i, s := range plan.Steps {
-		blocked := failed && s.Do != dispatch.RemoveCopy && s.Do != dispatch.CreateCopy
+		blocked := failed && s.Do != dispatch.RemoveCopy
 		if blocked {
 			continue
 		}
@@ -126,7 +126,7 @@ func (h *hub) carryOut(s dispatch.Step) error {
 	case dispatch.CreateCopy:
 		w := h.worker(s.Cluster)
 		if w.remote != nil {
-			h.t.Fatalf("%s has a copy already", s.Cluster)
+			return errors.New("exists already") // its removal failed
 		}
 		w.remote = s.Workload.DeepCopy()
 		w.remote.CreationTimestamp = h.metaNow()

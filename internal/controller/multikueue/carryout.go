@@ -1,0 +1,324 @@
+package multikueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// deferred is how soon a job is looked at again that could not be brought up to date.
+const deferred = 2 * time.Second
+
+// carryOut does the steps of a plan in their order. All clusters are tried; once a step that blocks has failed only removals are. It
+// returns when to look again because a job was deferred.
+func (w *workloads) carryOut(ctx context.Context, s *sight, plan *dispatch.Plan) (again time.Duration, err error) {
+	var errs []error
+	blocked := false
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		if blocked && step.Do != dispatch.RemoveCopy {
+			continue
+		}
+		after, err := w.step(ctx, s, step)
+		if err != nil {
+			blocked = blocked || step.Blocks
+			if step.Cluster != "" {
+				err = fmt.Errorf("cluster %s: %w", step.Cluster, err)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		if after > 0 && (again == 0 || after < again) {
+			again = after
+		}
+		for _, e := range step.Events {
+			if e.Warning {
+				w.Events.Warning(s.observed.Local, e.Reason, e.Note)
+			} else {
+				w.Events.Normal(s.observed.Local, e.Reason, e.Note)
+			}
+		}
+	}
+	return again, first(errs)
+}
+
+// first joins errors so that those that only say that a cache lags behind do not hide others.
+func first(errs []error) error {
+	for _, err := range errs {
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+			return errors.Join(errs...)
+		}
+	}
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}
+
+func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (again time.Duration, err error) {
+	uid := s.observed.Local.UID
+	var conn *connection
+	if step.Cluster != "" {
+		if conn = s.connections[step.Cluster]; conn == nil {
+			return 0, errStuck
+		}
+	}
+	switch step.Do {
+	case dispatch.RemoveCopy:
+		return 0, w.remove(ctx, s, conn)
+	case dispatch.CreateCopy:
+		return 0, w.create(ctx, s, conn, step)
+	case dispatch.UpdateCopy:
+		return 0, conn.writeWorkload(ctx, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Update(ctx, o) })
+	case dispatch.UpdateCopyStatus:
+		return 0, conn.writeWorkload(ctx, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
+	case dispatch.SyncJob, dispatch.MirrorJob:
+		return w.syncJob(ctx, s, conn, step.Do == dispatch.SyncJob)
+	case dispatch.QuietJob:
+		return 0, w.quiet(ctx, s)
+	case dispatch.Annotate:
+		next := step.Workload.DeepCopy()
+		patch := client.MergeFromWithOptions(s.observed.Local, client.MergeFromWithOptimisticLock{})
+		if err := w.client.Patch(ctx, next, patch); err != nil {
+			return 0, fmt.Errorf("annotating workload %s: %w", s.key, err)
+		}
+		s.observed.Local = next
+	case dispatch.WriteStatus:
+		next := step.Workload.DeepCopy()
+		next.ResourceVersion = s.observed.Local.ResourceVersion
+		stored, err := w.Status.Strict(ctx, s.observed.Local, next)
+		if err != nil {
+			return 0, err
+		}
+		s.observed.Local = stored
+		if step.Told {
+			w.faults.tell(uid)
+		}
+		if step.Admitted && w.Admitted != nil {
+			w.Admitted(queueOf(stored), stored.Status.ClusterName)
+		}
+		if lifecycle.IsFinished(stored) {
+			w.faults.forget(uid)
+		}
+	}
+	return 0, nil
+}
+
+func queueOf(wl *kueue.Workload) string {
+	if wl.Status.Admission == nil {
+		return ""
+	}
+	return string(wl.Status.Admission.ClusterQueue)
+}
+
+// writeWorkload writes a copy.
+func (c *connection) writeWorkload(ctx context.Context, wl *kueue.Workload, write func(context.Context, client.Client, *kueue.Workload) error) error {
+	next := wl.DeepCopy()
+	if err := c.call(ctx, func(ctx context.Context, cl client.Client) error { return write(ctx, cl, next) }); err != nil {
+		return err
+	}
+	c.stores[workloadKind].put(next)
+	return nil
+}
+
+// remove deletes the job, then the Workload, from a cluster: a Workload that is gone already must not hide a job that is not. Nothing is
+// deleted that is not ours (spec: 40 §4.4).
+func (w *workloads) remove(ctx context.Context, s *sight, conn *connection) error {
+	if s.kind != nil {
+		if o := conn.jobOf(s); o != nil && o.GetDeletionTimestamp() == nil {
+			if err := conn.delete(ctx, conn.stores[s.kind.GVK], o); err != nil {
+				return fmt.Errorf("deleting %s %s: %w", s.kind.GVK.Kind, o.GetName(), err)
+			}
+		}
+	}
+	o, ok := conn.stores[workloadKind].get(s.key).(*kueue.Workload)
+	if !ok || !w.Plan.Owns(o) {
+		return nil
+	}
+	return conn.deleteWorkload(ctx, o)
+}
+
+// delete deletes one object, and nothing that has taken its name since.
+func (c *connection) delete(ctx context.Context, from *store, o client.Object) error {
+	uid := o.GetUID()
+	err := c.call(ctx, func(ctx context.Context, cl client.Client) error {
+		return cl.Delete(ctx, o.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	})
+	if err = client.IgnoreNotFound(err); err == nil && len(o.GetFinalizers()) == 0 {
+		from.drop(o)
+	}
+	return err
+}
+
+// deleteWorkload takes the finalizer off a copy and deletes it.
+func (c *connection) deleteWorkload(ctx context.Context, o *kueue.Workload) error {
+	next := o.DeepCopy()
+	if controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer) {
+		patch := client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})
+		err := c.call(ctx, func(ctx context.Context, cl client.Client) error { return cl.Patch(ctx, next, patch) })
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("letting workload %s go: %w", o.Name, err)
+		}
+	}
+	if o.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := c.delete(ctx, c.stores[workloadKind], next); err != nil {
+		return fmt.Errorf("deleting workload %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// create makes a copy of the Workload. One that is there already is ours, and the watch was late, or it is not and stays.
+func (w *workloads) create(ctx context.Context, s *sight, conn *connection, step *dispatch.Step) error {
+	uid := s.observed.Local.UID
+	next := step.Workload.DeepCopy()
+	err := conn.call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
+	switch {
+	case err == nil:
+		conn.stores[workloadKind].put(next)
+		w.faults.clear(uid, step.Cluster)
+		if w.Dispatched != nil {
+			w.Dispatched(queueOf(s.observed.Local), step.Cluster)
+		}
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		var there kueue.Workload
+		if err := conn.call(ctx, func(ctx context.Context, c client.Client) error { return c.Get(ctx, s.key, &there) }); err != nil {
+			return err
+		}
+		if w.Plan.Owns(&there) {
+			conn.stores[workloadKind].put(&there)
+			return nil
+		}
+		w.faults.note(uid, step.Cluster, dispatch.NameConflict, "a workload of this name is there that is not ours")
+		w.wake(s.key, settle)
+		return nil
+	default:
+		return w.failed(s, step.Cluster, err)
+	}
+}
+
+// failed notes that something could not be created on a cluster.
+func (w *workloads) failed(s *sight, cluster string, err error) error {
+	code := dispatch.CreateFailed
+	if rejected(err) {
+		code = dispatch.CreateRejected
+	}
+	w.faults.note(s.observed.Local.UID, cluster, code, err.Error())
+	ctrl.Log.WithName("multikueue").V(1).Info("Cannot create", "cluster", cluster, "workload", s.key.String(), "err", err.Error())
+	return fmt.Errorf("[%s] %w", code, err)
+}
+
+// rejected says whether a worker will never take an object as it is.
+func rejected(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"))
+}
+
+// syncJob creates the job on the cluster that admitted the Workload, or brings the status of the local one up to date.
+func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, create bool) (again time.Duration, err error) {
+	uid := s.observed.Local.UID
+	if s.job == nil {
+		return 0, fmt.Errorf("%s %s does not exist", s.observed.Job.Kind, s.jobName)
+	}
+	kept := conn.stores[s.kind.GVK]
+	key := client.ObjectKey{Namespace: s.key.Namespace, Name: s.jobName}
+	there, _ := kept.get(key).(client.Object)
+	if there != nil && !w.Plan.Owns(there) {
+		w.faults.note(uid, conn.name, dispatch.NameConflict, "the job there is another manager's")
+		return 0, errors.New("the job there is another manager's")
+	}
+	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, create)
+	if err != nil {
+		return 0, err
+	}
+	if todo.Deferred {
+		again = deferred
+	}
+	switch todo.Do {
+	case dispatch.NoJob:
+	case dispatch.CreateJob:
+		return again, w.createJob(ctx, s, conn, todo.Object)
+	case dispatch.DeleteJob:
+		return again, conn.delete(ctx, kept, there)
+	case dispatch.PatchStatus:
+		if err := w.patchStatus(ctx, s, todo.Object); err != nil {
+			if !apierrors.IsConflict(err) {
+				w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
+			}
+			return again, err
+		}
+	}
+	w.faults.clear(uid, conn.name)
+	return again, nil
+}
+
+func (w *workloads) createJob(ctx context.Context, s *sight, conn *connection, o *unstructured.Unstructured) error {
+	next := o.DeepCopy()
+	err := conn.call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
+	switch {
+	case err == nil:
+		w.faults.clear(s.observed.Local.UID, conn.name)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		there := &metav1.PartialObjectMetadata{}
+		there.SetGroupVersionKind(s.kind.GVK)
+		if err := conn.call(ctx, func(ctx context.Context, c client.Client) error {
+			return c.Get(ctx, client.ObjectKeyFromObject(o), there)
+		}); err != nil {
+			return err
+		}
+		if w.Plan.Owns(there) {
+			w.wake(s.key, deferred) // the watch is late
+			return nil
+		}
+		w.faults.note(s.observed.Local.UID, conn.name, dispatch.NameConflict, "a job of this name is there that is not ours")
+		w.wake(s.key, settle)
+		return fmt.Errorf("[%s] a %s %s is there that is not ours", dispatch.NameConflict, s.kind.GVK.Kind, o.GetName())
+	default:
+		return w.failed(s, conn.name, err)
+	}
+}
+
+// patchStatus gives the local job another status.
+func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructured.Unstructured) error {
+	before := next.DeepCopy()
+	current, err := dispatch.Tree(s.kind, s.job)
+	if err != nil {
+		return err
+	}
+	before.Object["status"] = current.Object["status"]
+	if before.Object["status"] == nil {
+		delete(before.Object, "status")
+	}
+	if err := w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the status of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
+	}
+	return nil
+}
+
+// quiet takes what says that pods run out of the status of the local job.
+func (w *workloads) quiet(ctx context.Context, s *sight) error {
+	if s.job == nil {
+		return nil
+	}
+	next, changes, err := dispatch.Quiet(s.kind, s.job)
+	if err != nil || !changes {
+		return err
+	}
+	return w.patchStatus(ctx, s, next)
+}

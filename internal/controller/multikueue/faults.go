@@ -1,0 +1,131 @@
+package multikueue
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-project/berth/internal/plan/dispatch"
+)
+
+// skipFor is how long a Workload stays away from a cluster that it cannot be created on (spec: 40 §4.13.5).
+const skipFor = 5 * time.Minute
+
+// maxCreates is how often a creation is tried before that.
+const maxCreates = 3
+
+// faults remembers what went wrong with Workloads on clusters. After a restart everything is tried again.
+type faults struct {
+	now func() time.Time
+	mu  sync.Mutex
+	all map[types.UID]*record
+}
+
+// record is about one Workload.
+type record struct {
+	clusters map[string]*entry
+	syncs    int
+	told     time.Time
+	used     time.Time
+}
+
+// entry is about one Workload on one cluster.
+type entry struct {
+	fault dispatch.Fault
+	count int
+	at    time.Time
+}
+
+func newFaults(now func() time.Time) *faults {
+	return &faults{now: now, all: map[types.UID]*record{}}
+}
+
+func (f *faults) record(uid types.UID) *record {
+	r := f.all[uid]
+	if r == nil {
+		r = &record{clusters: map[string]*entry{}}
+		f.all[uid] = r
+		f.forgetOld()
+	}
+	r.used = f.now()
+	return r
+}
+
+// forgetOld drops what nobody asked for in a long time.
+func (f *faults) forgetOld() {
+	for uid, r := range f.all {
+		if f.now().Sub(r.used) > 2*skipFor && !r.used.IsZero() {
+			delete(f.all, uid)
+		}
+	}
+}
+
+// note remembers a fault. Creations that fail count.
+func (f *faults) note(uid types.UID, cluster, code, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.record(uid)
+	e := r.clusters[cluster]
+	if e == nil || e.fault.Code != code {
+		e = &entry{}
+		r.clusters[cluster] = e
+	}
+	e.count++
+	e.at = f.now()
+	skip := code == dispatch.CreateRejected || code == dispatch.NameConflict || (code == dispatch.CreateFailed && e.count >= maxCreates)
+	e.fault = dispatch.Fault{Code: code, Text: text, Skip: skip}
+	if code == dispatch.StatusSync {
+		r.syncs++
+	}
+}
+
+// clear forgets the faults of a cluster, since something went well there.
+func (f *faults) clear(uid types.UID, cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.all[uid]; r != nil {
+		delete(r.clusters, cluster)
+		r.syncs = 0
+	}
+}
+
+// of is the fault of a Workload on a cluster, nil if there is none that counts still.
+func (f *faults) of(uid types.UID, cluster string) *dispatch.Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.all[uid]
+	if r == nil || r.clusters[cluster] == nil {
+		return nil
+	}
+	e := r.clusters[cluster]
+	if f.now().Sub(e.at) > skipFor {
+		delete(r.clusters, cluster)
+		return nil
+	}
+	fault := e.fault
+	return &fault
+}
+
+// about is how often the last look at a finished job failed, and when the message of the check was written.
+func (f *faults) about(uid types.UID) (syncs int, told time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.all[uid]; r != nil {
+		return r.syncs, r.told
+	}
+	return 0, time.Time{}
+}
+
+func (f *faults) tell(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.record(uid).told = f.now()
+}
+
+// forget drops everything about a Workload.
+func (f *faults) forget(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, uid)
+}

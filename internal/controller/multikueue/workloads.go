@@ -1,0 +1,290 @@
+package multikueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// workloads follows Workloads that have a check of ours.
+type workloads struct {
+	*shared
+	faults *faults
+
+	mu   sync.Mutex
+	gone map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
+}
+
+// sight is one Workload with everything that decides about it.
+type sight struct {
+	key      types.NamespacedName
+	observed dispatch.Observed
+	// kind describes the job, nil if it cannot be sent; job is the local one, nil if it is missing.
+	kind    *job.Descriptor
+	job     job.Object
+	jobName string
+	// connections are those that were observed, by cluster: what is done is done through them.
+	connections map[string]*connection
+}
+
+// Reconcile looks at one Workload and does what is to be done.
+func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	s, err := w.gather(ctx, req.NamespacedName)
+	if err != nil || s == nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	plan := dispatch.Decide(w.Plan, &s.observed)
+	if len(plan.Steps) > 0 {
+		ctrl.LoggerFrom(ctx).V(2).Info("Decided", "rule", plan.Rule, "steps", len(plan.Steps))
+	}
+	again, err := w.carryOut(ctx, s, &plan)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	if s.observed.Gone {
+		w.mu.Lock()
+		delete(w.gone, req.NamespacedName)
+		w.mu.Unlock()
+	}
+	if after := plan.After; again > 0 && (after == 0 || again < after) {
+		return ctrlreconcile.Result{RequeueAfter: again}, nil
+	}
+	return ctrlreconcile.Result{RequeueAfter: plan.After}, nil
+}
+
+// gather reads what decides about a Workload; nil if it has no check of ours.
+func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sight, error) {
+	var local kueue.Workload
+	err := w.cache.Get(ctx, key, &local)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	s := &sight{key: key, connections: map[string]*connection{}}
+	s.observed.Local, s.observed.Gone, s.observed.Now = &local, err != nil, metav1.NewTime(w.Now())
+	if s.observed.Gone {
+		w.mu.Lock()
+		s.observed.Local = w.gone[key]
+		w.mu.Unlock()
+		if s.observed.Local == nil {
+			return nil, nil
+		}
+	}
+	check, err := w.checkOf(ctx, s.observed.Local)
+	if err != nil || check == nil {
+		return nil, err
+	}
+	s.observed.Check = kueue.AdmissionCheckReference(check.Name)
+	if err := w.owner(ctx, s); err != nil {
+		return nil, err
+	}
+	config, err := w.configOf(ctx, check)
+	if errors.Is(err, errConfig) && s.observed.Gone {
+		config, err = &kueue.MultiKueueConfig{}, nil // what is connected is cleaned up
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.observe(s, config)
+	s.observed.SyncFailures, s.observed.ToldAt = w.faults.about(s.observed.Local.UID)
+	return s, nil
+}
+
+// checkOf finds our check among those of a Workload.
+func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.AdmissionCheck, error) {
+	for _, state := range wl.Status.AdmissionChecks {
+		var check kueue.AdmissionCheck
+		err := m.cache.Get(ctx, client.ObjectKey{Name: string(state.Name)}, &check)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if err == nil && check.Spec.ControllerName == kueue.MultiKueueControllerName {
+			return &check, nil
+		}
+	}
+	return nil, nil
+}
+
+// ownerOf is the job of a Workload: the one its annotations name, its controller, or its first owner.
+func (m *shared) ownerOf(wl *kueue.Workload) (gvk schema.GroupVersionKind, name string) {
+	if api, kind, ok := strings.Cut(wl.Annotations[kueue.JobOwnerGVKAnnotation], ", Kind="); ok && wl.Annotations[kueue.JobOwnerNameAnnotation] != "" {
+		gvk = schema.FromAPIVersionAndKind(strings.TrimPrefix(api, "/"), kind)
+		if m.kinds[gvk] != nil {
+			return gvk, wl.Annotations[kueue.JobOwnerNameAnnotation]
+		}
+	}
+	ref := metav1.GetControllerOf(wl)
+	if ref == nil && len(wl.OwnerReferences) > 0 {
+		ref = &wl.OwnerReferences[0]
+	}
+	if ref == nil {
+		return schema.GroupVersionKind{}, ""
+	}
+	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.Name
+}
+
+// owner reads the local job.
+func (w *workloads) owner(ctx context.Context, s *sight) error {
+	gvk, name := w.ownerOf(s.observed.Local)
+	facts := &s.observed.Job
+	facts.Kind, s.jobName = gvk.Kind, name
+	if s.kind = w.kinds[gvk]; s.kind == nil {
+		return nil
+	}
+	facts.Adapter = true
+	if s.observed.Gone {
+		return nil
+	}
+	object := s.kind.New()
+	err := w.cache.Get(ctx, client.ObjectKey{Namespace: s.key.Namespace, Name: name}, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		facts.Missing = true
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
+	}
+	s.job = object
+	facts.Manager = s.kind.ManagedBy(object)
+	facts.Managed = facts.Manager == kueue.MultiKueueControllerName
+	facts.Active = s.kind.IsActive(object)
+	return nil
+}
+
+// observe says what is known of every cluster of the configuration, and of those that hold something although they are not in it.
+func (w *workloads) observe(s *sight, config *kueue.MultiKueueConfig) {
+	for _, name := range config.Spec.Clusters {
+		s.observed.Clusters = append(s.observed.Clusters, w.look(s, w.fleet.get(name), true))
+	}
+	for _, r := range w.fleet.all() {
+		if slices.Contains(config.Spec.Clusters, r.name) {
+			continue
+		}
+		if c := w.look(s, r, false); c.Connected && (c.Copy != nil || c.HasJob) {
+			s.observed.Clusters = append(s.observed.Clusters, c)
+		}
+	}
+	listed := len(config.Spec.Clusters)
+	slices.SortFunc(s.observed.Clusters[listed:], func(a, b dispatch.Cluster) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (w *workloads) look(s *sight, r *remote, listed bool) dispatch.Cluster {
+	out := dispatch.Cluster{Name: r.name, Listed: listed}
+	conn := r.connected()
+	r.mu.Lock()
+	out.LostSince, out.FirstLost = r.lostSince, r.firstLost
+	r.mu.Unlock()
+	out.Fault = w.faults.of(s.observed.Local.UID, r.name)
+	if conn == nil {
+		return out
+	}
+	s.connections[r.name] = conn
+	out.Connected = true
+	if o, ok := conn.stores[workloadKind].get(s.key).(*kueue.Workload); ok {
+		if w.Plan.Owns(o) {
+			out.Copy = o
+		} else {
+			out.Fault = &dispatch.Fault{Code: dispatch.NameConflict, Text: "another manager has a workload of this name there", Skip: true}
+		}
+	}
+	if s.kind == nil {
+		return out
+	}
+	out.Lacks = conn.lack(s.kind.GVK) != ""
+	out.HasJob = conn.jobOf(s) != nil
+	return out
+}
+
+// jobOf is the remote job of a Workload, nil if there is none of ours.
+func (c *connection) jobOf(s *sight) job.Object {
+	o, ok := c.stores[s.kind.GVK].get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
+	if !ok || !c.Plan.Owns(o) || c.Plan.WorkloadOf(o) != s.key.Name {
+		return nil
+	}
+	return o
+}
+
+// ofWorkload keeps what a Workload was when it goes: it says where its job is.
+func (w *workloads) ofWorkload() handler.EventHandler {
+	add := func(o client.Object, q queueType) {
+		q.Add(ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queueType) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queueType) { add(e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueType) {
+			wl, ok := e.Object.(*kueue.Workload)
+			if !ok || len(wl.Status.AdmissionChecks) == 0 {
+				return
+			}
+			if check, err := w.checkOf(ctx, wl); err == nil && check == nil {
+				return
+			}
+			w.mu.Lock()
+			w.gone[client.ObjectKeyFromObject(wl)] = wl
+			w.mu.Unlock()
+			add(wl, q)
+		},
+	}
+}
+
+// ofConfig finds the Workloads of a configuration.
+func (w *workloads) ofConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
+	for _, check := range w.shared.ofConfig(ctx, config) {
+		out = append(out, w.having(ctx, check.Name)...)
+	}
+	return out
+}
+
+// ofCheck finds the Workloads of a check.
+func (w *workloads) ofCheck(ctx context.Context, check client.Object) []ctrlreconcile.Request {
+	if c, ok := check.(*kueue.AdmissionCheck); !ok || c.Spec.ControllerName != kueue.MultiKueueControllerName {
+		return nil
+	}
+	return w.having(ctx, check.GetName())
+}
+
+// having lists the Workloads with a check.
+func (m *shared) having(ctx context.Context, check string) []ctrlreconcile.Request {
+	var list kueue.WorkloadList
+	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads")
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	for i := range list.Items {
+		wl := &list.Items[i]
+		if slices.ContainsFunc(wl.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return string(c.Name) == check }) {
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(wl)})
+		}
+	}
+	return out
+}
+
+// wakeUsers has the Workloads looked at that a cluster matters to: it was connected, or it is not any more.
+func (m *shared) wakeUsers(ctx context.Context, cluster string) {
+	named := m.naming(ctx, cluster)
+	for _, check := range m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] }) {
+		for _, req := range m.having(ctx, check.Name) {
+			m.wake(req.NamespacedName, 0)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue"
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/integration/all"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	planjob "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// roundTimeout is how long a round of the incremental dispatcher is. spec: 40 §4.5.
+const roundTimeout = 5 * time.Minute
+
+// addWorkerClusters adds what sends Workloads to other clusters.
+func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	o := &cfg.Options
+	if !o.Gates.On(options.MultiKueue) {
+		return nil
+	}
+	jobs := integration.NewConfig(o)
+	enabled := slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, "")), func(d *planjob.Descriptor) bool { return !jobs.Kinds[d.GVK] })
+	cfg.Log.WithName("multikueue").Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
+	return multikueue.Setup(ctx, mgr, multikueue.Options{
+		Plan: dispatchConfig(o), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
+		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(options.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
+		AnyPath: !o.Gates.On(options.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(options.MultiKueueDegradedFrameworks),
+		Status:        reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
+		Events:        reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),
+		ClusterEvents: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),
+		Workers:       o.Concurrency, Now: time.Now, Dispatched: cfg.meter.Dispatched, Admitted: cfg.meter.RemotelyAdmitted,
+	})
+}
+
+// dispatchConfig is what the options say about worker clusters.
+func dispatchConfig(o *options.Options) *dispatch.Config {
+	out := &dispatch.Config{
+		Lifecycle: integration.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: dispatch.External,
+		StepSize: o.MultiKueue.StepSize, RoundTimeout: roundTimeout, ConfigOrder: o.Gates.On(options.MultiKueueIncrementalDispatcherRespectConfigOrder),
+		Elastic: o.Gates.On(options.ElasticJobsViaWorkloadSlices), Annotations: o.Gates.On(options.WorkloadIdentifierAnnotations),
+	}
+	switch o.MultiKueue.Dispatcher {
+	case configv1beta2.DispatcherAllAtOnce:
+		out.Mode = dispatch.AllAtOnce
+	case configv1beta2.DispatcherIncremental:
+		out.Mode = dispatch.Incremental
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+package multicluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// job is a Job of one pod that runs for some seconds.
+func job(name, cpus, seconds string) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Labels: map[string]string{kueue.QueueNameLabel: "main"}},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/run-seconds": seconds}},
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+				Name: "main", Image: "any", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpus)}},
+			}}},
+		}},
+	}
+}
+
+// workload is the Workload of a Job of the hub.
+func (c *cluster) workload(j *batchv1.Job) (*kueue.Workload, error) {
+	var list kueue.WorkloadList
+	if err := c.List(context.Background(), &list, client.InNamespace(j.Namespace)); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.Name == j.Name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, fmt.Errorf("job %s has no workload", j.Name)
+}
+
+// on waits until a Job runs on a worker, and says on which.
+func (c *cluster) on(j *batchv1.Job, within time.Duration) string {
+	c.t.Helper()
+	name := ""
+	eventually(c.t, within, j.Name+" runs somewhere", func() error {
+		w, err := c.workload(j)
+		if err != nil {
+			return err
+		}
+		if err := c.Get(context.Background(), client.ObjectKeyFromObject(j), j); err != nil {
+			return err
+		}
+		if name = w.Status.ClusterName; name == "" || j.Status.Active != 1 {
+			return fmt.Errorf("cluster %q, %d active, checks %+v, conditions %+v", name, j.Status.Active, w.Status.AdmissionChecks, w.Status.Conditions)
+		}
+		return nil
+	})
+	return name
+}
+
+func (c *cluster) completes(j *batchv1.Job, within time.Duration) {
+	c.t.Helper()
+	eventually(c.t, within, j.Name+" completes", func() error {
+		if err := c.Get(context.Background(), client.ObjectKeyFromObject(j), j); err != nil {
+			return err
+		}
+		for _, condition := range j.Status.Conditions {
+			if condition.Type == batchv1.JobComplete && condition.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		w, err := c.workload(j)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("job %+v, workload %+v", j.Status, w.Status)
+	})
+}
+
+// empty waits until a worker holds nothing of the hub.
+func (c *cluster) empty(within time.Duration) {
+	c.t.Helper()
+	eventually(c.t, within, c.name+" holds nothing", func() error {
+		var workloads kueue.WorkloadList
+		var jobs batchv1.JobList
+		ours := client.HasLabels{kueue.MultiKueueOriginLabel}
+		if err := errors.Join(c.List(context.Background(), &workloads, ours), c.List(context.Background(), &jobs, ours)); err != nil {
+			return err
+		}
+		if len(workloads.Items)+len(jobs.Items) > 0 {
+			return fmt.Errorf("%d workloads and %d jobs", len(workloads.Items), len(jobs.Items))
+		}
+		return nil
+	})
+}
+
+// TestDispatch is the life of Jobs that a hub sends to two workers.
+func TestDispatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three control planes")
+	}
+	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{"hub": "multiKueue: {workerLostTimeout: 15s, gcInterval: 5s}\n"})
+	hub, w1, w2 := all[0], all[1], all[2]
+	workers := map[string]*cluster{"w1": w1, "w2": w2}
+	hub.workers(w1, w2)
+	hub.queues("100", "workers")
+	w1.queues("4")
+	w2.queues("4")
+	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
+	hub.connection("w2", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
+
+	t.Run("a Job runs on one worker and ends here", func(t *testing.T) {
+		j := job("plain", "1", "2")
+		hub.create(j)
+		if j.Spec.ManagedBy == nil || *j.Spec.ManagedBy != kueue.MultiKueueControllerName {
+			t.Errorf("managedBy is %v", j.Spec.ManagedBy)
+		}
+		at := hub.on(j, 60*time.Second)
+		var remote batchv1.Job
+		if err := workers[at].Get(t.Context(), client.ObjectKeyFromObject(j), &remote); err != nil {
+			t.Fatal(err)
+		}
+		if remote.Spec.ManagedBy != nil || remote.Labels[kueue.MultiKueueOriginLabel] != "multikueue" || len(remote.OwnerReferences) > 0 {
+			t.Errorf("the copy: managedBy %v, labels %v, owners %v", remote.Spec.ManagedBy, remote.Labels, remote.OwnerReferences)
+		}
+		w, err := hub.workload(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if message := w.Status.AdmissionChecks[0].Message; message != fmt.Sprintf("The workload was admitted on %q", at) || len(w.Status.NominatedClusterNames) > 0 {
+			t.Errorf("message %q, nominated %v", message, w.Status.NominatedClusterNames)
+		}
+		if *j.Spec.Suspend {
+			t.Error("the Job is still suspended here")
+		}
+		hub.completes(j, 30*time.Second)
+		w1.empty(20 * time.Second)
+		w2.empty(20 * time.Second)
+		var pods corev1.PodList
+		if err := hub.List(t.Context(), &pods, client.InNamespace("team")); err != nil || len(pods.Items) > 0 {
+			t.Errorf("%d pods here, %v", len(pods.Items), err)
+		}
+	})
+	t.Run("a Job that is deleted leaves nothing", func(t *testing.T) {
+		j := job("deleted", "1", "600")
+		hub.create(j)
+		hub.on(j, 30*time.Second)
+		if err := hub.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+		w1.empty(20 * time.Second)
+		w2.empty(20 * time.Second)
+	})
+	t.Run("the manager is killed while a Job runs", func(t *testing.T) {
+		j := job("survivor", "1", "12")
+		hub.create(j)
+		at := hub.on(j, 30*time.Second)
+		hub.stopManager()
+		hub.startManager()
+		hub.completes(j, 60*time.Second)
+		if w, err := hub.workload(j); err != nil || w.Status.ClusterName != at {
+			t.Errorf("it moved from %s: %v", at, err)
+		}
+		w1.empty(20 * time.Second)
+	})
+	t.Run("a Job waits and says what for", func(t *testing.T) {
+		j := job("big", "50", "1")
+		hub.create(j)
+		eventually(t, 60*time.Second, "the check says what the workers say", func() error {
+			w, err := hub.workload(j)
+			if err != nil {
+				return err
+			}
+			if m := w.Status.AdmissionChecks[0].Message; !strings.Contains(m, "w1: ") || !strings.Contains(m, "w2: ") {
+				return fmt.Errorf("message %q", m)
+			}
+			return nil
+		})
+		if err := hub.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+		w1.empty(20 * time.Second)
+	})
+	t.Run("a worker is lost and comes back", func(t *testing.T) {
+		j := job("moved", "1", "40")
+		hub.create(j)
+		at := hub.on(j, 30*time.Second)
+		lost, other := workers[at], w1
+		if lost == w1 {
+			other = w2
+		}
+		lost.stopManager()
+		if err := lost.down(); err != nil {
+			t.Fatal(err)
+		}
+		hub.connection(at, metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, 20*time.Second)
+		eventually(t, 60*time.Second, "it moves", func() error {
+			w, err := hub.workload(j)
+			if err != nil || w.Status.ClusterName != other.name {
+				return fmt.Errorf("%v, %+v", err, w.Status)
+			}
+			return nil
+		})
+		hub.on(j, 30*time.Second)
+		if err := lost.up(); err != nil {
+			t.Fatal(err)
+		}
+		hub.connection(at, metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
+		eventually(t, 20*time.Second, "the old copy goes", func() error {
+			err := lost.Get(t.Context(), client.ObjectKeyFromObject(j), &batchv1.Job{})
+			if !apierrors.IsNotFound(err) {
+				return fmt.Errorf("its job: %w", err)
+			}
+			return nil
+		})
+		lost.startManager()
+		hub.completes(j, 90*time.Second)
+		w, err := hub.workload(j)
+		if err != nil || w.Status.ClusterName != other.name || !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+			t.Errorf("%v, %+v", err, w.Status)
+		}
+		w1.empty(20 * time.Second)
+		w2.empty(20 * time.Second)
+	})
+}

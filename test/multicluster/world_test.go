@@ -1,0 +1,279 @@
+// Package multicluster runs one manager and its workers as a user would: three whole control planes, a manager process in each, and
+// jobs that run on the simulated nodes of the workers.
+package multicluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// system is the namespace of the managers.
+const system = options.DefaultNamespace
+
+// binary is a program that `make build` left in bin/.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%s is not built: run `make build`", path)
+	}
+	return path
+}
+
+// cluster is a control plane with a manager.
+type cluster struct {
+	client.Client
+	t               *testing.T
+	name, dir, port string
+	config          string
+	manager         *exec.Cmd
+	dead            chan struct{}
+	log             *logBuffer
+}
+
+// start starts control planes that end with the test, and in each a manager with the given configuration.
+func start(t *testing.T, names []string, configs map[string]string) []*cluster {
+	t.Helper()
+	var out []*cluster
+	var wg sync.WaitGroup
+	errs := make([]error, len(names))
+	for i, name := range names {
+		c := &cluster{t: t, name: name, dir: t.TempDir(), port: strconv.Itoa(freePort(t)), log: &logBuffer{}}
+		c.config = filepath.Join(c.dir, "config.yaml")
+		if err := os.WriteFile(c.config, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"+configs[name]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c)
+		t.Cleanup(func() {
+			c.stopManager()
+			_ = c.down()
+			if t.Failed() {
+				t.Logf("log of the manager of %s:\n%s", name, c.log.tail())
+			}
+		})
+		wg.Go(func() { errs[i] = c.up() })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out {
+		cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.QPS = -1
+		if c.Client, err = client.New(cfg, client.Options{Scheme: wire.Scheme()}); err != nil {
+			t.Fatal(err)
+		}
+		c.startManager()
+	}
+	return out
+}
+
+func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// up starts the control plane, with the data that is there.
+func (c *cluster) up() error {
+	return c.run("up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "1", "--port", c.port)
+}
+
+func (c *cluster) down() error { return c.run("down", "--dir", c.dir) }
+
+func (c *cluster) run(args ...string) error {
+	if out, err := exec.Command(binary(c.t, "berth"), args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("berth %v: %w\n%s", args, err, out)
+	}
+	return nil
+}
+
+// startManager starts the manager and waits until it is ready.
+func (c *cluster) startManager() {
+	c.t.Helper()
+	address := func() string { return "127.0.0.1:" + strconv.Itoa(freePort(c.t)) }
+	health := address()
+	c.manager, c.dead = exec.Command(binary(c.t, "berth"), "manager", "--config", c.config, "--kubeconfig", c.kubeconfig(), "--install",
+		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--visibility-bind-address", address(),
+		"--webhook-port", strconv.Itoa(freePort(c.t)), "--leader-elect=false"), make(chan struct{})
+	c.manager.Stdout, c.manager.Stderr = c.log, c.log
+	c.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.manager.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func(m *exec.Cmd, dead chan struct{}) {
+		_ = m.Wait() // how it ended is the test's business
+		close(dead)
+	}(c.manager, c.dead)
+	eventually(c.t, time.Minute, "the manager of "+c.name+" is ready", func() error {
+		response, err := http.Get("http://" + health + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d: %s", response.StatusCode, c.log.tail())
+		}
+		return nil
+	})
+}
+
+// stopManager ends the manager as a crash would.
+func (c *cluster) stopManager() {
+	if c.manager != nil {
+		_ = c.manager.Process.Kill() // fails when it is dead already
+		<-c.dead
+		c.manager = nil
+	}
+}
+
+// inline is the kubeconfig of a cluster without references to files, which a manager would refuse.
+func (c *cluster) inline() []byte {
+	c.t.Helper()
+	config, err := clientcmd.LoadFromFile(c.kubeconfig())
+	if err == nil {
+		err = clientcmdapi.FlattenConfig(config)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return text
+}
+
+func (c *cluster) create(objects ...client.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if err := c.Create(context.Background(), o); err != nil {
+			c.t.Fatalf("creating %T %s on %s: %v", o, o.GetName(), c.name, err)
+		}
+	}
+}
+
+// queues makes a team with so many CPUs, whose ClusterQueue has the given checks.
+func (c *cluster) queues(cpus string, checks ...string) {
+	c.t.Helper()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: kueue.ClusterQueueSpec{
+		NamespaceSelector: &metav1.LabelSelector{},
+		ResourceGroups: []kueue.ResourceGroup{{
+			CoveredResources: []corev1.ResourceName{corev1.ResourceCPU},
+			Flavors:          []kueue.FlavorQuotas{{Name: "default", Resources: []kueue.ResourceQuota{{Name: corev1.ResourceCPU, NominalQuota: resource.MustParse(cpus)}}}},
+		}},
+	}}
+	for _, check := range checks {
+		if cq.Spec.AdmissionChecksStrategy == nil {
+			cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{}
+		}
+		cq.Spec.AdmissionChecksStrategy.AdmissionChecks = append(cq.Spec.AdmissionChecksStrategy.AdmissionChecks,
+			kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check)})
+	}
+	c.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, cq,
+		&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "main"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "team"}})
+}
+
+// workers makes the clusters known to the hub, and a check that sends jobs there.
+func (c *cluster) workers(workers ...*cluster) {
+	c.t.Helper()
+	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
+	for _, w := range workers {
+		config.Spec.Clusters = append(config.Spec.Clusters, w.name)
+		c.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: w.name}, Data: map[string][]byte{"kubeconfig": w.inline()}},
+			&kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.MultiKueueClusterSpec{
+				ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{Location: w.name, LocationType: kueue.LocationTypeSecret}},
+			}})
+	}
+	c.create(config, &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: kueue.AdmissionCheckSpec{
+		ControllerName: kueue.MultiKueueControllerName,
+		Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "MultiKueueConfig", Name: "workers"},
+	}})
+}
+
+// connection waits until the hub says so of a worker.
+func (c *cluster) connection(name string, status metav1.ConditionStatus, reason string, within time.Duration) {
+	c.t.Helper()
+	eventually(c.t, within, fmt.Sprintf("%s is %s/%s", name, status, reason), func() error {
+		var cluster kueue.MultiKueueCluster
+		if err := c.Get(context.Background(), client.ObjectKey{Name: name}, &cluster); err != nil {
+			return err
+		}
+		a := apimeta.FindStatusCondition(cluster.Status.Conditions, kueue.MultiKueueClusterActive)
+		if a == nil || a.Status != status || a.Reason != reason {
+			return fmt.Errorf("conditions %+v", cluster.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) tail() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.buf.String()
+	return text[max(0, len(text)-6000):]
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// eventually waits for check to succeed, and fails the test with its last error.
+func eventually(t *testing.T, within time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s still not: %s: %v", within, what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
