@@ -27,7 +27,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error 
 		return nil
 	}
 	jobs := integration.NewConfig(o)
-	enabled := slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, "")), func(d *planjob.Descriptor) bool { return !jobs.Kinds[d.GVK] })
+	enabled := slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !jobs.Kinds[d.GVK] })
 	cfg.Log.WithName("multikueue").Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	return multikueue.Setup(ctx, mgr, multikueue.Options{
 		Plan: dispatchConfig(o), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
