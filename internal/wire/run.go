@@ -22,7 +22,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/controller/jobset"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
@@ -118,8 +120,10 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 	opts := ctrl.Options{
 		Scheme: Scheme(), Logger: chatter(cfg.Log),
 		Cache: cache.Options{
-			DefaultTransform:            cache.TransformStripManagedFields(),
-			ByObject:                    map[client.Object]cache.ByObject{&batchv1.Job{}: {Transform: jobset.Compact}},
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&batchv1.Job{}: {Transform: jobset.Compact}, &kueue.Workload{}: {Transform: feed.Compact()},
+			},
 			ReaderFailOnMissingInformer: false,
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
