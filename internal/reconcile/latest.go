@@ -109,10 +109,11 @@ func (l *Latest[T]) next(ctx context.Context) bool {
 const newestAttempts = 4
 
 // OnNewest runs write on a Workload as the cache has it and, as long as that ends in a conflict, on the Workload as the
-// API server has it. Another Workload of the same name counts as not found.
+// API server has it. Another Workload of the same name counts as not found. The Workload may be the cache's own: write must
+// not modify it.
 func OnNewest(ctx context.Context, cache, live client.Reader, key types.NamespacedName, uid types.UID, write func(*kueue.Workload) error) error {
 	var w kueue.Workload
-	err := cache.Get(ctx, key, &w)
+	err := cache.Get(ctx, key, &w, client.UnsafeDisableDeepCopy)
 	for range newestAttempts {
 		if err != nil {
 			return err

@@ -69,8 +69,8 @@ func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
 // Reconcile looks at one Workload and makes at most one write.
 func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var wl kueue.Workload
-	if err := f.Client.Get(ctx, req.NamespacedName, &wl); err != nil {
-		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
+	if found, err := f.get(ctx, req.NamespacedName, &wl); err != nil || !found {
+		return ctrlreconcile.Result{}, err
 	}
 	world, err := f.gather(ctx, &wl)
 	if err != nil {

@@ -55,7 +55,7 @@ func BenchmarkUsual(b *testing.B) {
 	for name, answer := range map[string]func([]byte) ([]byte, error){
 		"decoded": decode,
 		"fast": func(body []byte) ([]byte, error) {
-			text, ok := fast(body)
+			text, ok := fast(nil, body)
 			if !ok {
 				b.Fatal("it is not relabelled")
 			}

@@ -12,17 +12,17 @@ import (
 // fields that differ, so that their text stays the same but for the version in it. To see that takes much less than to
 // decode the text and to write it again. Whatever is not spelled as the API server spells it is left to those who decode.
 
-// relabelled returns the text of an object in the other version, if nothing but the version changes in it.
-func relabelled(raw []byte, to string) ([]byte, bool) {
+// relabelled appends the text of an object in the other version, if nothing but the version changes in it.
+func relabelled(out, raw []byte, to string) ([]byte, bool) {
 	from := kueue.GroupVersion.String()
 	if to == from {
 		from = kueuev1beta1.GroupVersion.String()
 	} else if to != kueuev1beta1.GroupVersion.String() {
-		return nil, false
+		return out, false
 	}
 	rest, ok := bytes.CutPrefix(raw, []byte(`{"apiVersion":"`+from+`",`))
 	if !ok {
-		return nil, false
+		return out, false
 	}
 	if k, differs := kinds[string(bytes.Trim(member(raw, "kind"), `"`))]; differs {
 		fields := k.upFields
@@ -31,31 +31,31 @@ func relabelled(raw []byte, to string) ([]byte, bool) {
 		}
 		if mentions(raw, KeptAnnotation) || slices.ContainsFunc(fields, func(f string) bool { return mentions(raw, f) }) ||
 			bytes.Contains(raw, []byte(`\u`)) { // a name may be spelled so
-			return nil, false
+			return out, false
 		}
 	}
-	return slices.Concat([]byte(`{"apiVersion":"`+to+`",`), rest), true
+	return append(append(append(append(out, `{"apiVersion":"`...), to...), `",`...), rest...), true
 }
 
 // mentions is true if a text has a field of the name, or anything that looks like one.
 func mentions(raw []byte, name string) bool { return bytes.Contains(raw, []byte(`"`+name+`"`)) }
 
-// fast answers a ConversionReview of which all objects can be relabelled.
-func fast(body []byte) ([]byte, bool) {
+// fast appends the answer to a ConversionReview of which all objects can be relabelled.
+func fast(out, body []byte) ([]byte, bool) {
 	request := member(body, "request")
 	uid, to := member(request, "uid"), member(request, "desiredAPIVersion")
 	if len(uid) == 0 || len(to) == 0 {
 		return nil, false
 	}
-	out := append(make([]byte, 0, len(body)+256), `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":`...)
+	out = append(out, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":`...)
 	out = append(append(out, uid...), `,"convertedObjects":[`...)
+	version := string(bytes.Trim(to, `"`))
 	n := 0
-	if !each(member(request, "objects"), func(raw []byte) bool {
-		text, ok := relabelled(raw, string(bytes.Trim(to, `"`)))
+	if !each(member(request, "objects"), func(raw []byte) (ok bool) {
 		if n++; n > 1 {
 			out = append(out, ',')
 		}
-		out = append(out, text...)
+		out, ok = relabelled(out, raw, version)
 		return ok
 	}) {
 		return nil, false

@@ -55,7 +55,7 @@ func either(t *rapid.T, scheme *runtime.Scheme, name string) (raw []byte, to sch
 func TestRelabelled(t *testing.T) {
 	forEachKind(t, func(t *rapid.T, scheme *runtime.Scheme, kind string) {
 		raw, to, same := either(t, scheme, kind)
-		got, ok := relabelled(raw, to.String())
+		got, ok := relabelled(nil, raw, to.String())
 		if !ok {
 			if same && !bytes.Contains(raw, []byte(`\u`)) {
 				t.Fatalf("not relabelled: %s", raw)
@@ -91,10 +91,10 @@ func TestFast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, ok := fast(body)
+		text, ok := fast(nil, body)
 		alike := len(all) > 0
 		for _, raw := range all {
-			_, same := relabelled(raw, request.DesiredAPIVersion)
+			_, same := relabelled(nil, raw, request.DesiredAPIVersion)
 			alike = alike && same
 		}
 		if ok != alike {
@@ -126,6 +126,6 @@ func TestFastOnAnything(t *testing.T) {
 				body[rapid.IntRange(0, len(body)-1).Draw(t, "at")] = rapid.SampledFrom([]byte(`"\{}[]:,1`)).Draw(t, "to")
 			}
 		}
-		fast(body)
+		fast(nil, body)
 	})
 }

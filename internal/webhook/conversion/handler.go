@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +22,17 @@ const Path = "/convert"
 func Handler() http.Handler { return http.HandlerFunc(serve) }
 
 func serve(w http.ResponseWriter, r *http.Request) {
-	body := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
+	both := texts.Get().(*struct{ question, answer bytes.Buffer })
+	defer texts.Put(both)
+	body := &both.question
+	body.Reset()
 	if _, err := body.ReadFrom(r.Body); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	text, ok := fast(body.Bytes())
+	both.answer.Reset()
+	both.answer.Grow(body.Len() + envelope)
+	text, ok := fast(both.answer.AvailableBuffer(), body.Bytes())
 	if !ok {
 		var err error
 		if text, err = decode(body.Bytes()); err != nil {
@@ -39,6 +45,12 @@ func serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // half of it is out: the caller has to notice
 	}
 }
+
+// envelope is what an answer may take beside its objects, in bytes.
+const envelope = 256
+
+// texts are the memory of reviews, which are as many as writes.
+var texts = sync.Pool{New: func() any { return new(struct{ question, answer bytes.Buffer }) }}
 
 // decode answers a ConversionReview whatever is in it.
 func decode(body []byte) ([]byte, error) {

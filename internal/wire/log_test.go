@@ -1,0 +1,54 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+)
+
+// lines is a sink that keeps what it is told.
+type lines struct {
+	told      *[]string
+	name      string
+	verbosity int
+}
+
+func (lines) Init(logr.RuntimeInfo)                        {}
+func (l lines) Enabled(level int) bool                     { return level <= l.verbosity }
+func (l lines) Info(_ int, msg string, values ...any)      { l.tell(msg, values) }
+func (l lines) Error(err error, msg string, values ...any) { l.tell(msg+": "+err.Error(), values) }
+func (l lines) tell(msg string, values []any) {
+	*l.told = append(*l.told, fmt.Sprint(l.name, msg, values))
+}
+
+func (l lines) WithValues(values ...any) logr.LogSink {
+	l.tell("values", values)
+	return l
+}
+
+func (l lines) WithName(name string) logr.LogSink {
+	l.name += name + "/"
+	return l
+}
+
+// What libraries tell is seen one level later, with the values of their loggers; a logger of its own costs nothing until it
+// tells something.
+func TestChatter(t *testing.T) {
+	for verbosity, want := range map[int][]string{
+		0: {"one/two/failed: no[a 1 b 2]"},
+		1: {"one/two/told[a 1 b 2 c 3]", "one/two/failed: no[a 1 b 2]"},
+	} {
+		var told []string
+		l := chatter(logr.New(lines{told: &told, verbosity: verbosity})).WithName("one").WithValues("a", 1).WithName("two").WithValues("b", 2)
+		l.WithValues("c", 3).V(1).Info("two levels later")
+		l.WithValues("c", 3).Info("told")
+		l.WithValues("d", 4)
+		l.Error(errors.New("no"), "failed")
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("verbosity %d (-want +got):\n%s", verbosity, diff)
+		}
+	}
+}
