@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // Changes lists the fields, by path, in which two configurations differ once their defaults are filled in, sorted. A list
@@ -38,7 +40,7 @@ func changes(path string, a, b any) []string {
 	maps.Copy(names, y)
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		out = append(out, changes(joinField(path, name), x[name], y[name])...)
+		out = append(out, changes(strict.JoinField(path, name), x[name], y[name])...)
 	}
 	return out
 }

@@ -185,9 +185,9 @@ func TestDocuments(t *testing.T) {
 		"no apiVersion":   {"kind: Configuration\n", "c.yaml:1: apiVersion: is missing; write apiVersion: config.kueue.x-k8s.io/v1beta2"},
 		"no kind":         {"apiVersion: config.kueue.x-k8s.io/v1beta2\n", "c.yaml:1: kind: is missing; write kind: Configuration"},
 		"other kind":      {"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Config\n", `c.yaml:2: kind: "Config" is not read; write kind: Configuration`},
-		"JobSet's":        {"apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n", "c.yaml:1: apiVersion: config.jobset.x-k8s.io/v1alpha1 is not read by this release; remove the document and keep the one of config.kueue.x-k8s.io/v1beta2"},
+		"JobSet's":        {"apiVersion: config.jobset.x-k8s.io/v1alpha2\nkind: Configuration\n", "c.yaml:1: apiVersion: config.jobset.x-k8s.io/v1alpha2 is not read; write apiVersion: config.jobset.x-k8s.io/v1alpha1"},
 		"somebody else's": {"apiVersion: v1\nkind: ConfigMap\n", `c.yaml:1: apiVersion: "v1" is not read; write apiVersion: config.kueue.x-k8s.io/v1beta2`},
-		"two of ours":     {v1beta2 + "---\n" + v1beta2, "c.yaml:5: the file has a second Configuration; keep one"},
+		"two of ours":     {v1beta2 + "---\n" + v1beta2, "c.yaml:5: the file has a second Configuration of this group; keep one"},
 		"broken second":   {v1beta2 + "---\n{", "c.yaml:5: not valid YAML: did not find expected node content"},
 	} {
 		t.Run(name, func(t *testing.T) {

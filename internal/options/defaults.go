@@ -62,6 +62,8 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates Gate
 	setMultiKueueDefaults(c.MultiKueue)
 	c.VisibilityServer = orNew(c.VisibilityServer)
 	setIfNil(&c.VisibilityServer.BindPort, defaultVisibilityPort)
+	c.JobSet = orNew(c.JobSet)
+	setJobSetDefaults(c.JobSet)
 	c.Trainer = orNew(c.Trainer)
 	trainer.SetDefaults(c.Trainer)
 }
@@ -81,13 +83,8 @@ func setManagerDefaults(m *configv1beta2.Manager) {
 	setZero(&m.Webhook.CertDir, defaultCertDir)
 
 	m.LeaderElection = orNew(m.LeaderElection)
-	le := m.LeaderElection
-	setIfNil(&le.LeaderElect, true)
-	setZero(&le.LeaseDuration.Duration, defaultLeaseDuration)
-	setZero(&le.RenewDeadline.Duration, defaultRenewDeadline)
-	setZero(&le.RetryPeriod.Duration, defaultRetryPeriod)
-	setZero(&le.ResourceLock, leaseLock)
-	setZero(&le.ResourceName, defaultLeaseName)
+	setElectionDefaults(m.LeaderElection)
+	setZero(&m.LeaderElection.ResourceName, defaultLeaseName)
 
 	setZero(&m.Metrics.BindAddress, defaultMetricsAddress)
 	if m.Metrics.LocalQueueMetrics == nil {

@@ -5,7 +5,7 @@
 //
 //		text ──decode──► Configuration ──gates──► Gates ──defaults, check──► Options
 //
-//	  - decode.go reads YAML strictly: an unknown, repeated or mistyped field is
+//	  - package strict reads YAML: an unknown, repeated or mistyped field is
 //	    an error with its line, its full path and the name that was likely meant.
 //	  - gates.go resolves feature gates once, against the table of every name
 //	    that upstream knows; nothing asks for a gate by name afterwards.

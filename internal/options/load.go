@@ -16,6 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	jobsetconfig "github.com/berth-project/berth/api/jobsetconfig/v1alpha1"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // Default gives the options of a manager without a configuration file.
@@ -62,31 +64,17 @@ func unreadable(err error) string {
 // for no file.
 func parse(source string, data []byte, featureGates string) (Options, error) {
 	flagGates, problems := parseGatesFlag(featureGates)
-	c := &configv1beta2.Configuration{}
-	d := &decoder{source: source, lines: map[string]int{}}
-	var podsReadyOff bool
-	var moving []string
-	if source != "" {
-		switch root := d.document(data); {
-		case root == nil:
-		case isV1beta1(root):
-			c, podsReadyOff, moving = d.decodeV1beta1(root)
-		default:
-			d.decode(root, reflect.ValueOf(c).Elem(), "")
-		}
-		problems = append(problems, d.problems...)
-	}
-	if len(problems) > 0 {
+	f := readFile(source, data)
+	if problems = append(problems, f.problems...); len(problems) > 0 {
 		return Options{}, fail(problems)
 	}
-
-	where := func(field string) Problem { return Problem{Source: source, Line: d.line(field), Field: field} }
+	c, d, where := f.c, f.d, f.where
 	settings, warnings, problems := mergeGates(c.FeatureGates, func(name string) Problem {
 		return where("featureGates[" + name + "]")
 	}, flagGates)
 	resolved := resolveGates(settings)
 	problems = append(problems, resolved.problems...)
-	if podsReadyOff {
+	if f.podsReadyOff {
 		resolved.gates = resolved.gates.With(DisableWaitForPodsReady, true)
 		c.FeatureGates = maps.Clone(c.FeatureGates)
 		if c.FeatureGates == nil {
@@ -101,29 +89,91 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 		p.Detail = err.ErrorBody()
 		problems = append(problems, p)
 	}
+	if f.jobSets != nil {
+		warnings = append(warnings, f.jobSets.checkListeners(c)...)
+		problems = append(problems, f.jobSets.Problems...)
+	}
 	if len(problems) > 0 {
 		return Options{}, fail(problems)
 	}
 
 	o := resolve(c, resolved.gates)
 	o.inertGates = resolved.inert
-	if podsReadyOff { // and it is acted upon
-		d.order = slices.DeleteFunc(d.order, func(path string) bool { return covers("waitForPodsReady", path) })
+	if f.podsReadyOff { // and it is acted upon
+		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })
 	}
-	o.notYet = notYet(d.order, c)
+	o.notYet = notYet(d.Order, c)
 	o.Warnings = slices.Concat(warnings, resolved.warnings, warningsOf(c, d))
-	if moving != nil {
-		o.Warnings = append(o.Warnings, oldVersionWarning(moving))
+	if f.moving != nil {
+		o.Warnings = append(o.Warnings, oldVersionWarning(f.moving))
 	}
 	return o, nil
 }
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// document finds the one document of our kind in a file. It gives nil when
-// there is none, and says why.
-func (d *decoder) document(data []byte) *yaml.Node {
-	var found *yaml.Node
+// file is what a configuration file says, before its defaults.
+type file struct {
+	c        *configv1beta2.Configuration
+	d        *decoder    // of the manager's document
+	jobSets  *jobSetFile // nil without such a document
+	problems []Problem
+	// podsReadyOff and moving are those of decodeV1beta1.
+	podsReadyOff bool
+	moving       []string
+}
+
+// readFile decodes the documents of a file; an empty source stands for no file.
+func readFile(source string, data []byte) *file {
+	f := &file{c: &configv1beta2.Configuration{}, d: newDecoder(source)}
+	if source == "" {
+		return f
+	}
+	docs := f.d.documents(data)
+	switch root := docs.manager; {
+	case root == nil:
+	case isV1beta1(root):
+		f.c, f.podsReadyOff, f.moving = f.d.decodeV1beta1(root)
+	default:
+		f.d.Decode(root, f.c)
+	}
+	f.problems = f.d.Problems
+	if docs.jobSets != nil {
+		f.jobSets = readJobSetFile(source, docs.jobSets)
+		f.jobSets.join(f.c)
+		f.problems = append(f.problems, f.jobSets.Problems...)
+	}
+	return f
+}
+
+// where is the place of a field of the configuration in the file.
+func (f *file) where(field string) Problem {
+	if own, yes := f.jobSets.owns(field); yes {
+		return Problem{Source: f.d.Source, Line: f.jobSets.Line(own), Field: own}
+	}
+	return Problem{Source: f.d.Source, Line: f.d.Line(field), Field: field}
+}
+
+// decoder reads the manager's document of a configuration file.
+type decoder struct{ strict.Decoder }
+
+// hints are the answers to fields that older files have.
+var hints = map[string]string{
+	"fairSharing.enable":      "remove it: fairSharing is on when it is present, off when it is absent",
+	"waitForPodsReady.enable": "remove it: waitForPodsReady is on; featureGates.DisableWaitForPodsReady turns it off",
+	"integrations.podOptions": "use managedJobsNamespaceSelector",
+	"queueVisibility":         "remove it: the visibility API answers what is pending",
+}
+
+func newDecoder(source string) *decoder {
+	return &decoder{strict.Decoder{Source: source, Lines: map[string]int{}, Hints: hints}}
+}
+
+// documents are those of a file, by what they are about. One that is absent is nil.
+type documents struct{ manager, jobSets *yaml.Node }
+
+// documents finds the documents of a file, one of each kind, and says what is wrong with the others.
+func (d *decoder) documents(data []byte) (found documents) {
 	for reader := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var doc yaml.Node
 		err := reader.Decode(&doc)
@@ -132,67 +182,83 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		}
 		if err != nil {
 			d.syntax(err)
-			return nil
+			return documents{}
 		}
-		if len(doc.Content) == 0 || isNull(doc.Content[0]) {
+		if len(doc.Content) == 0 || strict.IsNull(doc.Content[0]) {
 			continue
 		}
 		root := doc.Content[0]
+		is := &found.manager
+		if isOfJobSets(root) {
+			is = &found.jobSets
+		}
 		switch {
 		case !d.rightKind(root):
-			return nil
-		case found != nil:
-			d.problem(root, "", "the file has a second Configuration; keep one")
-			return nil
+			return documents{}
+		case *is != nil:
+			d.Fault(root, "", "the file has a second Configuration of this group; keep one")
+			return documents{}
 		}
-		found = root
+		*is = root
 	}
-	if found == nil {
-		d.problems = append(d.problems, Problem{Source: d.source, Detail: fmt.Sprintf(
+	if found == (documents{}) {
+		d.Problems = append(d.Problems, Problem{Source: d.Source, Detail: fmt.Sprintf(
 			"the file is empty; it must begin with apiVersion: %s and kind: %s", configv1beta2.GroupVersion, configv1beta2.Kind)})
 	}
 	return found
 }
 
+// isOfJobSets says whether a document is JobSet's own configuration.
+func isOfJobSets(root *yaml.Node) bool {
+	if root.Kind != yaml.MappingNode {
+		return false
+	}
+	version := child(root, "apiVersion")
+	return version != nil && version.Value == jobsetconfig.GroupVersion.String()
+}
+
 // syntax reports what the YAML library could not read.
 func (d *decoder) syntax(err error) {
-	p := Problem{Source: d.source, Detail: err.Error()}
+	p := Problem{Source: d.Source, Detail: err.Error()}
 	if m := yamlErrorLine.FindStringSubmatch(p.Detail); m != nil {
 		p.Detail = p.Detail[len(m[0]):]
 		p.Line, _ = strconv.Atoi(m[1]) // no line stays 0
 	}
 	p.Detail = "not valid YAML: " + p.Detail
-	d.problems = append(d.problems, p)
+	d.Problems = append(d.Problems, p)
 }
 
 // rightKind checks apiVersion and kind before anything else is read, so that a
 // file of another kind is not reported field by field.
 func (d *decoder) rightKind(root *yaml.Node) bool {
 	if root.Kind != yaml.MappingNode {
-		d.problem(root, "", "want a mapping that begins with apiVersion and kind, got "+got(root, reflect.TypeFor[configv1beta2.Configuration]()))
+		d.Fault(root, "", "want a mapping that begins with apiVersion and kind, got "+strict.Got(root, reflect.TypeFor[configv1beta2.Configuration]()))
 		return false
 	}
 	apiVersion, kind := child(root, "apiVersion"), child(root, "kind")
 	want := configv1beta2.GroupVersion.String()
-	read := apiVersion != nil && apiVersion.Value == want || isV1beta1(root)
+	read := apiVersion != nil && apiVersion.Value == want || isV1beta1(root) || isOfJobSets(root)
 	switch {
 	case apiVersion == nil:
-		d.problem(root, "apiVersion", "is missing; write apiVersion: "+want)
+		d.Fault(root, "apiVersion", "is missing; write apiVersion: "+want)
 	case kind == nil:
-		d.problem(root, "kind", "is missing; write kind: "+configv1beta2.Kind)
+		d.Fault(root, "kind", "is missing; write kind: "+configv1beta2.Kind)
 	case read && kind.Value == configv1beta2.Kind:
 		return true
 	case read:
-		d.problem(kind, "kind", fmt.Sprintf("%s is not read; write kind: %s", strconv.Quote(kind.Value), configv1beta2.Kind))
+		d.Fault(kind, "kind", fmt.Sprintf("%s is not read; write kind: %s", strconv.Quote(kind.Value), configv1beta2.Kind))
 	default:
-		d.problem(apiVersion, "apiVersion", refusedVersion(apiVersion.Value, want))
+		d.Fault(apiVersion, "apiVersion", refusedVersion(apiVersion.Value, want))
 	}
 	return false
 }
 
 // refusedVersion says what to do about a file of another API version.
 func refusedVersion(version, want string) string {
-	if strings.HasPrefix(version, "config.jobset.x-k8s.io/") || strings.HasPrefix(version, "config.trainer.kubeflow.org/") {
+	if strings.HasPrefix(version, jobsetconfig.GroupVersion.Group+"/") {
+		return fmt.Sprintf("%s is not read; write apiVersion: %s", version, jobsetconfig.GroupVersion)
+	}
+	if strings.HasPrefix(version, "config.trainer.kubeflow.org/") {
 		return fmt.Sprintf("%s is not read by this release; remove the document and keep the one of %s", version, want)
 	}
 	return fmt.Sprintf("%q is not read; write apiVersion: %s", version, want)
@@ -205,7 +271,7 @@ func child(mapping *yaml.Node, name string) *yaml.Node {
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
-		if mapping.Content[i].Value == name && !isNull(value) {
+		if mapping.Content[i].Value == name && !strict.IsNull(value) {
 			return value
 		}
 	}

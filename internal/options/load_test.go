@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
 
@@ -56,6 +57,10 @@ func TestDefault(t *testing.T) {
 			GCInterval: time.Minute, Origin: "multikueue", WorkerLostTimeout: 15 * time.Minute,
 			Dispatcher: "kueue.x-k8s.io/multikueue-dispatcher-all-at-once", StepSize: 3,
 		},
+		JobSet: JobSet{Client: Client{QPS: 500, Burst: 500}, Lease: LeaderElection{
+			Enabled: true, Name: "6d4f6a47.jobset.x-k8s.io", Namespace: "jobset-system",
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		}},
 		Trainer: trainer.Options{
 			ConflictPolicy: "Reject", OwnershipMode: "Reserved", SchedulingManagers: []string{"kueue.x-k8s.io/*"},
 			Reserved: []configv1beta2.ReservedManager{{
@@ -132,12 +137,12 @@ func TestFullFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("sets every field", func(t *testing.T) {
-		d := &decoder{lines: map[string]int{}}
+		d := newDecoder("")
 		var c configv1beta2.Configuration
-		d.decode(d.document(data), reflect.ValueOf(&c).Elem(), "")
+		d.Decode(d.documents(data).manager, &c)
 		index := regexp.MustCompile(`\[[^\]]*\]`)
 		set := map[string]bool{}
-		for _, p := range d.order {
+		for _, p := range d.Order {
 			set[index.ReplaceAllString(p, "")] = true
 		}
 		all := allPaths(reflect.TypeFor[configv1beta2.Configuration](), "")
@@ -178,7 +183,7 @@ func TestFullFile(t *testing.T) {
 			"usage":             o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
 			"workers":           o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
-			"jobSet":            o.JobSet.LazyChildren,
+			"jobSet":            o.JobSet.LazyChildren && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
 			"patches":           o.Trainer.ConflictPolicy == "Warn" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,
 			"patch owners":      o.Trainer.OwnershipMode == "Strict" && len(o.Trainer.Reserved) == 1 && o.Trainer.Reserved[0].Subjects[0] == "ml-ops",
 			"training":          !o.Trainer.RecreateDeletedJobSet && o.Trainer.GPUResources[0] == "habana.ai/gaudi",
@@ -210,10 +215,10 @@ func allPaths(t reflect.Type, path string) []string {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		return allPaths(t.Elem(), path)
 	case reflect.Struct:
-		if strings.HasPrefix(wanted(t), "a mapping") {
+		if strings.HasPrefix(strict.Wanted(t), "a mapping") {
 			var paths []string
-			for name, f := range jsonFields(t) {
-				at := joinField(path, name)
+			for name, f := range strict.Fields(t) {
+				at := strict.JoinField(path, name)
 				paths = append(append(paths, at), allPaths(f.Type, at)...)
 			}
 			return paths

@@ -1,7 +1,6 @@
 package options
 
 import (
-	"reflect"
 	"strings"
 	"time"
 
@@ -26,7 +25,7 @@ func isV1beta1(root *yaml.Node) bool {
 // only a feature gate can say. moving lists what would change if somebody changed nothing but apiVersion.
 func (d *decoder) decodeV1beta1(root *yaml.Node) (c *configv1beta2.Configuration, podsReadyOff bool, moving []string) {
 	old := &configv1beta1.Configuration{}
-	d.decode(root, reflect.ValueOf(old).Elem(), "")
+	d.Decode(root, old)
 	c = upgrade(old)
 	switch w := old.WaitForPodsReady; {
 	case w == nil || !w.Enable:
@@ -55,7 +54,7 @@ func (d *decoder) decodeV1beta1(root *yaml.Node) (c *configv1beta2.Configuration
 		}
 	}
 	for _, field := range []string{"queueVisibility", "integrations.podOptions"} {
-		if d.lines[field] > 0 {
+		if d.Lines[field] > 0 {
 			moving = append(moving, field+" is gone; it has no effect here")
 		}
 	}

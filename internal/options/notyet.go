@@ -10,7 +10,7 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
-	"github.com/berth-project/berth/internal/options/spelling"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // actedUpon are the fields that this build does something with, each with all
@@ -82,7 +82,7 @@ func covers(outer, path string) bool {
 // warningsOf says what of a valid configuration may not be what was meant.
 func warningsOf(c *configv1beta2.Configuration, d *decoder) []string {
 	var warnings []string
-	if d.lines["metrics.localQueueMetrics"] > 0 && d.lines["metrics.localQueueMetrics.enable"] == 0 {
+	if d.Lines["metrics.localQueueMetrics"] > 0 && d.Lines["metrics.localQueueMetrics.enable"] == 0 {
 		warnings = append(warnings, "metrics.localQueueMetrics has no enable, which turns the series of LocalQueues off; add enable: true, or remove localQueueMetrics")
 	}
 	for i, key := range c.Integrations.LabelKeysToCopy {
@@ -97,7 +97,7 @@ func warningsOf(c *configv1beta2.Configuration, d *decoder) []string {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Controller.GroupKindConcurrency)) {
 		if !slices.Contains(known, kind) {
-			warnings = append(warnings, fmt.Sprintf("controller.groupKindConcurrency[%s]: no such kind is reconciled; %s", kind, spelling.DidYouMean(kind, known)))
+			warnings = append(warnings, fmt.Sprintf("controller.groupKindConcurrency[%s]: no such kind is reconciled; %s", kind, strict.DidYouMean(kind, known)))
 		}
 	}
 	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil && p.Workloads.AfterDeactivatedByKueue != nil {

@@ -184,12 +184,6 @@ type WorkerClusters struct {
 	AccessProviders []configv1beta2.ClusterProfileProvider
 }
 
-// JobSet is what jobSet comes to.
-type JobSet struct {
-	// LazyChildren: a JobSet that waits has no children yet.
-	LazyChildren bool
-}
-
 // Concurrency is how many objects of a kind, given as Kind.group or as Kind
 // alone in the core group, are reconciled at once. At least 1.
 func (o *Options) Concurrency(groupKind string) int {
@@ -254,9 +248,7 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 	o.Metrics = resolveMetrics(&c.Metrics, gates)
 	resolveScheduling(&o, c, gates)
 	o.MultiKueue = resolveMultiKueue(c.MultiKueue, gates)
-	if c.JobSet != nil {
-		o.JobSet.LazyChildren = c.JobSet.CreateChildrenOnAdmission
-	}
+	o.JobSet = resolveJobSet(c.JobSet)
 	o.Trainer = trainer.Resolve(c.Trainer)
 	return o
 }

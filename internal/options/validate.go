@@ -19,7 +19,6 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
-	"github.com/berth-project/berth/internal/options/spelling"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
 
@@ -50,6 +49,7 @@ func validate(c *configv1beta2.Configuration, gates Gates) field.ErrorList {
 	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
+	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)
 	errs = append(errs, trainer.Validate(c.Trainer, field.NewPath("trainer"))...)
 	return errs
 }
@@ -308,6 +308,3 @@ func notSupported(path *field.Path, value string, known []string) *field.Error {
 	}
 	return err
 }
-
-// Nearest gives the known name that a misspelt one most likely meant, or "".
-func Nearest(name string, known []string) string { return spelling.Nearest(name, known) }

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,17 +18,15 @@ import (
 	"github.com/berth-project/berth/internal/webhook"
 )
 
-// Upstream's controller of JobSets has one worker; a large JobSet would hold up all others.
-// Its limit of requests is kept (spec: 60 §2.2, §6.1).
-const (
-	jobSetWorkers = 10
-	jobSetQPS     = 500
-)
+// jobSetWorkers is how many JobSets are handled at once unless the configuration says so. Upstream's controller has one worker;
+// a large JobSet would hold up all others (spec: 60 §6.1).
+const jobSetWorkers = 10
 
 // addJobSets adds the controllers of JobSets and their webhooks.
 func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
-	if err := alone(ctx, mgr.GetAPIReader(), time.Now()); err != nil {
+	active, err := holdJobSets(ctx, mgr, cfg)
+	if err != nil {
 		return err
 	}
 	pods, err := jobset.NewPods(ctx, mgr)
@@ -46,7 +42,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		workers = jobSetWorkers
 	}
 	err = jobset.Setup(mgr, jobset.Options{
-		Plan: plan, Workers: workers, QPS: jobSetQPS, Burst: jobSetQPS, Pods: pods, Now: time.Now,
+		Plan: plan, Workers: workers, QPS: o.JobSet.Client.QPS, Burst: o.JobSet.Client.Burst, Pods: pods, Active: active, Now: time.Now,
 	})
 	if err != nil || !cfg.Groups.Has(Webhooks) {
 		return err
@@ -54,28 +50,19 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return webhook.SetupJobSets(mgr, webhook.JobSetOptions{Plan: plan, Pods: pods, PodsByJob: jobset.PodsByJob})
 }
 
-// upstreamLease is what an upstream controller of JobSets holds while it works (spec: 60 §5.6).
-var upstreamLease = types.NamespacedName{Namespace: "jobset-system", Name: "6d4f6a47.jobset.x-k8s.io"}
-
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get
-
-// alone refuses to run JobSets beside an upstream controller that does so: the two would fight over every Job. One that
-// runs without leader election cannot be seen.
-func alone(ctx context.Context, c client.Reader, now time.Time) error {
-	var lease coordinationv1.Lease
-	err := c.Get(ctx, upstreamLease, &lease)
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // an installation of before, without the right to look
-		return nil
-	case err != nil:
-		return fmt.Errorf("looking for another controller of JobSets: %w", err)
+// holdJobSets keeps upstream's controller of JobSets away. The channel it gives is closed once ours may act; nil is at once.
+func holdJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) (<-chan struct{}, error) {
+	lease := &jobSetLease{
+		LeaderElection: cfg.Options.JobSet.Lease, holder: leaseHolder(&cfg.Options), cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(),
+		now: time.Now, log: cfg.Log.WithName("jobsets"), ours: make(chan struct{}),
 	}
-	s := &lease.Spec
-	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
-		!now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second)) {
-		return nil
+	if !lease.Enabled {
+		return nil, nil
 	}
-	return fmt.Errorf("%s runs JobSets already: it holds the Lease %s; stop it, or leave JobSets to it with --controllers=-jobset", *s.HolderIdentity, upstreamLease)
+	if err := alone(ctx, lease.live, lease.key(), lease.holder, time.Now()); err != nil {
+		return nil, err
+	}
+	return lease.ours, mgr.Add(lease)
 }
 
 // jobSetsServed tells early what TrainJobs lack if nobody has installed JobSets.

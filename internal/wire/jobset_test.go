@@ -5,54 +5,16 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/webhook"
 )
-
-func TestAlone(t *testing.T) {
-	now := time.Now()
-	held := func(holder string, ago time.Duration) *coordinationv1.Lease {
-		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: upstreamLease.Namespace, Name: upstreamLease.Name},
-			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(now.Add(-ago))),
-			},
-		}
-	}
-	for name, tc := range map[string]struct {
-		lease *coordinationv1.Lease
-		runs  bool
-	}{
-		"nobody":            {nil, false},
-		"it runs":           {held("jobset-0", 5*time.Second), true},
-		"it ran":            {held("jobset-0", 20*time.Second), false},
-		"it gave it up":     {held("", time.Second), false},
-		"an empty lease":    {&coordinationv1.Lease{ObjectMeta: held("", 0).ObjectMeta}, false},
-		"renewed right now": {held("jobset-0", -time.Second), true}, // clocks differ
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(Scheme())
-			if tc.lease != nil {
-				c.WithObjects(tc.lease)
-			}
-			err := alone(t.Context(), c.Build(), now)
-			if runs := err != nil; runs != tc.runs || runs && !strings.Contains(err.Error(), "jobset-0 runs JobSets already") {
-				t.Errorf("error %v", err)
-			}
-		})
-	}
-}
 
 // TrainJobs without anybody's JobSets end the start with a sentence, not with a timeout of caches.
 func TestTrainingNeedsJobSets(t *testing.T) {

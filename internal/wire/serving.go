@@ -18,11 +18,9 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/visibility"
 )
-
-// metricsCertDir is where the certificate of the metrics is mounted when somebody else makes certificates. spec: 70 §4.4.
-const metricsCertDir = "/etc/kueue/metrics/certs"
 
 // prepare gets the certificate, where that is ours to make, installs if that is wanted, and makes the certificate trusted.
 func prepare(ctx context.Context, cfg *Config) error {
@@ -150,8 +148,8 @@ func (cfg *Config) keptCertificate(c *tls.Config) {
 // metricsCerts is the folder with the certificate of the metrics, which is read again when it changes; "" if there is none, and
 // then it is ours, or one that nobody can check.
 func metricsCerts(cfg *Config) string {
-	if _, err := os.Stat(filepath.Join(metricsCertDir, "tls.crt")); err != nil || cfg.keeper != nil {
+	if _, err := os.Stat(filepath.Join(options.MetricsCertDir, "tls.crt")); err != nil || cfg.keeper != nil {
 		return ""
 	}
-	return metricsCertDir
+	return options.MetricsCertDir
 }

@@ -193,8 +193,22 @@ type VisibilityServer struct {
 	BindPort *int32 `json:"bindPort,omitempty"`
 }
 
-// JobSet configures the controller of JobSets. (spec: 60 §6.1)
+// JobSet configures the controller of JobSets. What JobSet's own kind of configuration says, in another document of the
+// file, comes here too. (spec: 60 §2.2, §6.1)
 type JobSet struct {
+	// ClientConnection is the limit of requests about JobSets, apart from
+	// all others. Default: 500 a second, bursts of 500.
+	// +optional
+	ClientConnection *ClientConnection `json:"clientConnection,omitempty"`
+
+	// LeaderElection is about the Lease that the upstream controller of
+	// JobSets holds while it works. The manager holds it too, so that never
+	// both act on a cluster; leaderElect: false does without.
+	// Default: 6d4f6a47.jobset.x-k8s.io in the namespace jobset-system, 15s,
+	// 10s, 2s.
+	// +optional
+	LeaderElection *LeaderElection `json:"leaderElection,omitempty"`
+
 	// CreateChildrenOnAdmission makes no Jobs and no Service for a JobSet
 	// that is suspended and never ran, so that a waiting one costs a single
 	// object. Its counters of suspended Jobs are 0 meanwhile. Default: false.

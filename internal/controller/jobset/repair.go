@@ -39,7 +39,7 @@ func (r *repairer) setup(mgr ctrl.Manager, o Options) error {
 		Named("pod").
 		WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.leaders))).
 		WithOptions(options(o.Workers)).
-		Complete(r)
+		Complete(whenActive(o.Active, r))
 }
 
 // leaders finds the leader that a change of a pod matters to: itself, or that of a follower.

@@ -63,6 +63,8 @@ type Options struct {
 	Burst int
 	// Pods is from NewPods.
 	Pods cache.Cache
+	// Active is closed when JobSets may be acted upon; nil is at once.
+	Active <-chan struct{}
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -129,7 +131,22 @@ func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {
 			return []ctrlreconcile.Request{request(pod.Namespace, pod.Labels[jobsetv1alpha2.JobSetNameKey])}
 		})))
 	}
-	return b.Complete(r)
+	return b.Complete(whenActive(o.Active, r))
+}
+
+// whenActive holds a reconciler back until a channel is closed.
+func whenActive(active <-chan struct{}, r ctrlreconcile.Reconciler) ctrlreconcile.Reconciler {
+	if active == nil {
+		return r
+	}
+	return ctrlreconcile.Func(func(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+		select {
+		case <-active:
+			return r.Reconcile(ctx, req)
+		case <-ctx.Done():
+			return ctrlreconcile.Result{}, nil
+		}
+	})
 }
 
 func options(workers int) controller.Options {

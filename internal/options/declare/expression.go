@@ -13,7 +13,7 @@ import (
 	"github.com/google/cel-go/ext"
 	"k8s.io/apiserver/pkg/cel/library"
 
-	"github.com/berth-project/berth/internal/options/spelling"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // Bounds of one expression: its length in bytes, what one evaluation may cost, and how long it may take where that is
@@ -154,7 +154,7 @@ func explain(issues *cel.Issues, vars scope) error {
 		name, _, _ = strings.Cut(name, "'")
 		known := vars.names()
 		help = "known here: " + strings.Join(known, ", ") + ", and the functions of CEL"
-		if near := spelling.Nearest(name, append(slices.Clone(known), functions...)); near != "" {
+		if near := strict.Nearest(name, append(slices.Clone(known), functions...)); near != "" {
 			help = "did you mean " + near + "?"
 		}
 		message = "nothing is called " + name

@@ -1,4 +1,7 @@
-package options
+// Package strict reads YAML into Go values and takes nothing for granted: a field that is unknown, repeated or of the wrong
+// type is a mistake that is told with its line, its full path and the name that was likely meant. It remembers where every
+// field stood, so that whoever checks the values can say so too.
+package strict
 
 import (
 	"encoding/json"
@@ -8,42 +11,81 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/berth-project/berth/internal/options/spelling"
 )
 
 // maxNodes bounds the values of one file. It is far above any honest file; it
 // stops aliases that refer to each other from growing without end.
 const maxNodes = 100_000
 
-// hints are the answers to fields that older files have.
-var hints = map[string]string{
-	"fairSharing.enable":      "remove it: fairSharing is on when it is present, off when it is absent",
-	"waitForPodsReady.enable": "remove it: waitForPodsReady is on; featureGates.DisableWaitForPodsReady turns it off",
-	"integrations.podOptions": "use managedJobsNamespaceSelector",
-	"queueVisibility":         "remove it: the visibility API answers what is pending",
+// Problem is one mistake.
+type Problem struct {
+	// Source is the file, or the flag, that holds the mistake.
+	Source string
+	// Line in the file, from 1; 0 when there is none to name.
+	Line int
+	// Field is the full path of the field, such as
+	// integrations.frameworks[1]; empty when it is the whole file.
+	Field string
+	// Detail says what is wrong and what to do.
+	Detail string
 }
 
-// decoder fills a Go value from YAML nodes and remembers where each field was.
-type decoder struct {
-	source   string
-	problems []Problem
-	// lines has the line of every field that the file sets, by path.
-	lines map[string]int
-	// order has the same paths in the order of the file.
-	order []string
+// String writes a problem on one line: file:line: field: detail.
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.Source)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d", p.Line)
+	}
+	if p.Field != "" {
+		fmt.Fprintf(&b, ": %s", p.Field)
+	}
+	fmt.Fprintf(&b, ": %s", p.Detail)
+	return strings.Map(printable, b.String())
+}
+
+// printable keeps what is quoted from the file from breaking a line, or a
+// terminal.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
+}
+
+// Decoder fills Go values from YAML nodes and remembers where each field was.
+type Decoder struct {
+	// Source is the name of the file.
+	Source string
+	// Hints are the answers to fields, by path, that older files have.
+	Hints map[string]string
+	// Problems are all mistakes found so far.
+	Problems []Problem
+	// Lines has the line of every field that the file sets, by path.
+	Lines map[string]int
+	// Order has the same paths in the order of the file.
+	Order []string
 	nodes int
 }
 
+// Decode fills the value that into points to from a whole document.
+func (d *Decoder) Decode(root *yaml.Node, into any) {
+	if d.Lines == nil {
+		d.Lines = map[string]int{}
+	}
+	d.decode(root, reflect.ValueOf(into).Elem(), "")
+}
+
 // decode fills into from node. path is where node stands in the file.
-func (d *decoder) decode(node *yaml.Node, into reflect.Value, path string) {
+func (d *Decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 	if d.nodes++; d.nodes > maxNodes {
 		if d.nodes == maxNodes+1 {
-			d.problem(node, path, fmt.Sprintf("the file comes to more than %d values; make it smaller", maxNodes))
+			d.Fault(node, path, fmt.Sprintf("the file comes to more than %d values; make it smaller", maxNodes))
 		}
 		return
 	}
@@ -72,21 +114,21 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 }
 
 // structure fills a struct from a mapping, field by field.
-func (d *decoder) structure(node *yaml.Node, into reflect.Value, path string) {
+func (d *Decoder) structure(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.MappingNode {
 		d.wrongType(node, into.Type(), path)
 		return
 	}
-	fields := jsonFields(into.Type())
-	name := func(key string) string { return joinField(path, key) }
+	fields := Fields(into.Type())
+	name := func(key string) string { return JoinField(path, key) }
 	d.eachPair(node, path, name, func(key, value *yaml.Node) {
 		at := name(key.Value)
 		field, known := fields[key.Value]
 		if !known {
-			d.problem(key, at, "unknown field; "+unknownField(at, key.Value, fields))
+			d.Fault(key, at, "unknown field; "+d.unknownField(at, key.Value, fields))
 			return
 		}
-		if isNull(value) {
+		if IsNull(value) {
 			return // written, but left empty: the same as not written
 		}
 		d.record(at, key.Line)
@@ -95,7 +137,7 @@ func (d *decoder) structure(node *yaml.Node, into reflect.Value, path string) {
 }
 
 // dictionary fills a map with string keys.
-func (d *decoder) dictionary(node *yaml.Node, into reflect.Value, path string) {
+func (d *Decoder) dictionary(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.MappingNode {
 		d.wrongType(node, into.Type(), path)
 		return
@@ -112,7 +154,7 @@ func (d *decoder) dictionary(node *yaml.Node, into reflect.Value, path string) {
 }
 
 // list fills a slice. An empty list is not nil: it was written.
-func (d *decoder) list(node *yaml.Node, into reflect.Value, path string) {
+func (d *Decoder) list(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.SequenceNode {
 		d.wrongType(node, into.Type(), path)
 		return
@@ -132,20 +174,20 @@ func (d *decoder) list(node *yaml.Node, into reflect.Value, path string) {
 
 // eachPair calls f for every key of a mapping and refuses repeated keys, keys
 // that are no plain text and merge keys. name gives the path of a key.
-func (d *decoder) eachPair(node *yaml.Node, path string, name func(key string) string, f func(key, value *yaml.Node)) {
+func (d *Decoder) eachPair(node *yaml.Node, path string, name func(key string) string, f func(key, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			d.problem(key, path, "a key must be plain text")
+			d.Fault(key, path, "a key must be plain text")
 			continue
 		case key.Tag == "!!merge":
-			d.problem(key, path, "merge keys (<<) are not read; write the fields out")
+			d.Fault(key, path, "merge keys (<<) are not read; write the fields out")
 			continue
 		}
 		if first, again := seen[key.Value]; again {
-			d.problem(key, name(key.Value), fmt.Sprintf("written twice, first on line %d; remove one", first))
+			d.Fault(key, name(key.Value), fmt.Sprintf("written twice, first on line %d; remove one", first))
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -157,9 +199,9 @@ func (d *decoder) eachPair(node *yaml.Node, path string, name func(key string) s
 }
 
 // unmarshal fills a value that reads itself from a JSON scalar.
-func (d *decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string) {
+func (d *Decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string) {
 	t := reflect.TypeOf(into).Elem()
-	if node.Kind != yaml.ScalarNode || isNull(node) {
+	if node.Kind != yaml.ScalarNode || IsNull(node) {
 		d.wrongType(node, t, path)
 		return
 	}
@@ -174,7 +216,7 @@ func (d *decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string)
 }
 
 // scalar fills a bool, a number or a string.
-func (d *decoder) scalar(node *yaml.Node, into reflect.Value, path string) {
+func (d *Decoder) scalar(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.ScalarNode {
 		d.wrongType(node, into.Type(), path)
 		return
@@ -236,24 +278,25 @@ func setFloat(node *yaml.Node, into reflect.Value) bool {
 	return true
 }
 
-func (d *decoder) wrongType(node *yaml.Node, want reflect.Type, path string) {
-	d.problem(node, path, fmt.Sprintf("want %s, got %s", wanted(want), got(node, want)))
+func (d *Decoder) wrongType(node *yaml.Node, want reflect.Type, path string) {
+	d.Fault(node, path, fmt.Sprintf("want %s, got %s", Wanted(want), Got(node, want)))
 }
 
-func (d *decoder) problem(node *yaml.Node, path, detail string) {
-	d.problems = append(d.problems, Problem{Source: d.source, Line: node.Line, Field: path, Detail: detail})
+// Fault notes a mistake at a node.
+func (d *Decoder) Fault(node *yaml.Node, path, detail string) {
+	d.Problems = append(d.Problems, Problem{Source: d.Source, Line: node.Line, Field: path, Detail: detail})
 }
 
-func (d *decoder) record(path string, line int) {
-	d.lines[path] = line
-	d.order = append(d.order, path)
+func (d *Decoder) record(path string, line int) {
+	d.Lines[path] = line
+	d.Order = append(d.Order, path)
 }
 
-// line gives the line of a path, or of the nearest field around it that the
+// Line gives the line of a path, or of the nearest field around it that the
 // file sets; 0 when the file sets none of them.
-func (d *decoder) line(path string) int {
+func (d *Decoder) Line(path string) int {
 	for path != "" {
-		if n, ok := d.lines[path]; ok {
+		if n, ok := d.Lines[path]; ok {
 			return n
 		}
 		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
@@ -261,8 +304,8 @@ func (d *decoder) line(path string) int {
 	return 0
 }
 
-// wanted describes a type to the author of the file.
-func wanted(t reflect.Type) string {
+// Wanted describes a type to the author of the file.
+func Wanted(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration]():
 		return `a duration such as "30s" or "5m"`
@@ -291,15 +334,15 @@ func wanted(t reflect.Type) string {
 	return "a whole number"
 }
 
-// got describes what the file has in its place.
-func got(node *yaml.Node, want reflect.Type) string {
+// Got describes what the file has in its place.
+func Got(node *yaml.Node, want reflect.Type) string {
 	switch node.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
 	}
-	if isNull(node) {
+	if IsNull(node) {
 		return "nothing"
 	}
 	value := node.Value
@@ -313,8 +356,8 @@ func got(node *yaml.Node, want reflect.Type) string {
 }
 
 // unknownField says what to write in place of a field nobody knows.
-func unknownField(path, key string, fields map[string]reflect.StructField) string {
-	if hint, ok := hints[path]; ok {
+func (d *Decoder) unknownField(path, key string, fields map[string]reflect.StructField) string {
+	if hint, ok := d.Hints[path]; ok {
 		return hint
 	}
 	known := make([]string, 0, len(fields))
@@ -322,12 +365,12 @@ func unknownField(path, key string, fields map[string]reflect.StructField) strin
 		known = append(known, name)
 	}
 	slices.Sort(known)
-	return spelling.DidYouMean(key, known)
+	return DidYouMean(key, known)
 }
 
-// jsonFields gives the fields of a struct by their JSON names, those of
+// Fields gives the fields of a struct by their JSON names, those of
 // inlined structs among them.
-func jsonFields(t reflect.Type) map[string]reflect.StructField {
+func Fields(t reflect.Type) map[string]reflect.StructField {
 	fields := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(t) {
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -350,12 +393,13 @@ func inlined(t reflect.Type, index []int) bool {
 	return true
 }
 
-func isNull(node *yaml.Node) bool {
+// IsNull says whether a value was left empty.
+func IsNull(node *yaml.Node) bool {
 	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }
 
-// joinField writes the path of a field of a struct.
-func joinField(path, field string) string {
+// JoinField writes the path of a field of a struct.
+func JoinField(path, field string) string {
 	if path == "" {
 		return field
 	}

@@ -1,5 +1,4 @@
-// Package spelling finds what a misspelt name most likely meant.
-package spelling
+package strict
 
 import (
 	"slices"

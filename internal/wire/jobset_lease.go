@@ -1,0 +1,172 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;update,resourceNames=6d4f6a47.jobset.x-k8s.io
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
+
+// jobSetLease holds the Lease of the upstream controller of JobSets while ours works, so that one that is started later waits
+// and the two never act on one JobSet (spec: 60 §5.6, 70 §6 #21). It runs on the leader only, and all our replicas hold the
+// Lease under one name: who leads goes on with it at once. At the end it is left to run out, which gives an update of ours the
+// time to come back before somebody waiting takes over.
+//
+// Without the namespace of the Lease there is nobody who could hold it; it is looked for again and again.
+type jobSetLease struct {
+	options.LeaderElection
+	holder string
+	cached client.Reader // of namespaces
+	live   client.Reader
+	writer client.Client
+	now    func() time.Time
+	log    logr.Logger
+
+	once sync.Once
+	// ours is closed as soon as JobSets may be acted upon.
+	ours chan struct{}
+	last *coordinationv1.Lease // as we wrote it
+}
+
+// leaseHolder names the installation in the Lease.
+func leaseHolder(o *options.Options) string { return "berth/" + o.LeaderElection.Namespace }
+
+// NeedLeaderElection is true: the replica that leads holds the Lease.
+func (l *jobSetLease) NeedLeaderElection() bool { return true }
+
+// Start holds the Lease until ctx ends. It fails, and the manager with it, if somebody else has the Lease.
+func (l *jobSetLease) Start(ctx context.Context) error {
+	held := l.now()
+	for ctx.Err() == nil {
+		err := l.hold(ctx)
+		switch {
+		case err == nil:
+			held = l.now()
+			l.once.Do(func() { close(l.ours) })
+		case apierrors.IsForbidden(err):
+			l.log.Info("The Lease of JobSets cannot be held, so a controller of JobSets that is started later is not kept from working: install again for the access rules", "err", err.Error())
+			l.once.Do(func() { close(l.ours) })
+			<-ctx.Done()
+			return nil
+		case errors.As(err, new(*heldElsewhere)):
+			return err
+		case ctx.Err() == nil && l.now().Sub(held) > l.RenewDeadline:
+			return fmt.Errorf("holding the Lease %s of JobSets: %w", l.key(), err)
+		default:
+			l.log.V(1).Info("Trying again to renew the Lease of JobSets", "err", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(l.RetryPeriod):
+		}
+	}
+	return nil
+}
+
+func (l *jobSetLease) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: l.Namespace, Name: l.Name}
+}
+
+// hold takes the Lease, or renews it. Both end in a conflict if somebody else did so meanwhile.
+func (l *jobSetLease) hold(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.RenewDeadline)
+	defer cancel()
+	if l.last != nil {
+		next := l.claim(l.last)
+		err := l.writer.Update(ctx, next)
+		if err == nil {
+			l.last = next
+			return nil
+		}
+		l.last = nil
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	lease := &coordinationv1.Lease{}
+	err := l.live.Get(ctx, l.key(), lease)
+	switch {
+	case apierrors.IsNotFound(err):
+		if err := l.cached.Get(ctx, client.ObjectKey{Name: l.Namespace}, &corev1.Namespace{}); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		next := l.claim(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}})
+		if err := l.writer.Create(ctx, next); err != nil {
+			return err
+		}
+		l.last = next
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := heldByOther(lease, l.holder, l.now()); err != nil {
+		return err
+	}
+	next := l.claim(lease)
+	if err := l.writer.Update(ctx, next); err != nil {
+		return err
+	}
+	l.last = next
+	return nil
+}
+
+// claim is a Lease in our hands from now on.
+func (l *jobSetLease) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	next, now := lease.DeepCopy(), metav1.NewMicroTime(l.now())
+	s := &next.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity != l.holder {
+		changes := int32(0)
+		if s.LeaseTransitions != nil {
+			changes = *s.LeaseTransitions + 1
+		}
+		s.HolderIdentity, s.AcquireTime, s.LeaseTransitions = &l.holder, &now, &changes
+	}
+	s.RenewTime, s.LeaseDurationSeconds = &now, new(int32(l.LeaseDuration/time.Second))
+	return next
+}
+
+// heldElsewhere says that another controller of JobSets is at work.
+type heldElsewhere struct{ holder, lease string }
+
+// Error says what to do.
+func (h *heldElsewhere) Error() string {
+	return fmt.Sprintf("%s runs JobSets already: it holds the Lease %s; stop it, or leave JobSets to it with --controllers=-jobset", h.holder, h.lease)
+}
+
+// heldByOther gives an error if somebody but us holds a Lease.
+func heldByOther(lease *coordinationv1.Lease, us string, now time.Time) error {
+	s := &lease.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || *s.HolderIdentity == us || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
+		!now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second)) {
+		return nil
+	}
+	return &heldElsewhere{*s.HolderIdentity, lease.Namespace + "/" + lease.Name}
+}
+
+// alone refuses to run JobSets beside an upstream controller that does so: the two would fight over every Job. One that
+// runs without leader election cannot be seen.
+func alone(ctx context.Context, c client.Reader, key types.NamespacedName, us string, now time.Time) error {
+	var lease coordinationv1.Lease
+	err := c.Get(ctx, key, &lease)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // an installation of before, without the right to look
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for another controller of JobSets: %w", err)
+	}
+	return heldByOther(&lease, us, now)
+}

@@ -1,0 +1,239 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+)
+
+const us = "berth/berth-system"
+
+var upstreamLease = types.NamespacedName{Namespace: "jobset-system", Name: "6d4f6a47.jobset.x-k8s.io"}
+
+// leaseOf is upstream's Lease in somebody's hands, renewed some time ago.
+func leaseOf(holder string, renewed time.Time) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: upstreamLease.Namespace, Name: upstreamLease.Name},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(renewed)), LeaseTransitions: new(int32(3)),
+		},
+	}
+}
+
+func TestAlone(t *testing.T) {
+	now := time.Now()
+	held := func(holder string, ago time.Duration) *coordinationv1.Lease { return leaseOf(holder, now.Add(-ago)) }
+	for name, tc := range map[string]struct {
+		lease *coordinationv1.Lease
+		runs  bool
+	}{
+		"nobody":             {nil, false},
+		"it runs":            {held("jobset-0", 5*time.Second), true},
+		"it ran":             {held("jobset-0", 20*time.Second), false},
+		"it gave it up":      {held("", time.Second), false},
+		"an empty lease":     {&coordinationv1.Lease{ObjectMeta: held("", 0).ObjectMeta}, false},
+		"renewed right now":  {held("jobset-0", -time.Second), true}, // clocks differ
+		"we run":             {held(us, time.Second), false},
+		"we run, elsewhere":  {held("berth/other", time.Second), true},
+		"we ran, long since": {held(us, time.Hour), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(Scheme())
+			if tc.lease != nil {
+				c.WithObjects(tc.lease)
+			}
+			err := alone(t.Context(), c.Build(), upstreamLease, us, now)
+			if runs := err != nil; runs != tc.runs || runs && !strings.Contains(err.Error(), " runs JobSets already: it holds the Lease jobset-system/6d4f6a47.jobset.x-k8s.io; stop it") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// heldWith is our Lease on some API server, with a clock that stands still.
+func heldWith(t *testing.T, c client.Client, now time.Time) *jobSetLease {
+	l := &jobSetLease{
+		LeaderElection: options.Default().JobSet.Lease, holder: us, cached: c, live: c, writer: c,
+		now: func() time.Time { return now }, log: testr.New(t), ours: make(chan struct{}),
+	}
+	l.RetryPeriod = 10 * time.Millisecond
+	return l
+}
+
+// What the Lease is after we tried to hold it, whoever had it.
+func TestHoldJobSets(t *testing.T) {
+	now := time.Now().Truncate(time.Microsecond)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: upstreamLease.Namespace}}
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		holder  string // "" is no Lease
+		changes int32
+		refused bool
+	}{
+		"no namespace":             {nil, "", 0, false},
+		"nobody yet":               {[]client.Object{namespace}, us, 0, false},
+		"upstream ran":             {[]client.Object{namespace, leaseOf("jobset-0", now.Add(-time.Minute))}, us, 4, false},
+		"upstream gave it up":      {[]client.Object{namespace, leaseOf("", now)}, us, 4, false},
+		"upstream runs":            {[]client.Object{namespace, leaseOf("jobset-0", now.Add(-time.Second))}, "jobset-0", 3, true},
+		"another replica of ours":  {[]client.Object{namespace, leaseOf(us, now.Add(-time.Second))}, us, 3, false},
+		"we were killed, are back": {[]client.Object{namespace, leaseOf(us, now.Add(-time.Hour))}, us, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(tc.objects...).Build()
+			l := heldWith(t, c, now)
+			for range 2 { // the second time on what the first wrote
+				if err := l.hold(t.Context()); errors.As(err, new(*heldElsewhere)) != tc.refused || err != nil && !tc.refused {
+					t.Fatalf("error %v", err)
+				}
+			}
+			var lease coordinationv1.Lease
+			err := c.Get(t.Context(), upstreamLease, &lease)
+			if tc.holder == "" {
+				if !apierrors.IsNotFound(err) {
+					t.Errorf("%v, %+v", err, lease.Spec)
+				}
+				return
+			}
+			s := &lease.Spec
+			if err != nil || *s.HolderIdentity != tc.holder || *s.LeaseTransitions != tc.changes {
+				t.Fatalf("%v, %+v", err, s)
+			}
+			if ours := tc.holder == us; ours != s.RenewTime.Time.Equal(now) || *s.LeaseDurationSeconds != 15 {
+				t.Errorf("renewed at %v, for %d s", s.RenewTime, *s.LeaseDurationSeconds)
+			}
+		})
+	}
+}
+
+// Without the rights JobSets are acted upon all the same; while the API server does not answer they are not, and in the end
+// the manager gives up.
+func TestLeaseTrouble(t *testing.T) {
+	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	for name, tc := range map[string]struct {
+		err  error
+		acts bool
+	}{
+		"no rights": {apierrors.NewForbidden(leases, upstreamLease.Name, errors.New("no")), true},
+		"no answer": {errors.New("connection refused"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return tc.err
+				},
+			}).Build()
+			l := heldWith(t, c, time.Time{})
+			l.now, l.RenewDeadline = time.Now, 50*time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- l.Start(ctx) }()
+			select {
+			case <-l.ours:
+				cancel()
+				if err := <-ended; !tc.acts || err != nil {
+					t.Errorf("it acts; error %v", err)
+				}
+			case err := <-ended:
+				if tc.acts || err == nil || !strings.Contains(err.Error(), "connection refused") {
+					t.Errorf("error %v", err)
+				}
+			}
+		})
+	}
+}
+
+// An upstream controller that is started while ours works waits, takes over when ours has ended, and then keeps ours away:
+// with the election that it runs itself, on a real API server.
+func TestUpstreamWaits(t *testing.T) {
+	cfg := embeddedtest.Config(t)
+	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() (l *jobSetLease, ended chan error, stop context.CancelFunc) {
+		l = heldWith(t, c, time.Time{})
+		l.now, l.LeaseDuration, l.RenewDeadline, l.RetryPeriod = time.Now, 3*time.Second, 2*time.Second, 100*time.Millisecond
+		ctx, stop := context.WithCancel(t.Context())
+		ended = make(chan error, 1)
+		go func() { ended <- l.Start(ctx) }()
+		return l, ended, stop
+	}
+	ours, ended, stop := start()
+	<-ours.ours                                                                        // there is no namespace, so nobody to fear
+	t.Cleanup(func() { _ = c.Delete(context.Background(), leaseOf("", time.Time{})) }) // others start managers on this server
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: upstreamLease.Namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	holder := func() string {
+		var lease coordinationv1.Lease
+		if err := c.Get(t.Context(), upstreamLease, &lease); err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	waitFor(t, "we hold the Lease in the new namespace", func() error {
+		if h := holder(); h != us {
+			return errors.New("held by " + h)
+		}
+		return nil
+	})
+	works := make(chan struct{})
+	upstream, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: upstreamLease.Namespace, Name: upstreamLease.Name},
+			Client:    kubernetes.NewForConfigOrDie(cfg).CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: "jobset-0"},
+		},
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(works) }, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go upstream.Run(t.Context())
+	select {
+	case <-works:
+		t.Fatal("upstream works beside us")
+	case err := <-ended:
+		t.Fatalf("we gave up: %v", err)
+	case <-time.After(5 * time.Second):
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-works:
+	case <-time.After(20 * time.Second):
+		t.Fatal("upstream does not take over")
+	}
+	again, ended, stop := start()
+	defer stop()
+	if err := <-ended; err == nil || !strings.HasPrefix(err.Error(), "jobset-0 runs JobSets already") {
+		t.Errorf("error %v", err)
+	}
+	select {
+	case <-again.ours:
+		t.Error("we act beside upstream")
+	default:
+	}
+}
