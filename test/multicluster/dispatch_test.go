@@ -179,6 +179,9 @@ func TestDispatch(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			if len(w.Status.AdmissionChecks) == 0 {
+				return errors.New("no check yet")
+			}
 			if m := w.Status.AdmissionChecks[0].Message; !strings.Contains(m, "w1: ") || !strings.Contains(m, "w2: ") {
 				return fmt.Errorf("message %q", m)
 			}
