@@ -336,7 +336,7 @@ func (s *decider) create() Action {
 			return orNothing(a)
 		}
 	}
-	if s.d.IsActive(s.job) && !s.elastic {
+	if s.d.IsActive(s.job) && (!s.elastic || prebuilt != "") {
 		return Action{}
 	}
 	if prebuilt != "" {
