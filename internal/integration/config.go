@@ -43,6 +43,8 @@ func NewConfig(o *options.Options) *job.Config {
 		ReclaimablePods:          on(options.ReclaimablePods),
 		ReassignPods:             !on(options.SkipReassignmentForPodOwnedWorkloads),
 		ShortNames:               on(options.ShortWorkloadNames),
+		SparkOverhead:            o.SparkOverhead,
+		HonourUserSuspend:        o.HonourUserSuspend,
 		SkipOwnersWhenDeleting:   on(options.SkipAncestorCheckForDeletedWorkloads),
 		Topology:                 on(options.TopologyAwareScheduling),
 		TopologySliceConstraints: on(options.TASMultiLayerTopology),

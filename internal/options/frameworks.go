@@ -40,7 +40,7 @@ var frameworks = []Framework{
 	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true, built: true},
 	{
 		Name: "sparkoperator.k8s.io/sparkapplication", GVK: gvk("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
-		gates: []Gate{SparkApplicationIntegration},
+		gates: []Gate{SparkApplicationIntegration}, built: true,
 	},
 }
 

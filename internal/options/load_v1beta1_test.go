@@ -196,6 +196,8 @@ func TestOldVersionFullFile(t *testing.T) {
 		delete(within("resources", "deviceClassMappings", i), "sources")
 	}
 	delete(within("integrations"), "declaredKinds")
+	delete(within("integrations"), "spark")
+	delete(within("integrations"), "honourUserSuspend")
 	delete(within("multiKueue"), "clusterProfile")
 	delete(within("multiKueue"), "incrementalDispatcherConfig")
 	for i := range within("metrics")["customLabels"].([]any) {

@@ -41,6 +41,10 @@ type Options struct {
 	ExternalFrameworks []schema.GroupVersionKind
 	// DeclaredKinds are described in the file itself.
 	DeclaredKinds []*declare.Kind
+	// HonourUserSuspend: a user who suspends an admitted job is obeyed.
+	HonourUserSuspend bool
+	// SparkOverhead: count the memory that Spark adds unasked.
+	SparkOverhead bool
 	// LabelKeysToCopy go from a job to its Workload.
 	LabelKeysToCopy []string
 
@@ -215,6 +219,7 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 		ManagedNamespaces:          selectorOf(c.ManagedJobsNamespaceSelector),
 		Frameworks:                 slices.Clone(c.Integrations.Frameworks),
 		LabelKeysToCopy:            slices.Clone(c.Integrations.LabelKeysToCopy),
+		HonourUserSuspend:          c.Integrations.HonourUserSuspend,
 		Client:                     Client{QPS: *c.ClientConnection.QPS, Burst: int(*c.ClientConnection.Burst)},
 		Webhook:                    Webhook{Port: int(*c.Webhook.Port), Host: c.Webhook.Host, CertDir: c.Webhook.CertDir},
 		Health: Health{
@@ -241,6 +246,9 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 		o.ExternalFrameworks = append(o.ExternalFrameworks, kind)
 	}
 	o.DeclaredKinds, _ = declare.Compile(c.Integrations.DeclaredKinds, nil, nil)
+	if spark := c.Integrations.Spark; spark != nil {
+		o.SparkOverhead = spark.ImplicitMemoryOverhead
+	}
 	if certs := c.InternalCertManagement; *certs.Enable {
 		o.Certs = Certs{Internal: true, Service: *certs.WebhookServiceName, Secret: *certs.WebhookSecretName}
 	}

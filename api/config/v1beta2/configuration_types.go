@@ -159,6 +159,26 @@ type Integrations struct {
 	// built-in ones are. Default: none. (spec: 30 §4.13)
 	// +optional
 	DeclaredKinds []DeclaredKind `json:"declaredKinds,omitempty"`
+
+	// HonourUserSuspend has a user who suspends a job that is admitted obeyed:
+	// it stays stopped, without quota, until somebody resumes it. Berth has it
+	// beyond upstream, where such a job is started again. Default: false.
+	// (spec: 30 §6)
+	// +optional
+	HonourUserSuspend bool `json:"honourUserSuspend,omitempty"`
+
+	// Spark is about SparkApplications. Berth has it beyond upstream.
+	// +optional
+	Spark *SparkIntegration `json:"spark,omitempty"`
+}
+
+// SparkIntegration is about SparkApplications.
+type SparkIntegration struct {
+	// ImplicitMemoryOverhead counts the memory that Spark adds to that of a
+	// role that has no memoryOverhead: a share of it, at least 384Mi.
+	// Default: false. (spec: 30 §4.9)
+	// +optional
+	ImplicitMemoryOverhead bool `json:"implicitMemoryOverhead,omitempty"`
 }
 
 // ObjectRetentionPolicies says how long objects are kept. (spec: 70 §2.1.10)

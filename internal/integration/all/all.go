@@ -14,6 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/integration/leaderworkerset"
 	"github.com/berth-project/berth/internal/integration/pod"
 	"github.com/berth-project/berth/internal/integration/ray"
+	"github.com/berth-project/berth/internal/integration/spark"
 	"github.com/berth-project/berth/internal/integration/statefulset"
 	"github.com/berth-project/berth/internal/integration/trainjob"
 	"github.com/berth-project/berth/internal/options/declare"
@@ -37,6 +38,7 @@ func DescriptorsWith(trains *train.Config, kinds []*declare.Kind) []*plan.Descri
 		ray.Cluster(),
 		ray.Job(),
 		statefulset.Descriptor(),
+		spark.Descriptor(),
 		trainjob.Descriptor(trains),
 	}
 	out = append(out, kubeflow.Descriptors()...)

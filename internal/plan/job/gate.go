@@ -49,6 +49,8 @@ type Config struct {
 	ReclaimablePods          bool
 	ReassignPods             bool // not gate SkipReassignmentForPodOwnedWorkloads
 	ShortNames               bool // gate ShortWorkloadNames
+	HonourUserSuspend        bool // integrations.honourUserSuspend
+	SparkOverhead            bool // count the memory that Spark adds unasked: integrations.spark.implicitMemoryOverhead
 	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads
 	Topology                 bool // gate TopologyAwareScheduling
 	TopologySliceConstraints bool // gate TASMultiLayerTopology
