@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -35,6 +36,9 @@ func (s *server) exists(ctx context.Context, key client.ObjectKey, object client
 // defaultJob makes a new job wait in its queue (spec: 30 §3.1).
 func (s *server) defaultJob(d *job.Descriptor) defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
+		if req.Operation == admissionv1.Update && hasUserStop(s.o, d) {
+			return s.userStop(ctx, d, req, object)
+		}
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
 		}

@@ -47,6 +47,8 @@ type Options struct {
 	// Training says that SetupTraining registers the webhooks of TrainJobs, with those of their queues in them: the paths are
 	// the same.
 	Training bool
+	// Self is the user name of the manager, whose stops are its own.
+	Self string
 	// StrictOnFlavors refuses every unknown flavor in an admission check strategy: gate
 	// RejectUpdatesToCQWithInvalidOnFlavors.
 	StrictOnFlavors bool
@@ -98,7 +100,7 @@ func hooks(o *Options) []hook {
 		resources := []string{d.Resource}
 		out = append(out,
 			hook{
-				mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving, gvk: d.GVK, resources: resources,
+				mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving || hasUserStop(o, d), gvk: d.GVK, resources: resources,
 				defaults: func(s *server) defaulter { return s.defaultJob(d) },
 			},
 			hook{jobs: true, declared: d.Declared, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},

@@ -29,7 +29,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -42,6 +44,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/webhook"
 )
 
@@ -63,9 +66,9 @@ func testOptions() webhook.Options {
 		Jobs: &job.Config{
 			ManagedNamespaces: labels.SelectorFromSet(managed.MatchLabels),
 			Kinds:             job.Kinds{batchv1.SchemeGroupVersion.WithKind("Job"): true},
-			AdmissionGatedBy:  true, AnnotationIdentifiers: true, DefaultPriorityClass: true, MultiKueue: true, PartialAdmission: true, Topology: true,
+			AdmissionGatedBy:  true, AnnotationIdentifiers: true, DefaultPriorityClass: true, MultiKueue: true, PartialAdmission: true, Topology: true, HonourUserSuspend: true,
 		},
-		Descriptors: all.Descriptors(), Namespaces: managed,
+		Descriptors: all.Descriptors(), Namespaces: managed, Self: "berth",
 		NonNegative: true, PodSetMetadata: true, PriorityBoost: true,
 	}
 }
@@ -274,6 +277,8 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 		}
 	})
 
+	t.Run("a user stops an admitted job", func(t *testing.T) { testUserStop(t, c, namespace) })
+
 	t.Run("queues and flavors", func(t *testing.T) {
 		cq := &kueue.ClusterQueue{
 			ObjectMeta: metav1.ObjectMeta{Name: "cq"},
@@ -327,4 +332,60 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 		wl.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "nobody", Count: 1}, {Name: "main", Count: 3}}
 		forbidden(t, c.Status().Update(ctx, wl), "status.reclaimablePods[0].name", "status.reclaimablePods[main].count")
 	})
+}
+
+// testUserStop suspends and resumes a job that is admitted, as a user and as the manager.
+func testUserStop(t *testing.T, c client.Client, namespace string) {
+	ctx := t.Context()
+	j := newJob(namespace, "stopped")
+	if err := c.Create(ctx, j); err != nil {
+		t.Fatal(err)
+	}
+	suspend := func(by client.Client, suspended bool) string {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"spec":{"suspend":%v}}`, suspended)
+		if err := by.Patch(ctx, j, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			t.Fatal(err)
+		}
+		return j.Annotations[job.UserStopAnnotation]
+	}
+	if suspend(c, false); suspend(c, true) != "" {
+		t.Error("a job that is not admitted is marked")
+	}
+	wl := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "stopped", Namespace: namespace, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))},
+		},
+		Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: newJob("", "").Spec.Template}}},
+	}
+	if err := c.Create(ctx, wl); err != nil {
+		t.Fatal(err)
+	}
+	lifecycle.Machine{}.Reserve(wl, &kueue.Admission{
+		ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}},
+	}, nil, metav1.Now())
+	if err := c.Status().Update(ctx, wl); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // the webhook reads a cache
+		suspend(c, false)
+		if suspend(c, true) == "true" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a job that a user suspended is not marked")
+		}
+	}
+	if suspend(c, false) != "" {
+		t.Error("a job that a user resumed is marked")
+	}
+	restConfig := rest.CopyConfig(embeddedtest.Config(t))
+	restConfig.Impersonate = rest.ImpersonationConfig{UserName: "berth", Groups: []string{"system:masters"}}
+	berth, err := client.New(restConfig, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if suspend(berth, true) != "" {
+		t.Error("a job that the manager stopped is marked")
+	}
 }

@@ -60,7 +60,14 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, cfg) }},
 		{Webhooks, func() error {
 			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
-			return webhook.Setup(mgr, webhookOptions(&cfg.Options, cfg.Groups))
+			o := webhookOptions(&cfg.Options, cfg.Groups)
+			if cfg.Options.HonourUserSuspend {
+				var err error
+				if o.Self, err = account(ctx, mgr); err != nil {
+					return err
+				}
+			}
+			return webhook.Setup(mgr, o)
 		}},
 	} {
 		if !cfg.Groups.Has(part.group) {

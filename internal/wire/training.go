@@ -63,15 +63,24 @@ func phases(c cache.Cache) func() []string {
 
 // trainConfig is what the options say about TrainJobs. The patches that the manager writes itself are those of its account.
 func trainConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*train.Config, error) {
-	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	name, err := account(ctx, mgr)
 	if err != nil {
 		return nil, err
 	}
+	return integration.TrainConfig(o, name), nil
+}
+
+// account is the user name of the manager.
+func account(ctx context.Context, mgr ctrl.Manager) (string, error) {
+	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return "", err
+	}
 	var review authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &review); err != nil {
-		return nil, fmt.Errorf("asking the API server for the name of this account: %w", err)
+		return "", fmt.Errorf("asking the API server for the name of this account: %w", err)
 	}
-	return integration.TrainConfig(o, review.Status.UserInfo.Username), nil
+	return review.Status.UserInfo.Username, nil
 }
 
 // trainingObjects are what training needs beside CRDs and access rules: the runtimes that come with it, and what clients

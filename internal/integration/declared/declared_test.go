@@ -166,3 +166,39 @@ func TestReclaimable(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A job that its user stopped keeps what was injected, which is taken out before its quota is free.
+func TestUserStopRestores(t *testing.T) {
+	crew, _ := example(t)
+	cfg := &plan.Config{HonourUserSuspend: true}
+	o := parse(t, crewText)
+	wanted, err := crew.PodSets(o, &plan.Setting{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := o.DeepCopy()
+	info := plan.PodSetInfo{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{}, NodeSelector: map[string]string{"pool": "h100"}}
+	if err := crew.Start(o, []plan.PodSetInfo{info}, &plan.Setting{Config: cfg}); err != nil {
+		t.Fatal(err)
+	}
+	crew.Suspend(o)
+	o.SetAnnotations(map[string]string{plan.UserStopAnnotation: "true"})
+	before.SetAnnotations(o.GetAnnotations())
+	wl := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Name: "w", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, crew.GVK)}},
+		Spec:       kueue.WorkloadSpec{QueueName: "lq", PodSets: wanted},
+	}
+	cfg.Lifecycle.Reserve(wl, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "cook"}}}, nil, metav1.Now())
+	observed := &plan.Observed{Job: o, Verdict: plan.Verdict{Reach: plan.Managed}, Workloads: []*kueue.Workload{wl}}
+	a := plan.Decide(cfg, crew, observed)
+	if a.Verb != plan.PatchJob {
+		t.Fatalf("verb %d: %v", a.Verb, a.Err)
+	}
+	if diff := cmp.Diff(before, a.Job); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	observed.Job = a.Job
+	if a = plan.Decide(cfg, crew, observed); a.Verb != plan.WriteStatus {
+		t.Errorf("verb %d, want the quota freed: %v", a.Verb, a.Err)
+	}
+}

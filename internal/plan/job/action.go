@@ -128,6 +128,7 @@ const (
 	WorkloadEvicted    StopReason = "WorkloadEvicted"
 	NoMatchingWorkload StopReason = "NoMatchingWorkload"
 	NotAdmitted        StopReason = "NotAdmitted"
+	UserStopped        StopReason = "UserStopped"
 )
 
 // evictedFor is why the objects of an evicted job are deleted: the reason of the eviction is a part of it.
@@ -138,4 +139,5 @@ var stopNotes = map[StopReason]string{
 	WorkloadDeleted:    "Stopped because its workload is deleted",
 	NoMatchingWorkload: "Stopped because no workload describes it",
 	NotAdmitted:        "Stopped because its workload is not admitted",
+	UserStopped:        "Stopped because its user asks for that",
 }

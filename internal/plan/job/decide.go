@@ -260,6 +260,8 @@ func (s *decider) ending(w *kueue.Workload) *Action {
 		a = s.workloadDeleted(w)
 	case s.d.OnHold != nil && s.d.OnHold(s.job):
 		a = s.hold(w)
+	case s.cfg.IsUserStopped(s.job) && !s.finished:
+		a = s.userStop(w)
 	case s.finished:
 		a = s.jobFinished(w)
 	default:
@@ -476,6 +478,10 @@ func (s *decider) waiting(w *kueue.Workload) Action {
 			return Action{}
 		}
 		return Action{Events: normal(eventUpdatedCheck, strings.Join(messages, "; "))}
+	case lifecycle.IsOnHold(w):
+		next := w.DeepCopy()
+		s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job asks to run again", s.o.Now)
+		return Action{Verb: WriteStatus, Workload: next}
 	default:
 		return orNothing(s.moveQueue(w))
 	}
@@ -505,7 +511,9 @@ func (s *decider) start(w *kueue.Workload) Action {
 		}
 	}
 	if err == nil {
+		before := s.clean(next)
 		err = s.d.Start(next, infos, s.in)
+		s.noteInjected(next, before, infos)
 		if err != nil && !errors.Is(err, ErrPermanent) {
 			err = Permanent("%s", err)
 		}
@@ -529,21 +537,21 @@ func (s *decider) start(w *kueue.Workload) Action {
 // a write and not over, the job itself has to move first. w is the Workload to restore from, or nil (spec: 30 §4.7).
 func (s *decider) stop(why StopReason, w *kueue.Workload) (a *Action, over bool) {
 	note := stopNotes[why]
-	var podSets []kueue.PodSet
 	if w != nil {
-		podSets = w.Spec.PodSets
 		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); why == WorkloadEvicted && c != nil {
 			note, why = c.Message, evictedFor(c.Reason)
 		}
 	}
-	step, next := s.nextStep(podSets, why)
+	step, next := s.nextStep(s.toRestore(w), why)
 	switch step {
 	case Stopped:
 		return nil, true
 	case Wait:
 		return nil, false
 	case Change:
-		a = &Action{Verb: PatchJob, Job: next}
+		if a = (&Action{Verb: PatchJob, Job: next}); s.d.IsSuspended(next) {
+			forgetInjected(next)
+		}
 	case ChangeStatus:
 		a = &Action{Verb: PatchJobStatus, Job: next}
 	case Delete:
