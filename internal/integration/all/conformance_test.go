@@ -14,7 +14,6 @@ import (
 	"github.com/berth-project/berth/internal/integration/integrationtest"
 	"github.com/berth-project/berth/internal/integration/job"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/options/declare"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/train"
@@ -139,6 +138,28 @@ spec:
 		Status: map[integrationtest.State]string{
 			integrationtest.Active: "{active: 4}", integrationtest.Stopped: "{active: 0}",
 			integrationtest.Succeeded: "{active: 0, phase: Done}", integrationtest.Failed: "{active: 0, phase: Broken}",
+		},
+	},
+	"sparkoperator.k8s.io/sparkapplication": {
+		Manifest: `
+apiVersion: sparkoperator.k8s.io/v1beta2
+kind: SparkApplication
+spec:
+  type: Scala
+  mode: cluster
+  image: spark
+  driver: {memory: 1g, nodeSelector: {zone: a}, tolerations: [{key: own, operator: Exists}]}
+  executor:
+    instances: 2
+    memory: 1g
+    nodeSelector: {zone: a}
+    template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, ports: [{containerPort: 80}]}]}}`,
+		PodSets: []string{"driver:1", "executor:2"},
+		Status: map[integrationtest.State]string{
+			integrationtest.Active:    "applicationState: {state: RUNNING}",
+			integrationtest.Stopped:   "applicationState: {state: SUSPENDED}",
+			integrationtest.Succeeded: "applicationState: {state: COMPLETED}",
+			integrationtest.Failed:    "applicationState: {state: FAILED, errorMessage: broken}",
 		},
 	},
 	"tekton.dev/pipelinerun": {
@@ -326,18 +347,18 @@ func conditionText(kind string) string {
 	return "conditions: [{type: " + kind + `, status: "True", reason: R, message: m, lastTransitionTime: '2026-01-02T03:05:05Z'}]`
 }
 
-// declaredKinds are those of the example.
-func declaredKinds(t *testing.T) []*declare.Kind {
+// descriptors are all kinds, with those that the example declares.
+func descriptors(t *testing.T) []*plan.Descriptor {
 	t.Helper()
 	o, err := options.Load("../../../docs/examples/declared-kinds.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o.DeclaredKinds
+	return all.DescriptorsWith(train.DefaultConfig(), o.DeclaredKinds)
 }
 
 func TestConformance(t *testing.T) {
-	for _, d := range all.DescriptorsWith(train.DefaultConfig(), declaredKinds(t)) {
+	for _, d := range descriptors(t) {
 		t.Run(d.Framework, func(t *testing.T) {
 			if d.Serving {
 				t.Skip("it has no Workload: its pods are queued")
@@ -354,12 +375,28 @@ func TestConformance(t *testing.T) {
 
 func TestUnmanagedNamespace(t *testing.T) {
 	var kinds []*plan.Descriptor
-	for _, d := range all.DescriptorsWith(train.DefaultConfig(), declaredKinds(t)) {
+	for _, d := range descriptors(t) {
 		if !d.Serving {
 			kinds = append(kinds, d)
 		}
 	}
 	integrationtest.RunUnmanaged(t, kinds)
+}
+
+func TestWebhooks(t *testing.T) {
+	var list []*integrationtest.Kind
+	for _, d := range descriptors(t) {
+		kind := kinds[d.Framework]
+		switch {
+		case d.Framework == "deployment":
+			kind = &integrationtest.Kind{}
+		case kind == nil || d.Serving:
+			continue
+		}
+		kind.Descriptor = d
+		list = append(list, kind)
+	}
+	integrationtest.RunWebhooks(t, list)
 }
 
 // indent moves lines to the right, or to the left.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -41,5 +43,30 @@ func ended(w *world) {
 	})
 	if diff := cmp.Diff([]string{"CreatedWorkload", "FinishedWorkload", "Started", "Stopped"}, w.events(o)); diff != "" {
 		w.t.Errorf("events -want +got:\n%s", diff)
+	}
+}
+
+// lost is a job that runs and whose Workload is gone all at once, with nothing to restore from: it is stopped, gets back what
+// its user wrote, and is queued anew.
+func lost(w *world) {
+	o := w.create("train", nil)
+	before := spec(w.t, w.again(o))
+	wl := w.workloadOf(o)
+	w.admit(wl)
+	w.started(o)
+	w.settle()
+	w.must(w.c.Patch(w.ctx, w.get(wl), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	w.must(w.c.Delete(w.ctx, wl))
+	w.eventually("the job is stopped", func() error { return w.stopped(o) })
+	w.status(o, Stopped)
+	w.eventually("it is queued anew", func() error {
+		if all := w.workloads(); len(all) != 1 || all[0].UID == wl.UID {
+			return fmt.Errorf("%d workloads", len(all))
+		}
+		return w.suspended(o)
+	})
+	w.settle()
+	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
+		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}
 }

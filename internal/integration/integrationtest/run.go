@@ -84,7 +84,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	case kind.Ends:
 		tests = append(tests, test{"ended", ended}, test{"unsuspended by hand", byHand}, test{"child", child})
 	default:
-		tests = append(tests, test{"preempted", preempted}, test{"unsuspended by hand", byHand}, test{"child", child})
+		tests = append(tests, test{"preempted", preempted}, test{"workload lost", lost}, test{"unsuspended by hand", byHand}, test{"child", child})
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
