@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate packages tidy storm measure measure-jobsets measure-trainjobs load bench bench-core clean need-go
+	demo generate packages tidy storm measure measure-burst measure-jobsets measure-trainjobs load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -60,6 +60,9 @@ storm: build ## every write of a life interrupted, 60 lives with kills, 200 rand
 
 measure: build ## memory, processor time and API writes of a running manager, as name: value lines
 	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'
+
+measure-burst: build ## 5,000 suspended Jobs at once, room for 500, as name: value lines; five minutes
+	@$(GO) test ./test/e2e -run '^TestMeasureBurst$$' -count 1 -v -measure -timeout 30m | grep '^[a-z_.]*.*: [0-9]'
 
 measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines; ten minutes
 	@$(GO) test ./test/e2e -run '^TestMeasureJobSets$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
