@@ -201,7 +201,7 @@ func TestFullFile(t *testing.T) {
 	})
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
-			"multiKueue.externalFrameworks", "admissionFairSharing", "resources.deviceClassMappings",
+			"admissionFairSharing", "resources.deviceClassMappings",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -20,6 +21,9 @@ import (
 // roundTimeout is how long a round of the incremental dispatcher is. spec: 40 §4.5.
 const roundTimeout = 5 * time.Minute
 
+// preemptionTimeout is how long one worker may preempt before another may. spec: 40 §4.10.
+const preemptionTimeout = 5 * time.Minute
+
 // addWorkerClusters adds what sends Workloads to other clusters.
 func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
@@ -28,7 +32,19 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error 
 	}
 	jobs := integration.NewConfig(o)
 	enabled := slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !jobs.Kinds[d.GVK] })
-	cfg.Log.WithName("multikueue").Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
+	log := cfg.Log.WithName("multikueue")
+	if len(o.MultiKueue.ExternalFrameworks) > 0 {
+		served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		if err != nil {
+			return err
+		}
+		more, err := multikueue.External(o.MultiKueue.ExternalFrameworks, served, log)
+		if err != nil {
+			return err
+		}
+		enabled = append(more, enabled...) // what is known better wins
+	}
+	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	return multikueue.Setup(ctx, mgr, multikueue.Options{
 		Plan: dispatchConfig(o), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(options.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
@@ -47,6 +63,7 @@ func dispatchConfig(o *options.Options) *dispatch.Config {
 		StepSize: o.MultiKueue.StepSize, RoundTimeout: roundTimeout, ConfigOrder: o.Gates.On(options.MultiKueueIncrementalDispatcherRespectConfigOrder),
 		Elastic: o.Gates.On(options.ElasticJobsViaWorkloadSlices), Annotations: o.Gates.On(options.WorkloadIdentifierAnnotations),
 	}
+	out.Orchestrated, out.PreemptionTimeout = o.Gates.On(options.MultiKueueOrchestratedPreemption), preemptionTimeout
 	switch o.MultiKueue.Dispatcher {
 	case configv1beta2.DispatcherAllAtOnce:
 		out.Mode = dispatch.AllAtOnce

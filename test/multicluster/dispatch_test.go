@@ -14,7 +14,9 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -30,6 +32,29 @@ func job(name, cpus, seconds string) *batchv1.Job {
 			}}},
 		}},
 	}
+}
+
+// jobSet is a JobSet of one Job of one pod.
+func jobSet(name, seconds string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {namespace: team, name: `+name+`, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  replicatedJobs:
+  - name: w
+    template:
+      spec:
+        template:
+          metadata: {annotations: {berth.dev/run-seconds: "`+seconds+`"}}
+          spec:
+            restartPolicy: Never
+            containers: [{name: c, image: any, resources: {requests: {cpu: "1"}}}]
+`), &o.Object); err != nil {
+		panic(err)
+	}
+	return o
 }
 
 // workload is the Workload of a Job of the hub.
@@ -102,18 +127,23 @@ func (c *cluster) empty(within time.Duration) {
 	})
 }
 
+// frameworks are the kinds of jobs.
+const frameworks = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
+
 // TestDispatch is the life of Jobs that a hub sends to two workers.
 func TestDispatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three control planes")
 	}
-	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{"hub": "multiKueue: {workerLostTimeout: 15s, gcInterval: 5s}\n"})
+	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
+		"hub": frameworks + "multiKueue: {workerLostTimeout: 15s, gcInterval: 5s}\n", "w1": frameworks, "w2": frameworks,
+	})
 	hub, w1, w2 := all[0], all[1], all[2]
 	workers := map[string]*cluster{"w1": w1, "w2": w2}
 	hub.workers(w1, w2)
 	hub.queues("100", "workers")
 	w1.queues("4")
-	w2.queues("4")
+	w2.queues("2")
 	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
 	hub.connection("w2", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
 
@@ -191,6 +221,94 @@ func TestDispatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		w1.empty(20 * time.Second)
+	})
+	t.Run("a JobSet", func(t *testing.T) {
+		js := jobSet("set", "2")
+		hub.create(js)
+		eventually(t, 60*time.Second, "it completes here", func() error {
+			if err := hub.Get(t.Context(), client.ObjectKeyFromObject(js), js); err != nil {
+				return err
+			}
+			if state, _, _ := unstructured.NestedString(js.Object, "status", "terminalState"); state != "Completed" {
+				return fmt.Errorf("%v", js.Object["status"])
+			}
+			return nil
+		})
+		var here batchv1.JobList
+		if err := hub.List(t.Context(), &here, client.MatchingLabels{"jobset.sigs.k8s.io/jobset-name": "set"}); err != nil || len(here.Items) > 0 {
+			t.Errorf("%d Jobs of it here, %v", len(here.Items), err)
+		}
+		w1.empty(20 * time.Second)
+		w2.empty(20 * time.Second)
+	})
+	t.Run("a Job of the worker's own has the name", func(t *testing.T) {
+		own := job("taken", "1", "600")
+		own.Labels = nil
+		w1.create(own)
+		j := job("taken", "3", "1") // fits nowhere else
+		hub.create(j)
+		eventually(t, 30*time.Second, "the check says so", func() error {
+			w, err := hub.workload(j)
+			if err != nil || len(w.Status.AdmissionChecks) == 0 {
+				return errors.Join(err, errors.New("no check yet"))
+			}
+			if m := w.Status.AdmissionChecks[0].Message; !strings.Contains(m, "[RemoteNameConflict] w1") || w.Status.ClusterName != "" {
+				return fmt.Errorf("message %q, cluster %q", m, w.Status.ClusterName)
+			}
+			return nil
+		})
+		uid := own.UID
+		if err := w1.Get(t.Context(), client.ObjectKeyFromObject(own), own); err != nil || own.UID != uid || len(own.Labels) > 0 {
+			t.Errorf("the worker's own Job: %v, labels %v", err, own.Labels)
+		}
+		for _, c := range []*cluster{hub, w1} {
+			if err := c.Delete(t.Context(), job("taken", "1", "1"), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w1.empty(20 * time.Second)
+	})
+	t.Run("credentials are revoked and come back", func(t *testing.T) {
+		j := job("cut-off", "3", "8")
+		hub.create(j)
+		hub.on(j, 30*time.Second)
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "w1"}}
+		good := w1.inline()
+		write := func(text []byte) {
+			t.Helper()
+			if err := hub.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil {
+				t.Fatal(err)
+			}
+			secret.Data = map[string][]byte{"kubeconfig": text}
+			if err := hub.Update(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write([]byte(strings.Replace(string(good), ":"+w1.proxy.port, ":1", 1)))
+		hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, 20*time.Second)
+		if err := w1.Get(t.Context(), client.ObjectKeyFromObject(j), &batchv1.Job{}); err != nil {
+			t.Errorf("its job on the worker: %v", err)
+		}
+		write(good)
+		hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 10*time.Second)
+		hub.completes(j, 30*time.Second)
+		w1.empty(20 * time.Second)
+	})
+	t.Run("a worker that swallows everything delays no other", func(t *testing.T) {
+		w2.proxy.stall(true)
+		began := time.Now()
+		jobs := []*batchv1.Job{job("fast-0", "1", "1"), job("fast-1", "1", "1"), job("fast-2", "1", "1")}
+		hub.create(jobs[0], jobs[1], jobs[2])
+		for _, j := range jobs {
+			hub.completes(j, 30*time.Second)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		w2.proxy.stall(false)
+		hub.connection("w2", metav1.ConditionTrue, kueue.ReasonActive, 60*time.Second)
+		w1.empty(20 * time.Second)
+		w2.empty(60 * time.Second)
 	})
 	t.Run("a worker is lost and comes back", func(t *testing.T) {
 		j := job("moved", "1", "40")

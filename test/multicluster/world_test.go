@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -52,6 +53,7 @@ type cluster struct {
 	client.Client
 	t               *testing.T
 	name, dir, port string
+	proxy           *proxy // between a hub and the cluster
 	config          string
 	manager         *exec.Cmd
 	dead            chan struct{}
@@ -66,6 +68,7 @@ func start(t *testing.T, names []string, configs map[string]string) []*cluster {
 	errs := make([]error, len(names))
 	for i, name := range names {
 		c := &cluster{t: t, name: name, dir: t.TempDir(), port: strconv.Itoa(freePort(t)), log: &logBuffer{}}
+		c.proxy = newProxy(t, "127.0.0.1:"+c.port)
 		c.config = filepath.Join(c.dir, "config.yaml")
 		if err := os.WriteFile(c.config, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"+configs[name]), 0o600); err != nil {
 			t.Fatal(err)
@@ -167,7 +170,7 @@ func (c *cluster) inline() []byte {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return text
+	return []byte(strings.Replace(string(text), ":"+c.port, ":"+c.proxy.port, 1))
 }
 
 func (c *cluster) create(objects ...client.Object) {

@@ -214,6 +214,9 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *connection, step
 
 // failed notes that something could not be created on a cluster.
 func (w *workloads) failed(s *sight, cluster string, err error) error {
+	if errors.Is(err, errStuck) {
+		return err // the cluster is at fault, and is left out until it answers
+	}
 	code := dispatch.CreateFailed
 	if rejected(err) {
 		code = dispatch.CreateRejected

@@ -41,7 +41,7 @@ func (c *collector) collect(ctx context.Context) {
 	before := c.suspects
 	c.suspects = map[string]map[string]bool{}
 	for _, r := range c.fleet.all() {
-		conn := r.connected()
+		conn, _, _ := r.connected()
 		if conn == nil || conn.foreign.Load() {
 			continue
 		}

@@ -49,8 +49,8 @@ type connection struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	slots  chan struct{}
-	oldest atomic.Int64 // when the oldest call that goes on began, in nanoseconds; 0 is none
 	failed atomic.Int32
+	late   atomic.Bool // a caller did not wait for its answer
 	// foreign says that something there bears the stamp of another manager with our origin.
 	foreign atomic.Bool
 
@@ -304,26 +304,28 @@ func (c *connection) lack(gvk schema.GroupVersionKind) string {
 	return c.lacks[gvk]
 }
 
-// stuck says whether a call has been going on for too long: until it ends the worker counts as one that cannot be reached.
-func (c *connection) stuck() bool {
+// stuckSince is when the oldest call began that has been going on for too long, zero if there is none: until it ends the worker counts
+// as one that cannot be reached.
+func (c *connection) stuckSince() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var oldest time.Time
 	for _, began := range c.calls {
-		if time.Since(began) > slow {
-			return true
+		if time.Since(began) > slow && (oldest.IsZero() || began.Before(oldest)) {
+			oldest = began
 		}
 	}
-	return false
+	return oldest
 }
 
 var errStuck = errors.New("the cluster does not answer")
 
-// call makes one call, within the limits. Calls that fail again and again end the connection, and so does one that the credentials are
-// not good for any more.
+// call makes one call, within the limits. The caller does not wait for a worker that does not answer soon: the call goes on without it,
+// and what it returns is lost, so do must not touch anything that is used after an error. Calls that fail again and again end the
+// connection, and so does one that the credentials are not good for any more.
 func (c *connection) call(ctx context.Context, do func(context.Context, client.Client) error) error {
 	select {
 	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
 	case <-c.ctx.Done():
 		return errStuck
 	case <-ctx.Done():
@@ -331,28 +333,59 @@ func (c *connection) call(ctx context.Context, do func(context.Context, client.C
 	case <-time.After(slow):
 		return errStuck
 	}
-	if c.stuck() {
+	if !c.stuckSince().IsZero() {
+		<-c.slots
 		return errStuck
 	}
+	id := c.begin()
+	result := make(chan error, 1)
+	go func() {
+		calling, done := context.WithTimeout(c.ctx, callTimeout)
+		err := do(calling, c.client)
+		done()
+		c.end(id, err)
+		<-c.slots
+		result <- err
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(slow):
+		c.wakeLater()
+		return errStuck
+	}
+}
+
+func (c *connection) begin() int64 {
 	c.mu.Lock()
-	id := c.next
+	defer c.mu.Unlock()
 	c.next++
-	c.calls[id] = time.Now()
-	c.mu.Unlock()
-	ctx, done := context.WithTimeout(ctx, callTimeout)
-	err := do(ctx, c.client)
-	done()
+	c.calls[c.next] = time.Now()
+	return c.next
+}
+
+// end counts failures in a row.
+func (c *connection) end(id int64, err error) {
 	c.mu.Lock()
 	delete(c.calls, id)
+	free := len(c.calls) == 0
 	c.mu.Unlock()
 	switch {
+	case c.ctx.Err() != nil:
 	case err == nil, answered(err):
 		c.failed.Store(0)
+		if free && c.late.Swap(false) {
+			c.wakeUsers(c.ctx, c.name)
+		}
 	case apierrors.IsUnauthorized(err), c.failed.Add(1) >= maxFailures:
 		c.lost(c, err)
 	}
-	return err
 }
+
+// wakeLater has the Workloads looked at once the worker answers again.
+func (c *connection) wakeLater() { c.late.Store(true) }
 
 // answered says whether an error is the worker's answer, and not the want of one.
 func answered(err error) bool {

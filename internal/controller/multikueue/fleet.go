@@ -36,6 +36,7 @@ type remote struct {
 	firstLost   time.Time // the same across restarts, as the status says
 	attempts    int
 	next        time.Time // of the next attempt
+	refused     bool      // the last probe failed
 	deleted     bool
 }
 
@@ -79,15 +80,17 @@ func (f *fleet) all() []*remote {
 	return out
 }
 
-// connected is the connection of a cluster that answers, nil if there is none.
-func (r *remote) connected() *connection {
+// connected is the connection of a cluster that answers; without one, since when there is none, and the same across restarts.
+func (r *remote) connected() (c *connection, lost, first time.Time) {
 	r.mu.Lock()
-	c := r.connection
-	r.mu.Unlock()
-	if c == nil || c.stuck() {
-		return nil
+	defer r.mu.Unlock()
+	if r.connection == nil {
+		return nil, r.lostSince, r.firstLost
 	}
-	return c
+	if since := r.connection.stuckSince(); !since.IsZero() {
+		return nil, since, time.Time{}
+	}
+	return r.connection, time.Time{}, time.Time{}
 }
 
 // disconnect ends the connection and keeps the time of the first loss.
@@ -96,7 +99,7 @@ func (r *remote) disconnect(now time.Time) {
 	c := r.connection
 	r.connection = nil
 	if c != nil {
-		r.lostSince = now
+		r.lostSince, r.firstLost = now, time.Time{}
 	}
 	r.mu.Unlock()
 	if c != nil {
@@ -121,7 +124,7 @@ func (f *fleet) lost(c *connection, _ error) {
 	r.mu.Lock()
 	current := r.connection == c
 	if current {
-		r.connection, r.lostSince = nil, f.Now()
+		r.connection, r.lostSince, r.firstLost = nil, f.Now(), time.Time{}
 	}
 	r.mu.Unlock()
 	if !current {
@@ -138,7 +141,8 @@ func pause(attempts int) time.Duration {
 	return firstPause << (min(attempts, mostPauses) - 1)
 }
 
-// probe says whether a cluster takes TCP connections. One that cannot be asked this way does not.
+// probe says whether a cluster that refused TCP connections takes them again. One that cannot be asked this way does not, and one that
+// takes them all the time without answering, such as a load balancer in front of nothing, does not either.
 func (r *remote) probe() bool {
 	r.mu.Lock()
 	address := r.address
@@ -147,10 +151,14 @@ func (r *remote) probe() bool {
 		return false
 	}
 	conn, err := net.DialTimeout("tcp", address, probeLimit)
-	if err != nil {
-		return false
+	if err == nil {
+		_ = conn.Close() // it was only to see
 	}
-	return conn.Close() == nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.refused
+	r.refused = err != nil
+	return was && err == nil
 }
 
 // addressOf is what to probe of a configuration.

@@ -187,10 +187,8 @@ func (w *workloads) observe(s *sight, config *kueue.MultiKueueConfig) {
 
 func (w *workloads) look(s *sight, r *remote, listed bool) dispatch.Cluster {
 	out := dispatch.Cluster{Name: r.name, Listed: listed}
-	conn := r.connected()
-	r.mu.Lock()
-	out.LostSince, out.FirstLost = r.lostSince, r.firstLost
-	r.mu.Unlock()
+	conn, lost, first := r.connected()
+	out.LostSince, out.FirstLost = lost, first
 	out.Fault = w.faults.of(s.observed.Local.UID, r.name)
 	if conn == nil {
 		return out

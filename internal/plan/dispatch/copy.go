@@ -35,6 +35,9 @@ func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
 		out.Annotations[ManagerUIDAnnotation] = c.ManagerUID
 	}
 	w.Spec.DeepCopyInto(&out.Spec)
+	if c.Orchestrated {
+		out.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
+	}
 	return out
 }
 

@@ -48,6 +48,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		{"5", d.outdated},
 		{"6a", d.lost},
 		{"6b", d.admitted},
+		{"7", d.openGate},
 		{"8", d.settled},
 		{"9", d.dispatch},
 	} {

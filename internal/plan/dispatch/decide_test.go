@@ -370,6 +370,46 @@ func TestIncremental(t *testing.T) {
 	}
 }
 
+// TestGates is spec 40 §7.42.
+func TestGates(t *testing.T) {
+	cfg := config()
+	cfg.Orchestrated, cfg.PreemptionTimeout = true, 5*time.Minute
+	asks := func(since time.Duration, opened time.Duration) *kueue.Workload {
+		w := cfg.NewCopy(reserved())
+		w.CreationTimestamp = t0
+		if opened == 0 {
+			condition(kueue.WorkloadBlockedOnPreemptionGates, -since, kueue.ReasonPreemptionGated)(w)
+			return w
+		}
+		w.Status.PreemptionGates = []kueue.PreemptionGateState{{
+			Name: kueue.MultiKueuePreemptionGate, Position: kueue.PreemptionGateOpen, LastTransitionTime: metav1.NewTime(t0.Add(-opened)),
+		}}
+		return w
+	}
+	fits := asks(0, 0)
+	condition(kueue.WorkloadQuotaReserved, 0, "")(fits)
+	quiet := cfg.NewCopy(reserved())
+	quiet.CreationTimestamp = t0
+	for name, tc := range map[string]struct {
+		clusters []dispatch.Cluster
+		want     string
+	}{
+		"the first that asks":              {[]dispatch.Cluster{up("w1", asks(time.Second, 0)), up("w2", asks(time.Minute, 0))}, "9: copy status w2, after 30s"},
+		"one was let do so just now":       {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 4*time.Minute+50*time.Second))}, "9: after 10s"},
+		"that is over":                     {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 5*time.Minute))}, "9: copy status w1, after 30s"},
+		"nobody asks":                      {[]dispatch.Cluster{up("w1", quiet), up("w2", asks(0, time.Hour))}, "9: after 30s"},
+		"one has room, and its own checks": {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", fits)}, "9: after 30s"},
+	} {
+		o := &dispatch.Observed{Local: reserved(nominated("w1", "w2")), Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
+		if got := text(o, dispatch.Decide(cfg, o)); got != tc.want {
+			t.Errorf("%s\ngot  %s\nwant %s", name, got, tc.want)
+		}
+	}
+	if gates := quiet.Spec.PreemptionGates; len(gates) != 1 || gates[0].Name != kueue.MultiKueuePreemptionGate {
+		t.Errorf("gates of a copy: %v", gates)
+	}
+}
+
 // TestExternal is spec 40 §7.34: whoever nominates is followed.
 func TestExternal(t *testing.T) {
 	cfg := config()

@@ -62,6 +62,10 @@ type Config struct {
 	StepSize     int
 	RoundTimeout time.Duration
 	ConfigOrder  bool
+	// Orchestrated opens the preemption gates of copies one at a time, each for PreemptionTimeout: feature gate
+	// MultiKueueOrchestratedPreemption.
+	Orchestrated      bool
+	PreemptionTimeout time.Duration
 	// Elastic lets jobs be resized while they run: feature gate ElasticJobsViaWorkloadSlices.
 	Elastic bool
 	// Annotations lets the name of a Workload be an annotation of the job: feature gate WorkloadIdentifierAnnotations.

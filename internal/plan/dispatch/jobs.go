@@ -102,8 +102,10 @@ func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, boo
 // status, and without the field that keeps controllers away from it (spec: 40 §2.6).
 func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) (*unstructured.Unstructured, error) {
 	stopped := local.DeepCopyObject().(job.Object)
-	d.Suspend(stopped)
-	d.Restore(stopped, w.Spec.PodSets)
+	if d.Restore != nil { // a kind that is known by name only is copied as it is
+		d.Suspend(stopped)
+		d.Restore(stopped, w.Spec.PodSets)
+	}
 	from, err := Tree(d, stopped)
 	if err != nil {
 		return nil, err

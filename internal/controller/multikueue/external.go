@@ -1,0 +1,83 @@
+package multikueue
+
+import (
+	"strings"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/view"
+)
+
+// Served lists the kinds of a group and version, as a discovery client does.
+type Served interface {
+	ServerResourcesForGroupVersion(groupVersion string) (*metav1.APIResourceList, error)
+}
+
+// External describes kinds that something else integrates, so that their jobs can be sent to workers: the generic adapter (spec: 40
+// §4.12). Something on the manager makes their Workloads, and something on each worker starts and finishes them.
+//
+// A name that differs from that of a kind in nothing but its case means that kind. A kind that is not served yet is taken for one with
+// the usual plural, and its jobs are sent once it is.
+func External(kinds []schema.GroupVersionKind, served Served, log logr.Logger) ([]*job.Descriptor, error) {
+	var out []*job.Descriptor
+	for _, gvk := range kinds {
+		list, err := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		kind, resource := find(list, gvk.Kind)
+		switch {
+		case resource == "":
+			guess, _ := apimeta.UnsafeGuessKindToResource(gvk)
+			resource = guess.Resource
+			log.Info("The kind of an external framework is not served yet", "kind", gvk.String())
+		case kind != gvk.Kind:
+			log.Info("The kind of an external framework is written in another way", "configured", gvk.Kind, "served", kind)
+			gvk.Kind = kind
+		}
+		out = append(out, external(gvk, resource))
+	}
+	return out, nil
+}
+
+// find looks for a kind: as it is written, or the only one that differs in nothing but its case.
+func find(list *metav1.APIResourceList, kind string) (served, resource string) {
+	if list == nil {
+		return "", ""
+	}
+	similar := 0
+	for _, r := range list.APIResources {
+		switch {
+		case strings.Contains(r.Name, "/"): // a subresource
+		case r.Kind == kind:
+			return r.Kind, r.Name
+		case strings.EqualFold(r.Kind, kind):
+			served, resource = r.Kind, r.Name
+			similar++
+		}
+	}
+	if similar != 1 {
+		return "", ""
+	}
+	return served, resource
+}
+
+var managedBy = []string{"spec", "managedBy"}
+
+// external describes a kind of which nothing is known but where its managedBy is. Its copy is the job as it is.
+func external(gvk schema.GroupVersionKind, resource string) *job.Descriptor {
+	return &job.Descriptor{
+		Framework: gvk.Kind + "." + gvk.Version + "." + gvk.Group, GVK: gvk, Resource: resource, Prebuilt: true,
+		New:       func() job.Object { return view.New(gvk) },
+		NewList:   func() runtime.Object { return view.NewList(gvk) },
+		IsActive:  func(job.Object) bool { return false },
+		ManagedBy: func(o job.Object) string { return view.String(view.Of(o).Object, managedBy...) },
+		Remote:    &job.Remote{ManagedBy: managedBy},
+	}
+}

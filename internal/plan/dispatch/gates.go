@@ -1,0 +1,71 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// openGate (rule 7) lets one worker at a time preempt for the Workload: the one that has been asking for longest, unless another was let
+// do so a short while ago, or has room without (spec: 40 §4.10).
+func (d *decider) openGate() bool {
+	if !d.Orchestrated || d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) {
+		return false
+	}
+	var candidate *Cluster
+	var opened time.Time
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if !c.Listed || !c.Connected || c.Copy == nil {
+			continue
+		}
+		if lifecycle.IsReserved(c.Copy) {
+			return false // it waits for its own checks only
+		}
+		if gate := gateOf(c.Copy); gate != nil && gate.Position == kueue.PreemptionGateOpen {
+			if gate.LastTransitionTime.After(opened) {
+				opened = gate.LastTransitionTime.Time
+			}
+		} else if asked := blockedSince(c.Copy); asked != nil && (candidate == nil || asked.Before(blockedSince(candidate.Copy))) {
+			candidate = c
+		}
+	}
+	if candidate == nil {
+		return false
+	}
+	if left := d.PreemptionTimeout - d.o.Now.Sub(opened); !opened.IsZero() && left > 0 {
+		d.wake(left)
+		return false
+	}
+	next := candidate.Copy.DeepCopy()
+	gate := gateOf(next)
+	if gate == nil {
+		next.Status.PreemptionGates = append(next.Status.PreemptionGates, kueue.PreemptionGateState{Name: kueue.MultiKueuePreemptionGate})
+		gate = &next.Status.PreemptionGates[len(next.Status.PreemptionGates)-1]
+	}
+	gate.Position, gate.LastTransitionTime = kueue.PreemptionGateOpen, d.o.Now
+	d.do(Step{Do: UpdateCopyStatus, Cluster: candidate.Name, Workload: next})
+	d.wake(d.PreemptionTimeout)
+	return false
+}
+
+// gateOf is the state of our gate on a copy, nil if it has none yet.
+func gateOf(w *kueue.Workload) *kueue.PreemptionGateState {
+	at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Name == kueue.MultiKueuePreemptionGate })
+	if at < 0 {
+		return nil
+	}
+	return &w.Status.PreemptionGates[at]
+}
+
+// blockedSince is since when a copy has been waiting for a gate, nil if it is not.
+func blockedSince(w *kueue.Workload) *metav1.Time {
+	if c := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates); c != nil && c.Status == metav1.ConditionTrue {
+		return &c.LastTransitionTime
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package multicluster
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+var (
+	measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
+	howMany = flag.Int("jobs", 1000, "how many jobs to measure with")
+)
+
+// TestMeasure prints how long it takes until Jobs are dispatched to two workers and have ended, and what that costs in writes.
+func TestMeasure(t *testing.T) {
+	if !*measure {
+		t.Skip("not asked to measure")
+	}
+	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{})
+	hub, w1, w2 := all[0], all[1], all[2]
+	hub.workers(w1, w2)
+	hub.queues("100", "workers")
+	w1.queues("50")
+	w2.queues("50")
+	for _, name := range []string{"w1", "w2"} {
+		hub.connection(name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+	}
+	before := []map[string]float64{hub.writes(), w1.writes(), w2.writes()}
+	began := time.Now()
+	var wg sync.WaitGroup
+	for part := range 8 {
+		wg.Go(func() {
+			for i := part; i < *howMany; i += 8 {
+				if err := hub.Create(context.Background(), job(fmt.Sprintf("j%04d", i), "10m", "1")); err != nil {
+					t.Errorf("creating a job: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	report("created_s", time.Since(began).Seconds())
+	reach := func(what string, done func(*kueue.Workload) bool) {
+		eventually(t, 20*time.Minute, what, func() error {
+			time.Sleep(500 * time.Millisecond)
+			var list kueue.WorkloadList
+			if err := hub.List(context.Background(), &list, client.InNamespace("team")); err != nil {
+				return err
+			}
+			n := 0
+			for i := range list.Items {
+				if done(&list.Items[i]) {
+					n++
+				}
+			}
+			if n < *howMany {
+				return fmt.Errorf("%d of %d", n, *howMany)
+			}
+			return nil
+		})
+		report(what+"_s", time.Since(began).Seconds())
+	}
+	reach("dispatched", func(w *kueue.Workload) bool { return w.Status.ClusterName != "" || lifecycle.IsFinished(w) })
+	reach("finished", lifecycle.IsFinished)
+	report("manager.rss_mb", hub.rss())
+	w1.empty(time.Minute)
+	w2.empty(time.Minute)
+	total := 0.0
+	for i, c := range all {
+		after := c.writes()
+		for _, kind := range slices.Sorted(maps.Keys(after)) {
+			n := (after[kind] - before[i][kind]) / float64(*howMany)
+			total += n
+			report("job.writes["+c.name+" "+kind+"]", n)
+		}
+	}
+	report("job.writes_by_berth", total)
+}
+
+func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }
+
+var series = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
+
+// writes counts what only Berth writes: Workloads and queues, and of Jobs what their own controller does not do.
+func (c *cluster) writes() map[string]float64 {
+	c.t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body, err := kubernetes.NewForConfigOrDie(cfg).RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	counts := map[string]float64{}
+	for line := range strings.Lines(string(body)) {
+		found := series.FindStringSubmatch(strings.TrimSpace(line))
+		if found == nil {
+			continue
+		}
+		labels := map[string]string{}
+		for pair := range strings.SplitSeq(found[1], ",") {
+			name, value, _ := strings.Cut(pair, "=")
+			labels[name] = strings.Trim(value, `"`)
+		}
+		n, err := strconv.ParseFloat(found[2], 64)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		resource, verb := labels["resource"], labels["verb"]
+		ofJobs := resource == "jobs" && labels["group"] == "batch" && (verb == "PATCH" || verb == "APPLY" || (c.name != "hub" && (verb == "POST" || verb == "DELETE")))
+		switch {
+		case verb == "GET" || verb == "LIST" || verb == "WATCH" || strings.HasPrefix(labels["code"], "4"):
+		case labels["group"] == "kueue.x-k8s.io" || ofJobs:
+			if sub := labels["subresource"]; sub != "" {
+				resource += "/" + sub
+			}
+			counts[resource+" "+verb] += n
+		}
+	}
+	return counts
+}
+
+// rss is the memory of the manager in MB.
+func (c *cluster) rss() float64 {
+	c.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.manager.Process.Pid))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			return kb / 1024
+		}
+	}
+	return 0
+}
