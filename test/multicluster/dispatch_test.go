@@ -258,7 +258,7 @@ func TestDispatch(t *testing.T) {
 			return nil
 		})
 		uid := own.UID
-		if err := w1.Get(t.Context(), client.ObjectKeyFromObject(own), own); err != nil || own.UID != uid || len(own.Labels) > 0 {
+		if err := w1.Get(t.Context(), client.ObjectKeyFromObject(own), own); err != nil || own.UID != uid || own.Generation != 1 || own.Labels[kueue.MultiKueueOriginLabel] != "" {
 			t.Errorf("the worker's own Job: %v, labels %v", err, own.Labels)
 		}
 		for _, c := range []*cluster{hub, w1} {
