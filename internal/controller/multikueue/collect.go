@@ -42,12 +42,24 @@ func (c *collector) collect(ctx context.Context) {
 	c.suspects = map[string]map[string]bool{}
 	for _, r := range c.fleet.all() {
 		conn, _, _ := r.connected()
-		if conn == nil || conn.foreign.Load() {
+		if conn == nil || c.contested(conn) {
 			continue
 		}
 		c.copies(ctx, conn)
 		c.suspects[r.name] = c.jobs(ctx, conn, before[r.name])
 	}
+}
+
+// contested says whether something on a cluster is another manager's with our origin, and has the cluster say so, or not any more.
+func (c *collector) contested(conn *connection) bool {
+	found := false
+	for _, kept := range conn.stores {
+		kept.each(func(_ types.NamespacedName, o client.Object) { found = found || c.Plan.Foreign(o) })
+	}
+	if conn.foreign.Swap(found) != found {
+		c.touch(conn.name)
+	}
+	return found
 }
 
 // lives says whether a Workload is here and stays. What cannot be told counts as yes.
