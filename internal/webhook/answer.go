@@ -106,9 +106,9 @@ func (s *server) validate(ctx context.Context, req *admission.Request, gvk schem
 	if err := check(ctx, req, object, old); err != nil {
 		return failure(err)
 	}
-	warnings := notYet(object)
+	warnings := append(notYet(object), s.inert(object)...)
 	if old != nil { // only of what the change brings: the rest was told before
-		known := notYet(old)
+		known := append(notYet(old), s.inert(old)...)
 		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(known, w) })
 	}
 	more, err := s.warn(ctx, req.Namespace, gvk, object, old)

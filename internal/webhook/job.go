@@ -53,7 +53,7 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 		if err := s.defaultLabels(ctx, req.Namespace, object); err != nil {
 			return err
 		}
-		managed, err := s.suspend(ctx, d, req.Namespace, object)
+		reach, err := s.suspend(ctx, d, req.Namespace, object)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,8 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 		}
 		in, err := s.setting(ctx, d, object)
 		if err == nil {
-			d.Default(object, managed, in)
+			in.Reach = reach
+			d.Default(object, reach == job.Managed, in)
 		}
 		return err
 	}
@@ -110,22 +111,22 @@ func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.O
 	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err
 }
 
-// suspend stops a job that is going to have a Workload, and says whether it is (spec: 30 §4.2.3).
-func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (managed bool, err error) {
+// suspend stops a job that is going to have a Workload, and says how far Berth's hands go for it (spec: 30 §4.2.3).
+func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Reach, error) {
 	if object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting {
-		return false, nil
+		return job.Ignored, nil
 	}
 	v, err := s.gate.Judge(ctx, namespace, object)
 	switch {
 	case err != nil:
-		return false, err
+		return job.Undecided, err
 	case v.Err != nil:
-		return false, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+		return job.Undecided, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
 	case d.Serving:
 	case v.Reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)):
 		d.Suspend(object)
 	}
-	return v.Reach == job.Managed, nil
+	return v.Reach, nil
 }
 
 // delegate hands a job to worker clusters if its queue has a check for that.

@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // notYet warns of fields that an object sets and that this version does not act upon, so that nothing is ignored
@@ -32,6 +33,14 @@ func notYet(object client.Object) []string {
 		}
 	}
 	return paths
+}
+
+// inert warns of what a job asks for and a feature gate turns off.
+func (s *server) inert(object client.Object) []string {
+	if s.o.Jobs.ElasticJobs || !job.IsElastic(object) {
+		return nil
+	}
+	return []string{elasticPath.String() + " is accepted, but the feature gate ElasticJobsViaWorkloadSlices is off: the job is stopped when it is resized"}
 }
 
 // isPlaced tells whether pods are to be placed by topology. That pod sets share their

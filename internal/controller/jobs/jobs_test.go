@@ -109,6 +109,7 @@ type world struct {
 	writes    *writes
 	stop      func()
 	rest      *rest.Config
+	setup     func(ctrl.Manager) error // adds more to a manager; may be nil
 }
 
 func defaultConfig() *job.Config {
@@ -189,6 +190,9 @@ func (w *world) start() {
 	err = jobs.Setup(w.ctx, mgr, jobs.Options{Config: w.cfg, Descriptors: all.Descriptors(), Workers: func(string) int { return 2 }, Now: time.Now})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.setup != nil {
+		w.must(w.setup(mgr))
 	}
 	w.stop = embeddedtest.Run(w.t, mgr)
 }

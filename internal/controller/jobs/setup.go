@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -144,7 +145,19 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		return err
 	}
 	r.kinds.add(r)
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr)
+	for _, gvk := range r.d.Children {
+		served, err := isServed(mgr.GetRESTMapper(), gvk)
+		if err != nil {
+			return err
+		}
+		if served {
+			child := &unstructured.Unstructured{}
+			child.SetGroupVersionKind(gvk)
+			b = b.Watches(child, handler.EnqueueRequestsFromMapFunc(r.ofChild))
+		}
+	}
+	return b.
 		Named(r.name()).
 		For(r.d.New()).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
@@ -201,6 +214,14 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 		out = append(out, r.kinds.below(ctx, r, w.GetNamespace(), ref.UID)...)
 	}
 	return append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byPrebuilt: w.GetName()})...)
+}
+
+// ofChild finds the elastic job that controls an object, which has the annotations of the job.
+func (r *reconciler) ofChild(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && job.IsElastic(o) {
+		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
+	}
+	return nil
 }
 
 // ofNamespace finds all jobs of a namespace.

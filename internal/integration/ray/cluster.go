@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
@@ -57,10 +58,11 @@ func Cluster() *plan.Descriptor {
 			if !isQueued(o, in) {
 				return nil
 			}
-			return validateCluster(view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles))
+			return validateCluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles), in)
 		},
 	}.Descriptor()
-	d.FreeUnmanaged = true
+	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
+	d.Default = func(o plan.Object, _ bool, in *plan.Setting) { gateCluster(view.Of(o), in) }
 	return d
 }
 
@@ -148,10 +150,17 @@ func list(cpu, memory string) corev1.ResourceList {
 }
 
 // validateCluster are the rules for a cluster that is queued. roles counts its pod sets.
-func validateCluster(spec map[string]any, path *field.Path, roles int) field.ErrorList {
+func validateCluster(o view.Object, spec map[string]any, path *field.Path, roles int, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
 	if view.Bool(spec, "enableInTreeAutoscaling") {
-		errs = append(errs, field.Forbidden(path.Child("enableInTreeAutoscaling"), "a queued cluster cannot scale by itself; queue it at its full size"))
+		at := path.Child("enableInTreeAutoscaling")
+		switch {
+		case !isElastic(o, in):
+			errs = append(errs, field.Forbidden(at, "a queued cluster scales by itself only with the annotation "+kueue.ElasticJobAnnotation+
+				" and the feature gate ElasticJobsViaWorkloadSlices; or queue it at its full size"))
+		case view.String(o.Object, "spec", "managedBy") == kueue.MultiKueueControllerName:
+			errs = append(errs, field.Forbidden(at, "a cluster that runs on another cluster cannot scale by itself"))
+		}
 	}
 	if roles > maxRoles {
 		errs = append(errs, field.TooMany(path.Child("workerGroupSpecs"), roles-1, maxRoles-1))

@@ -3,6 +3,7 @@ package ray
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	plan "github.com/berth-project/berth/internal/plan/job"
@@ -55,7 +56,9 @@ func Job() *plan.Descriptor {
 	}.Descriptor()
 	d.OnHold = func(o plan.Object) bool { return state(view.Of(o)) == stateValidationFailed }
 	d.Skip = func(o plan.Object) bool { return selectsCluster(view.Of(o)) }
-	d.FreeUnmanaged = true
+	d.FreeUnmanaged, d.Elastic = true, true
+	d.Refers, d.Children = child, []schema.GroupVersionKind{gvk("RayCluster")}
+	d.Annotate, d.NameExtra = annotate, generationOfChild
 	return d
 }
 
@@ -79,9 +82,12 @@ func jobFinished(o view.Object) (message string, success, finished bool) {
 }
 
 // jobRoles are those of the cluster, and the submitter where it has a pod of its own.
-func jobRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
+func jobRoles(o view.Object, in *plan.Setting) ([]view.Role, error) {
 	path := field.NewPath("spec")
 	roles, err := cluster(o, view.Map(o.Object, "spec", "rayClusterSpec"), path.Child("rayClusterSpec"))
+	if err == nil {
+		err = countChild(o, roles, in)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +160,7 @@ func validateJob(o, _ view.Object, roles []view.Role, in *plan.Setting) field.Er
 	case spec == nil:
 		return field.ErrorList{field.Required(path.Child("rayClusterSpec"), "a queued job brings its own cluster, or selects one by clusterSelector")}
 	}
-	errs := validateCluster(spec, path.Child("rayClusterSpec"), len(roles))
+	errs := validateCluster(o, spec, path.Child("rayClusterSpec"), len(roles), in)
 	if !view.Bool(o.Object, "spec", "shutdownAfterJobFinishes") {
 		errs = append(errs, field.Invalid(path.Child("shutdownAfterJobFinishes"), false, "must be true, or the cluster would keep what was admitted for the job"))
 	}

@@ -199,8 +199,96 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 	}
+	elastic := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
+	scales := parse(t, "kind: X\nmetadata: {labels: {kueue.x-k8s.io/queue-name: lq}, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nspec: {enableInTreeAutoscaling: true, "+head+"}")
+	if errs := ray.Cluster().Validate(scales, nil, elastic); len(errs) > 0 {
+		t.Errorf("an elastic cluster may scale by itself: %v", errs)
+	}
+	view.Set(scales.Object, kueue.MultiKueueControllerName, "spec", "managedBy")
+	if errs := ray.Cluster().Validate(scales, nil, elastic); len(errs) != 1 {
+		t.Errorf("but not on another cluster: %v", errs)
+	}
 	selects := parse(t, "kind: X\nspec: {clusterSelector: {a: b}}")
 	if d := ray.Job(); !d.Skip(selects) || d.Skip(parse(t, "kind: X\nspec: {}")) {
 		t.Error("jobs on a cluster that exists are left alone, and no others")
+	}
+}
+
+// TestGates: the templates of an elastic cluster get the gate once, if somebody is going to let its pods go.
+func TestGates(t *testing.T) {
+	const group = ", workerGroupSpecs: [{groupName: a, template: {spec: {schedulingGates: [{name: other}]}}}]"
+	const ofJob = "ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: j, uid: u, controller: true}]"
+	tests := map[string]struct {
+		meta  string
+		reach plan.Reach
+		off   bool
+		want  int
+	}{
+		"queued":                   {reach: plan.Managed, want: 2},
+		"not queued":               {reach: plan.Ignored},
+		"of an elastic job":        {meta: ofJob, reach: plan.Follows, want: 2},
+		"of a job that waits not":  {meta: ofJob, reach: plan.Ignored},
+		"of some other kind":       {meta: strings.ReplaceAll(ofJob, "RayJob", "AppWrapper"), reach: plan.Follows},
+		"the feature gate is off":  {reach: plan.Managed, off: true},
+		"in an unmanaged space":    {reach: plan.Unmanaged},
+		"an old version of RayJob": {meta: strings.ReplaceAll(ofJob, "v1", "v1alpha1"), reach: plan.Follows},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nmetadata: {annotations: {kueue.x-k8s.io/elastic-job: \"true\"}, "+tc.meta+"}\nspec: {"+head+group+"}")
+		for range 2 {
+			ray.Cluster().Default(o, tc.reach == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Reach: tc.reach})
+		}
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(raw), `{"name":"`+kueue.ElasticJobSchedulingGate+`"}`); got != tc.want {
+			t.Errorf("%s: %d gates, want %d: %s", name, got, tc.want, raw)
+		}
+	}
+}
+
+// TestCountsOfTheCluster: an elastic job that scales by itself has as many workers as its live cluster.
+func TestCountsOfTheCluster(t *testing.T) {
+	const workers = ", enableInTreeAutoscaling: true, workerGroupSpecs: [{groupName: Big, replicas: 1, template: {spec: {}}}]"
+	cluster := func(owner, spec string) view.Object {
+		o := parse(t, "kind: RayCluster\nmetadata: {name: c, generation: 7, ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: j, uid: "+owner+", controller: true}]}\nspec: {"+spec+"}")
+		return o
+	}
+	tests := map[string]struct {
+		annotations, suspend string
+		child                view.Object
+		want                 string
+		generation           string
+	}{
+		"no cluster":         {want: "big:1"},
+		"its cluster":        {child: cluster("u", "workerGroupSpecs: [{groupName: big, replicas: 4}]"), want: "big:4", generation: "7"},
+		"somebody else's":    {child: cluster("v", "workerGroupSpecs: [{groupName: big, replicas: 4}]"), want: "big:1"},
+		"suspended":          {suspend: "suspend: true, ", child: cluster("u", "workerGroupSpecs: [{groupName: big, replicas: 4}]"), want: "big:1"},
+		"a group it has not": {child: cluster("u", "workerGroupSpecs: [{groupName: other, replicas: 4}]"), want: "cluster c has a group of workers other that its RayJob does not have", generation: "7"},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: RayJob\nmetadata: {name: j, uid: u, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nstatus: {rayClusterName: c}\nspec: {"+tc.suspend+"submissionMode: HTTPMode, rayClusterSpec: {"+head+workers+"}}")
+		d := ray.Job()
+		in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Objects: map[plan.Reference]plan.Object{}}
+		if refs := d.Refers(o); tc.child != nil {
+			in.Objects[refs[0]] = tc.child
+		}
+		got := ""
+		if sets, err := d.PodSets(o, in); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprintf("%s:%d", sets[1].Name, sets[1].Count)
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+		changed := d.Annotate(o, in)
+		if got := o.GetAnnotations()[kueue.RayClusterGenerationAnnotation]; got != tc.generation || changed != (tc.generation != "") || d.Annotate(o, in) {
+			t.Errorf("%s: generation %q, changed %v", name, got, changed)
+		}
+		if extra := d.NameExtra(o); strings.TrimPrefix(extra, "_") != tc.generation {
+			t.Errorf("%s: %q in names", name, extra)
+		}
 	}
 }

@@ -118,6 +118,10 @@ type Descriptor struct {
 	NameExtra func(Object) string
 	// Remote says how jobs of the kind are copied to worker clusters. Nil: they are not.
 	Remote *Remote
+	// Annotate keeps annotations of an elastic job that its slices depend on. It reports whether there is anything to change.
+	Annotate func(job Object, in *Setting) bool
+	// Children are kinds of objects that an elastic job controls and refers to: a change of one brings the job back.
+	Children []schema.GroupVersionKind
 
 	// Validate checks what is special to the kind, for a new job (old is nil) and for a changed one.
 	Validate func(job, old Object, in *Setting) field.ErrorList
@@ -183,6 +187,8 @@ type Reference struct {
 type Setting struct {
 	*Config
 	Objects map[Reference]Object
+	// Reach is how far Berth's hands go for the job, where its defaults are set.
+	Reach Reach
 }
 
 // clone copies a job of any kind.

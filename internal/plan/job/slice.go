@@ -20,6 +20,11 @@ func (c *Config) isElastic(d *Descriptor, job Object) bool {
 // there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
 // handled like any other, by its live Workloads.
 func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, ok bool) {
+	if s.d.Annotate != nil && !s.finished {
+		if next := clone(s.job); s.d.Annotate(next, s.in) {
+			return nil, &Action{Verb: PatchJob, Job: next}, true
+		}
+	}
 	own, a := s.ownSlices()
 	if a != nil {
 		return nil, a, true
@@ -126,7 +131,7 @@ func (s *decider) endSlice(over *chain.Ended) *Action {
 
 // resize brings a slice to the size of the job. A slice without quota, and one that only shrinks, changes in place; to grow,
 // one with quota gets a successor. A template that changed while a slice waits is brought up to date; ok is false if it
-// changed on a slice that holds quota for a suspended job, or if the pod sets are others.
+// changed on a slice that holds quota, in a way that matters to quota or for a suspended job, or if the pod sets are others.
 func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *Action, ok bool) {
 	change := chain.Compare(w, podSets)
 	if change == chain.Incompatible {
@@ -135,11 +140,12 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *Action, 
 	reserved := lifecycle.IsReserved(w)
 	resized := w.DeepCopy()
 	chain.Resize(resized, podSets)
-	alike := s.cfg.equivalent(s.job, inOrder(podSets, w.Spec.PodSets), s.suspended, false, resized, s.o.Flavors)
+	ordered := inOrder(podSets, w.Spec.PodSets)
+	alike := s.cfg.equivalent(s.job, ordered, s.suspended, false, resized, s.o.Flavors)
 	switch {
 	case !alike && !reserved:
 		return s.bringUpToDate(w, podSets), true
-	case !alike && s.suspended:
+	case !alike && (s.suspended || !slices.EqualFunc(ordered, w.Spec.PodSets, chain.SameShape)):
 		return nil, false
 	case change == chain.Same:
 		return nil, true
