@@ -37,7 +37,7 @@ func notYet(object client.Object) []string {
 
 // inert warns of what a job asks for and a feature gate turns off.
 func (s *server) inert(object client.Object) []string {
-	if s.o.Jobs.ElasticJobs || !job.IsElastic(object) {
+	if !job.IsElastic(object) || s.o.Jobs.ElasticJobs {
 		return nil
 	}
 	return []string{elasticPath.String() + " is accepted, but the feature gate ElasticJobsViaWorkloadSlices is off: the job is stopped when it is resized"}

@@ -7,12 +7,15 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 var usageBased = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}
@@ -95,5 +98,24 @@ func TestWarnedOnce(t *testing.T) {
 				t.Errorf("allowed %v with warnings %q, want %d of them", got.Allowed, got.Warnings, tc.want)
 			}
 		})
+	}
+}
+
+// TestInert: an elastic job is told that nobody resizes it while the feature gate is off.
+func TestInert(t *testing.T) {
+	elastic := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
+	for name, tc := range map[string]struct {
+		object client.Object
+		on     bool
+		want   int
+	}{
+		"off":                {elastic, false, 1},
+		"on":                 {elastic, true, 0},
+		"off, but for a job": {&batchv1.Job{}, false, 0},
+	} {
+		s := &server{o: &Options{Jobs: &job.Config{ElasticJobs: tc.on}}}
+		if got := s.inert(tc.object); len(got) != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
