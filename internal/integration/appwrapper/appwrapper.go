@@ -17,6 +17,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -85,7 +86,7 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 			at := field.NewPath("spec", "components").Index(i)
 			template, err := find(c, s.path)
 			if err != nil {
-				return nil, plan.Permanent("%s: %s", at, err)
+				return nil, podset.Permanent("%s: %s", at, err)
 			}
 			r := view.Role{
 				Name: o.GetName() + "-" + strconv.Itoa(len(out)), Count: s.replicas, Template: template, Path: at.Child(s.path),
@@ -123,7 +124,7 @@ var replicaSpecs = []string{"Master", "Worker"}
 func inferred(template map[string]any) ([]declared, error) {
 	gv, err := schema.ParseGroupVersion(view.String(template, "apiVersion"))
 	if err != nil {
-		return nil, plan.Permanent("a component has apiVersion %q", view.String(template, "apiVersion"))
+		return nil, podset.Permanent("a component has apiVersion %q", view.String(template, "apiVersion"))
 	}
 	switch gv.Group + "/" + view.String(template, "kind") {
 	case "/Pod":
@@ -194,7 +195,7 @@ func start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
 		return err
 	}
 	if len(infos) != len(sets) {
-		return plan.Permanent("the admission has %d pod sets and the AppWrapper has %d", len(infos), len(sets))
+		return podset.Permanent("the admission has %d pod sets and the AppWrapper has %d", len(infos), len(sets))
 	}
 	next := 0
 	for i, c := range components(view.Of(o)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-project/berth/internal/integration/appwrapper"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -127,11 +128,11 @@ func TestStartAndRestore(t *testing.T) {
 	if diff := cmp.Diff(parse(t, text).Object, o.Object); diff != "" {
 		t.Errorf("restored -want +got:\n%s", diff)
 	}
-	if err := d.Start(o, infos[:1], setting); !errors.Is(err, plan.ErrPermanent) {
+	if err := d.Start(o, infos[:1], setting); !errors.Is(err, podset.ErrPermanent) {
 		t.Errorf("too few infos: %v", err)
 	}
 	infos[0].NodeSelector = map[string]string{"zone": "b"}
-	if err := d.Start(o, infos, setting); !errors.Is(err, plan.ErrPermanent) {
+	if err := d.Start(o, infos, setting); !errors.Is(err, podset.ErrPermanent) {
 		t.Errorf("a contradiction: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -149,7 +150,7 @@ func (k kind) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) err
 		return err
 	}
 	if len(infos) != len(sets) {
-		return plan.Permanent("the admission has %d pod sets and the %s has %d", len(infos), k.GVK.Kind, len(sets))
+		return podset.Permanent("the admission has %d pod sets and the %s has %d", len(infos), k.GVK.Kind, len(sets))
 	}
 	for i := range sets {
 		s := &sets[i]
@@ -204,7 +205,7 @@ func (k kind) restore(o plan.Object, podSets []kueue.PodSet) bool {
 	}
 	for i := range sets {
 		s := &sets[i]
-		changed := plan.RestoreTemplate(s.template, &podSets[i].Template)
+		changed := podset.Restore(s.template, &podSets[i].Template)
 		if s.Count = new(podSets[i].Count); changed && s.Path != "" {
 			if err := view.Directives(s.Template, s.template); err != nil {
 				return false

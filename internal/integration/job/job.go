@@ -24,6 +24,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // mainPodSet is the name of the one pod set.
@@ -131,7 +132,7 @@ func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	job := o.(*batchv1.Job)
 	if len(infos) != 1 {
-		return plan.Permanent("the admission has %d pod sets and the Job has 1", len(infos))
+		return podset.Permanent("the admission has %d pod sets and the Job has 1", len(infos))
 	}
 	if err := infos[0].MergeInto(&job.Spec.Template); err != nil {
 		return err
@@ -155,7 +156,7 @@ func restore(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	if len(podSets) != 1 {
 		return false
 	}
-	changed := plan.RestoreTemplate(&job.Spec.Template, &podSets[0].Template, keptLabels...)
+	changed := podset.Restore(&job.Spec.Template, &podSets[0].Template, keptLabels...)
 	if _, ok := minParallelism(job); ok && podCount(job) != podSets[0].Count {
 		setParallelism(job, podSets[0].Count)
 		changed = true

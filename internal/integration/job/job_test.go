@@ -14,6 +14,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 const (
@@ -202,7 +203,7 @@ func TestStartAndRestoreKeepTheSize(t *testing.T) {
 		})
 	}
 	err := start(newJob(1, 1), nil, nil)
-	if !errors.Is(err, plan.ErrPermanent) {
+	if !errors.Is(err, podset.ErrPermanent) {
 		t.Errorf("no pod sets: %v", err)
 	}
 }

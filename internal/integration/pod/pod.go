@@ -22,6 +22,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/podgroup"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // mainPodSet is the name of the one pod set.
@@ -92,7 +93,7 @@ func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	pod := o.(*corev1.Pod)
 	if len(infos) != 1 {
-		return plan.Permanent("the admission has %d pod sets and a pod is 1", len(infos))
+		return podset.Permanent("the admission has %d pod sets and a pod is 1", len(infos))
 	}
 	return podgroup.Open(pod, &infos[0])
 }

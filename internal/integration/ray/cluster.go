@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -80,7 +81,7 @@ func clusterIsActive(o view.Object) bool {
 func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role, error) {
 	head := view.Map(spec, "headGroupSpec", "template")
 	if head == nil {
-		return nil, plan.Permanent("%s is missing: a cluster needs a head", path.Child("headGroupSpec", "template"))
+		return nil, podset.Permanent("%s is missing: a cluster needs a head", path.Child("headGroupSpec", "template"))
 	}
 	roles := []view.Role{{
 		Name: headRole, Count: 1, Template: head, Path: path.Child("headGroupSpec", "template"),
@@ -90,7 +91,7 @@ func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role,
 		at := path.Child("workerGroupSpecs").Index(i)
 		template := view.Map(group, "template")
 		if template == nil {
-			return nil, plan.Permanent("%s is missing: a group needs a pod template", at.Child("template"))
+			return nil, podset.Permanent("%s is missing: a group needs a pod template", at.Child("template"))
 		}
 		roles = append(roles, view.Role{
 			Name: strings.ToLower(view.String(group, "groupName")), Count: workers(group), Template: template, Path: at.Child("template"),

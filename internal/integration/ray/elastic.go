@@ -9,6 +9,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -89,7 +90,7 @@ groups:
 				continue groups
 			}
 		}
-		return plan.NotYet("cluster %s has a group of workers %s that its %s does not have", live.GetName(), name, o.GetKind())
+		return podset.NotYet("cluster %s has a group of workers %s that its %s does not have", live.GetName(), name, o.GetKind())
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -35,18 +36,18 @@ func assemble(app view.Object, name string, in *plan.Setting) (*corev1.PodTempla
 	role := view.Map(app.Object, "spec", name)
 	out := &corev1.PodTemplateSpec{}
 	if err := decode(view.Map(role, "template"), out); err != nil {
-		return nil, plan.Permanent("spec.%s.template is no pod template: %s", name, err)
+		return nil, podset.Permanent("spec.%s.template is no pod template: %s", name, err)
 	}
 	var f fields
 	if err := decode(role, &f); err != nil {
-		return nil, plan.Permanent("spec.%s: %s", name, err)
+		return nil, podset.Permanent("spec.%s: %s", name, err)
 	}
 	out.Labels = over(out.Labels, f.Labels)
 	out.Annotations = over(out.Annotations, f.Annotations)
 	s := &out.Spec
 	var global map[string]string
 	if err := decodeMap(view.Map(app.Object, "spec", "nodeSelector"), &global); err != nil {
-		return nil, plan.Permanent("spec.nodeSelector: %s", err)
+		return nil, podset.Permanent("spec.nodeSelector: %s", err)
 	}
 	s.NodeSelector = over(over(s.NodeSelector, global), f.NodeSelector)
 	if f.Affinity != nil {
@@ -62,7 +63,7 @@ func assemble(app view.Object, name string, in *plan.Setting) (*corev1.PodTempla
 		Volumes []corev1.Volume `json:"volumes"`
 	}
 	if err := decode(view.Map(app.Object, "spec"), &volumes); err != nil {
-		return nil, plan.Permanent("spec.volumes: %s", err)
+		return nil, podset.Permanent("spec.volumes: %s", err)
 	}
 	s.Volumes = append(s.Volumes, volumes.Volumes...)
 	s.InitContainers = append(s.InitContainers, f.InitContainers...)
@@ -163,26 +164,26 @@ func (f *fields) request(app view.Object, name string, c *corev1.Container, impl
 	if f.CoreRequest != "" {
 		var err error
 		if cpu, err = resource.ParseQuantity(f.CoreRequest); err != nil {
-			return plan.Permanent("spec.%s.coreRequest %q is no quantity", name, f.CoreRequest)
+			return podset.Permanent("spec.%s.coreRequest %q is no quantity", name, f.CoreRequest)
 		}
 	}
 	requests[corev1.ResourceCPU] = cpu
 	if f.CoreLimit != "" {
 		limit, err := resource.ParseQuantity(f.CoreLimit)
 		if err != nil {
-			return plan.Permanent("spec.%s.coreLimit %q is no quantity", name, f.CoreLimit)
+			return podset.Permanent("spec.%s.coreLimit %q is no quantity", name, f.CoreLimit)
 		}
 		limits[corev1.ResourceCPU] = limit
 	}
 	memory, err := f.memory(app, implicit)
 	if err != nil {
-		return plan.Permanent("spec.%s.%s", name, err)
+		return podset.Permanent("spec.%s.%s", name, err)
 	}
 	requests[corev1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
 	if f.MemoryLimit != "" {
 		limit, err := bytes(f.MemoryLimit)
 		if err != nil {
-			return plan.Permanent("spec.%s.memoryLimit %s", name, err)
+			return podset.Permanent("spec.%s.memoryLimit %s", name, err)
 		}
 		limits[corev1.ResourceMemory] = *resource.NewQuantity(limit, resource.BinarySI)
 	}

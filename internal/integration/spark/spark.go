@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -133,7 +134,7 @@ func start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
 	app := view.Of(o)
 	names := []string{driver, executor}
 	if len(infos) != len(names) {
-		return plan.Permanent("the admission has %d pod sets and the SparkApplication has %d", len(infos), len(names))
+		return podset.Permanent("the admission has %d pod sets and the SparkApplication has %d", len(infos), len(names))
 	}
 	for i, name := range names {
 		template, err := assemble(app, name, in)
@@ -162,7 +163,7 @@ func restore(o plan.Object, podSets []kueue.PodSet) bool {
 	changed := false
 	for i, name := range names {
 		template, err := assemble(app, name, nil)
-		if err != nil || !plan.RestoreTemplate(template, &podSets[i].Template) {
+		if err != nil || !podset.Restore(template, &podSets[i].Template) {
 			continue
 		}
 		changed = write(app, name, template) == nil || changed

@@ -25,6 +25,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/train"
 )
@@ -125,7 +126,7 @@ func refers(o plan.Object) []plan.Reference {
 func typed(o view.Object) (*trainerv1alpha1.TrainJob, error) {
 	var job trainerv1alpha1.TrainJob
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &job); err != nil {
-		return nil, plan.Permanent("the TrainJob cannot be read: %s", err)
+		return nil, podset.Permanent("the TrainJob cannot be read: %s", err)
 	}
 	kept := job.Spec.RuntimePatches[:0]
 	for _, p := range job.Spec.RuntimePatches {
@@ -166,15 +167,15 @@ func runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*train.Runtime,
 	}
 	ref, supported := runtimeRef(job)
 	if !supported {
-		return nil, plan.Permanent("runtimes of kind %s are not supported", ref.GVK.Kind)
+		return nil, podset.Permanent("runtimes of kind %s are not supported", ref.GVK.Kind)
 	}
 	found, ok := in.Objects[ref]
 	if !ok {
-		return nil, plan.NotYet("%s %s does not exist: create it, or name another one in spec.runtimeRef", ref.GVK.Kind, ref.Name)
+		return nil, podset.NotYet("%s %s does not exist: create it, or name another one in spec.runtimeRef", ref.GVK.Kind, ref.Name)
 	}
 	var out train.Runtime
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(found).Object, &out); err != nil {
-		return nil, plan.Permanent("%s %s cannot be read: %s", ref.GVK.Kind, ref.Name, err)
+		return nil, podset.Permanent("%s %s cannot be read: %s", ref.GVK.Kind, ref.Name, err)
 	}
 	out.APIVersion, out.Kind = trainerv1alpha1.GroupVersion.String(), ref.GVK.Kind
 	return &out, nil
@@ -238,7 +239,7 @@ func (k kind) start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) er
 		return err
 	}
 	if len(infos) != len(sets) {
-		return plan.Permanent("the admission has %d pod sets and the TrainJob has %d", len(infos), len(sets))
+		return podset.Permanent("the admission has %d pod sets and the TrainJob has %d", len(infos), len(sets))
 	}
 	jobs := make([]any, 0, len(sets))
 	for i, s := range sets {

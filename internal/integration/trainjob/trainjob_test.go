@@ -14,6 +14,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/integration/trainjob"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/train"
 )
@@ -139,7 +140,7 @@ func TestStartRefuses(t *testing.T) {
 	} {
 		o := parse(t, job)
 		err := d.Start(o, infos, setting(t, d, o, "a"))
-		if !errors.Is(err, plan.ErrPermanent) {
+		if !errors.Is(err, podset.ErrPermanent) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(parse(t, job).Object, o.Object); diff != "" {
@@ -194,7 +195,7 @@ func TestRuntimes(t *testing.T) {
 		t.Errorf("with a snapshot: %s", got)
 	}
 	in.Objects = nil
-	if _, err := d.PodSets(o, in); !errors.Is(err, plan.ErrNotYet) {
+	if _, err := d.PodSets(o, in); !errors.Is(err, podset.ErrNotYet) {
 		t.Errorf("without a runtime: %v", err)
 	}
 	if got := fmt.Sprint(d.Validate(o, nil, in)); !strings.Contains(got, "spec.runtimeRef") {

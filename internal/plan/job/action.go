@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // Observed is the world around one job, read once.
@@ -80,7 +81,7 @@ type Action struct {
 
 // notComposed reports pod sets that cannot be built.
 func notComposed(err error) Action {
-	if errors.Is(err, ErrNotYet) {
+	if errors.Is(err, podset.ErrNotYet) {
 		return Action{Verb: Fail, Err: err}
 	}
 	return Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}

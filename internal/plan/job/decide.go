@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -514,12 +515,12 @@ func (s *decider) start(w *kueue.Workload) Action {
 		before := s.clean(next)
 		err = s.d.Start(next, infos, s.in)
 		s.noteInjected(next, before, infos)
-		if err != nil && !errors.Is(err, ErrPermanent) {
-			err = Permanent("%s", err)
+		if err != nil && !errors.Is(err, podset.ErrPermanent) {
+			err = podset.Permanent("%s", err)
 		}
 	}
 	switch {
-	case errors.Is(err, ErrPermanent):
+	case errors.Is(err, podset.ErrPermanent):
 		failed := w.DeepCopy()
 		s.cfg.Lifecycle.Finish(failed, kueue.ReasonFailedToStart, err.Error(), s.o.Now)
 		return Action{Verb: WriteStatus, Workload: failed}

@@ -46,7 +46,7 @@ type Descriptor struct {
 	NewList func() runtime.Object
 
 	// PodSets are the groups of pods that the job wants, before admission. An error means that the job cannot be queued
-	// as it is; one that is ErrNotYet goes away by itself.
+	// as it is; one that is podset.ErrNotYet goes away by itself.
 	PodSets func(job Object, in *Setting) ([]kueue.PodSet, error)
 	// IsSuspended says whether the job is stopped, completely.
 	IsSuspended func(Object) bool

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -90,7 +91,7 @@ func (c *Config) withAdmission(w *kueue.Workload, flavors Flavors) ([]kueue.PodS
 		w.Spec.PodSets[i].DeepCopyInto(&out[i])
 		at := slices.IndexFunc(infos, func(info PodSetInfo) bool { return info.Name == out[i].Name })
 		if at < 0 {
-			return nil, Permanent("pod set %s is not in the admission", out[i].Name)
+			return nil, podset.Permanent("pod set %s is not in the admission", out[i].Name)
 		}
 		if err := infos[at].MergeInto(&out[i].Template); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // InjectedAnnotation is, on a job that was started, what the start put into its pod templates: enough to take it out again
@@ -40,7 +41,7 @@ func (s *decider) noteInjected(job Object, before []kueue.PodSet, infos []PodSet
 		})
 		in := &list[i]
 		for _, toleration := range infos[i].Tolerations {
-			if !slices.ContainsFunc(t.Spec.Tolerations, func(own corev1.Toleration) bool { return sameToleration(own, toleration) }) {
+			if !slices.ContainsFunc(t.Spec.Tolerations, func(own corev1.Toleration) bool { return podset.SameToleration(own, toleration) }) {
 				in.Tolerations = append(in.Tolerations, toleration)
 			}
 		}
@@ -55,7 +56,7 @@ func (s *decider) noteInjected(job Object, before []kueue.PodSet, infos []PodSet
 	if err != nil || !some {
 		return
 	}
-	annotations := cloneMap(job.GetAnnotations())
+	annotations := podset.Clone(job.GetAnnotations())
 	annotations[InjectedAnnotation] = string(text)
 	job.SetAnnotations(annotations)
 }
@@ -63,9 +64,9 @@ func (s *decider) noteInjected(job Object, before []kueue.PodSet, infos []PodSet
 // forgetInjected takes the annotation off.
 func forgetInjected(job metav1.Object) {
 	if _, ok := job.GetAnnotations()[InjectedAnnotation]; ok {
-		annotations := cloneMap(job.GetAnnotations())
+		annotations := podset.Clone(job.GetAnnotations())
 		delete(annotations, InjectedAnnotation)
-		job.SetAnnotations(orNil(annotations))
+		job.SetAnnotations(podset.OrNil(annotations))
 	}
 }
 
@@ -77,7 +78,7 @@ func missing(own, wanted map[string]string) map[string]string {
 			out[key] = value
 		}
 	}
-	return orNil(out)
+	return podset.OrNil(out)
 }
 
 // withoutInjected are the pod sets of a job less what its last start put in, nil if that is not known. What somebody
@@ -100,7 +101,7 @@ func withoutInjected(job metav1.Object, podSets []kueue.PodSet) []kueue.PodSet {
 		subtract(t.Annotations, in.Annotations)
 		subtract(t.Spec.NodeSelector, in.NodeSelector)
 		t.Spec.Tolerations = slices.DeleteFunc(t.Spec.Tolerations, func(own corev1.Toleration) bool {
-			return slices.ContainsFunc(in.Tolerations, func(ours corev1.Toleration) bool { return sameToleration(own, ours) })
+			return slices.ContainsFunc(in.Tolerations, func(ours corev1.Toleration) bool { return podset.SameToleration(own, ours) })
 		})
 		t.Spec.SchedulingGates = slices.DeleteFunc(t.Spec.SchedulingGates, func(own corev1.PodSchedulingGate) bool {
 			return slices.Contains(in.Gates, own.Name)

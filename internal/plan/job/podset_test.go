@@ -14,6 +14,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // parseMap reads "a=1,b=2".
@@ -75,7 +76,7 @@ func TestMergeInto(t *testing.T) {
 			before := template.DeepCopy()
 			err := tc.info.MergeInto(template)
 			if tc.conflict != "" {
-				if err == nil || !errors.Is(err, job.ErrPermanent) || !strings.Contains(err.Error(), tc.conflict) {
+				if err == nil || !errors.Is(err, podset.ErrPermanent) || !strings.Contains(err.Error(), tc.conflict) {
 					t.Errorf("got %v, want a permanent error about %s", err, tc.conflict)
 				}
 				if diff := cmp.Diff(before, template); diff != "" {
@@ -121,14 +122,14 @@ func TestRestoreUndoesMerge(t *testing.T) {
 		if err := info.MergeInto(template); err != nil || cmp.Diff(merged, template) != "" {
 			t.Fatalf("merging twice is not merging once: %v\n%s", err, cmp.Diff(merged, template))
 		}
-		changed := job.RestoreTemplate(template, before)
+		changed := podset.Restore(template, before)
 		if diff := cmp.Diff(before, template, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("-before +restored:\n%s", diff)
 		}
 		if changed == cmp.Equal(before, merged, cmpopts.EquateEmpty()) {
 			t.Fatalf("changed is %v", changed)
 		}
-		if job.RestoreTemplate(template, before) {
+		if podset.Restore(template, before) {
 			t.Fatal("restoring twice changes something")
 		}
 	})
@@ -136,7 +137,7 @@ func TestRestoreUndoesMerge(t *testing.T) {
 
 func TestRestoreKeepsLabels(t *testing.T) {
 	template := toTemplate(job.PodSetInfo{Labels: parseMap("job-name=own,app=x,injected=1")})
-	job.RestoreTemplate(template, toTemplate(job.PodSetInfo{Labels: parseMap("job-name=other,app=x")}), "job-name", "controller-uid")
+	podset.Restore(template, toTemplate(job.PodSetInfo{Labels: parseMap("job-name=other,app=x")}), "job-name", "controller-uid")
 	if diff := cmp.Diff(parseMap("job-name=own,app=x"), template.Labels); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -244,8 +245,8 @@ func TestInfosFromAdmission(t *testing.T) {
 			}
 			infos, err := job.InfosFromAdmission(&tc.cfg, w, flavors)
 			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) || errors.Is(err, job.ErrPermanent) != tc.permanent {
-					t.Errorf("got %v (permanent %v), want %s (permanent %v)", err, errors.Is(err, job.ErrPermanent), tc.err, tc.permanent)
+				if err == nil || !strings.Contains(err.Error(), tc.err) || errors.Is(err, podset.ErrPermanent) != tc.permanent {
+					t.Errorf("got %v (permanent %v), want %s (permanent %v)", err, errors.Is(err, podset.ErrPermanent), tc.err, tc.permanent)
 				}
 				return
 			}

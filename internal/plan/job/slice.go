@@ -255,22 +255,3 @@ func Gate(template *corev1.PodTemplateSpec) {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, elasticGate)
 	}
 }
-
-// ownKeys are the labels that only Berth gives to pods: those of an earlier start are overwritten, like the annotations that
-// name the chain and the Workload.
-var ownKeys = []string{kueue.PodSetLabel, kueue.LocalQueueLabel, kueue.ClusterQueueLabel}
-
-// forget drops what an earlier start of an elastic job left in its template, and the info says anew. The template of a
-// slice that was made while the job ran holds it for good (spec: 30 §4.7).
-func (i *PodSetInfo) forget(labels, annotations map[string]string) {
-	if i.Annotations[kueue.WorkloadSliceNameAnnotation] == "" {
-		return
-	}
-	delete(annotations, kueue.WorkloadSliceNameAnnotation)
-	if i.Annotations[kueue.WorkloadAnnotation] != "" {
-		delete(annotations, kueue.WorkloadAnnotation)
-	}
-	for _, key := range ownKeys {
-		delete(labels, key)
-	}
-}

@@ -19,6 +19,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
@@ -97,7 +98,7 @@ func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 	out.Annotations = merged(out.Annotations, info.Annotations)
 	out.Spec.NodeSelector = merged(out.Spec.NodeSelector, info.NodeSelector)
 	for _, t := range info.Tolerations {
-		if !slices.ContainsFunc(out.Spec.Tolerations, func(has corev1.Toleration) bool { return job.SameToleration(has, t) }) {
+		if !slices.ContainsFunc(out.Spec.Tolerations, func(has corev1.Toleration) bool { return podset.SameToleration(has, t) }) {
 			out.Spec.Tolerations = append(out.Spec.Tolerations, t)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // isSuspended says whether a pod of the group waits or has ended.
@@ -37,14 +38,14 @@ func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 		}
 		at := slices.IndexFunc(infos, func(i job.PodSetInfo) bool { return string(i.Name) == role(p) })
 		if at < 0 {
-			return job.Permanent("pod %s has the role %q, for which nothing is admitted", p.Name, role(p))
+			return podset.Permanent("pod %s has the role %q, for which nothing is admitted", p.Name, role(p))
 		}
 		if room[at]--; room[at] < 0 {
 			continue // more than were admitted: a set that was scaled behind our back
 		}
 		next := p.DeepCopy()
 		if err := Open(next, &infos[at]); err != nil {
-			return job.Permanent("pod %s: %s", p.Name, err)
+			return podset.Permanent("pod %s: %s", p.Name, err)
 		}
 		opened = append(opened, next)
 	}

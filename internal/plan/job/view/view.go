@@ -23,6 +23,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // Object is a job, as a tree of maps.
@@ -178,7 +179,7 @@ func (k Kind) start(o job.Object, infos []job.PodSetInfo, in *job.Setting) error
 		return err
 	}
 	if len(infos) != len(roles) {
-		return job.Permanent("the admission has %d pod sets and the %s has %d", len(infos), k.GVK.Kind, len(roles))
+		return podset.Permanent("the admission has %d pod sets and the %s has %d", len(infos), k.GVK.Kind, len(roles))
 	}
 	for i := range roles {
 		if err := roles[i].merge(&infos[i]); err != nil {
@@ -209,7 +210,7 @@ func (k Kind) restore(o job.Object, podSets []kueue.PodSet) bool {
 	changed := false
 	for i := range roles {
 		template, err := roles[i].template()
-		if err == nil && job.RestoreTemplate(template, &podSets[i].Template, k.KeepLabels...) {
+		if err == nil && podset.Restore(template, &podSets[i].Template, k.KeepLabels...) {
 			changed = Directives(roles[i].Template, template) == nil || changed
 		}
 	}
