@@ -55,7 +55,7 @@ func TestMeasureBurst(t *testing.T) {
 	eventually(t, 10*time.Minute, "every Job has a Workload", func() error { return c.count(&kueue.WorkloadList{}, jobs) })
 	report("burst.workloads_s", time.Since(start).Seconds())
 	eventually(t, 10*time.Minute, "as many run as there is room for", func() error {
-		if n := c.runs(t, "burst"); n != room {
+		if n := c.unsuspended(t, "burst"); n != room {
 			return fmt.Errorf("%d run", n)
 		}
 		return nil
@@ -99,7 +99,7 @@ func (c *cluster) each(t *testing.T, namespace string, visit func(*batchv1.Job))
 
 func isSuspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
 
-func (c *cluster) runs(t *testing.T, namespace string) (n int) {
+func (c *cluster) unsuspended(t *testing.T, namespace string) (n int) {
 	t.Helper()
 	c.each(t, namespace, func(j *batchv1.Job) {
 		if !isSuspended(j) {
