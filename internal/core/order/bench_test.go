@@ -160,11 +160,11 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// kept is for how many tickets a line has room, on shelves in use or not.
+// kept is for how many tickets a line has room.
 func (p *Pending) kept() (tickets int) {
-	for _, l := range p.lists {
-		for _, s := range l.shelf[:cap(l.shelf)] {
-			tickets += cap(s.tickets)
+	for _, s := range p.shelves {
+		for _, block := range s.blocks[:cap(s.blocks)] {
+			tickets += cap(block)
 		}
 	}
 	return tickets

@@ -11,6 +11,7 @@ import (
 type Patterns struct {
 	known map[uint64]*pattern // by hash; of those of one hash the last
 	wants []workload.Want     // memory of unpack
+	had   []watch             // memory of watchAnew
 }
 
 // maxPatterns is how many patterns are known at most. Those that are forgotten live on
@@ -73,9 +74,6 @@ func (p *packed) slot(w *workload.Want) slot {
 		at++
 	}
 	if at == len(p.amounts) {
-		if p.amounts == nil {
-			p.amounts = make([]resource.Amount, 0, 3)
-		}
 		p.amounts = append(p.amounts, w.Least)
 	}
 	return slot{fr: w.FR, offer: w.Offer, least: uint16(at), clause: w.Clause, winnable: w.Winnable}
@@ -103,15 +101,28 @@ func (p *packed) len() int {
 }
 
 // at returns the ith want.
-func (p *packed) at(i int32) workload.Want {
+func (p *packed) at(i int) workload.Want {
 	s := &p.pattern.each[i]
 	return workload.Want{Least: p.amounts[s.least], FR: s.fr, Offer: s.offer, Clause: s.clause, Winnable: s.winnable}
+}
+
+// same tells whether these are the wants.
+func (p *packed) same(wants []workload.Want) bool {
+	if p.len() != len(wants) {
+		return false
+	}
+	for i := range wants {
+		if p.at(i) != wants[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // unpack appends the wants.
 func (p *packed) unpack(to []workload.Want) []workload.Want {
 	for i := range p.len() {
-		to = append(to, p.at(int32(i)))
+		to = append(to, p.at(i))
 	}
 	return to
 }

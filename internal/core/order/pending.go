@@ -31,20 +31,22 @@ func Compare(a, b *workload.Workload) int {
 type Pending struct {
 	classes  map[int32]*class     // of everyone but those aside
 	awake    heap[seat]           // the classes that are not parked
-	parked   []*class             // those that are, in no order but the pen first
-	lists    []list               // what those want, sorted by FR
-	pen      int32                // how many of those are in the pen
-	void     int                  // tickets that lie around at most
+	pen      []*class             // those that are and had their look, in no order
+	filed    []uint64             // by slot, whether the tickets of a class count: it is parked, and not in the pen
+	parked   int                  // how many classes are, in the pen or not
+	shelves  []shelf              // the tickets, sorted by FR
 	released []resource.FR        // and not dealt with, sorted
 	aside    []*workload.Workload // parked alone, in no order
 	sticky   *workload.Workload   // goes before all others: its victims are leaving
-	spare    []*class             // for the next ones
 	patterns *Patterns            // of what the parked ones want
+	chunks   []*chunk             // the memory of the classes, by slot/chunkLen; nil where none is in use
+	spare    []int32              // the slots of classes that nobody is in
 
 	actives, members int
 }
 
-// spares is how many classes that nobody is in are kept for new ones.
+// spares is for how many classes that nobody is in memory is kept, and some for those beside
+// them.
 const spares = 64
 
 // Share has the line keep what it can share with others there. Call it before anyone
@@ -53,7 +55,7 @@ func (p *Pending) Share(patterns *Patterns) { p.patterns = patterns }
 
 // Head returns who is next, or nil.
 func (p *Pending) Head() *workload.Workload {
-	if c := p.favored(); c != nil && !c.parked {
+	if c := p.favored(); c != nil && c.stage == awake {
 		return p.sticky
 	}
 	if len(p.awake) == 0 {
@@ -105,12 +107,7 @@ func (p *Pending) open(w *workload.Workload) {
 	if p.classes == nil {
 		p.classes = map[int32]*class{}
 	}
-	var c *class
-	if last := len(p.spare) - 1; last >= 0 {
-		c, p.spare = p.spare[last], p.spare[:last]
-	} else {
-		c = newClass()
-	}
+	c := p.take()
 	p.classes[w.Class] = c
 	c.line.push(waiter{rankOf(w), w})
 	p.awake.push(seat{c.line[0], c})
@@ -118,15 +115,17 @@ func (p *Pending) open(w *workload.Workload) {
 }
 
 func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
-	if c.parked && strict {
+	if c.stage != awake && strict {
 		p.withdraw(c)
 		p.rouse(c)
 	}
-	c.line.push(waiter{rankOf(w), w})
-	if c.parked {
-		if c.head() == w {
-			p.shift(c)
-		}
+	joins := waiter{rankOf(w), w}
+	if joins.before(c.line[0]) {
+		p.takeTickets(c)
+	}
+	c.line.push(joins)
+	if c.stage != awake {
+		p.giveTickets(c)
 		return
 	}
 	p.actives++
@@ -172,8 +171,11 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 	if c == nil {
 		return false
 	}
-	if !c.parked {
+	if c.stage == awake {
 		p.actives--
+	}
+	if c.head() == w {
+		p.takeTickets(c)
 	}
 	if len(c.line) == 1 {
 		p.drop(c)
@@ -183,33 +185,32 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 	c.line.remove(int(w.Spot))
 	switch {
 	case !wasHead:
-	case c.parked:
-		p.shift(c)
-	default:
+	case c.stage == awake:
 		p.reseat(c)
+	default:
+		p.giveTickets(c)
 	}
 	return true
 }
 
-// drop takes out a class with its last member, by whom it is found.
+// drop takes out a class with its last member, by whom it is found. It is on no shelf.
 func (p *Pending) drop(c *class) {
-	if c.parked {
-		p.withdraw(c)
-		p.unpark(c)
-	} else {
+	if c.stage == awake {
 		p.awake.remove(int(c.at))
+	} else {
+		p.withdraw(c)
+		p.parked--
+		c.stage = awake
 	}
 	delete(p.classes, c.id())
 	c.line.remove(0)
-	if len(p.spare) < spares && cap(c.line) <= spares {
-		p.spare = append(p.spare, c)
-	}
+	p.giveBack(c)
 }
 
 // ParkedBy returns the workload for whose sake w is parked without a look of its own,
 // or nil. That one may have left the line since, and be good for its UID only.
 func (p *Pending) ParkedBy(w *workload.Workload) *workload.Workload {
-	if c := p.classOf(w); c != nil && c.parked && c.by != w {
+	if c := p.classOf(w); c != nil && c.stage != awake && c.by != w {
 		return c.by
 	}
 	return nil
@@ -250,9 +251,11 @@ func (p *Pending) All() []*workload.Workload {
 		all = s.class.appendTo(all)
 	}
 	active := len(all)
-	for _, c := range p.parked {
-		all = c.appendTo(all)
-	}
+	p.each(func(c *class) {
+		if c.stage != awake {
+			all = c.appendTo(all)
+		}
+	})
 	all = append(all, p.aside...)
 	slices.SortFunc(all[:active], Compare)
 	slices.SortFunc(all[active:], Compare)

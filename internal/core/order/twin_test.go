@@ -214,76 +214,117 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// sound checks what the line keeps for itself: every parked class has a valid ticket for
-// each thing it watches, on the right shelf, or is in the pen and has none.
+// sound checks what the line keeps for itself: each class is where its stage says, whoever is
+// filed has a ticket for each thing that it watches, and every ticket is one that a class
+// knows of, at its place on the right shelf.
 func sound(t tester, line *Pending) {
 	t.Helper()
-	if len(line.classes) != len(line.awake)+len(line.parked) || int(line.pen) > len(line.parked) {
-		t.Fatalf("%d classes, %d awake and %d parked, of which %d in the pen",
-			len(line.classes), len(line.awake), len(line.parked), line.pen)
+	classes, parked, listed := 0, 0, map[resource.FR]int{}
+	line.each(func(c *class) {
+		classes++
+		if line.classes[c.id()] != c || line.class(c.slot) != c {
+			t.Fatalf("class %d is not found", c.id())
+		}
+		if c.stage != awake {
+			parked++
+		}
+		soundClass(t, line, c, listed)
+	})
+	if len(line.classes) != classes || len(line.awake)+parked != classes || line.parked != parked || len(line.pen) > parked {
+		t.Fatalf("%d classes of %d, %d awake and %d parked, want %d, of which %d in the pen",
+			len(line.classes), classes, len(line.awake), line.parked, parked, len(line.pen))
 	}
-	watches := 0
-	for i, c := range line.parked {
-		if int(c.at) != i || !c.parked {
-			t.Fatalf("class %d is parked at %d, and has %d", c.id(), i, c.at)
-		}
-		if line.penned(c) != (len(c.watch) == 0) && c.wants.len() > 0 {
-			t.Fatalf("class %d watches %v; in the pen: %v", c.id(), c.watch, line.penned(c))
-		}
-		watches += len(c.watch)
-	}
-	for _, s := range line.awake {
-		c := s.class
-		if s.waiter != c.line[0] {
-			t.Fatalf("class %d has the seat of %s, and its head is %s", c.id(), s.UID, c.head().UID)
-		}
-		if c.parked || len(c.watch) > 0 {
-			t.Fatalf("class %d is awake and watches %v", c.id(), c.watch)
+	used := int32(0)
+	for _, k := range line.chunks {
+		if k != nil {
+			used += k.used
 		}
 	}
-	fr, tickets, void := resource.FR(-1), 0, 0
-	for _, l := range line.lists {
-		if l.fr <= fr {
-			t.Fatalf("the list of %d comes after that of %d", l.fr, fr)
-		}
-		fr = l.fr
-		for i, s := range l.shelf {
-			if len(s.tickets) == 0 || i > 0 && s.least <= l.shelf[i-1].least {
-				t.Fatalf("shelf %d of %d is %v", i, fr, s)
-			}
-			valid := soundShelf(t, fr, s)
-			tickets += valid
-			void += len(s.tickets) - valid
-		}
+	if int(used) != classes || len(line.spare) != len(line.chunks)*chunkLen-classes {
+		t.Fatalf("%d classes use %d, and %d are spare in %d chunks", classes, used, len(line.spare), len(line.chunks))
 	}
-	if tickets != watches || void != line.void {
-		t.Fatalf("%d tickets for what %d watch; %d void, %d counted", tickets, watches, void, line.void)
+	fr := resource.FR(-1)
+	for i := range line.shelves {
+		s := &line.shelves[i]
+		if s.fr <= fr {
+			t.Fatalf("the shelf of %d comes after that of %d", s.fr, fr)
+		}
+		fr = s.fr
+		if n := soundShelf(t, line, s); n != listed[fr] {
+			t.Fatalf("%d tickets for %d, and %d classes have one", n, fr, listed[fr])
+		}
 	}
 }
 
-// soundShelf counts the valid tickets on a shelf. A valid one is not behind one that
-// comes later, whatever lies between them.
-func soundShelf(t tester, fr resource.FR, s shelf) (valid int) {
+// soundClass checks a class, and counts what it has tickets for.
+func soundClass(t tester, line *Pending, c *class, listed map[resource.FR]int) {
 	t.Helper()
-	for i := range s.tickets {
-		tk := &s.tickets[i]
-		if !tk.valid() {
-			continue
+	if counts := line.counts(&ticket{slot: c.slot}); counts != (c.stage == filed) {
+		t.Fatalf("the tickets of class %d count: %v; it is at stage %d", c.id(), counts, c.stage)
+	}
+	switch c.stage {
+	case awake:
+		if s := line.awake[c.at]; s.class != c || s.waiter != c.line[0] {
+			t.Fatalf("class %d has the seat of %s, and its head is %s", c.id(), s.UID, c.head().UID)
 		}
-		valid++
-		c := tk.class
-		want := c.wants.at(c.watch[tk.watch].want)
-		if want.FR != fr || threshold(&want) != s.least || tk.rank != c.line[0].rank {
-			t.Fatalf("a ticket of class %d for %v, of rank %v, is on the shelf of %d for %d", c.id(), want, tk.rank, fr, s.least)
+	case penned:
+		if line.pen[c.at] != c {
+			t.Fatalf("class %d is not in the pen at %d", c.id(), c.at)
 		}
-		for at := i; at > 0; {
-			at = (at - 1) / 2
-			if o := &s.tickets[at]; o.valid() && c.before(o.class) {
-				t.Fatalf("on the shelf of %d for %d, class %d comes after %d", fr, s.least, c.id(), o.class.id())
-			}
+	case filed:
+		if c.watcher != nil && len(c.watch) == 0 && c.wants.len() > 0 {
+			t.Fatalf("class %d watches nothing", c.id())
 		}
 	}
-	return valid
+	if c.watcher == nil {
+		return
+	}
+	frs := map[resource.FR]bool{}
+	for i := range c.watch {
+		w := &c.watch[i]
+		fr, tk := c.ticketFor(w)
+		if frs[fr] {
+			t.Fatalf("class %d watches %d twice", c.id(), fr)
+		}
+		frs[fr] = true
+		if !w.listed && c.stage == filed {
+			t.Fatalf("class %d has no ticket for %d", c.id(), fr)
+		}
+		if !w.listed {
+			continue
+		}
+		listed[fr]++
+		s := line.shelf(fr)
+		if has := s.at(line.find(s, &tk)); has == nil || *has != tk {
+			t.Fatalf("the ticket of class %d for %d is not at its place", c.id(), fr)
+		}
+	}
+}
+
+// soundShelf checks the order on a shelf, and counts its tickets.
+func soundShelf(t tester, line *Pending, s *shelf) (tickets int) {
+	t.Helper()
+	var last *ticket
+	for i, block := range s.blocks {
+		if len(block) > blockLen || len(block) == 0 && len(s.blocks) > 1 || i > 0 && fewTogether(s.blocks[i-1], block) {
+			t.Fatalf("block %d of %d on the shelf of %d has %d tickets", i, len(s.blocks), s.fr, len(block))
+		}
+		for j := range block {
+			if last != nil && line.compare(last, &block[j]) >= 0 {
+				t.Fatalf("on the shelf of %d, %v comes after %v", s.fr, block[j], *last)
+			}
+			last = &block[j]
+			tickets++
+		}
+	}
+	first := none
+	if tickets > 0 {
+		first = s.blocks[0][0].least
+	}
+	if s.first != first {
+		t.Fatalf("the shelf of %d begins with %d, want %d", s.fr, s.first, first)
+	}
+	return tickets
 }
 
 // restore replaces the line by what a snapshot would make of it, with copies of the same
