@@ -11,6 +11,7 @@ import (
 type class struct {
 	kin
 	id, members int32
+	space       int32 // the number of its namespace
 	hash        uint64
 	next        *class // another class of the same hash
 }
@@ -170,6 +171,8 @@ func (s *State) joinClass(r *record) {
 		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], kin: kin}
 		s.classes[hash] = c
 		kin.shape.users++
+		c.space = s.space(kin.namespace)
+		s.spaces.all[c.space].classes++
 	}
 	c.members++
 	s.leaveClass(r)
@@ -186,6 +189,8 @@ func (s *State) leaveClass(r *record) {
 		return
 	}
 	unlink(s.classes, c.hash, c, func(c *class) **class { return &c.next })
+	s.spaces.all[c.space].classes--
+	s.sweepSpace(c.namespace)
 	if of := c.shape; of.users > 1 {
 		of.users--
 	} else {

@@ -83,19 +83,22 @@ func (s *State) lanes(match func(*localQueue) bool) (out []*localQueue) {
 // SetNamespace says which labels a namespace has.
 func (s *State) SetNamespace(name string, labels map[string]string) {
 	s.flight.note(Event{SetNamespace: &Namespace{name, labels}})
-	have, known := s.namespaces[name]
-	if known && maps.Equal(have, labels) {
+	number := s.space(name)
+	n := &s.spaces.all[number]
+	if n.exists && maps.Equal(n.labels, labels) {
 		return
 	}
-	s.namespaces[name] = labels
+	n.labels, n.exists = labels, true
 	s.rouse(name)
 }
 
 // DeleteNamespace forgets a namespace.
 func (s *State) DeleteNamespace(name string) {
 	s.flight.note(Event{DeleteNamespace: name})
-	if _, known := s.namespaces[name]; known {
-		delete(s.namespaces, name)
+	number, known := s.namespaces[name]
+	if known && s.spaces.all[number].exists {
+		s.spaces.all[number] = space{classes: s.spaces.all[number].classes}
+		s.sweepSpace(name)
 		s.rouse(name)
 	}
 }

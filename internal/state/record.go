@@ -27,8 +27,9 @@ type record struct {
 	class   *class
 	said    *said
 	got     *flavor.Holding
-	assumed bool // Step admitted it, and that is not written yet
-	rests   bool // it is counted in lane.resting
+	assumed bool  // Step admitted it, and that is not written yet
+	rests   bool  // it is counted in lane.resting
+	number  int32 // in State.byNumber
 	// yields is the UID of the slice that took its place: what is written of its own
 	// reservation counts no longer, unless the admission of that slice fails.
 	yields string
@@ -57,8 +58,7 @@ func (s *State) SetWorkload(def Workload) {
 func (s *State) setWorkload(def *Workload) {
 	r := s.records[def.UID]
 	if r == nil {
-		r = &record{}
-		s.records[def.UID] = r
+		r = s.newRecord(def.UID)
 	} else if def.Version < r.def.Version {
 		return
 	}
@@ -254,6 +254,7 @@ func (s *State) DeleteWorkload(uid string) {
 	s.unfile(r, Name{r.def.Namespace, r.def.Replaces})
 	delete(s.strays[r.def.Queue], uid)
 	delete(s.records, uid)
+	s.byNumber.drop(r.number)
 	if name := (Name{r.def.Namespace, r.def.Name}); s.names[name] == r {
 		delete(s.names, name)
 	}
@@ -431,7 +432,7 @@ func (s *State) intern(r *record) {
 	s.joinClass(r)
 	r.wl = &workload.Workload{
 		UID: def.UID, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Gated: def.Gated, Successor: def.Replaces != "", Problem: def.Problem,
+		PodSets: r.class.shape.podSets, Class: r.class.id, Record: r.number, Space: r.class.space, Gated: def.Gated, Successor: def.Replaces != "", Problem: def.Problem,
 	}
 	if old != nil {
 		r.wl.Key = old.Key

@@ -51,7 +51,9 @@ func (s *State) Snapshot() *Snapshot {
 	out := &Snapshot{Options: s.options, Memory: s.world.Remember()}
 	out.Resources, out.Pairs = s.world.Table.Names(), s.world.Table.Pairs()
 	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
-		out.Namespaces = append(out.Namespaces, Namespace{name, s.namespaces[name]})
+		if n := s.spaces.all[s.namespaces[name]]; n.exists {
+			out.Namespaces = append(out.Namespaces, Namespace{name, n.labels})
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.flavors)) {
 		if f := s.flavors[name]; !f.Missing {
@@ -132,11 +134,11 @@ func Restore(from *Snapshot) (*State, error) {
 
 // recall places a workload as it was.
 func (s *State) recall(m *WorkloadMemory) error {
-	r := &record{yields: m.Yields}
+	r := s.newRecord(m.Def.UID)
+	r.yields = m.Yields
 	if m.Verdict != "" {
 		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims})
 	}
-	s.records[m.Def.UID] = r
 	s.define(r, &m.Def)
 	if m.Assumed == nil {
 		r.wl = &workload.Workload{Key: m.Def.Key(), Reservation: workload.Reservation{Evicting: m.Evicting}}

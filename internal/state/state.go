@@ -26,8 +26,10 @@ type State struct {
 	byIndex     []*seen // of the queues there ever were, by cycle.Queue.Index
 	localQueues map[Name]*localQueue
 	leads       map[string][]*localQueue // the LocalQueues that exist, by ClusterQueue
-	namespaces  map[string]map[string]string
+	namespaces  map[string]int32         // the numbers of spaces
+	spaces      slots[space]
 	records     map[string]*record            // by UID
+	byNumber    slots[*record]                // by workload.Workload.Record
 	names       map[Name]*record              // the newest of each name
 	heirs       map[Name][]*record            // the slices that want to replace the one of a name
 	strays      map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
@@ -89,13 +91,12 @@ type Options struct {
 func New(o Options) *State {
 	s := &State{
 		options: o, world: cycle.NewWorld(o.Options), flavors: map[string]*flavor.Flavor{}, cohorts: map[string]*cohort{},
-		queues: map[string]*queue{}, localQueues: map[Name]*localQueue{}, leads: map[string][]*localQueue{}, namespaces: map[string]map[string]string{},
+		queues: map[string]*queue{}, localQueues: map[Name]*localQueue{}, leads: map[string][]*localQueue{}, namespaces: map[string]int32{},
 		records: map[string]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
 	}
 	s.world.NamespaceLabels = func(w *workload.Workload) (map[string]string, bool) {
-		namespace, _ := w.Split()
-		labels, ok := s.namespaces[namespace]
-		return labels, ok
+		n := &s.spaces.all[w.Space]
+		return n.labels, n.exists
 	}
 	s.world.Predecessor = s.predecessor
 	return s
@@ -131,10 +132,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
-		rec := s.records[d.Workload.UID]
-		if rec == nil {
-			continue
-		}
+		rec := s.byNumber.all[d.Workload.Record]
 		s.say(rec, said{d.Look.Verdict, d.Look.Reason, d.Look.Note, d.Look.Victims})
 		if d.Look.Verdict == trace.Admitted {
 			rec.assumed, rec.got = true, d.Admitted

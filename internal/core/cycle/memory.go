@@ -197,7 +197,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	}
 	for _, p := range m.Parks {
 		if member := get(p.Member); member != nil {
-			q.Pending.Restore(order.Park{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, q.now)
+			q.Pending.Restore(order.Park{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, &q.now)
 		}
 	}
 	q.Pending.Remind(m.Released)

@@ -506,7 +506,7 @@ func (c *round) parkLoser(l loser) bool {
 		return false
 	}
 	wants := c.w.wanted(l.entry)
-	if !order.Lacks(l.wl, wants, l.q.now) {
+	if !order.Lacks(l.wl, wants, &l.q.now) {
 		return false
 	}
 	c.w.wakesOn(l.look, wants)

@@ -230,7 +230,7 @@ func (w *World) ready(trees []*tree) []*Queue {
 	for _, t := range trees {
 		awake := t.awake[:0]
 		for _, q := range t.awake {
-			q.Pending.WakeNext(q.now)
+			q.Pending.WakeNext(&q.now)
 			head := q.Pending.Head()
 			if head == nil {
 				q.awake = false

@@ -67,7 +67,7 @@ type Queue struct {
 	holders preempt.Holders
 	tree    *tree
 	awake   bool // it is in tree.awake
-	now     *figures
+	now     figures
 	claim   *claim
 	stand   *stand
 
@@ -90,7 +90,7 @@ func NewWorld(o Options) *World {
 
 // AddQueue gives q its index and lets workloads into it. Edited has to follow.
 func (w *World) AddQueue(q *Queue) {
-	q.Index, q.now = int32(len(w.Queues)), &figures{w, q}
+	q.Index, q.now = int32(len(w.Queues)), figures{w, q}
 	q.Pending.Share(&w.patterns)
 	w.Queues = append(w.Queues, q)
 	for int(q.Node) >= len(w.byNode) {
@@ -217,7 +217,7 @@ func (w *World) wake(t *tree, released resource.Vector) {
 			continue
 		}
 		for _, e := range released {
-			if q.Pending.Release(e.FR, q.now) {
+			if q.Pending.Release(e.FR, &q.now) {
 				w.rouse(q)
 			}
 		}

@@ -23,6 +23,10 @@ type Workload struct {
 	Class    int32 // equivalence class: equal classes get equal answers
 	Spot     int32 // its index in the line of its class; kept by package order
 
+	// Record and Space are numbers by which the owner of the world finds again what it
+	// keeps of the workload and of its namespace.
+	Record, Space int32
+
 	// Gated: it may not have others preempted until its gates are open.
 	// spec: 20 §4.14.
 	Gated bool
