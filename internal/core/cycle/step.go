@@ -266,18 +266,18 @@ func (c *round) turn(e *entry) {
 // compare is the order of the heads: who borrows less, then as in one queue.
 // spec: 10 §4.5 step 4.
 func (w *World) compare(a, b *entry) int {
-	byPriority := 0
-	if w.PriorityInCohort {
-		byPriority = cmp.Compare(b.wl.Priority, a.wl.Priority)
+	if first := w.preemptorFirst(a, b); first != 0 {
+		return first
 	}
-	return cmp.Or(
-		w.preemptorFirst(a, b),
-		cmp.Compare(a.got.Level, b.got.Level),
-		byPriority,
-		cmp.Compare(a.wl.Since, b.wl.Since),
-		strings.Compare(a.q.Name, b.q.Name),
-		strings.Compare(a.wl.UID, b.wl.UID),
-	)
+	switch {
+	case a.got.Level != b.got.Level:
+		return cmp.Compare(a.got.Level, b.got.Level)
+	case w.PriorityInCohort && a.wl.Priority != b.wl.Priority:
+		return cmp.Compare(b.wl.Priority, a.wl.Priority)
+	case a.wl.Since != b.wl.Since:
+		return cmp.Compare(a.wl.Since, b.wl.Since)
+	}
+	return cmp.Or(strings.Compare(a.q.Name, b.q.Name), strings.Compare(a.wl.UID, b.wl.UID))
 }
 
 func (w *World) preemptorFirst(a, b *entry) int {

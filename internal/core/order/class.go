@@ -125,6 +125,19 @@ func (c *class) choose(wants []workload.Want, now Figures) {
 	}
 }
 
+// listed is how many tickets the class has.
+func (c *class) listed() (tickets int) {
+	if c.watcher == nil {
+		return 0
+	}
+	for _, w := range c.watch {
+		if w.listed {
+			tickets++
+		}
+	}
+	return tickets
+}
+
 // unpack appends what the class wants.
 func (c *class) unpack(to []workload.Want) []workload.Want {
 	if c.watcher == nil {
@@ -198,6 +211,9 @@ func (p *Pending) class(slot int32) *class { return &p.chunks[slot/chunkLen].cla
 
 // take returns a class that nobody is in.
 func (p *Pending) take() *class {
+	if p.chunks == nil {
+		p.chunks, p.filed = p.fewChunks[:0], p.fewFiled[:0]
+	}
 	if len(p.spare) == 0 {
 		slot := int32(len(p.chunks)) * chunkLen
 		p.chunks = append(p.chunks, nil)

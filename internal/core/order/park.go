@@ -89,6 +89,7 @@ func (p *Pending) file(c *class, now Figures) {
 		p.watchAnew(c, now)
 	}
 	c.stage = filed
+	p.idle -= c.listed()
 	p.filed[c.slot/64] |= 1 << (c.slot % 64)
 	p.giveTickets(c)
 }
@@ -122,6 +123,7 @@ func (p *Pending) wantsOf(c *class) []workload.Want {
 func (p *Pending) withdraw(c *class) {
 	if c.stage == filed {
 		p.filed[c.slot/64] &^= 1 << (c.slot % 64)
+		p.idle += c.listed()
 		return
 	}
 	last := len(p.pen) - 1
@@ -131,8 +133,12 @@ func (p *Pending) withdraw(c *class) {
 	p.pen = p.pen[:last]
 }
 
-// counts tells whether a ticket does.
-func (p *Pending) counts(t *ticket) bool { return p.filed[t.slot/64]>>(t.slot%64)&1 > 0 }
+// counts tells whether the ticket at a place does. Where all do, there is no need to look.
+func (p *Pending) counts(s *shelf, x place) bool {
+	return p.idle == 0 || p.isFiled(s.at(x).slot)
+}
+
+func (p *Pending) isFiled(slot int32) bool { return p.filed[slot/64]>>(slot%64)&1 > 0 }
 
 // rouse makes a parked class active that has been withdrawn, and forgets why it was parked.
 func (p *Pending) rouse(c *class) {
@@ -171,7 +177,7 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 // the first one wants more, it does not matter whether it counts.
 func (p *Pending) stocked(s *shelf, available resource.Amount) bool {
 	for s.first != none && s.first <= available {
-		if p.counts(s.at(place{})) {
+		if p.counts(s, place{}) {
 			return true
 		}
 		p.discard(s, place{})
@@ -267,7 +273,7 @@ func (p *Pending) next(now Figures) (next *class, watch int) {
 			case found && p.inLine(t, &best) >= 0: // whether it counts or not
 				x = s.past(x)
 				continue
-			case p.counts(t):
+			case p.counts(s, x):
 				best, of, found = *t, fr, true
 				x = s.past(x)
 				continue
@@ -293,7 +299,7 @@ func (p *Pending) WakeAll() int {
 	}
 	clear(p.filed)
 	clear(p.pen)
-	p.released, p.pen = p.released[:0], p.pen[:0]
+	p.released, p.pen, p.idle = p.released[:0], p.pen[:0], 0
 	p.each(func(c *class) {
 		if c.watcher != nil {
 			c.watch = c.watch[:0]

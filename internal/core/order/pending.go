@@ -43,6 +43,12 @@ type Pending struct {
 	spare    []int32              // the slots of classes that nobody is in
 
 	actives, members int
+	idle             int // tickets that do not count
+
+	// The memory that chunks and filed begin with: every look needs them, and what is
+	// elsewhere takes time to come.
+	fewChunks [6]*chunk
+	fewFiled  [2]uint64
 }
 
 // spares is for how many classes that nobody is in memory is kept, and some for those beside

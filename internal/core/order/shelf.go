@@ -245,6 +245,9 @@ func (p *Pending) takeTicket(c *class, w *watch) {
 	s := p.shelf(fr)
 	s.remove(p.find(s, &t))
 	w.listed = false
+	if c.stage != filed {
+		p.idle--
+	}
 }
 
 // takeTickets takes a class off all shelves, before it gets another head or other wants.
@@ -262,6 +265,7 @@ func (p *Pending) takeTickets(c *class) {
 func (p *Pending) discard(s *shelf, x place) place {
 	c := p.class(s.at(x).slot)
 	c.watch[c.watching(s.fr)].listed = false
+	p.idle--
 	return s.remove(x)
 }
 

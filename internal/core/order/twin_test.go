@@ -219,7 +219,7 @@ type tester interface {
 // knows of, at its place on the right shelf.
 func sound(t tester, line *Pending) {
 	t.Helper()
-	classes, parked, listed := 0, 0, map[resource.FR]int{}
+	classes, parked, idle, listed := 0, 0, 0, map[resource.FR]int{}
 	line.each(func(c *class) {
 		classes++
 		if line.classes[c.id()] != c || line.class(c.slot) != c {
@@ -228,11 +228,17 @@ func sound(t tester, line *Pending) {
 		if c.stage != awake {
 			parked++
 		}
+		if c.stage != filed {
+			idle += c.listed()
+		}
 		soundClass(t, line, c, listed)
 	})
 	if len(line.classes) != classes || len(line.awake)+parked != classes || line.parked != parked || len(line.pen) > parked {
 		t.Fatalf("%d classes of %d, %d awake and %d parked, want %d, of which %d in the pen",
 			len(line.classes), classes, len(line.awake), line.parked, parked, len(line.pen))
+	}
+	if line.idle != idle {
+		t.Fatalf("%d tickets do not count, and %d are counted", idle, line.idle)
 	}
 	used := int32(0)
 	for _, k := range line.chunks {
@@ -259,7 +265,7 @@ func sound(t tester, line *Pending) {
 // soundClass checks a class, and counts what it has tickets for.
 func soundClass(t tester, line *Pending, c *class, listed map[resource.FR]int) {
 	t.Helper()
-	if counts := line.counts(&ticket{slot: c.slot}); counts != (c.stage == filed) {
+	if counts := line.isFiled(c.slot); counts != (c.stage == filed) {
 		t.Fatalf("the tickets of class %d count: %v; it is at stage %d", c.id(), counts, c.stage)
 	}
 	switch c.stage {
