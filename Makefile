@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate packages tidy storm measure measure-burst measure-jobsets measure-trainjobs load bench bench-core clean need-go
+	demo generate packages tidy storm measure measure-burst measure-clusters measure-jobsets measure-trainjobs load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -69,6 +69,9 @@ measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines
 
 measure-trainjobs: build ## 1,000 TrainJobs that a queue starts at once, as name: value lines; ten minutes
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/training -run '^TestMeasureTrainJobs$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
+
+measure-clusters: build ## 1,000 Jobs (ARGS='-jobs 200') from one manager to two workers, as name: value lines; ten minutes
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasure$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.]*.*: [0-9]'
 
 load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)

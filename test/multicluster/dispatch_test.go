@@ -370,8 +370,11 @@ func TestDispatch(t *testing.T) {
 		hub.connection(at, metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, 20*time.Second)
 		eventually(t, 60*time.Second, "it moves", func() error {
 			w, err := hub.workload(j)
-			if err != nil || w.Status.ClusterName != other.name {
-				return fmt.Errorf("%v, %+v", err, w.Status)
+			if err != nil {
+				return err
+			}
+			if w.Status.ClusterName != other.name {
+				return fmt.Errorf("%+v", w.Status)
 			}
 			return nil
 		})

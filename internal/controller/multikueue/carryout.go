@@ -69,7 +69,6 @@ func first(errs []error) error {
 }
 
 func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (again time.Duration, err error) {
-	uid := s.observed.Local.UID
 	var conn *connection
 	if step.Cluster != "" {
 		if conn = s.connections[step.Cluster]; conn == nil {
@@ -97,24 +96,30 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 		}
 		s.observed.Local = next
 	case dispatch.WriteStatus:
-		next := step.Workload.DeepCopy()
-		next.ResourceVersion = s.observed.Local.ResourceVersion
-		stored, err := w.Status.Strict(ctx, s.observed.Local, next)
-		if err != nil {
-			return 0, err
-		}
-		s.observed.Local = stored
-		if step.Told {
-			w.faults.tell(uid)
-		}
-		if step.Admitted && w.Admitted != nil {
-			w.Admitted(queueOf(stored), stored.Status.ClusterName)
-		}
-		if lifecycle.IsFinished(stored) {
-			w.faults.forget(uid)
-		}
+		return 0, w.writeStatus(ctx, s, step)
 	}
 	return 0, nil
+}
+
+// writeStatus writes the local status. A step before it may have written the Workload already.
+func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.Step) error {
+	next := step.Workload.DeepCopy()
+	next.ResourceVersion = s.observed.Local.ResourceVersion
+	stored, err := w.Status.Strict(ctx, s.observed.Local, next)
+	if err != nil {
+		return err
+	}
+	s.observed.Local = stored
+	if step.Told {
+		w.faults.tell(stored.UID)
+	}
+	if step.Admitted && w.Admitted != nil {
+		w.Admitted(queueOf(stored), stored.Status.ClusterName)
+	}
+	if lifecycle.IsFinished(stored) {
+		w.faults.forget(stored.UID)
+	}
+	return nil
 }
 
 func queueOf(wl *kueue.Workload) string {
@@ -240,7 +245,7 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 	}
 	kept := conn.stores[s.kind.GVK]
 	key := client.ObjectKey{Namespace: s.key.Namespace, Name: s.jobName}
-	there, _ := kept.get(key).(client.Object)
+	there := kept.get(key)
 	if there != nil && !w.Plan.Owns(there) {
 		w.faults.note(uid, conn.name, dispatch.NameConflict, "the job there is another manager's")
 		return 0, errors.New("the job there is another manager's")

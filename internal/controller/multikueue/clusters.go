@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -35,10 +36,11 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	r := c.fleet.get(req.Name)
 	var cluster kueue.MultiKueueCluster
 	err := c.cache.Get(ctx, req.NamespacedName, &cluster)
-	if client.IgnoreNotFound(err) != nil {
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
 		return ctrlreconcile.Result{}, err
 	}
-	if err != nil || cluster.DeletionTimestamp != nil {
+	if gone || cluster.DeletionTimestamp != nil {
 		r.disconnect(c.Now())
 		r.mu.Lock()
 		r.deleted, r.credentials, r.attempts = true, nil, 0

@@ -49,7 +49,7 @@ func (m *shared) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*r
 				return nil, nil, &refusal{kueue.ReasonBadKubeConfig, err, false}
 			}
 		}
-		text, err := os.ReadFile(path) //nolint:gosec // it is checked above
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("reading the kubeconfig: %w", err), false}
 		}
@@ -156,14 +156,14 @@ func allowed(path, prefix string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig files are taken from %s only, which is not there: %w", prefix, err)
 	}
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	if !strings.HasPrefix(real, strings.TrimSuffix(root, "/")+"/") {
+	if !strings.HasPrefix(target, strings.TrimSuffix(root, "/")+"/") {
 		return "", fmt.Errorf("the kubeconfig %q is not below %s", path, prefix)
 	}
-	return real, nil
+	return target, nil
 }
 
 var profileKind = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"}

@@ -1,6 +1,7 @@
 package multikueue
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 
@@ -31,9 +32,7 @@ func (s *store) get(key types.NamespacedName) client.Object {
 func (s *store) each(visit func(types.NamespacedName, client.Object)) {
 	s.mu.RLock()
 	all := make(map[types.NamespacedName]client.Object, len(s.objects))
-	for key, o := range s.objects {
-		all[key] = o
-	}
+	maps.Copy(all, s.objects)
 	s.mu.RUnlock()
 	for key, o := range all {
 		visit(key, o)

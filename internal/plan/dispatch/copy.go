@@ -52,16 +52,16 @@ func (c *Config) Foreign(o metav1.Object) bool {
 	return stamp != "" && c.ManagerUID != "" && stamp != c.ManagerUID
 }
 
-// comparable is the part of a spec that the two sides have in common. Gates belong to each side, and the worker turns active off when
+// shared is the part of a spec that the two sides have in common. Gates belong to each side, and the worker turns active off when
 // it evicts a copy that its manager takes back.
-func comparable(spec *kueue.WorkloadSpec) *kueue.WorkloadSpec {
+func shared(spec *kueue.WorkloadSpec) *kueue.WorkloadSpec {
 	out := spec.DeepCopy()
 	out.PreemptionGates, out.Active = nil, nil
 	return out
 }
 
 func specHash(w *kueue.Workload) string {
-	text, err := json.Marshal(comparable(&w.Spec))
+	text, err := json.Marshal(shared(&w.Spec))
 	if err != nil {
 		return ""
 	}
@@ -115,7 +115,7 @@ func (d *decider) spent(remote *kueue.Workload) bool {
 // show the spec in another form; without one, or with one of another form, the fields do.
 func describes(w, remote *kueue.Workload) bool {
 	return remote.Annotations[SpecHashAnnotation] == specHash(w) ||
-		equality.Semantic.DeepEqual(comparable(&remote.Spec), comparable(&w.Spec))
+		equality.Semantic.DeepEqual(shared(&remote.Spec), shared(&w.Spec))
 }
 
 // withPriority is a Workload with the priority of another one.

@@ -205,22 +205,28 @@ func TestRules(t *testing.T) {
 		"left the configuration":  {finished, []dispatch.Cluster{unlisted(up("w9", copyOf(plain)))}, nil, "2: remove w9"},
 		"a stale copy is removed": {reserved(ready("w1")), []dispatch.Cluster{down("w1", 0), up("w2", copyOf(plain, admittedAt(-time.Hour)))}, nil, "6a: remove w2, after 1m0s"},
 		"a stale job goes before the other may run": {
-			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), withJob(up("w2", copyOf(plain, admittedAt(-time.Hour))))}, nil,
+			reserved(ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), withJob(up("w2", copyOf(plain, admittedAt(-time.Hour))))},
+			nil,
 			"clusterName: remove w2, after 1s",
 		},
 		// Rule 3.
 		"finished on the worker": {
-			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), condition(kueue.WorkloadFinished, 0, "Succeeded")))}, nil,
+			reserved(ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), condition(kueue.WorkloadFinished, 0, "Succeeded")))},
+			nil,
 			"3: mirror w1, status finished Succeeded",
 		},
 		"finished, and its status cannot be copied": {
-			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
+			reserved(ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
 			func(o *dispatch.Observed) { o.SyncFailures = 5 }, "3: status finished Failed !",
 		},
 		"out of sync":           {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3: status Retry !"},
 		"out of sync, not ours": {plain, []dispatch.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "3:"},
 		"finished elsewhere, with a cluster": {
-			reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), up("w2", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
+			reserved(ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), up("w2", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
 			nil, "6b: remove w2, sync w1, after 1m0s",
 		},
 		// Rule 4 and the release.
@@ -229,7 +235,8 @@ func TestRules(t *testing.T) {
 			reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"))))}, nil, "4: mirror w1",
 		},
 		"evicted on both sides, and a stale run": {
-			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted")))), withJob(up("w2", copyOf(plain, admittedAt(0))))},
+			reserved(localEvicted),
+			[]dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted")))), withJob(up("w2", copyOf(plain, admittedAt(0))))},
 			nil, "4: remove w2, after 1s",
 		},
 		"evicted, nothing of it left": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, active, "release: quiet"},
@@ -245,7 +252,8 @@ func TestRules(t *testing.T) {
 		"a class at last":   {reserved(nominated("w1")), []dispatch.Cluster{up("w1", noClass)}, nil, "9: remove w1, create w1"},
 		"only deactivating": {reserved(ready("w1")), []dispatch.Cluster{up("w1", deactivating)}, nil, "6b: sync w1, after 1m0s"},
 		"an elastic job shrinks": {
-			reserved(elastic, ready("w1")), []dispatch.Cluster{up("w1", copyOf(reserved(elastic, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 4 }), admittedAt(0)))},
+			reserved(elastic, ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(reserved(elastic, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 4 }), admittedAt(0)))},
 			nil, "6b: update w1, sync w1, after 1m0s",
 		},
 		// Rule 6a.
@@ -260,7 +268,9 @@ func TestRules(t *testing.T) {
 		"a repeat waits": {reserved(ready("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(1)) }), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry later"},
 		// Rule 6b.
 		"the first that admits": {
-			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(2))), up("w2", copyOf(plain, admittedAt(1)))}, nil,
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(2))), up("w2", copyOf(plain, admittedAt(1)))},
+			nil,
 			"6b: remove w1, sync w2, status Ready on w2 [], after 1m0s",
 		},
 		"only reserved": {
@@ -282,7 +292,8 @@ func TestRules(t *testing.T) {
 		"left the list":        {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain)), unlisted(up("w2", copyOf(plain)))}, nil, "9: remove w2, after 30s"},
 		"all refuse":           {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected), faulty(up("w2", nil), dispatch.CreateRejected)}, nil, "9: status Retry !"},
 		"all refuse, again": {
-			reserved(func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(5)) }), []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
+			reserved(func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(5)) }),
+			[]dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
 			nil, "9: status Rejected",
 		},
 		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2]"},

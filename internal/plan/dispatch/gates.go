@@ -16,24 +16,7 @@ func (d *decider) openGate() bool {
 	if !d.Orchestrated || d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) {
 		return false
 	}
-	var candidate *Cluster
-	var opened time.Time
-	for i := range d.clusters {
-		c := &d.clusters[i]
-		if !c.Listed || !c.Connected || c.Copy == nil {
-			continue
-		}
-		if lifecycle.IsReserved(c.Copy) {
-			return false // it waits for its own checks only
-		}
-		if gate := gateOf(c.Copy); gate != nil && gate.Position == kueue.PreemptionGateOpen {
-			if gate.LastTransitionTime.After(opened) {
-				opened = gate.LastTransitionTime.Time
-			}
-		} else if asked := blockedSince(c.Copy); asked != nil && (candidate == nil || asked.Before(blockedSince(candidate.Copy))) {
-			candidate = c
-		}
-	}
+	candidate, opened := d.asking()
 	if candidate == nil {
 		return false
 	}
@@ -51,6 +34,29 @@ func (d *decider) openGate() bool {
 	d.do(Step{Do: UpdateCopyStatus, Cluster: candidate.Name, Workload: next})
 	d.wake(d.PreemptionTimeout)
 	return false
+}
+
+// asking is the cluster that has been waiting for its gate for longest, nil if none is or one has room, and when a gate was opened last.
+func (d *decider) asking() (candidate *Cluster, opened time.Time) {
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if !c.Listed || !c.Connected || c.Copy == nil {
+			continue
+		}
+		if lifecycle.IsReserved(c.Copy) {
+			return nil, opened // it waits for its own checks only
+		}
+		gate, asked := gateOf(c.Copy), blockedSince(c.Copy)
+		switch {
+		case gate != nil && gate.Position == kueue.PreemptionGateOpen:
+			if gate.LastTransitionTime.After(opened) {
+				opened = gate.LastTransitionTime.Time
+			}
+		case asked != nil && (candidate == nil || asked.Before(blockedSince(candidate.Copy))):
+			candidate = c
+		}
+	}
+	return candidate, opened
 }
 
 // gateOf is the state of our gate on a copy, nil if it has none yet.

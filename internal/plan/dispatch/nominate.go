@@ -2,7 +2,9 @@ package dispatch
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,15 +23,7 @@ func (d *decider) dispatch() bool {
 		return true
 	}
 	d.leaveEarlierRuns()
-	names := d.w.Status.NominatedClusterNames
-	switch {
-	case d.w.Status.ClusterName != "": // an elastic slice goes where the one before it is
-		names = []string{d.w.Status.ClusterName}
-	case d.Mode == AllAtOnce:
-		names = d.nominateAll()
-	case d.Mode == Incremental:
-		names = d.nominateNext()
-	}
+	names := d.nominations()
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		nominated := c.Listed && slices.Contains(names, c.Name)
@@ -46,6 +40,19 @@ func (d *decider) dispatch() bool {
 	}
 	d.report()
 	return true
+}
+
+// nominations are the clusters that may hold a copy, brought up to date if they are ours to say.
+func (d *decider) nominations() []string {
+	switch {
+	case d.w.Status.ClusterName != "": // an elastic slice goes where the one before it is
+		return []string{d.w.Status.ClusterName}
+	case d.Mode == AllAtOnce:
+		return d.nominateAll()
+	case d.Mode == Incremental:
+		return d.nominateNext()
+	}
+	return d.w.Status.NominatedClusterNames
 }
 
 // leaveEarlierRuns removes copies with a job from clusters that are not nominated: a worker that came back brought them along.
@@ -67,7 +74,9 @@ func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && 
 
 // refused asks for another try of a job that every cluster refused, and rejects it in the end.
 func (d *decider) refused() bool {
-	any := false
+	var message strings.Builder
+	message.WriteString("Every worker cluster refused the job")
+	refusals := 0
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		if !c.Listed || !c.Connected || c.Lacks {
@@ -76,21 +85,16 @@ func (d *decider) refused() bool {
 		if !c.skipped() || c.Fault.Code != CreateRejected {
 			return false
 		}
-		any = true
+		refusals++
+		fmt.Fprintf(&message, "; [%s] %s: %s", c.Fault.Code, c.Name, c.Fault.Text)
 	}
-	if !any {
+	if refusals == 0 {
 		return false
 	}
-	message := "Every worker cluster refused the job"
-	for i := range d.clusters {
-		if f := d.clusters[i].Fault; f != nil {
-			message += "; [" + f.Code + "] " + d.clusters[i].Name + ": " + f.Text
-		}
-	}
 	if d.check.RetryCount != nil && *d.check.RetryCount >= maxRejections {
-		d.writeCheck(kueue.CheckStateRejected, message)
+		d.writeCheck(kueue.CheckStateRejected, message.String())
 	} else {
-		d.retry(message, true)
+		d.retry(message.String(), true)
 	}
 	return true
 }
