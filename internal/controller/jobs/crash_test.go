@@ -93,7 +93,7 @@ func live(t *testing.T, w *world, revive func()) {
 	if end.Generation != 5 { // created, started, suspended, restored, started
 		t.Errorf("the spec of the job was changed %d times, want 4", end.Generation-1)
 	}
-	if diff := cmp.Diff(map[string]string{"zone": "a", "pool": "h100"}, end.Spec.Template.Spec.NodeSelector); diff != "" || suspended(end) || len(end.Annotations) > 0 {
+	if diff := cmp.Diff(map[string]string{"zone": "a", "pool": "h100"}, end.Spec.Template.Spec.NodeSelector); diff != "" || suspended(end) || end.Annotations[kueue.JobStoppingAnnotation] != "" {
 		t.Errorf("suspended %v, annotations %v, node selector -want +got:\n%s", suspended(end), end.Annotations, diff)
 	}
 	want := []string{

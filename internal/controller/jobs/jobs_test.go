@@ -856,7 +856,7 @@ func TestInterruptedStop(t *testing.T) {
 	w.start()
 	// It is admitted, so the stop ends and the job starts again, with the selectors once.
 	started := w.running("train")
-	if len(started.Annotations) > 0 || started.Spec.Template.Spec.NodeSelector["pool"] != "h100" {
+	if started.Annotations[kueue.JobStoppingAnnotation] != "" || started.Spec.Template.Spec.NodeSelector["pool"] != "h100" {
 		t.Errorf("annotations %v, node selector %v", started.Annotations, started.Spec.Template.Spec.NodeSelector)
 	}
 }
