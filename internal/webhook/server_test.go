@@ -95,6 +95,12 @@ func serverCertificate(t *testing.T) (tls.Certificate, []byte) {
 // serve starts the webhooks and tells the API server of them. It returns a client and a managed namespace.
 func serve(t *testing.T) (client.Client, string) {
 	t.Helper()
+	return serveWith(t, testOptions())
+}
+
+// serveWith is serve with options.
+func serveWith(t *testing.T, o webhook.Options) (client.Client, string) {
+	t.Helper()
 	log.SetLogger(logr.Discard())
 	ctx := t.Context()
 	restConfig := embeddedtest.Config(t)
@@ -123,11 +129,11 @@ func serve(t *testing.T) (client.Client, string) {
 		}}),
 	})
 	must(err)
-	must(webhook.Setup(mgr, testOptions()))
+	must(webhook.Setup(mgr, o))
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(running) }()
-	mutating, validating := webhook.Configurations(webhook.Target{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CABundle: ca}, testOptions())
+	mutating, validating := webhook.Configurations(webhook.Target{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CABundle: ca}, o)
 	t.Cleanup(func() {
 		_ = c.Delete(context.WithoutCancel(ctx), mutating)
 		_ = c.Delete(context.WithoutCancel(ctx), validating)

@@ -259,6 +259,9 @@ func (c *cluster) status(t *testing.T, queue string, reserving int32) {
 		if s.ReservingWorkloads != reserving || s.PendingWorkloads != 0 {
 			return fmt.Errorf("%d reserving, %d pending", s.ReservingWorkloads, s.PendingWorkloads)
 		}
+		if len(s.FlavorsReservation) == 0 {
+			return errors.New("no figures yet")
+		}
 		used := s.FlavorsReservation[0].Resources[0].Total
 		if reserving == 0 && !used.IsZero() {
 			return fmt.Errorf("%s still reserved", used.String())

@@ -120,15 +120,17 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*job.Obser
 	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
 		return nil, err
 	}
-	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil {
+	// Of an object that is gone nothing is known but its namespace, so that one is asked for first.
+	namespace, err := r.gate.Judge(ctx, key.Namespace, &metav1.ObjectMeta{Namespace: key.Namespace})
+	if err != nil {
 		return nil, err
 	}
-	if o.Job == nil {
-		// Of the pods nothing more is known than that they are free to go, if the namespace is ours.
-		managed, err := r.gate.Judge(ctx, key.Namespace, &metav1.ObjectMeta{Namespace: key.Namespace})
-		if err != nil || managed.Reach == job.Unmanaged {
-			o.Pods = nil
+	if namespace.Reach == job.Unmanaged {
+		if o.Pods = nil; len(o.Workloads) == 0 {
+			return o, nil
 		}
+	}
+	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil || o.Job == nil {
 		return o, err
 	}
 	if err := r.legacy(ctx, o); err != nil {

@@ -22,6 +22,8 @@ var chains = [][]string{
 	{"apps/v1/Deployment", "apps/v1/ReplicaSet", "v1/Pod"},
 	{"workload.codeflare.dev/v1beta2/AppWrapper", "jobset.x-k8s.io/v1alpha2/JobSet", "batch/v1/Job"},
 	{"workload.codeflare.dev/v1beta2/AppWrapper", "v1/Pod"},
+	{"apps/v1/StatefulSet", "v1/Pod"},
+	{"leaderworkerset.x-k8s.io/v1/LeaderWorkerSet", "apps/v1/StatefulSet", "v1/Pod"},
 	{"workload.codeflare.dev/v1beta2/AppWrapper", "kubeflow.org/v1/PyTorchJob"},
 }
 
@@ -127,6 +129,9 @@ func (w *world) chain(name string, kinds []string) error {
 		o.SetName(name)
 		o.SetNamespace(w.namespace)
 		if owner != nil {
+			if owner.GetKind() == "StatefulSet" {
+				o.SetAnnotations(map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
+			}
 			o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, owner.GroupVersionKind())})
 		} else {
 			o.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
@@ -146,14 +151,16 @@ const (
 
 // specs are the specs of the objects in chains.
 var specs = map[string]string{
-	"TrainJob":   "{spec: {runtimeRef: {name: none}}}",
-	"JobSet":     "{spec: {suspend: false, replicatedJobs: [{name: a, template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}}]}}",
-	"Job":        "{spec: {suspend: false, template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}",
-	"RayService": "{spec: {rayClusterConfig: {}}}",
-	"RayCluster": "{spec: {enableInTreeAutoscaling: true, headGroupSpec: {template: {spec: {}}}}}",
-	"Deployment": "{spec: {" + selectorText + "}}",
-	"ReplicaSet": "{spec: {" + selectorText + "}}",
-	"Pod":        "{metadata: {annotations: {kueue.x-k8s.io/pod-suspending-parent: deployment}}, spec: " + podText + "}",
-	"AppWrapper": "{spec: {suspend: false, components: []}}",
-	"PyTorchJob": "{spec: {pytorchReplicaSpecs: {Master: {template: {spec: {}}}}}}",
+	"TrainJob":        "{spec: {runtimeRef: {name: none}}}",
+	"JobSet":          "{spec: {suspend: false, replicatedJobs: [{name: a, template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}}]}}",
+	"Job":             "{spec: {suspend: false, template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}",
+	"RayService":      "{spec: {rayClusterConfig: {}}}",
+	"RayCluster":      "{spec: {enableInTreeAutoscaling: true, headGroupSpec: {template: {spec: {}}}}}",
+	"Deployment":      "{spec: {" + selectorText + "}}",
+	"ReplicaSet":      "{spec: {" + selectorText + "}}",
+	"Pod":             "{metadata: {annotations: {kueue.x-k8s.io/pod-suspending-parent: deployment}}, spec: " + podText + "}",
+	"AppWrapper":      "{spec: {suspend: false, components: []}}",
+	"StatefulSet":     "{spec: {serviceName: s, " + selectorText + "}}",
+	"LeaderWorkerSet": "{spec: {leaderWorkerTemplate: {workerTemplate: {spec: {containers: [{name: c, image: x}]}}}}}",
+	"PyTorchJob":      "{spec: {pytorchReplicaSpecs: {Master: {template: {spec: {}}}}}}",
 }

@@ -172,18 +172,9 @@ func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
 	out := make([]plan.Part, groups(o))
 	for i := range out {
 		number := int32(i)
-		out[i] = plan.Part{Name: partName(o, fmt.Sprint(number)), Number: &number, PodSets: clone(sets), Total: n}
+		out[i] = plan.Part{Name: partName(o, fmt.Sprint(number)), Number: &number, PodSets: sets, Total: n}
 	}
 	return out, nil
-}
-
-// clone copies pod sets, so that no two Workloads share one.
-func clone(sets []kueue.PodSet) []kueue.PodSet {
-	out := make([]kueue.PodSet, len(sets))
-	for i := range sets {
-		sets[i].DeepCopyInto(&out[i])
-	}
-	return out
 }
 
 // strip takes off what LeaderWorkerSet writes on its templates, but for its name.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -233,5 +234,22 @@ func TestValidateChange(t *testing.T) {
 		if errs := validate(tc.new, tc.old, &plan.Setting{Config: &plan.Config{AnnotationIdentifiers: true}}); len(errs) != tc.want {
 			t.Errorf("%s: %v", name, errs)
 		}
+	}
+}
+
+func TestWarn(t *testing.T) {
+	cfg := &plan.Config{Kinds: plan.Kinds{appsv1.SchemeGroupVersion.WithKind("StatefulSet"): true}}
+	owned := newPod()
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "s", Controller: new(true)}}
+	if got := warn(owned, nil, cfg); len(got) > 0 {
+		t.Errorf("a pod that is not queued: %v", got)
+	}
+	owned.Labels = map[string]string{kueue.ManagedLabel: "true"}
+	if got := warn(owned, nil, cfg); len(got) != 1 {
+		t.Errorf("a pod that is queued beside its owner: %v", got)
+	}
+	owned.Annotations = map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}
+	if got := warn(owned, owned, cfg); len(got) > 0 {
+		t.Errorf("a pod that its parent has queued: %v", got)
 	}
 }

@@ -137,7 +137,7 @@ func (s *decider) prepare(c Composite) *Action {
 		return a
 	}
 	if err := c.Check(); err != nil {
-		return new(notComposed(err))
+		return &Action{Events: warning(eventCompose, err.Error())} // its pods are all that can mend it, and to come is their nature
 	}
 	return s.thin(c, nil)
 }

@@ -38,7 +38,7 @@ type Part struct {
 	Name string
 	// Number is its place among several, nil if there is but one.
 	Number *int32
-	// PodSets are those of its Workload, and Total how many pods it has. None: it asks not to run.
+	// PodSets are those of its Workload, and Total how many pods it has. None: it asks not to run. Parts may share them.
 	PodSets []kueue.PodSet
 	Total   int32
 }
@@ -87,13 +87,21 @@ func (s *setsDecider) serve() (Action, []*corev1.Pod) {
 	if err != nil {
 		return notComposed(err), nil
 	}
+	names, index := make([]string, len(parts)), map[string]int{}
+	for i := range parts {
+		names[i] = s.name(&parts[i])
+		index[names[i]] = i
+	}
+	if len(parts) == 1 { // older versions named it without the UID
+		index[s.cfg.WorkloadName(s.d.GVK, parts[0].Name, "")] = 0
+	}
 	found := make([]*kueue.Workload, len(parts))
 	var rest []*kueue.Workload
 	for _, w := range s.o.Workloads {
-		switch at := slices.IndexFunc(parts, func(p Part) bool { return s.isOf(w, &p) }); {
-		case at < 0:
+		switch at, ok := index[w.Name]; {
+		case !ok:
 			rest = append(rest, w)
-		case found[at] == nil || found[at].Name != s.name(&parts[at]): // the older name counts if only that exists
+		case found[at] == nil || found[at].Name != names[at]: // the older name counts if only that exists
 			found[at] = w
 		}
 	}
@@ -109,8 +117,11 @@ func (s *setsDecider) serve() (Action, []*corev1.Pod) {
 		if a := s.part(&parts[i], found[i]); a != nil {
 			return *a, nil
 		}
+		if found[i] != nil {
+			names[i] = found[i].Name
+		}
 	}
-	return Action{}, s.keep(parts, found)
+	return Action{}, s.keep(parts, names, found)
 }
 
 // name is that of the Workload of a part. On a worker cluster it is that of the manager.
@@ -128,11 +139,6 @@ func (s *setsDecider) name(p *Part) string {
 }
 
 func (s *setsDecider) isRemote() bool { return s.job.GetLabels()[kueue.MultiKueueOriginLabel] != "" }
-
-// isOf says whether a Workload is that of a part. Older versions named it without the UID.
-func (s *setsDecider) isOf(w *kueue.Workload, p *Part) bool {
-	return w.Name == s.name(p) || w.Name == s.cfg.WorkloadName(s.d.GVK, p.Name, "")
-}
 
 // isUnused says whether a Workload that is for no part was made for this object.
 func (s *setsDecider) isUnused(w *kueue.Workload) bool {
@@ -188,7 +194,7 @@ func (s *setsDecider) createPart(p *Part) *Action {
 	if err != nil {
 		return new(classMissing(err))
 	}
-	w := s.cfg.NewWorkload(s.job, p.PodSets, priority)
+	w := s.cfg.NewWorkload(s.job, copyPodSets(p.PodSets), priority)
 	w.Name = s.name(p)
 	w.Spec.MaximumExecutionTimeSeconds = nil // what serves has no end
 	s.mark(p, w)
@@ -247,7 +253,7 @@ func (s *setsDecider) resume(p *Part, w *kueue.Workload) *Action {
 	resized := !slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Name == b.Name && a.Count == b.Count })
 	if resized || (held && !samePodSets(p.PodSets, w.Spec.PodSets, false, true)) {
 		next := w.DeepCopy()
-		next.Spec.PodSets = p.PodSets
+		next.Spec.PodSets = copyPodSets(p.PodSets)
 		return &Action{Verb: UpdateWorkload, Workload: next, Events: s.updated(w, "its size or its pods changed while it did not run")}
 	}
 	if !held {
@@ -280,7 +286,11 @@ func (s *setsDecider) syncPart(w *kueue.Workload) *Action {
 }
 
 // keep are the pods that are to be changed: put into their groups, kept in their queue, or let through.
-func (s *setsDecider) keep(parts []Part, workloads []*kueue.Workload) []*corev1.Pod {
+func (s *setsDecider) keep(parts []Part, names []string, workloads []*kueue.Workload) []*corev1.Pod {
+	byName := map[string]int{}
+	for i := range parts {
+		byName[parts[i].Name] = i
+	}
 	out := s.free()
 	for _, pod := range s.pods {
 		if PodIsOver(pod) || pod.DeletionTimestamp != nil || slices.ContainsFunc(out, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
@@ -288,14 +298,8 @@ func (s *setsDecider) keep(parts []Part, workloads []*kueue.Workload) []*corev1.
 		}
 		next := pod.DeepCopy()
 		part, role := s.d.Sets.Place(s.job, pod)
-		if at := slices.IndexFunc(parts, func(p Part) bool { return part != "" && p.Name == part }); at >= 0 {
-			name := s.name(&parts[at])
-			if w := workloads[at]; w != nil {
-				name = w.Name
-			}
-			if w := workloads[at]; w == nil || w.DeletionTimestamp == nil {
-				s.stamp(next, name, role, parts[at].Total)
-			}
+		if at, ok := byName[part]; ok && (workloads[at] == nil || workloads[at].DeletionTimestamp == nil) {
+			s.stamp(next, names[at], role, parts[at].Total)
 		}
 		switch {
 		case !same(next.ObjectMeta, pod.ObjectMeta):
@@ -304,6 +308,15 @@ func (s *setsDecider) keep(parts []Part, workloads []*kueue.Workload) []*corev1.
 			OpenGates(next, false)
 			out = append(out, next)
 		}
+	}
+	return out
+}
+
+// copyPodSets are pod sets that no other Workload shares.
+func copyPodSets(podSets []kueue.PodSet) []kueue.PodSet {
+	out := make([]kueue.PodSet, len(podSets))
+	for i := range podSets {
+		podSets[i].DeepCopyInto(&out[i])
 	}
 	return out
 }

@@ -201,7 +201,7 @@ func (g *Group) Check() error {
 		}
 	}
 	if int32(len(runnable)) < total && (!g.isFast() || len(runnable) == 0) {
-		return fmt.Errorf("pod group %s has %d of its %d pods: create the others", g.Name, len(runnable), total)
+		return fmt.Errorf("pod group %s does not have all of its %d pods: create the others", g.Name, total) // one text, one event
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestGroup(t *testing.T) {
 		steps []step
 	}{
 		"from the first pod to the end": {newWorld, []step{
-			{add(4, "a:B", "b:A", "c:A"), []string{"waits: pod group g has 3 of its 4 pods: create the others"}},
+			{add(4, "a:B", "b:A", "c:A"), []string{"waits: pod group g does not have all of its 4 pods: create the others"}},
 			{add(4, "d:A"), []string{"create A:3 B:1 of a b c d, CreatedWorkload"}},
 			{admit, []string{"status PodsReady=False/WaitForStart", "open a b c d, Started"}},
 			{(*world).schedule, []string{"status PodsReady=True/Started"}},
@@ -93,7 +93,7 @@ func TestGroup(t *testing.T) {
 		"another shape comes while the group runs": {running, []step{
 			{add(3, "d:X"), []string{"tell NoMatchingWorkload a b c, Stopped", "delete a b c"}},
 			{over(corev1.PodFailed, "a", "b", "c"), []string{
-				"let the workload go", "delete the workload, DeletedWorkload", "let go a b c", "waits: pod group g has 1 of its 3 pods: create the others",
+				"let the workload go", "delete the workload, DeletedWorkload", "let go a b c", "waits: pod group g does not have all of its 3 pods: create the others",
 			}},
 		}},
 		"it shrinks and grows while it waits": {newWorld, []step{
@@ -108,7 +108,7 @@ func TestGroup(t *testing.T) {
 			}, []string{"update A:2 of a b c to A:3 of a b c, UpdatedWorkload", "update A:3 of a b c to A:3 of a b c d, OwnerReferencesAdded"}},
 		}},
 		"all are deleted before there is a workload": {newWorld, []step{
-			{add(3, "a:A", "b:A"), []string{"waits: pod group g has 2 of its 3 pods: create the others"}},
+			{add(3, "a:A", "b:A"), []string{"waits: pod group g does not have all of its 3 pods: create the others"}},
 			{gone(), []string{"let go a b"}},
 		}},
 		"the workload is deleted": {running, []step{

@@ -166,10 +166,12 @@ func (x *world) step() bool {
 		return true
 	}
 	switch a.Verb {
-	case job.Nothing:
-		return false
-	case job.Fail, job.Stall:
-		if line := fmt.Sprintf("waits: %v", a.Err); !slices.Contains(x.log, line) {
+	case job.Nothing, job.Fail, job.Stall:
+		line := fmt.Sprintf("waits: %v", a.Err)
+		for _, e := range a.Events {
+			line = "waits: " + e.Note
+		}
+		if (a.Err != nil || len(a.Events) > 0) && !slices.Contains(x.log, line) {
 			x.log = append(x.log, line)
 		}
 		return false
