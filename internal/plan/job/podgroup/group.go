@@ -18,6 +18,7 @@ package podgroup
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +90,7 @@ func join(name string, members []job.Object, cfg *job.Config, now time.Time) job
 		speaker = g.Pods[at]
 	}
 	g.ObjectMeta = metav1.ObjectMeta{
-		Namespace: speaker.Namespace, Name: name, Labels: speaker.Labels, Annotations: speaker.Annotations,
+		Namespace: speaker.Namespace, Name: name, Labels: maps.Clone(speaker.Labels), Annotations: maps.Clone(speaker.Annotations),
 		CreationTimestamp: g.Pods[len(g.Pods)-1].CreationTimestamp,
 	}
 	return g
