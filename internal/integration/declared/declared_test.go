@@ -197,6 +197,12 @@ func TestUserStopRestores(t *testing.T) {
 	if diff := cmp.Diff(before, a.Job); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	still := a.Job.DeepCopyObject().(*unstructured.Unstructured)
+	_ = unstructured.SetNestedField(still.Object, int64(1), "status", "active")
+	observed.Job = still
+	if b := plan.Decide(cfg, crew, observed); b.Verb != plan.Nothing {
+		t.Errorf("verb %d while a pod is still there, want nothing: %v", b.Verb, b.Err)
+	}
 	observed.Job = a.Job
 	if a = plan.Decide(cfg, crew, observed); a.Verb != plan.WriteStatus {
 		t.Errorf("verb %d, want the quota freed: %v", a.Verb, a.Err)
