@@ -22,8 +22,15 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// parallel is how many writes about one JobSet are under way at once (spec: 60 §5.7).
+// parallel is how many writes of Jobs and pods are under way at once (spec: 60 §5.7).
 const parallel = 50
+
+// turns is a limit of writes that are under way at once, over all JobSets. Each JobSet waits in line for one place at a time, and
+// gets to the end of the line with its next write: a small one is done soon while thousands of a large one are to be made.
+// With a limit for each of them the API server, where all requests come together, would mostly work for the large one.
+type turns chan struct{}
+
+func newTurns() turns { return make(turns, parallel) }
 
 // carryOut does what a plan says. What fails does not keep the rest from being done, except that nothing is done if the
 // status cannot be written, and no Job is created without its Service and claims.
@@ -53,7 +60,7 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 			return err
 		})
 	}
-	failures = append(failures, atOnce(work)...)
+	failures = append(failures, r.turns.atOnce(work)...)
 	if err := r.prepare(ctx, o.JobSet, p); err != nil {
 		failures = append(failures, err)
 	} else {
@@ -75,15 +82,14 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 // refusedPause is how soon a resume is tried again that the API server refused because old pods may still be there.
 const refusedPause = time.Second
 
-// atOnce does pieces of work, a limited number at a time, and returns what failed in the order of the work.
-func atOnce(work []func() error) []error {
+// atOnce does pieces of work of one JobSet, many at a time, and returns what failed in the order of the work.
+func (t turns) atOnce(work []func() error) []error {
 	failed := make([]error, len(work))
-	slots := make(chan struct{}, parallel)
 	var wg sync.WaitGroup
 	for i, do := range work {
-		slots <- struct{}{}
+		t <- struct{}{} // those who wait are served in the order in which they came
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-t }()
 			failed[i] = do()
 		})
 	}
@@ -195,7 +201,7 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 	for _, missing := range jobs {
 		work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
 	}
-	failed := atOnce(work)
+	failed := r.turns.atOnce(work)
 	if len(failed) == 0 || ctx.Err() != nil {
 		return errors.Join(failed...)
 	}

@@ -19,7 +19,7 @@ func NewReconciler(ctx context.Context, c plan.Config, cached client.Client, sou
 	if err != nil {
 		return nil, err
 	}
-	r := &reconciler{plan: c, client: cached, live: cached, jobs: newJobs(), pods: o.Pods, now: o.Now, metrics: m, written: newWritten(o.Now)}
+	r := &reconciler{plan: c, client: cached, live: cached, jobs: newJobs(), pods: o.Pods, now: o.Now, metrics: m, written: newWritten(o.Now), turns: newTurns()}
 	informer, err := source.GetInformer(ctx, &batchv1.Job{})
 	if err != nil {
 		return nil, err

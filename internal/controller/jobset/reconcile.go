@@ -31,6 +31,7 @@ type reconciler struct {
 	recorder events.EventRecorder
 	metrics  *metrics
 	written  *written
+	turns    turns
 	now      func() time.Time
 }
 

@@ -27,6 +27,7 @@ import (
 type repairer struct {
 	client client.Client
 	pods   client.Reader
+	turns  turns
 	now    func() time.Time
 }
 
@@ -87,7 +88,7 @@ func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	for _, pod := range misplaced {
 		work = append(work, func() error { return r.remove(ctx, pod) })
 	}
-	return reconcile.Retry(errors.Join(atOnce(work)...)).Result(ctx)
+	return reconcile.Retry(errors.Join(r.turns.atOnce(work)...)).Result(ctx)
 }
 
 // node reads the metadata of a node, or nil.

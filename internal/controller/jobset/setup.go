@@ -81,12 +81,12 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{
 		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: newJobs(), pods: o.Pods, now: o.Now,
-		recorder: mgr.GetEventRecorder(reporter), metrics: m, written: newWritten(o.Now),
+		recorder: mgr.GetEventRecorder(reporter), metrics: m, written: newWritten(o.Now), turns: newTurns(),
 	}
 	if err := r.setup(mgr, o); err != nil {
 		return fmt.Errorf("jobset: %w", err)
 	}
-	repair := &repairer{client: c, pods: o.Pods, now: o.Now}
+	repair := &repairer{client: c, pods: o.Pods, turns: r.turns, now: o.Now}
 	if err := repair.setup(mgr, o); err != nil {
 		return fmt.Errorf("jobset: %w", err)
 	}
