@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	jobsetconfig "github.com/berth-project/berth/api/jobsetconfig/v1alpha1"
 	"github.com/berth-project/berth/internal/options/strict"
@@ -64,7 +65,7 @@ func unreadable(err error) string {
 // for no file.
 func parse(source string, data []byte, featureGates string) (Options, error) {
 	flagGates, problems := parseGatesFlag(featureGates)
-	f := readFile(source, data)
+	f := readFile(source, data, flagGates)
 	if problems = append(problems, f.problems...); len(problems) > 0 {
 		return Options{}, fail(problems)
 	}
@@ -103,7 +104,8 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })
 	}
 	o.notYet = notYet(d.Order, c)
-	o.Warnings = slices.Concat(warnings, resolved.warnings, warningsOf(c, d))
+	o.Warnings = slices.Concat(warnings, resolved.warnings, warningsOf(c, d), f.joined)
+	f.training.resolve(&o)
 	if f.moving != nil {
 		o.Warnings = append(o.Warnings, oldVersionWarning(f.moving))
 	}
@@ -115,16 +117,18 @@ var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 // file is what a configuration file says, before its defaults.
 type file struct {
 	c        *configv1beta2.Configuration
-	d        *decoder    // of the manager's document
-	jobSets  *jobSetFile // nil without such a document
+	d        *decoder     // of the manager's document
+	jobSets  *jobSetFile  // nil without such a document
+	training *trainerFile // the same
 	problems []Problem
 	// podsReadyOff and moving are those of decodeV1beta1.
 	podsReadyOff bool
 	moving       []string
+	joined       []string // what a document of the Trainer says in vain
 }
 
 // readFile decodes the documents of a file; an empty source stands for no file.
-func readFile(source string, data []byte) *file {
+func readFile(source string, data []byte, flagGates map[string]bool) *file {
 	f := &file{c: &configv1beta2.Configuration{}, d: newDecoder(source)}
 	if source == "" {
 		return f
@@ -143,6 +147,11 @@ func readFile(source string, data []byte) *file {
 		f.jobSets.join(f.c)
 		f.problems = append(f.problems, f.jobSets.Problems...)
 	}
+	if docs.training != nil {
+		f.training = decodeTrainer(source, docs.training, docs.manager == nil && docs.jobSets == nil)
+		f.problems = append(f.problems, f.training.Problems...)
+		f.c, f.joined = f.training.join(f.c, flagGates)
+	}
 	return f
 }
 
@@ -151,7 +160,11 @@ func (f *file) where(field string) Problem {
 	if own, yes := f.jobSets.owns(field); yes {
 		return Problem{Source: f.d.Source, Line: f.jobSets.Line(own), Field: own}
 	}
-	return Problem{Source: f.d.Source, Line: f.d.Line(field), Field: field}
+	p := Problem{Source: f.d.Source, Line: f.d.Line(field), Field: field}
+	if there, ok := f.training.where(field); ok && p.Line == 0 {
+		return there
+	}
+	return p
 }
 
 // decoder reads the manager's document of a configuration file.
@@ -170,7 +183,7 @@ func newDecoder(source string) *decoder {
 }
 
 // documents are those of a file, by what they are about. One that is absent is nil.
-type documents struct{ manager, jobSets *yaml.Node }
+type documents struct{ manager, jobSets, training *yaml.Node }
 
 // documents finds the documents of a file, one of each kind, and says what is wrong with the others.
 func (d *decoder) documents(data []byte) (found documents) {
@@ -189,8 +202,11 @@ func (d *decoder) documents(data []byte) (found documents) {
 		}
 		root := doc.Content[0]
 		is := &found.manager
-		if isOfJobSets(root) {
+		switch {
+		case isOfJobSets(root):
 			is = &found.jobSets
+		case isTrainer(root):
+			is = &found.training
 		}
 		switch {
 		case !d.rightKind(root):
@@ -237,7 +253,7 @@ func (d *decoder) rightKind(root *yaml.Node) bool {
 	}
 	apiVersion, kind := child(root, "apiVersion"), child(root, "kind")
 	want := configv1beta2.GroupVersion.String()
-	read := apiVersion != nil && apiVersion.Value == want || isV1beta1(root) || isOfJobSets(root)
+	read := apiVersion != nil && apiVersion.Value == want || isV1beta1(root) || isOfJobSets(root) || isTrainer(root)
 	switch {
 	case apiVersion == nil:
 		d.Fault(root, "apiVersion", "is missing; write apiVersion: "+want)
@@ -258,8 +274,8 @@ func refusedVersion(version, want string) string {
 	if strings.HasPrefix(version, jobsetconfig.GroupVersion.Group+"/") {
 		return fmt.Sprintf("%s is not read; write apiVersion: %s", version, jobsetconfig.GroupVersion)
 	}
-	if strings.HasPrefix(version, "config.trainer.kubeflow.org/") {
-		return fmt.Sprintf("%s is not read by this release; remove the document and keep the one of %s", version, want)
+	if strings.HasPrefix(version, configtrainer.GroupVersion.Group+"/") {
+		return fmt.Sprintf("%s is not read; write apiVersion: %s", version, configtrainer.GroupVersion)
 	}
 	return fmt.Sprintf("%q is not read; write apiVersion: %s", version, want)
 }

@@ -122,6 +122,9 @@ type Health struct {
 type Metrics struct {
 	// Address is host:port; "0" is off.
 	Address string
+	// Plain is without TLS, and Open without asking who reads. Only a file of
+	// the Trainer can say so.
+	Plain, Open bool
 	// ClusterQueueResources: series for each flavor and resource.
 	ClusterQueueResources bool
 	// LocalQueues matches the LocalQueues with series of their own; it

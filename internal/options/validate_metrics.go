@@ -120,6 +120,9 @@ type TLS struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 	Curves       []tls.CurveID
+	// NextProtos are the application protocols offered; nil is HTTP/1.1 where
+	// that is wanted, and else the library's choice.
+	NextProtos []string
 }
 
 var (

@@ -134,9 +134,8 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		LivenessEndpointName:   o.Health.LivenessPath,
 		PprofBindAddress:       o.PprofAddress,
 		Metrics: metricsserver.Options{
-			BindAddress: o.Metrics.Address, SecureServing: true,
-			FilterProvider: filters.WithAuthenticationAndAuthorization,
-			CertDir:        metricsCerts(&cfg), TLSOpts: []func(*tls.Config){cfg.speak, cfg.keptCertificate},
+			BindAddress: o.Metrics.Address, SecureServing: !o.Metrics.Plain,
+			CertDir: metricsCerts(&cfg), TLSOpts: []func(*tls.Config){cfg.speak, cfg.keptCertificate},
 		},
 		LeaderElection: o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
 		LeaderElectionNamespace: o.LeaderElection.Namespace, LeaderElectionReleaseOnCancel: true,
@@ -145,6 +144,9 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		Controller: ctrlconfig.Controller{
 			CacheSyncTimeout: o.CacheSyncTimeout, SkipNameValidation: new(true), // several managers in one test process
 		},
+	}
+	if !o.Metrics.Open {
+		opts.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	if cfg.Groups.Has(Webhooks) {
 		opts.WebhookServer = ctrlwebhook.NewServer(webhookServer(&cfg))

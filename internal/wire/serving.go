@@ -117,7 +117,7 @@ func certificateHosts(cfg *Config) ([]string, error) {
 // webhookServer serves with our own certificate, or with that in a folder, which is read again when it changes.
 func webhookServer(cfg *Config) ctrlwebhook.Options {
 	o := &cfg.Options.Webhook
-	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){cfg.speak, oneAtATime}}
+	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){oneAtATime, cfg.speak}}
 	if cfg.ServingCertDir != "" {
 		serve.CertDir = cfg.ServingCertDir
 	}
@@ -132,6 +132,9 @@ func (cfg *Config) speak(c *tls.Config) {
 	o := &cfg.Options.TLS
 	c.MinVersion = max(o.MinVersion, tls.VersionTLS12)
 	c.CipherSuites, c.CurvePreferences = o.CipherSuites, o.Curves
+	if o.NextProtos != nil {
+		c.NextProtos = o.NextProtos
+	}
 }
 
 // oneAtATime has every connection carry one request after the other, by HTTP/1.1. The API server keeps two dozen of them;

@@ -224,9 +224,7 @@ func (r *reconciler) applyJobSet(ctx context.Context, w *world, wanted *jobsetv1
 	if w.jobset != nil {
 		uid = w.jobset.UID
 	}
-	current := ok && before.hash == hash && before.version.covers(w.jobset) &&
-		contains(w.jobset.Labels, wanted.Labels) && contains(w.jobset.Annotations, wanted.Annotations)
-	if !current {
+	if !ok || before.hash != hash || !before.version.shows(w.jobset, wanted) {
 		r.memory.use(w.job, func(k *known) { k.gone = nil }) // from now on one that is deleted is the new one
 		if err := r.apply(ctx, u); err != nil {
 			return r.builtFrom(w), r.makeWay(ctx, w, err)
@@ -234,10 +232,15 @@ func (r *reconciler) applyJobSet(ctx context.Context, w *world, wanted *jobsetv1
 		uid = u.GetUID()
 		r.memory.noteApplied(w.job, jobSetID, applied{hash: hash, version: versionOf(u)})
 	}
+	return r.record(ctx, w, uid)
+}
+
+// record remembers what a JobSet was just built from, and writes it down if the JobSet is suspended.
+func (r *reconciler) record(ctx context.Context, w *world, jobset types.UID) (*built, error) {
 	hashes := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
 	r.memory.use(w.job, func(k *known) {
-		if k.built == nil || k.built.jobset != uid || !maps.Equal(k.built.hashes, hashes) {
-			k.built = &builtSet{uid, hashes, r.o.Now()}
+		if k.built == nil || k.built.jobset != jobset || !maps.Equal(k.built.hashes, hashes) {
+			k.built = &builtSet{jobset, hashes, r.o.Now()}
 		}
 	})
 	if train.IsSuspended(w.job) {
@@ -288,9 +291,11 @@ type version struct {
 
 func versionOf(o client.Object) version { return version{o.GetUID(), o.GetGeneration()} }
 
-// covers says whether what the cache shows is of this version, or an earlier state of it.
-func (v version) covers(jobset *jobsetv1alpha2.JobSet) bool {
-	return jobset != nil && v.uid == jobset.UID && jobset.Generation <= v.generation
+// shows says whether what the cache shows is of this version, or an earlier state of it, and still has the metadata that is
+// wanted.
+func (v version) shows(jobset, wanted *jobsetv1alpha2.JobSet) bool {
+	return jobset != nil && v.uid == jobset.UID && jobset.Generation <= v.generation &&
+		contains(jobset.Labels, wanted.Labels) && contains(jobset.Annotations, wanted.Annotations)
 }
 
 // contains says whether all pairs of part are in m.

@@ -1,0 +1,98 @@
+package options
+
+import (
+	"maps"
+
+	"go.yaml.in/yaml/v3"
+
+	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/strict"
+	"github.com/berth-project/berth/internal/options/trainer"
+)
+
+// isTrainer tells whether a document is a file of the Trainer.
+func isTrainer(root *yaml.Node) bool {
+	if root.Kind != yaml.MappingNode {
+		return false
+	}
+	version := child(root, "apiVersion")
+	return version != nil && version.Value == configtrainer.GroupVersion.String()
+}
+
+// trainerFile is a document of the Trainer, alone or beside one of the manager (spec: 50 §4.11).
+type trainerFile struct {
+	strict.Decoder
+	doc   configtrainer.Configuration
+	alone bool
+}
+
+// decodeTrainer reads a document of the Trainer.
+func decodeTrainer(source string, root *yaml.Node, alone bool) *trainerFile {
+	f := &trainerFile{Decoder: strict.Decoder{Source: source, Lines: map[string]int{}}, alone: alone}
+	f.Decode(root, &f.doc)
+	f.negative()
+	return f
+}
+
+// join makes the configuration of the manager, or adds to it. Gates of the command line win over those of a file that is
+// the Trainer's alone.
+func (f *trainerFile) join(c *configv1beta2.Configuration, flagGates map[string]bool) (joined *configv1beta2.Configuration, warnings []string) {
+	if f.alone {
+		c = trainer.Upgrade(&f.doc)
+		c.FeatureGates = maps.Clone(c.FeatureGates)
+		maps.DeleteFunc(c.FeatureGates, func(name string, _ bool) bool {
+			_, wins := flagGates[name]
+			return wins
+		})
+		return c, nil
+	}
+	warnings = trainer.Join(c, &f.doc, func(field string) bool { return f.Lines[field] > 0 })
+	return c, warnings
+}
+
+// where is the place of a field of the manager's configuration in this document. ok is false if it is not there.
+func (f *trainerFile) where(field string) (p Problem, ok bool) {
+	if f == nil {
+		return p, false
+	}
+	path := trainer.Path(field)
+	line := f.Line(path)
+	return Problem{Source: f.Source, Line: line, Field: path}, f.alone || line > 0
+}
+
+// negative refuses limits below 0, which the manager's own document has for none.
+func (f *trainerFile) negative() {
+	client := f.doc.ClientConnection
+	if client == nil {
+		return
+	}
+	refuse := func(path string) {
+		f.Problems = append(f.Problems, Problem{Source: f.Source, Line: f.Line(path), Field: path, Detail: "must not be negative"})
+	}
+	if client.QPS != nil && *client.QPS < 0 {
+		refuse("clientConnection.qps")
+	}
+	if client.Burst != nil && *client.Burst < 0 {
+		refuse("clientConnection.burst")
+	}
+}
+
+// resolve adds to the options what only this document can say.
+func (f *trainerFile) resolve(o *Options) {
+	if f == nil || !f.alone {
+		return
+	}
+	protocols, warnings := trainer.ResolveTLS(f.doc.TLS)
+	o.Warnings = append(o.Warnings, warnings...)
+	if protocols.MinVersion > 0 {
+		o.TLS.MinVersion = protocols.MinVersion
+	}
+	o.TLS.CipherSuites, o.TLS.NextProtos = protocols.CipherSuites, protocols.NextProtos
+	m := f.doc.Metrics
+	o.Metrics.Plain = m.SecureServing != nil && !*m.SecureServing
+	o.Metrics.Open = m.Auth == nil || m.Auth.Enabled == nil || !*m.Auth.Enabled
+	if o.Certs.Internal {
+		o.Trainer.StatusService = o.Certs.Service
+	}
+}
