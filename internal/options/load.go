@@ -172,10 +172,11 @@ type decoder struct{ strict.Decoder }
 
 // hints are the answers to fields that older files have.
 var hints = map[string]string{
-	"fairSharing.enable":      "remove it: fairSharing is on when it is present, off when it is absent",
-	"waitForPodsReady.enable": "remove it: waitForPodsReady is on; featureGates.DisableWaitForPodsReady turns it off",
-	"integrations.podOptions": "use managedJobsNamespaceSelector",
-	"queueVisibility":         "remove it: the visibility API answers what is pending",
+	"fairSharing.enable":                 "remove it: fairSharing is on when it is present, off when it is absent",
+	"waitForPodsReady.enable":            "remove it: waitForPodsReady is on; featureGates.DisableWaitForPodsReady turns it off",
+	"integrations.podOptions":            "use managedJobsNamespaceSelector",
+	"queueVisibility":                    "remove it: the visibility API answers what is pending",
+	"trainer.legacyPodTemplateOverrides": "there is no spec.podTemplateOverrides in this version; spec.runtimePatches of a TrainJob say the same",
 }
 
 func newDecoder(source string) *decoder {

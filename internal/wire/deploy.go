@@ -47,7 +47,10 @@ func ShippedConfig() string {
 
 // services are those of the webhooks, of the metrics and of training, for a manager in the cluster.
 func services(o *InstallOptions) []runtime.Object {
-	out := []runtime.Object{service(o.namespace(), o.service(), "webhook-service", 443, o.Options.Webhook.Port)}
+	var out []runtime.Object
+	if !o.Groups.Has(Training) || o.service() != o.Options.Trainer.StatusService { // else that of training is for the webhooks too
+		out = append(out, service(o.namespace(), o.service(), "webhook-service", 443, o.Options.Webhook.Port))
+	}
 	if port := portOf(o.Options.Metrics.Address); port > 0 {
 		metrics := service(o.namespace(), metricsService, "metrics-service", 8443, port)
 		metrics.Labels["control-plane"] = "controller-manager"

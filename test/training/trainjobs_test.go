@@ -50,9 +50,12 @@ spec: {capacity: {storage: 30Gi}, accessModes: [ReadWriteOnce], hostPath: {path:
 	k.running("lark", 4)
 	k.suspend("lark", true)
 	k.running("lark", 0)
-	if c := k.trainJob("lark").Status.Conditions; len(c) != 1 || c[0].Type != "Suspended" || c[0].Status != "True" {
-		t.Errorf("conditions %+v", c)
-	}
+	k.eventually("it says that it is suspended", func() error {
+		if c := k.trainJob("lark").Status.Conditions; len(c) != 1 || c[0].Type != "Suspended" || c[0].Status != "True" {
+			return fmt.Errorf("conditions %+v", c)
+		}
+		return nil
+	})
 	k.suspend("lark", false)
 	k.completes("lark")
 	if c := k.trainJob("lark").Status.Conditions; len(c) != 2 || c[0].Reason != "Resumed" {

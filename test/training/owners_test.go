@@ -1,0 +1,125 @@
+package training
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// apply creates what a file has.
+func (k *cluster) apply(path string) {
+	k.t.Helper()
+	data, err := os.ReadFile(path)
+	k.must(err)
+	for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		u := &unstructured.Unstructured{}
+		err := docs.Decode(u)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		k.must(err)
+		k.create(u)
+	}
+}
+
+// TestOwnersWithoutWebhook holds the optional policy about the owners of runtime patches against an API server that calls no
+// webhook (spec: 50 §4.13.2).
+func TestOwnersWithoutWebhook(t *testing.T) {
+	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
+	k := &cluster{t: t, ctx: t.Context(), admin: admin}
+	k.c, err = client.New(admin, client.Options{Scheme: wire.Scheme()})
+	k.must(err)
+	for _, name := range []string{"kubeflow-system", "lab"} {
+		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	k.apply("../../config/crd/trainer.kubeflow.org_trainjobs.yaml")
+	k.eventually("TrainJobs are served", func() error { return k.c.List(k.ctx, &trainerv1alpha1.TrainJobList{}) })
+	k.apply("../../config/training/access.yaml")
+	k.apply("../../config/training/optional/runtime-patch-owners.yaml")
+	as := func(name, role string) client.Client {
+		k.create(&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		})
+		cfg := rest.CopyConfig(admin)
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
+		c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+		k.must(err)
+		return c
+	}
+	ann, queue := as("ann", "kubeflow-trainer-edit"), as("queue", "kubeflow-trainer-edit")
+	as("queue", "kubeflow-trainer-queue-patches")
+
+	const skeleton = "{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {}}}}"
+	entry := func(manager, zone string) trainerv1alpha1.RuntimePatch {
+		return *parse[trainerv1alpha1.RuntimePatch]("{manager: " + manager + ", trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: " + zone + "}}}}}}]}}}}")
+	}
+	filled := func(name string) *trainerv1alpha1.TrainJob {
+		job := newJob(name, "", "{suspend: true, runtimeRef: {name: any}}")
+		job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("kueue.x-k8s.io/manager", "a")}
+		return job
+	}
+	k.eventually("the policy is in force", func() error {
+		err := ann.Create(k.ctx, filled("probe"))
+		switch {
+		case apierrors.IsForbidden(err):
+			return nil
+		case err == nil:
+			k.must(k.c.Delete(k.ctx, filled("probe")))
+		}
+		return fmt.Errorf("it is not: %v", err)
+	})
+	// change writes the first entries of a TrainJob that is stored.
+	change := func(c client.Client, f func(*trainerv1alpha1.TrainJob)) error {
+		for {
+			job := k.trainJob("lark")
+			f(job)
+			if err := c.Update(k.ctx, job); !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+	}
+	denied := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "another actor owns the entries of kueue.x-k8s.io/manager") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	denied("a filled entry of the queue in a new TrainJob", ann.Create(k.ctx, filled("copy")))
+	k.must(ann.Create(k.ctx, newJob("lark", "", "{suspend: true, runtimeRef: {name: any}, runtimePatches: ["+skeleton+"]}")))
+	fill := func(zone string) func(*trainerv1alpha1.TrainJob) {
+		return func(j *trainerv1alpha1.TrainJob) { j.Spec.RuntimePatches[0] = entry("kueue.x-k8s.io/manager", zone) }
+	}
+	denied("filling it", change(ann, fill("a")))
+	k.must(change(queue, fill("a")))
+	denied("changing it", change(ann, fill("b")))
+	denied("removing it", change(ann, func(j *trainerv1alpha1.TrainJob) { j.Spec.RuntimePatches = nil }))
+	k.must(change(ann, func(j *trainerv1alpha1.TrainJob) { // what is hers, and when the other was written
+		j.Spec.RuntimePatches[0].Time = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+		j.Spec.RuntimePatches = append(j.Spec.RuntimePatches, entry("ann.io/x", "c"))
+	}))
+	k.must(change(k.c, fill("d"))) // an administrator of the cluster
+}
