@@ -238,13 +238,20 @@ func (w *World) Written(wl *workload.Workload, at workload.Instant) {
 // Settle brings every figure up to date with the edits.
 func (w *World) Settle() { w.settle() }
 
-// SetEvicting says whether a workload with a reservation is on its way out.
+// SetEvicting says whether a workload with a reservation is on its way out. A slice that was
+// to take its place then has to wait until it has left, and is no longer in the way of those
+// behind it: if one is head it is looked at again. spec: 20 §4.11.
 func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
-	if wl.Reserved {
-		w.Queues[wl.Queue].holders.SetEvicting(wl, evicting)
+	if !wl.Reserved {
+		wl.Evicting = evicting
 		return
 	}
-	wl.Evicting = evicting
+	w.settle()
+	q, was := w.Queues[wl.Queue], wl.Evicting
+	q.holders.SetEvicting(wl, evicting)
+	if head := q.Pending.Head(); evicting && !was && head != nil && head.Successor {
+		w.changed(q)
+	}
 }
 
 // SetReady says whether all pods of a workload with a reservation are ready.

@@ -49,8 +49,6 @@ func (c *class) has(w *workload.Workload) bool {
 	return int(w.Spot) < len(c.line) && c.line[w.Spot].Workload == w
 }
 
-func (c *class) before(o *class) bool { return c.line[0].before(o.line[0]) }
-
 // seat is the place of an awake class among the others: with its head, which decides
 // about that, so that to compare two of them no class has to be visited.
 type seat struct {
