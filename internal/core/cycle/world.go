@@ -250,7 +250,10 @@ func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 	q, was := w.Queues[wl.Queue], wl.Evicting
 	q.holders.SetEvicting(wl, evicting)
 	if head := q.Pending.Head(); evicting && !was && head != nil && head.Successor {
-		w.changed(q)
+		if before, _ := w.Predecessor(head); before == wl {
+			q.looked = nil
+			w.rouse(q)
+		}
 	}
 }
 
