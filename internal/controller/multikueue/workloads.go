@@ -149,6 +149,9 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 		return nil
 	}
 	facts.Adapter = true
+	if w.Plan.Elastic && job.IsElastic(s.observed.Local) { // the slices of one job would be sent to several clusters
+		facts.Adapter, facts.Kind = false, "elastic "+gvk.Kind
+	}
 	if s.observed.Gone {
 		return nil
 	}
