@@ -38,14 +38,9 @@ func kustomize() (map[string]string, error) {
 			}
 			continue
 		}
-		// The rules of the manager, and what comes with training, are in files already, which berth install reads.
-		if name == "runtimes" || name == "training" || (strings.HasPrefix(u.GetName(), "kubeflow-trainer-") && name != "services") {
-			continue
+		if !isWritten(name, u.GetName(), string(static)) {
+			parts[name] = append(parts[name], u)
 		}
-		if name == "rbac" && (u.GetName() == "kueue-manager-role" || strings.Contains(string(static), "name: "+u.GetName()+"\n")) {
-			continue
-		}
-		parts[name] = append(parts[name], u)
 	}
 	out := map[string]string{}
 	for name, file := range map[string]string{
@@ -66,6 +61,19 @@ func kustomize() (map[string]string, error) {
 	}
 	out["config/crd/kustomization.yaml"], err = crdKustomization(crds, converted, string(patch))
 	return out, err
+}
+
+// isWritten says whether an object of a part is in a file already, which berth install reads: the rules of the manager, and
+// what comes with training.
+func isWritten(part, name, rules string) bool {
+	switch part {
+	case "runtimes", "training":
+		return true
+	case "rbac":
+		return name == "kueue-manager-role" || strings.Contains(rules, "name: "+name+"\n") || strings.HasPrefix(name, "kubeflow-trainer-")
+	default:
+		return part != "services" && strings.HasPrefix(name, "kubeflow-trainer-")
+	}
 }
 
 // crdKustomization lists the CRDs of config/crd, whose files are named for group and plural, and patches those that the

@@ -385,10 +385,20 @@ func TestWorkloadChanges(t *testing.T) {
 		"reclaimable shrinks":       {func(w *kueue.Workload) { reserve(w); reclaimed(w, 2) }, func(w *kueue.Workload) { reclaimed(w, 1) }, []string{"status.reclaimablePods[a].count"}},
 		"reclaimable vanishes":      {func(w *kueue.Workload) { reserve(w); reclaimed(w, 2) }, func(w *kueue.Workload) { w.Status.ReclaimablePods = nil }, []string{"status.reclaimablePods[a]"}},
 		"reclaimable without quota": {func(w *kueue.Workload) { reclaimed(w, 2) }, func(w *kueue.Workload) { w.Status.ReclaimablePods = nil }, nil},
-		"cluster of the nominated":  {func(w *kueue.Workload) { w.Status.NominatedClusterNames = []string{"x"} }, func(w *kueue.Workload) { w.Status.ClusterName = "x" }, nil},
-		"cluster out of the blue":   {func(w *kueue.Workload) { w.Status.NominatedClusterNames = []string{"x"} }, func(w *kueue.Workload) { w.Status.ClusterName = "y" }, []string{"status.clusterName"}},
-		"admission changes":         {reserve, func(w *kueue.Workload) { w.Status.Admission.ClusterQueue = "x" }, []string{"status.admission"}},
-		"admission goes":            {reserve, func(w *kueue.Workload) { w.Status = kueue.WorkloadStatus{} }, nil},
+		"elastic reclaimable shrinks": {
+			func(w *kueue.Workload) { reserve(w); elastic(w); reclaimed(w, 2) },
+			func(w *kueue.Workload) { reclaimed(w, 1) },
+			[]string{"status.reclaimablePods[a].count"},
+		},
+		"elastic reclaimable shrinks after its pods": {
+			func(w *kueue.Workload) { reserve(w); elastic(w); reclaimed(w, 2); w.Spec.PodSets[0].Count = 2 },
+			func(w *kueue.Workload) { reclaimed(w, 1) },
+			nil,
+		},
+		"cluster of the nominated": {func(w *kueue.Workload) { w.Status.NominatedClusterNames = []string{"x"} }, func(w *kueue.Workload) { w.Status.ClusterName = "x" }, nil},
+		"cluster out of the blue":  {func(w *kueue.Workload) { w.Status.NominatedClusterNames = []string{"x"} }, func(w *kueue.Workload) { w.Status.ClusterName = "y" }, []string{"status.clusterName"}},
+		"admission changes":        {reserve, func(w *kueue.Workload) { w.Status.Admission.ClusterQueue = "x" }, []string{"status.admission"}},
+		"admission goes":           {reserve, func(w *kueue.Workload) { w.Status = kueue.WorkloadStatus{} }, nil},
 		"placement changes": {
 			reserve, func(w *kueue.Workload) {
 				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}

@@ -18,6 +18,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
 var (
@@ -260,7 +261,7 @@ func validateReclaimableGrows(w, old *kueue.Workload) field.ErrorList {
 		path := reclaimablePath.Key(string(before.Name))
 		at := slices.IndexFunc(w.Status.ReclaimablePods, func(r kueue.ReclaimablePod) bool { return r.Name == before.Name })
 		switch {
-		case job.IsElastic(w) && shrank(w, old, before.Name):
+		case chain.ScaledDown(w, before.Name) || (job.IsElastic(w) && shrank(w, old, before.Name)):
 		case at < 0:
 			errs = append(errs, field.Required(path, "cannot be removed while quota is reserved"))
 		case w.Status.ReclaimablePods[at].Count < before.Count:

@@ -90,7 +90,7 @@ func TestOwnersWithoutWebhook(t *testing.T) {
 		case err == nil:
 			k.must(k.c.Delete(k.ctx, filled("probe")))
 		}
-		return fmt.Errorf("it is not: %v", err)
+		return fmt.Errorf("it is not: %w", err)
 	})
 	// change writes the first entries of a TrainJob that is stored.
 	change := func(c client.Client, f func(*trainerv1alpha1.TrainJob)) error {

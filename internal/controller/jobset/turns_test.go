@@ -11,7 +11,7 @@ import (
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, large, small = 5, 1000, 10
-		turns := make(turns, places)
+		queue := make(turns, places)
 		var done []string // whose writes ended, in order
 		end := make(chan struct{})
 		write := func(of string, n int) (work []func() error) {
@@ -26,13 +26,13 @@ func TestTurns(t *testing.T) {
 		}
 		failed := make(chan int, 2)
 		start := func(of string, n int) {
-			go func() { failed <- len(turns.atOnce(write(of, n))) }()
+			go func() { failed <- len(queue.atOnce(write(of, n))) }()
 			synctest.Wait()
 		}
 		start("large", large)
 		start("small", small)
-		if len(turns) != places {
-			t.Errorf("%d writes are under way", len(turns))
+		if len(queue) != places {
+			t.Errorf("%d writes are under way", len(queue))
 		}
 		for range large + small {
 			end <- struct{}{}

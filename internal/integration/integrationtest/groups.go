@@ -2,6 +2,7 @@ package integrationtest
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -282,9 +283,7 @@ func (w *groupWorld) member(name, framework string, controller *metav1.OwnerRefe
 		pod := o.(*corev1.Pod)
 		pod.Finalizers, pod.OwnerReferences = nil, []metav1.OwnerReference{*controller}
 		pod.Labels, pod.Annotations = labels, map[string]string{kueue.PodSuspendingParentAnnotation: framework}
-		for k, v := range annotations {
-			pod.Annotations[k] = v
-		}
+		maps.Copy(pod.Annotations, annotations)
 	}).(*corev1.Pod)
 }
 

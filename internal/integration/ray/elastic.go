@@ -1,6 +1,7 @@
 package ray
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,7 @@ func gateTemplate(template map[string]any) {
 		}
 	}
 	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
-	view.Set(template, append(gates[:len(gates):len(gates)], map[string]any{"name": kueue.ElasticJobSchedulingGate}), "spec", "schedulingGates")
+	view.Set(template, append(slices.Clip(gates), map[string]any{"name": kueue.ElasticJobSchedulingGate}), "spec", "schedulingGates")
 }
 
 // child names the cluster of an elastic job that scales by itself: how many workers it has only that cluster knows.

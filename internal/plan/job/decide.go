@@ -11,6 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
 // Decide finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
@@ -204,15 +205,8 @@ func (s *decider) manage() Action {
 	if w == nil {
 		return s.create()
 	}
-	if s.head != nil {
-		if a := s.sync(s.head); a != nil {
-			return *a
-		}
-	}
-	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} { // steps 5, 12 and 13
-		if a := step(w); a != nil {
-			return *a
-		}
+	if a := s.keepUp(w); a != nil {
+		return *a
 	}
 	switch {
 	case lifecycle.IsEvicted(w):
@@ -227,6 +221,21 @@ func (s *decider) manage() Action {
 	default:
 		return Action{}
 	}
+}
+
+// keepUp (steps 5, 12 and 13) keeps the Workload in step with the job, and the slice that holds the quota too.
+func (s *decider) keepUp(w *kueue.Workload) *Action {
+	if s.head != nil {
+		if a := s.sync(s.head); a != nil {
+			return a
+		}
+	}
+	for _, step := range []func(*kueue.Workload) *Action{s.sync, s.reclaim, s.podsReady} {
+		if a := step(w); a != nil {
+			return a
+		}
+	}
+	return nil
 }
 
 // blind is about a job that does not tell what it should. Nothing is begun with it, but what is at its end comes to its end,
@@ -384,8 +393,11 @@ func (s *decider) reclaim(w *kueue.Workload) *Action {
 		return nil
 	}
 	wanted := s.freed(w)
-	if lifecycle.IsReserved(w) && !s.elastic { // an elastic job may need again what it gave back before it was resized
+	if lifecycle.IsReserved(w) {
 		for _, old := range w.Status.ReclaimablePods {
+			if chain.ScaledDown(w, old.Name) { // what is left may be needed again
+				continue
+			}
 			at := slices.IndexFunc(wanted, func(r kueue.ReclaimablePod) bool { return r.Name == old.Name })
 			if at < 0 {
 				wanted = append(wanted, old)

@@ -37,24 +37,9 @@ func (s *decider) ensure() (*kueue.Workload, *Action) {
 			return w, a
 		}
 	}
-	var match *kueue.Workload
-	var rest []*kueue.Workload
-	for _, w := range s.o.Workloads {
-		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
-			continue
-		}
-		if s.isPredecessor(w) {
-			if a, ok := s.orphan(w); ok {
-				return nil, &a
-			}
-			continue
-		}
-		ended := s.finished && lifecycle.IsFinished(w) // nothing left to keep in step
-		if match == nil && (ended || s.cfg.equivalent(s.job, podSets, s.suspended, false, w, s.o.Flavors)) {
-			match = w
-			continue
-		}
-		rest = append(rest, w)
+	match, rest, a := s.match(podSets)
+	if a != nil {
+		return nil, a
 	}
 	if match == nil {
 		if a := s.mismatch(podSets, rest); a != nil {
@@ -65,6 +50,29 @@ func (s *decider) ensure() (*kueue.Workload, *Action) {
 		return nil, s.discard(rest[0])
 	}
 	return match, nil
+}
+
+// match finds the Workload that describes the job, nil for none, and the others that the job controls; or the write that
+// lets go of one of an earlier job.
+func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*kueue.Workload, a *Action) {
+	for _, w := range s.o.Workloads {
+		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
+			continue
+		}
+		if s.isPredecessor(w) {
+			if a, ok := s.orphan(w); ok {
+				return nil, nil, &a
+			}
+			continue
+		}
+		ended := s.finished && lifecycle.IsFinished(w) // nothing left to keep in step
+		if match == nil && (ended || s.cfg.equivalent(s.job, podSets, s.suspended, false, w, s.o.Flavors)) {
+			match = w
+			continue
+		}
+		rest = append(rest, w)
+	}
+	return match, rest, nil
 }
 
 // isController says whether a job of this kind and name controls the Workload. Other Workloads that name it as an owner

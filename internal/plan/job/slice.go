@@ -30,13 +30,13 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, o
 		return nil, a, true
 	}
 	live := chain.Live(own)
-	if w, a := s.pastSlices(own, len(live) > 0); w != nil || a != nil {
+	if w, a = s.pastSlices(own, len(live) > 0); w != nil || a != nil {
 		return w, a, true
 	}
 	if len(live) == 0 {
 		return nil, nil, true
 	}
-	if w, a := s.deletedSlice(live); w != nil || a != nil {
+	if w, a = s.deletedSlice(live); w != nil || a != nil {
 		return w, a, true
 	}
 	kept := chain.Normalise(live)
@@ -153,36 +153,7 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *Action, 
 		a := s.createFor(podSets, w)
 		return &a, true
 	}
-	if freed := s.lessFreed(w, resized); freed != nil {
-		return freed, true
-	}
 	return &Action{Verb: UpdateWorkload, Workload: resized, Events: s.updated(w, "the job changed its size")}, true
-}
-
-// lessFreed takes back the part of the quota given back that pods need again at the new size. It comes before the slice
-// shrinks, so that never less is charged than runs.
-func (s *decider) lessFreed(w, resized *kueue.Workload) *Action {
-	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil || len(w.Status.ReclaimablePods) == 0 {
-		return nil
-	}
-	wanted := s.freed(resized)
-	next := w.DeepCopy()
-	changed := false
-	for i := range next.Status.ReclaimablePods {
-		r := &next.Status.ReclaimablePods[i]
-		at := slices.IndexFunc(wanted, func(x kueue.ReclaimablePod) bool { return x.Name == r.Name })
-		count := int32(0)
-		if at >= 0 {
-			count = wanted[at].Count
-		}
-		if count < r.Count {
-			r.Count, changed = count, true
-		}
-	}
-	if !changed {
-		return nil
-	}
-	return &Action{Verb: WriteReclaimable, Workload: next}
 }
 
 // inOrder are pod sets in the order of others of the same names.

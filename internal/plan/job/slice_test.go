@@ -64,6 +64,10 @@ func (e *elastic) step() bool {
 			next.Generation++
 		}
 		e.set(next)
+		deleted := func(w *kueue.Workload) bool { return w.DeletionTimestamp != nil }
+		if !e.running() && slices.ContainsFunc(e.live(), deleted) {
+			e.pods() // that a deleted Workload does not wait for the pods is the same for any job
+		}
 	case job.DeleteWorkload:
 		panic("an elastic job's workload is deleted: " + a.Workload.Name)
 	case job.Nothing:
@@ -296,6 +300,33 @@ func TestSlices(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Quota that was given back is asked for again once the slice has shrunk: before, the webhook refuses that.
+func TestShrunkSliceGivesBackLess(t *testing.T) {
+	e := newElastic(6)
+	e.cfg.ReclaimablePods = true
+	e.job.Spec.Completions = new(int32(8))
+	e.settle()
+	e.admit(e.of("w001"))
+	e.settle()
+	e.pods()
+	e.job.Status.Succeeded = 5
+	e.settle()
+	given := func() int32 { return e.of("w001").Status.ReclaimablePods[0].Count }
+	if given() != 3 {
+		t.Fatalf("%d given back of 6 pods, of which 3 have something to do", given())
+	}
+	e.scale(4)
+	for e.of("w001").Spec.PodSets[0].Count == 6 {
+		if given() != 3 || !e.step() {
+			t.Fatalf("%d given back before the slice shrank\n%s", given(), strings.Join(e.log, "\n"))
+		}
+	}
+	e.settle()
+	if given() != 1 {
+		t.Errorf("%d given back of 4 pods, of which 3 have something to do", given())
 	}
 }
 

@@ -127,13 +127,7 @@ func Normalise(live []*kueue.Workload) Kept {
 	head := last(rest, lifecycle.IsReserved)
 	switch {
 	case head == nil:
-		k.Selected = last(rest, func(w *kueue.Workload) bool { return isInactive(w) && lifecycle.IsEvicted(w) })
-		if k.Selected == nil {
-			k.Selected = last(rest, func(w *kueue.Workload) bool { return !lifecycle.IsEvicted(w) })
-		}
-		if k.Selected == nil && len(rest) == 1 {
-			k.Selected = rest[0]
-		}
+		k.Selected = headless(rest)
 	case lifecycle.IsEvicted(head):
 		k.Head, k.Selected = head, head
 		if heir := heirOf(head, rest); heir != nil && !isInactive(head) {
@@ -153,6 +147,18 @@ func Normalise(live []*kueue.Workload) Kept {
 	return k
 }
 
+// headless is the slice that stays if none holds quota.
+func headless(rest []*kueue.Workload) *kueue.Workload {
+	w := last(rest, func(w *kueue.Workload) bool { return isInactive(w) && lifecycle.IsEvicted(w) })
+	if w == nil {
+		w = last(rest, func(w *kueue.Workload) bool { return !lifecycle.IsEvicted(w) })
+	}
+	if w == nil && len(rest) == 1 {
+		w = rest[0]
+	}
+	return w
+}
+
 func alone(w *kueue.Workload, over []Ended) Kept {
 	k := Kept{Selected: w, Over: over}
 	if lifecycle.IsReserved(w) {
@@ -169,9 +175,9 @@ func without(list []*kueue.Workload, w *kueue.Workload) []*kueue.Workload {
 
 // last is the newest that matches, or nil.
 func last(list []*kueue.Workload, match func(*kueue.Workload) bool) *kueue.Workload {
-	for i := len(list) - 1; i >= 0; i-- {
-		if match(list[i]) {
-			return list[i]
+	for _, w := range slices.Backward(list) {
+		if match(w) {
+			return w
 		}
 	}
 	return nil
@@ -273,6 +279,20 @@ func Granted(w *kueue.Workload, name kueue.PodSetReference) int32 {
 		return max(count, 0)
 	}
 	return 0
+}
+
+// ScaledDown says whether an elastic Workload has quota for more pods of a pod set than it has now.
+func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
+	if w.Annotations[kueue.ElasticJobAnnotation] != "true" || w.Status.Admission == nil {
+		return false
+	}
+	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name })
+	granted := slices.IndexFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool { return a.Name == name })
+	if at < 0 || granted < 0 {
+		return false
+	}
+	count := w.Status.Admission.PodSetAssignments[granted].Count
+	return count != nil && w.Spec.PodSets[at].Count < *count
 }
 
 // SameShape says whether the pods of two sets ask for the same: what runs in them, and where they may run, aside. Upstream
