@@ -85,7 +85,7 @@ func podsOfParentsOnly(o *options.Options) bool {
 func kinds(o *options.Options) job.Kinds {
 	out := job.Kinds{replicaSet: false}
 	for _, f := range options.Frameworks() {
-		out[f.GVK] = slices.Contains(o.Frameworks, f.Name)
+		out[f.GVK] = f.Built && slices.Contains(o.Frameworks, f.Name)
 	}
 	if podsOfParentsOnly(o) {
 		out[corev1.SchemeGroupVersion.WithKind("Pod")] = true

@@ -15,32 +15,33 @@ type Framework struct {
 	MultiKueue bool
 	// gates must all be on for the framework to be listed.
 	gates []Gate
-	// built is true when this build has the integration.
-	built bool
+	// Built is true when this build has the integration. Without it the kind is
+	// known, as the owner of others, and not managed.
+	Built bool
 }
 
 // frameworks is the catalogue, in the order of the spec.
 var frameworks = []Framework{
-	{Name: "batch/job", GVK: gvk("batch", "v1", "Job"), MultiKueue: true, built: true},
-	{Name: "pod", GVK: gvk("", "v1", "Pod"), MultiKueue: true, built: true},
-	{Name: "deployment", GVK: gvk("apps", "v1", "Deployment"), built: true},
-	{Name: "statefulset", GVK: gvk("apps", "v1", "StatefulSet"), MultiKueue: true, built: true},
-	{Name: "leaderworkerset.x-k8s.io/leaderworkerset", GVK: gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), MultiKueue: true, built: true},
-	{Name: "jobset.x-k8s.io/jobset", GVK: gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"), MultiKueue: true, built: true},
-	{Name: "kubeflow.org/pytorchjob", GVK: gvk("kubeflow.org", "v1", "PyTorchJob"), MultiKueue: true, built: true},
-	{Name: "kubeflow.org/tfjob", GVK: gvk("kubeflow.org", "v1", "TFJob"), MultiKueue: true, built: true},
-	{Name: "kubeflow.org/xgboostjob", GVK: gvk("kubeflow.org", "v1", "XGBoostJob"), MultiKueue: true, built: true},
-	{Name: "kubeflow.org/paddlejob", GVK: gvk("kubeflow.org", "v1", "PaddleJob"), MultiKueue: true, built: true},
-	{Name: "kubeflow.org/jaxjob", GVK: gvk("kubeflow.org", "v1", "JAXJob"), MultiKueue: true, built: true},
-	{Name: "kubeflow.org/mpijob", GVK: gvk("kubeflow.org", "v2beta1", "MPIJob"), MultiKueue: true, built: true},
-	{Name: "trainer.kubeflow.org/trainjob", GVK: gvk("trainer.kubeflow.org", "v1alpha1", "TrainJob"), MultiKueue: true, built: true},
-	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true, built: true},
-	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true, built: true},
+	{Name: "batch/job", GVK: gvk("batch", "v1", "Job"), MultiKueue: true, Built: true},
+	{Name: "pod", GVK: gvk("", "v1", "Pod"), MultiKueue: true, Built: true},
+	{Name: "deployment", GVK: gvk("apps", "v1", "Deployment"), Built: true},
+	{Name: "statefulset", GVK: gvk("apps", "v1", "StatefulSet"), MultiKueue: true, Built: true},
+	{Name: "leaderworkerset.x-k8s.io/leaderworkerset", GVK: gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), MultiKueue: true, Built: true},
+	{Name: "jobset.x-k8s.io/jobset", GVK: gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"), MultiKueue: true, Built: true},
+	{Name: "kubeflow.org/pytorchjob", GVK: gvk("kubeflow.org", "v1", "PyTorchJob"), MultiKueue: true, Built: true},
+	{Name: "kubeflow.org/tfjob", GVK: gvk("kubeflow.org", "v1", "TFJob"), MultiKueue: true, Built: true},
+	{Name: "kubeflow.org/xgboostjob", GVK: gvk("kubeflow.org", "v1", "XGBoostJob"), MultiKueue: true, Built: true},
+	{Name: "kubeflow.org/paddlejob", GVK: gvk("kubeflow.org", "v1", "PaddleJob"), MultiKueue: true, Built: true},
+	{Name: "kubeflow.org/jaxjob", GVK: gvk("kubeflow.org", "v1", "JAXJob"), MultiKueue: true, Built: true},
+	{Name: "kubeflow.org/mpijob", GVK: gvk("kubeflow.org", "v2beta1", "MPIJob"), MultiKueue: true, Built: true},
+	{Name: "trainer.kubeflow.org/trainjob", GVK: gvk("trainer.kubeflow.org", "v1alpha1", "TrainJob"), MultiKueue: true, Built: true},
+	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true, Built: true},
+	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true, Built: true},
 	{Name: "ray.io/rayservice", GVK: gvk("ray.io", "v1", "RayService"), MultiKueue: true},
-	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true, built: true},
+	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true, Built: true},
 	{
 		Name: "sparkoperator.k8s.io/sparkapplication", GVK: gvk("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
-		gates: []Gate{SparkApplicationIntegration}, built: true,
+		gates: []Gate{SparkApplicationIntegration}, Built: true,
 	},
 }
 

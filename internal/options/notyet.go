@@ -61,7 +61,7 @@ func notYet(paths []string, c *configv1beta2.Configuration) []string {
 		}
 	}
 	for i, name := range c.Integrations.Frameworks {
-		if framework, _ := FindFramework(name); !framework.built {
+		if framework, _ := FindFramework(name); !framework.Built {
 			listed = append(listed, fmt.Sprintf("integrations.frameworks[%d] (%s)", i, name))
 		}
 	}
