@@ -117,7 +117,7 @@ func certificateHosts(cfg *Config) ([]string, error) {
 // webhookServer serves with our own certificate, or with that in a folder, which is read again when it changes.
 func webhookServer(cfg *Config) ctrlwebhook.Options {
 	o := &cfg.Options.Webhook
-	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){oneAtATime, cfg.speak}}
+	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){cfg.speak}}
 	if cfg.ServingCertDir != "" {
 		serve.CertDir = cfg.ServingCertDir
 	}
@@ -136,10 +136,6 @@ func (cfg *Config) speak(c *tls.Config) {
 		c.NextProtos = o.NextProtos
 	}
 }
-
-// oneAtATime has every connection carry one request after the other, by HTTP/1.1. The API server keeps two dozen of them;
-// the streams of HTTP/2 would cost more than a small request does by itself.
-func oneAtATime(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }
 
 // keptCertificate serves with our own certificate, if there is one.
 func (cfg *Config) keptCertificate(c *tls.Config) {

@@ -492,6 +492,9 @@ func (s *decider) waiting(w *kueue.Workload) Action {
 		}
 		return Action{Events: normal(eventUpdatedCheck, strings.Join(messages, "; "))}
 	case lifecycle.IsOnHold(w):
+		if _, composite := s.job.(Composite); composite {
+			return Action{} // it belongs to what has no replicas, and comes back with those
+		}
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job asks to run again", s.o.Now)
 		return Action{Verb: WriteStatus, Workload: next}

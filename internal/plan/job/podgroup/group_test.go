@@ -79,6 +79,13 @@ func TestGroup(t *testing.T) {
 			{gone("a"), nil},
 			{add(3, "a2:A"), []string{"let go a", "update A:2 B:1 of a b c to A:2 B:1 of a b c a2, OwnerReferencesAdded", "open a2, Started"}},
 		}},
+		"on hold, its pods come before what serves is resized": {newWorld, []step{
+			{add(2, "a:A", "b:A"), []string{"create A:2 of a b, CreatedWorkload"}},
+			{func(x *world) {
+				x.w = x.w.DeepCopy()
+				x.cfg.Lifecycle.Pending(x.w, kueue.ReasonOnHold, "It has no replicas", x.now)
+			}, nil},
+		}},
 		"a gated pod is deleted before the group is admitted": {newWorld, []step{
 			{add(2, "a:A", "b:A"), []string{"create A:2 of a b, CreatedWorkload"}},
 			{gone("b"), []string{"status WaitingForReplacementPods=True/PodsFailed"}},
