@@ -253,6 +253,14 @@ func onHold(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	c.are(t, "all are gone", "holds", web, map[string]int{})
+	// Kubernetes' garbage collector learns of a new kind within half a minute.
+	eventually(t, 90*time.Second, "its workload is gone", func() error {
+		var list kueue.WorkloadList
+		if err := c.List(context.Background(), &list, client.InNamespace("holds")); err != nil || len(list.Items) > 0 {
+			return fmt.Errorf("%d workloads, %v", len(list.Items), err)
+		}
+		return nil
+	})
 	c.status(t, "holds", 0)
 }
 
