@@ -325,7 +325,9 @@ func lacks(have []metav1.Condition, want ...string) error {
 	got := conditions(have)
 	for _, c := range want {
 		absent, negative := strings.CutPrefix(c, "-")
-		there := slices.ContainsFunc(got, func(g string) bool { return g == absent || strings.HasPrefix(g, absent+"=") || strings.HasPrefix(g, absent+"/") })
+		there := slices.ContainsFunc(got, func(g string) bool {
+			return g == absent || strings.HasPrefix(g, absent+"=") || strings.HasPrefix(g, absent+"/")
+		})
 		if there == negative {
 			return fmt.Errorf("want %s, has %v", c, got)
 		}

@@ -256,8 +256,11 @@ func onHold(t *testing.T, c *cluster) {
 	// Kubernetes' garbage collector learns of a new kind within half a minute.
 	eventually(t, 90*time.Second, "its workload is gone", func() error {
 		var list kueue.WorkloadList
-		if err := c.List(context.Background(), &list, client.InNamespace("holds")); err != nil || len(list.Items) > 0 {
-			return fmt.Errorf("%d workloads, %v", len(list.Items), err)
+		if err := c.List(context.Background(), &list, client.InNamespace("holds")); err != nil {
+			return err
+		}
+		if n := len(list.Items); n > 0 {
+			return fmt.Errorf("%d workloads", n)
 		}
 		return nil
 	})
