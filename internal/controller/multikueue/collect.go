@@ -1,6 +1,7 @@
 package multikueue
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -107,7 +108,7 @@ func (c *collector) ownerGone(ctx context.Context, conn *connection, copied *kue
 // jobs removes those whose Workload was on neither side at two looks, and returns the suspects of this one.
 func (c *collector) jobs(ctx context.Context, conn *connection, before map[string]bool) map[string]bool {
 	suspects := map[string]bool{}
-	for _, gvk := range slices.SortedFunc(maps.Keys(conn.stores), func(a, b schema.GroupVersionKind) int { return len(a.String()) - len(b.String()) }) {
+	for _, gvk := range slices.SortedFunc(maps.Keys(conn.stores), func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) }) {
 		if gvk == workloadKind {
 			continue
 		}

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -168,21 +167,4 @@ func Tree(d *job.Descriptor, o job.Object) (*unstructured.Unstructured, error) {
 	out := &unstructured.Unstructured{Object: m}
 	out.SetGroupVersionKind(d.GVK)
 	return out, nil
-}
-
-// Orphans are the names of what a worker holds that nothing on the manager stands for: copies whose Workload is gone or going, and jobs
-// whose Workload is on neither side. exists says whether a Workload of that name is on the manager and stays.
-func Orphans(copies []string, jobs map[string]string, exists func(name string) bool) (lostCopies, lostJobs []string) {
-	for _, name := range copies {
-		if !exists(name) {
-			lostCopies = append(lostCopies, name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(jobs)) {
-		if workload := jobs[name]; !exists(workload) && !slices.Contains(copies, workload) {
-			lostJobs = append(lostJobs, name)
-		}
-	}
-	slices.Sort(lostCopies)
-	return lostCopies, lostJobs
 }

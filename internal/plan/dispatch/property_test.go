@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -238,7 +239,7 @@ func (h *hub) collect() {
 		if w.job {
 			jobs["job"] = "a"
 		}
-		lostCopies, lostJobs := dispatch.Orphans(copies, jobs, func(string) bool { return h.local != nil })
+		lostCopies, lostJobs := orphans(copies, jobs, func(string) bool { return h.local != nil })
 		if len(lostCopies) > 0 {
 			w.remote, w.job = nil, false
 		}
@@ -344,4 +345,21 @@ func conditionsOf(w *kueue.Workload) string {
 		out += fmt.Sprintf(" %s=%s", c.Name, c.State)
 	}
 	return out
+}
+
+// orphans are what the collector removes: the names of what a worker holds that nothing on the manager stands for: copies whose Workload is gone or going, and jobs
+// whose Workload is on neither side. exists says whether a Workload of that name is on the manager and stays.
+func orphans(copies []string, jobs map[string]string, exists func(name string) bool) (lostCopies, lostJobs []string) {
+	for _, name := range copies {
+		if !exists(name) {
+			lostCopies = append(lostCopies, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(jobs)) {
+		if workload := jobs[name]; !exists(workload) && !slices.Contains(copies, workload) {
+			lostJobs = append(lostJobs, name)
+		}
+	}
+	slices.Sort(lostCopies)
+	return lostCopies, lostJobs
 }
