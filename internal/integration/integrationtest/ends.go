@@ -41,9 +41,7 @@ func ended(w *world) {
 		}
 		return nil
 	})
-	if diff := cmp.Diff([]string{"CreatedWorkload", "FinishedWorkload", "Started", "Stopped"}, w.events(o)); diff != "" {
-		w.t.Errorf("events -want +got:\n%s", diff)
-	}
+	w.tells(o, "CreatedWorkload", "FinishedWorkload", "Started", "Stopped")
 }
 
 // lost is a job that runs and whose Workload is gone all at once, with nothing to restore from: it is stopped, gets back what

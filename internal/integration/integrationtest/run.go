@@ -223,9 +223,7 @@ func life(w *world) {
 	if len(writes) != want {
 		w.t.Errorf("%d writes in a whole life:\n%s", len(writes), writes)
 	}
-	if diff := cmp.Diff([]string{"CreatedWorkload", "FinishedWorkload", "Started"}, w.events(o)); diff != "" {
-		w.t.Errorf("events -want +got:\n%s", diff)
-	}
+	w.tells(o, "CreatedWorkload", "FinishedWorkload", "Started")
 }
 
 // preempted is a job that has to make room, keeps its quota until its pods are gone, gets back what the user wrote, and is
@@ -284,9 +282,12 @@ func removed(w *world) {
 			}
 			return nil
 		})
-		if diff := cmp.Diff(1, count(w.events(o), "Stopped")); diff != "" {
-			w.t.Errorf("events Stopped -want +got:\n%s", diff)
-		}
+		w.eventually("it tells once that it was stopped", func() error {
+			if n := count(w.events(o), "Stopped"); n != 1 {
+				return fmt.Errorf("%d events", n)
+			}
+			return nil
+		})
 	}
 }
 

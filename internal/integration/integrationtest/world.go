@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -341,6 +342,17 @@ func (w *world) events(o job.Object) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// tells waits until the events about an object are these and no others, by their reasons: they are written beside what they tell of.
+func (w *world) tells(o job.Object, want ...string) {
+	w.t.Helper()
+	w.eventually("its events", func() error {
+		if diff := cmp.Diff(want, w.events(o)); diff != "" {
+			return fmt.Errorf("-want +got:\n%s", diff)
+		}
+		return nil
+	})
 }
 
 // traffic notes the requests of the manager.
