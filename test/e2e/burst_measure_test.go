@@ -4,9 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
+	"math"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -162,10 +164,8 @@ func (c *cluster) token(t *testing.T) string {
 	return request.Status.Token
 }
 
-var bucket = regexp.MustCompile(`^controller_runtime_webhook_latency_seconds_bucket\{.*webhook="([^"]*)".*le="([^"]*)".*\} (\S+)$|^controller_runtime_webhook_latency_seconds_bucket\{.*le="([^"]*)".*webhook="([^"]*)".*\} (\S+)$`)
-
-// percentile is a latency of a webhook in milliseconds, as the manager measured it. Its buckets are powers of ten; between
-// two of them the latencies are taken for evenly spread.
+// percentile is a latency of a webhook in milliseconds, as the manager measured it: the upper end of a bucket of its native
+// histogram, whose buckets are a tenth wide at most.
 func percentile(t *testing.T, address, token, path string, share float64) float64 {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", http.NoBody)
@@ -173,6 +173,7 @@ func percentile(t *testing.T, address, token, path string, share float64) float6
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited") // text has no native histograms
 	// The certificate is the manager's own.
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := insecure.Do(request)
@@ -180,31 +181,54 @@ func percentile(t *testing.T, address, token, path string, share float64) float6
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("status %d, %v: %s", response.StatusCode, err, body)
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("status %d", response.StatusCode)
 	}
-	var bounds, counts []float64
-	for line := range strings.Lines(string(body)) {
-		found := bucket.FindStringSubmatch(strings.TrimSpace(line))
-		if found == nil {
-			continue
+	families := expfmt.NewDecoder(response.Body, expfmt.ResponseFormat(response.Header))
+	for {
+		var family dto.MetricFamily
+		if err := families.Decode(&family); err != nil {
+			t.Fatalf("no latency of %s in the metrics: %v", path, err)
 		}
-		name, le, count := found[1]+found[5], found[2]+found[4], found[3]+found[6]
-		bound, err := strconv.ParseFloat(le, 64) // +Inf too
-		n, err2 := strconv.ParseFloat(count, 64)
-		if name != path || err != nil || err2 != nil {
-			continue
+		for _, m := range family.GetMetric() {
+			of := slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "webhook" && l.GetValue() == path })
+			if of && family.GetName() == "controller_runtime_webhook_latency_seconds" {
+				return 1000 * quantile(m.GetHistogram(), share)
+			}
 		}
-		bounds, counts = append(bounds, bound), append(counts, n)
 	}
-	if len(counts) == 0 || counts[len(counts)-1] == 0 {
-		t.Fatalf("no latency of %s in the metrics", path)
+}
+
+// quantile is the upper end of the bucket in which a share of all that was observed is reached. Bucket i of a native histogram
+// ends at 2 to the power of i/2^schema; deltas are from one bucket to the next, spans leave out those that are empty.
+func quantile(h *dto.Histogram, share float64) float64 {
+	want, seen := share*float64(h.GetSampleCount()), float64(h.GetZeroCount())
+	index, count, at := int32(0), int64(0), 0
+	for _, span := range h.GetPositiveSpan() {
+		index += span.GetOffset()
+		for range span.GetLength() {
+			count += h.GetPositiveDelta()[at]
+			if seen += float64(count); seen >= want {
+				return math.Exp2(float64(index) / math.Exp2(float64(h.GetSchema())))
+			}
+			index, at = index+1, at+1
+		}
 	}
-	want := share * counts[len(counts)-1]
-	i := slices.IndexFunc(counts, func(n float64) bool { return n >= want })
-	if i == 0 {
-		return 1000 * bounds[0]
+	return h.GetZeroThreshold()
+}
+
+func TestQuantile(t *testing.T) {
+	latencies := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency", NativeHistogramBucketFactor: 1.1})
+	for i := range 1000 {
+		latencies.Observe(float64(i+1) / 1000)
 	}
-	return 1000 * (bounds[i-1] + (bounds[i]-bounds[i-1])*(want-counts[i-1])/(counts[i]-counts[i-1]))
+	var m dto.Metric
+	if err := latencies.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	for _, share := range []float64{0.1, 0.5, 0.99} {
+		if got := quantile(m.GetHistogram(), share); got < share || got > 1.1*share {
+			t.Errorf("%g of 1 ms, 2 ms … 1 s: %g s", share, got)
+		}
+	}
 }

@@ -73,6 +73,18 @@ func measureLarge(t *testing.T) {
 		c.fail(t, "large-other-0")
 		c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
 	})
+	eventually(t, 5*time.Minute, "all are ready again", func() error {
+		if err := c.get(t, js); err != nil {
+			return err
+		}
+		for _, s := range js.Status.ReplicatedJobsStatus {
+			if s.Name == "one" && s.Ready != n-1 {
+				return fmt.Errorf("%+v", s)
+			}
+		}
+		return nil
+	})
+	time.Sleep(2 * time.Second)
 	before := c.jobWrites(t)
 	time.Sleep(10 * time.Second)
 	report("jobset.idle_writes", c.jobWrites(t).since(before))
