@@ -4,6 +4,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 )
 
 // Labels of the roles for users. spec: 70 §5.6.
@@ -71,12 +73,19 @@ func userRoles(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 		grant(viewer, true, k.userViews, k.view)
 		roles = append(roles, editor, viewer)
 	}
+	const visibility = "visibility.kueue.x-k8s.io"
 	for _, p := range []struct {
-		short, resource string
-		user            bool
-	}{{"cq", "clusterqueues/pendingworkloads", false}, {"lq", "localqueues/pendingworkloads", true}} {
-		role := clusterRole("kueue-pending-workloads-"+p.short+"-viewer-role",
-			rbacv1.PolicyRule{APIGroups: []string{"visibility.kueue.x-k8s.io"}, Resources: []string{p.resource}, Verbs: viewVerbs})
+		what, group, resource string
+		verbs                 []string
+		user                  bool
+	}{
+		{"pending-workloads-cq", visibility, "clusterqueues/pendingworkloads", viewVerbs, false},
+		{"pending-workloads-lq", visibility, "localqueues/pendingworkloads", viewVerbs, true},
+		// Who may read a Workload may ask why it waits.
+		{"explanation", berthv1alpha1.GroupVersion.Group, "workloads/explanation", []string{"get"}, true},
+	} {
+		role := clusterRole("kueue-"+p.what+"-viewer-role",
+			rbacv1.PolicyRule{APIGroups: []string{p.group}, Resources: []string{p.resource}, Verbs: p.verbs})
 		grant(role, true, p.user, viewEditAdmin)
 		roles = append(roles, role)
 	}

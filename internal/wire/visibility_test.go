@@ -297,18 +297,17 @@ func (s *seen) errors(t *testing.T) {
 // users: who has no right is told so before anything is looked up. spec: 70 §7 examples
 // 39 and 40.
 func (s *seen) users(t *testing.T) {
-	s.create(
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "lq-viewer"}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"visibility.kueue.x-k8s.io"}, Resources: []string{"localqueues/pendingworkloads"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{"visibility.berth.dev"}, Resources: []string{"workloads/explanation"}, Verbs: []string{"get"}},
-		}},
-		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "alice"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "lq-viewer"},
+	for _, installed := range []string{"kueue-pending-workloads-lq-viewer-role", "kueue-explanation-viewer-role"} {
+		s.create(&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "alice-" + installed}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: installed},
 		})
+	}
 	waitFor(t, "alice may read", func() error {
-		if code, body := s.as("alice", "GET", v1beta2+"namespaces/red/localqueues/a/pendingworkloads", ""); code != http.StatusOK {
-			return fmt.Errorf("%d %s", code, body)
+		for _, path := range []string{v1beta2 + "namespaces/red/localqueues/a/pendingworkloads", ours + "namespaces/red/workloads/b0/explanation"} {
+			if code, body := s.as("alice", "GET", path, ""); code != http.StatusOK {
+				return fmt.Errorf("%d %s", code, body)
+			}
 		}
 		return nil
 	})
