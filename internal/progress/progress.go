@@ -18,6 +18,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +45,11 @@ type Server struct {
 	// Answered is told the status code of every answer.
 	Answered func(code int)
 	Log      logr.Logger
+}
+
+// HTTP serves it, with the limits of a connection (spec: 50 §4.8).
+func (s *Server) HTTP() *http.Server {
+	return &http.Server{Handler: s, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
 // Verifier says who a token belongs to, if it lets its bearer report the progress of a TrainJob. The error of a token that

@@ -48,6 +48,11 @@ type Server struct {
 	Log    logr.Logger
 }
 
+// HTTP serves it, with the limits of a connection.
+func (s *Server) HTTP() *http.Server {
+	return &http.Server{Handler: s, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10}
+}
+
 // paths splits a path into what is authorized.
 var paths = request.RequestInfoFactory{APIPrefixes: sets.NewString("apis"), GrouplessAPIPrefixes: sets.NewString()}
 

@@ -76,17 +76,17 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 		config.GetCertificate = watcher.GetCertificate
 	}
 	log := cfg.Log.WithName("progress")
-	listener := &progress.Listener{
-		Address: o.StatusAddress, TLS: config, Log: log,
-		Handler: &progress.Server{Client: c, Verify: tokens, Answered: cfg.meter.ProgressReported, Log: log},
+	server := &progress.Server{Client: c, Verify: tokens, Answered: cfg.meter.ProgressReported, Log: log}
+	at := &listener{
+		what: "the server for reports of progress", setting: "trainer.statusServer.port", address: o.StatusAddress, tls: config, server: server.HTTP(), log: log,
 	}
-	if err := mgr.AddHealthzCheck("status-server-healthz", listener.Check); err != nil {
+	if err := mgr.AddHealthzCheck("status-server-healthz", at.Check); err != nil {
 		return err
 	}
-	if err := mgr.AddReadyzCheck("status-server-readyz", listener.Check); err != nil {
+	if err := mgr.AddReadyzCheck("status-server-readyz", at.Check); err != nil {
 		return err
 	}
-	return mgr.Add(listener)
+	return mgr.Add(at)
 }
 
 // trainingService is the Service under the name that an upstream controller has: for its metrics, and for reports of

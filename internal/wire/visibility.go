@@ -49,12 +49,20 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	if err != nil {
 		return err
 	}
-	return mgr.Add(&visibility.Listener{
-		Address: cfg.Options.VisibilityAddress, TLS: config, Follow: learn, Log: log,
-		Handler: &visibility.Server{
-			Ask: e.Ask, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
-			Ready: func() error { return follow.Check(nil) },
-		},
+	err = mgr.Add(everywhere(func(ctx context.Context) error {
+		learn(ctx)
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	config.ClientAuth = tls.RequestClientCert // the API server's is checked when it calls
+	server := &visibility.Server{
+		Ask: e.Ask, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
+		Ready: func() error { return follow.Check(nil) },
+	}
+	return mgr.Add(&listener{
+		what: "the visibility API", setting: "visibilityServer.bindPort", address: cfg.Options.VisibilityAddress, tls: config, server: server.HTTP(), log: log,
 	})
 }
 
