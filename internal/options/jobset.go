@@ -34,6 +34,8 @@ const (
 type JobSet struct {
 	// LazyChildren: a JobSet that waits has no children yet.
 	LazyChildren bool
+	// FailEarly: the failure of a Job is acted upon before its pods have ended.
+	FailEarly bool
 	// Client limits the requests about JobSets.
 	Client Client
 	// Lease is the one that an upstream controller of JobSets holds.
@@ -57,6 +59,7 @@ func setJobSetDefaults(js *configv1beta2.JobSet) {
 func resolveJobSet(js *configv1beta2.JobSet) JobSet {
 	return JobSet{
 		LazyChildren: js.CreateChildrenOnAdmission,
+		FailEarly:    js.ActOnFailingJobs,
 		Client:       Client{QPS: *js.ClientConnection.QPS, Burst: int(*js.ClientConnection.Burst)},
 		Lease:        resolveLeaderElection(js.LeaderElection, jobSetNamespace),
 	}

@@ -183,7 +183,7 @@ func TestFullFile(t *testing.T) {
 			"usage":             o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
 			"workers":           o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
-			"jobSet":            o.JobSet.LazyChildren && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
+			"jobSet":            o.JobSet.LazyChildren && o.JobSet.FailEarly && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
 			"patches":           o.Trainer.ConflictPolicy == "Warn" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,
 			"patch owners":      o.Trainer.OwnershipMode == "Strict" && len(o.Trainer.Reserved) == 1 && o.Trainer.Reserved[0].Subjects[0] == "ml-ops",
 			"training":          !o.Trainer.RecreateDeletedJobSet && o.Trainer.GPUResources[0] == "habana.ai/gaudi",

@@ -35,7 +35,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	plan := planjobset.Config{
 		InPlaceRestart: o.Gates.On(options.InPlaceRestart), RestartJob: o.Gates.On(options.RestartJob), ElasticJobSet: o.Gates.On(options.ElasticJobSet),
-		LazyChildren: o.JobSet.LazyChildren,
+		LazyChildren: o.JobSet.LazyChildren, FailEarly: o.JobSet.FailEarly,
 	}
 	workers := o.GroupKindConcurrency["JobSet.jobset.x-k8s.io"]
 	if workers == 0 {

@@ -234,4 +234,11 @@ type JobSet struct {
 	// object. Its counters of suspended Jobs are 0 meanwhile. Default: false.
 	// +optional
 	CreateChildrenOnAdmission bool `json:"createChildrenOnAdmission,omitempty"`
+
+	// ActOnFailingJobs applies the failure policy to a Job as soon as it is
+	// failing (its condition FailureTarget), not only when all its pods have
+	// ended, so that a restart does not wait for their grace period first.
+	// Default: false. (spec: 60 §6.2 #979)
+	// +optional
+	ActOnFailingJobs bool `json:"actOnFailingJobs,omitempty"`
 }

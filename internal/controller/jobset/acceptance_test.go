@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	plan "github.com/berth-project/berth/internal/plan/jobset"
@@ -75,6 +76,48 @@ func TestFirstSeenDecides(t *testing.T) {
 	}
 }
 
+// Acceptance 36, 39: oars that depend on the end of the coach wait for it, also when it fails and is made again, and after a restart
+// of all the sequence begins anew.
+func TestSequenceStartsAgain(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	w.create(`
+metadata: {name: ring}
+spec:
+  failurePolicy: {maxRestarts: 2}
+  replicatedJobs:
+  - {name: coach, template: {spec: {parallelism: 1, completions: 1, template: {spec: {containers: [{name: c, image: i}]}}}}}
+  - {name: oar, replicas: 2, dependsOn: [{name: coach, status: Complete}], template: {spec: {parallelism: 1, completions: 1, template: {spec: {containers: [{name: c, image: i}]}}}}}
+`)
+	only := func(attempt string, names ...string) {
+		t.Helper()
+		w.eventually("the Jobs are of attempt "+attempt, func() error {
+			for name, j := range w.haveJobs(names...) {
+				if j.Labels[jobsetv1alpha2.RestartAttemptKey] != attempt {
+					return fmt.Errorf("%s is of %s", name, j.Labels[jobsetv1alpha2.RestartAttemptKey])
+				}
+			}
+			return nil
+		})
+	}
+	only("0", "ring-coach-0")
+	w.setJob("ring-coach-0", running(1))
+	w.counters("ring", "coach", [5]int32{1, 0, 0, 1, 0})
+	w.quiet(300 * time.Millisecond)
+	only("0", "ring-coach-0")
+	w.setJob("ring-coach-0", failedAt("BackoffLimitExceeded", "", time.Now()))
+	w.collect("ring-coach-0")
+	only("1", "ring-coach-0")
+	w.setJob("ring-coach-0", complete(1))
+	only("1", "ring-coach-0", "ring-oar-0", "ring-oar-1")
+	w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
+	w.collect("ring-oar-0", "ring-oar-1", "ring-coach-0")
+	only("2", "ring-coach-0")
+	w.quiet(300 * time.Millisecond)
+	only("2", "ring-coach-0")
+	w.setJob("ring-coach-0", complete(1))
+	only("2", "ring-coach-0", "ring-oar-0", "ring-oar-1")
+}
+
 // Acceptance 55: the topology of a replicated job wins over that of the JobSet, on the Job and on its pods.
 func TestTopologyOfAReplicatedJob(t *testing.T) {
 	w := newWorld(t, plan.Config{})
@@ -92,6 +135,49 @@ spec:
 				t.Errorf("%s: topology %q, want %q", name, got, want)
 			}
 		}
+	}
+}
+
+// 60 §4.9, §4.11, §5.2: a Service or a claim that cannot be made is told of in one series, and no Job is made without it. Of claims, the first
+// failure of a policy ends that policy and no other.
+func TestBelongingsThatCannotBeMade(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec, reason string
+		claims       []string
+	}{
+		"the Service": {"network: {enableDNSHostnames: true, subdomain: Row_1}", jobsetv1alpha2.EventHeadlessServiceCreationFailed, nil},
+		"a claim": {`volumeClaimPolicies:
+  - templates: [{metadata: {name: bad}}, {metadata: {name: next}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}]
+  - templates: [{metadata: {name: other}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}]`,
+			jobsetv1alpha2.EventPVCCreationFailed, []string{"other-ring"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, plan.Config{})
+			js := &jobsetv1alpha2.JobSet{} // the webhook would refuse it
+			w.must(yaml.UnmarshalStrict([]byte(with(test.spec)), js))
+			js.Namespace = w.namespace
+			w.must(w.c.Create(w.ctx, js))
+			w.eventually("one series of events", func() error {
+				events := w.events("ring")
+				if len(events) != 1 || events[0].Reason != test.reason || events[0].Type != "Warning" || events[0].Series == nil || events[0].Series.Count < 2 {
+					return fmt.Errorf("%+v", events)
+				}
+				return nil
+			})
+			w.counters("ring", "oar", [5]int32{}) // there is a status all the same
+			if jobs := w.jobs(); len(jobs) > 0 {
+				t.Errorf("%d Jobs", len(jobs))
+			}
+			var list corev1.PersistentVolumeClaimList
+			w.must(w.c.List(w.ctx, &list, client.InNamespace(w.namespace)))
+			var claims []string
+			for i := range list.Items {
+				claims = append(claims, list.Items[i].Name)
+			}
+			if !slices.Equal(claims, test.claims) {
+				t.Errorf("claims %v, want %v", claims, test.claims)
+			}
+		})
 	}
 }
 

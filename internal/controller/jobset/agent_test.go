@@ -135,6 +135,36 @@ func TestInPlaceRestart(t *testing.T) {
 	}
 }
 
+// Acceptance 58: with the annotation disable-in-place-restart a worker starts at once, though no other is there, and again when its container
+// does; no attempt is noted and nobody else restarts.
+func TestInPlaceRestartSwitchedOff(t *testing.T) {
+	w := newWorld(t, plan.Config{InPlaceRestart: true})
+	w.create(strings.Replace(inPlace, "{name: ring}", "{name: ring, annotations: {jobset.sigs.k8s.io/disable-in-place-restart: \"\"}}", 1))
+	jobs := w.haveJobs("ring-oar-0", "ring-oar-1")
+	pod := podOf(jobs["ring-oar-1"], 1)
+	w.must(w.c.Create(w.ctx, pod))
+	alone := &container{config: restartagent.Config{
+		Namespace: w.namespace, JobSet: "ring", Pod: pod.Name, Shell: "sh", Worker: "sleep 600", RestartCode: restartCode,
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer func() { cancel(); wg.Wait() }()
+	wg.Go(func() { alone.run(ctx, w) })
+	for times := range int64(2) {
+		w.eventually("the worker starts", func() error {
+			if n := alone.lifted.Load(); n != times+1 {
+				return fmt.Errorf("%d times", n)
+			}
+			return nil
+		})
+		(*alone.stop.Load())() // its container crashes
+	}
+	w.must(w.attempts("", 1))
+	if s := w.get("ring").Status; s.CurrentInPlaceRestartAttempt != nil || s.PreviousInPlaceRestartAttempt != nil || s.Restarts != 0 {
+		t.Errorf("status %+v", s)
+	}
+}
+
 // attempts checks that so many pods have an annotation of an attempt.
 func (w *world) attempts(attempt string, n int) error {
 	var pods corev1.PodList

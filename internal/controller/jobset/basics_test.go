@@ -53,6 +53,9 @@ func TestChildren(t *testing.T) {
 	if !slices.ContainsFunc(oar.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "jobset" && f.Operation == "Update" }) {
 		t.Errorf("field managers %+v", oar.ManagedFields)
 	}
+	if len(oar.ManagedFields) != 1 || oar.ManagedFields[0].Manager != "jobset" || oar.ManagedFields[0].Operation != metav1.ManagedFieldsOperationUpdate {
+		t.Errorf("it was written by %+v", oar.ManagedFields)
+	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "ring", Namespace: w.namespace}}
 	w.eventually("the Service is there", func() error { return w.c.Get(w.ctx, client.ObjectKeyFromObject(service), service) })
 	if service.Spec.ClusterIP != "None" || !metav1.IsControlledBy(service, w.get("ring")) {

@@ -106,7 +106,7 @@ func (r *reconciler) writeStatus(ctx context.Context, js *jobsetv1alpha2.JobSet,
 		return fmt.Errorf("writing the status of JobSet %s/%s: %w", js.Namespace, js.Name, err)
 	}
 	r.written.wroteStatus(changed)
-	r.metrics.count(client.ObjectKeyFromObject(js), p)
+	r.metrics.count(client.ObjectKeyFromObject(js), p, r.now())
 	for _, e := range p.Events {
 		r.tell(js, e)
 	}

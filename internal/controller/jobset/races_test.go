@@ -3,8 +3,6 @@ package jobset_test
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,64 +100,6 @@ func TestDeletedInARestart(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	if lines := w.requests.in(w.namespace); len(lines) != before {
 		t.Errorf("writes about a JobSet that is going: %v", lines[before:])
-	}
-}
-
-// Acceptance 67: JobSets that an upstream controller left are taken over without a change to any Job. The objects are as
-// 60 §4.2 and §5.6 describe them; the older of the two lacks the keys of groups and of the global replicas.
-func TestTakeover(t *testing.T) {
-	w := newWorld(t, plan.Config{})
-	w.stop()
-	for _, name := range []string{"ring", "elder"} {
-		js := w.create(strings.Replace(with("failurePolicy: {maxRestarts: 3}"), "name: ring", "name: "+name, 1))
-		js.Status = jobsetv1alpha2.JobSetStatus{Restarts: 2, RestartsCountTowardsMax: 2, Conditions: []metav1.Condition{{
-			Type: string(jobsetv1alpha2.ConditionRestarting), Status: metav1.ConditionFalse, Reason: jobsetv1alpha2.ReasonJobsReady, Message: "jobset restarted", LastTransitionTime: metav1.Now(),
-		}}}
-		w.must(w.c.Status().Update(w.ctx, js))
-		w.upstreamJobs(js, name == "elder")
-	}
-	before := w.jobs()
-	w.start()
-	w.counters("ring", "oar", [5]int32{3, 0, 0, 3, 0})
-	w.counters("elder", "oar", [5]int32{3, 0, 0, 3, 0})
-	w.quiet(500 * time.Millisecond)
-	for name, j := range w.jobs() {
-		if j.ResourceVersion != before[name].ResourceVersion {
-			t.Errorf("%s was changed", name)
-		}
-	}
-	w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
-	w.status("ring", "the restarts go on from where they were", func(s *jobsetv1alpha2.JobSetStatus) bool {
-		return s.Restarts == 3 && s.RestartsCountTowardsMax == 3
-	})
-}
-
-// upstreamJobs makes the Jobs of a JobSet, all running, in the way of an upstream controller of now or of some years ago.
-func (w *world) upstreamJobs(js *jobsetv1alpha2.JobSet, old bool) {
-	w.t.Helper()
-	for _, rj := range js.Spec.ReplicatedJobs {
-		for index := range int(*rj.Replicas) {
-			j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-				Name: plan.JobName(js.Name, rj.Name, index), Namespace: js.Namespace,
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind("JobSet"))},
-			}, Spec: *rj.Template.Spec.DeepCopy()}
-			keys := map[string]string{
-				"jobset.sigs.k8s.io/jobset-name": js.Name, "jobset.sigs.k8s.io/replicatedjob-name": rj.Name,
-				"jobset.sigs.k8s.io/replicatedjob-replicas": fmt.Sprint(*rj.Replicas), "jobset.sigs.k8s.io/job-index": fmt.Sprint(index),
-				"jobset.sigs.k8s.io/job-key": plan.JobKey(js.Namespace, j.Name), "jobset.sigs.k8s.io/restart-attempt": "2",
-			}
-			if !old {
-				keys["jobset.sigs.k8s.io/jobset-uid"] = string(js.UID)
-				keys["jobset.sigs.k8s.io/global-replicas"] = "4"
-				keys["jobset.sigs.k8s.io/group-name"] = "default"
-			}
-			for _, m := range []*map[string]string{&j.Labels, &j.Annotations, &j.Spec.Template.Labels, &j.Spec.Template.Annotations} {
-				*m = maps.Clone(keys)
-			}
-			j.Spec.Suspend, j.Spec.Template.Spec.Subdomain = new(false), js.Name
-			w.must(w.c.Create(w.ctx, j))
-			w.setJob(j.Name, running(*rj.Template.Spec.Parallelism))
-		}
 	}
 }
 

@@ -63,6 +63,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if js.DeletionTimestamp != nil || !plan.IsManaged(&js) {
 		return ctrlreconcile.Result{}, nil
 	}
+	r.metrics.saw(&js)
 	if r.written.isNewer(&js) {
 		return reconcile.Wait(lag).Result(ctx)
 	}

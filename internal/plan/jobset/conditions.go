@@ -42,16 +42,20 @@ func (p *pass) set(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus
 		p.status.Conditions = append(p.status.Conditions, metav1.Condition{
 			Type: string(t), Status: status, Reason: reason, Message: message, LastTransitionTime: p.now,
 		})
-	case c.Status == status && c.Reason == reason && c.Message == message:
-		return
+	case c.Status == status && c.Reason == reason && (c.Message == message || !isAlarm(t, status)):
+		return // in whatever words: JobSets that an upstream controller left are not written again for ours
 	default:
 		if c.Status != status {
 			c.LastTransitionTime = p.now
 		}
 		c.Status, c.Reason, c.Message = status, reason, message
 	}
-	warning := status == metav1.ConditionTrue && (t == jobsetv1alpha2.ConditionFailed || t == jobsetv1alpha2.ConditionRestarting)
-	p.tell(warning, reason, message)
+	p.tell(isAlarm(t, status), reason, message)
+}
+
+// isAlarm says whether a condition tells of a failure: it is a warning, and its message says more than its reason.
+func isAlarm(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus) bool {
+	return status == metav1.ConditionTrue && (t == jobsetv1alpha2.ConditionFailed || t == jobsetv1alpha2.ConditionRestarting)
 }
 
 // maxEventReason is how many bytes of a reason an Event keeps.
@@ -61,7 +65,7 @@ func (p *pass) tell(warning bool, reason, note string) {
 	p.plan.Events = append(p.plan.Events, Event{Warning: warning, Reason: reason[:min(len(reason), maxEventReason)], Note: note})
 }
 
-// endRestart says that the restart of all Jobs is over, if there was one.
+// endRestart says that the JobSet ended in the middle of a restart of all Jobs, if it did. Outside of one the condition keeps its reason.
 func (p *pass) endRestart(reason, message string) {
 	if c := p.condition(jobsetv1alpha2.ConditionRestarting); c != nil && c.Status == metav1.ConditionTrue {
 		p.set(jobsetv1alpha2.ConditionRestarting, metav1.ConditionFalse, reason, message)

@@ -15,6 +15,9 @@ import (
 // is previous, and the agents that are in it restart their containers.
 func (p *pass) restartInPlace() {
 	if !p.WatchesPods(p.js) {
+		if f := p.js.Spec.FailurePolicy; f != nil && f.RestartStrategy == jobsetv1alpha2.RestartInPlace {
+			p.plan.Warnings = append(p.plan.Warnings, "spec.failurePolicy.restartStrategy: InPlaceRestart is not acted upon, as the feature gate InPlaceRestart is off")
+		}
 		return
 	}
 	limit := max(p.js.Spec.FailurePolicy.MaxRestarts, 0)

@@ -26,6 +26,7 @@ type Job struct {
 	outcome   state
 	ready     bool // as many pods run or succeeded as run at a time
 	busy      bool // pods run, or the Job ends and still waits for its pods
+	failing   bool // it has failed and still waits for its pods
 	suspended bool
 	deleting  bool
 	stamped   bool // it has a fingerprint
@@ -42,6 +43,7 @@ func NewJob(j *batchv1.Job) Job {
 		outcome:    outcome(j), ready: isReady(j), busy: j.Status.Active > 0 || isEnding(j), suspended: isSuspended(j),
 		deleting: j.DeletionTimestamp != nil,
 	}
+	out.failing = out.outcome == active && isTrue(j, batchv1.JobFailureTarget)
 	out.fingerprint, out.stamped = j.Annotations[FingerprintAnnotation]
 	for i := range j.OwnerReferences {
 		if o := &j.OwnerReferences[i]; o.Controller != nil && *o.Controller {
@@ -80,9 +82,11 @@ func outcome(j *batchv1.Job) state {
 
 // isEnding says whether a Job has failed or succeeded and still waits for its pods to end.
 func isEnding(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobFailureTarget || c.Type == batchv1.JobSuccessCriteriaMet)
-	})
+	return isTrue(j, batchv1.JobFailureTarget) || isTrue(j, batchv1.JobSuccessCriteriaMet)
+}
+
+func isTrue(j *batchv1.Job, t batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
 }
 
 // isReady says whether all pods of a Job that run at a time are ready or succeeded.

@@ -32,6 +32,8 @@ type Config struct {
 	InPlaceRestart, RestartJob, ElasticJobSet bool
 	// LazyChildren makes no children for a JobSet that is suspended and never had any.
 	LazyChildren bool
+	// FailEarly acts upon the failure of a Job as soon as the Job is failing, before its pods have ended.
+	FailEarly bool
 }
 
 // Observed is the world around one JobSet, read once. Decide changes none of it.
@@ -74,6 +76,9 @@ type Plan struct {
 	Finished string
 	// Restarted is the number of restarts that this plan counts, of the JobSet or of single Jobs.
 	Restarted int
+	// ReadySince: with this plan all Jobs have become ready or succeeded, which they were started to be at this time. Zero is
+	// that they are not, or were before.
+	ReadySince time.Time
 	// DeleteJobSet: delete the JobSet itself, in the foreground.
 	DeleteJobSet bool
 	// Delete are Jobs to delete, in the foreground.
@@ -169,8 +174,9 @@ func (p *pass) decide() {
 		p.expire(finished)
 		return
 	}
-	if !p.suspended() && p.allReady() {
-		p.endRestart(jobsetv1alpha2.ReasonJobsReady, "all jobs are ready")
+	if !p.suspended() && allReady(&p.status, p.globalReplicas) {
+		p.plan.ReadySince = p.readySince()
+		p.set(jobsetv1alpha2.ConditionRestarting, metav1.ConditionFalse, jobsetv1alpha2.ReasonJobsReady, "all jobs are ready")
 	}
 	if len(p.failed) > 0 {
 		p.applyFailurePolicy()
@@ -196,16 +202,6 @@ func (p *pass) decide() {
 }
 
 func (p *pass) suspended() bool { return p.js.Spec.Suspend != nil && *p.js.Spec.Suspend }
-
-// allReady says whether every Job is ready or succeeded.
-func (p *pass) allReady() bool {
-	ready, wanted := int32(0), int32(0)
-	for i := range p.counts {
-		ready += p.counts[i].Ready + p.counts[i].Succeeded
-		wanted += p.replicated[i].replicas
-	}
-	return ready == wanted
-}
 
 // deletePrevious deletes the Jobs of older attempts.
 func (p *pass) deletePrevious() {

@@ -90,6 +90,9 @@ func (p *pass) judge(j *Job) child {
 	if at, ok := p.byName[j.replicatedJob]; ok {
 		c.rj = int32(at)
 	}
+	if j.failing && p.FailEarly {
+		c.state = failed
+	}
 	switch {
 	case j.attempt < 0:
 		p.warn(j, jobsetv1alpha2.RestartAttemptKey)
@@ -134,6 +137,9 @@ func (n *counts) add(c *child) {
 		n.Succeeded++
 	case failed:
 		n.Failed++
+		if c.failing {
+			n.Active++
+		}
 	case active:
 		if c.ready {
 			n.Ready++

@@ -85,14 +85,18 @@ func earliest(jobs []*child) *child {
 	})
 }
 
-// failure is the condition that says how a Job failed.
-func failure(j *batchv1.Job) batchv1.JobCondition {
+// failure is the condition that says how a Job failed, or how it is failing.
+func failure(j *batchv1.Job) (how batchv1.JobCondition) {
 	for _, c := range j.Status.Conditions {
-		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobFailed:
 			return c
+		case c.Type == batchv1.JobFailureTarget:
+			how = c
 		}
 	}
-	return batchv1.JobCondition{}
+	return how
 }
 
 // meets says whether a failed Job is one that a rule is about. Expressions that do not compile match nothing.
@@ -189,6 +193,11 @@ func (p *pass) restartJob(action jobsetv1alpha2.FailurePolicyAction, counted boo
 		return false
 	}
 	n := int(p.replicated[c.rj].replicas)
+	if n > jobsetv1alpha2.MaxIndividualRestartReplicas { // stored past the webhook; the status cannot hold the counts
+		p.plan.Err = fmt.Errorf("spec.failurePolicy: %s needs at most %d replicas, and %s has %d",
+			action, jobsetv1alpha2.MaxIndividualRestartReplicas, p.replicated[c.rj].Name, n)
+		return false
+	}
 	bump(&s.JobRestarts, n, int(c.index))
 	event := jobsetv1alpha2.EventRestartJobAndIgnoreMaxRestartsAction
 	if counted {

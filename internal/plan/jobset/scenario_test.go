@@ -27,7 +27,7 @@ var rewrite = flag.Bool("rewrite", false, "write the output of the scenarios int
 
 // TestScenarios plays testdata/*.txt: a header in prose, a JobSet, and commands with what the plan says to them.
 //
-//	gates NAME...                   turns gates on; lazy is LazyChildren
+//	gates NAME...                   turns gates on; lazy is LazyChildren, early FailEarly
 //	jobset                          the JobSet, in the indented lines below, defaulted; raw as a second word: as it is
 //	job NAME active N | ready N | suspended | failing | fail REASON MESSAGE | succeed | gone |
 //	                                unlabelled KEY | unmarked | selects KEY=VALUE...
@@ -162,7 +162,7 @@ func (w *world) command(line string) {
 	case "gates":
 		for _, gate := range words[1:] {
 			on := map[string]*bool{
-				"InPlaceRestart": &w.c.InPlaceRestart, "RestartJob": &w.c.RestartJob, "ElasticJobSet": &w.c.ElasticJobSet, "lazy": &w.c.LazyChildren,
+				"InPlaceRestart": &w.c.InPlaceRestart, "RestartJob": &w.c.RestartJob, "ElasticJobSet": &w.c.ElasticJobSet, "lazy": &w.c.LazyChildren, "early": &w.c.FailEarly,
 			}[gate]
 			*on = true
 		}

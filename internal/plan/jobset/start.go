@@ -121,7 +121,7 @@ func (p *pass) suspend() {
 	}
 	const message = "the jobset is suspended"
 	p.set(jobsetv1alpha2.ConditionSuspended, metav1.ConditionTrue, jobsetv1alpha2.ReasonSuspended, message)
-	p.endRestart(jobsetv1alpha2.ReasonJobSetSuspended, message)
+	p.set(jobsetv1alpha2.ConditionRestarting, metav1.ConditionFalse, jobsetv1alpha2.ReasonJobSetSuspended, message)
 }
 
 // resumed says that the JobSet is no longer suspended; with an in-order start only once all have started.
