@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -75,20 +77,51 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	if !hasSpec(req.Object.Raw) {
-		empty := jsonpatch.NewOperation("add", "/spec", map[string]any{})
-		operations = append([]jsonpatch.Operation{empty}, operations...)
+	if operations, err = rooted(req.Object.Raw, operations); err != nil {
+		return badRequest(err)
 	}
 	return admission.Patched("", operations...)
 }
 
-// hasSpec says whether an object was sent with a spec. The schema's defaults for what is in it apply only then, so one
-// that is left out is sent back empty: every kind that is changed here has a spec (spec: 10 §2.2).
-func hasSpec(raw []byte) bool {
-	var sent struct {
-		Spec json.RawMessage `json:"spec"`
+// rooted adds operations that make what others add to: an object that was sent may leave out what its type always has. The spec is
+// made in any case, as the schema's defaults for what is in it apply only then: every kind that is changed here has one (spec: 10 §2.2).
+func rooted(raw []byte, operations []jsonpatch.Operation) ([]jsonpatch.Operation, error) {
+	var sent any
+	if err := json.Unmarshal(raw, &sent); err != nil {
+		return nil, err
 	}
-	return json.Unmarshal(raw, &sent) == nil && sent.Spec != nil
+	var made []jsonpatch.Operation
+	reach := func(keys ...string) { // all but the last
+		at, path := sent, ""
+		for i, key := range keys[:len(keys)-1] {
+			path += "/" + key
+			_, notIndex := strconv.Atoi(keys[i+1])
+			switch parent := at.(type) {
+			case map[string]any:
+				name := strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
+				if parent[name] == nil && notIndex != nil {
+					parent[name] = map[string]any{}
+					made = append(made, jsonpatch.NewOperation("add", path, map[string]any{}))
+				}
+				at = parent[name]
+			case []any:
+				index, err := strconv.Atoi(key)
+				if err != nil || index >= len(parent) {
+					return
+				}
+				at = parent[index]
+			default:
+				return
+			}
+		}
+	}
+	reach("spec", "")
+	for _, o := range operations {
+		if o.Operation == "add" {
+			reach(strings.Split(strings.TrimPrefix(o.Path, "/"), "/")...)
+		}
+	}
+	return append(made, operations...), nil
 }
 
 // validate answers whether the object may be stored.

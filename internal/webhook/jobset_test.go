@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -212,6 +215,138 @@ func TestJobSetWebhooks(t *testing.T) {
 	defer y.mu.Unlock()
 	if len(y.warnings) != 1 || !strings.Contains(y.warnings[0], "containers[0]") {
 		t.Errorf("warnings %q", y.warnings)
+	}
+}
+
+// Acceptance 1, 7: what is stored of a JobSet of which only the containers are given, and that no replicas stay none, whoever writes.
+func TestJobSetDefaults(t *testing.T) {
+	y := serveJobSets(t, embeddedtest.Config(t))
+	js := &unstructured.Unstructured{}
+	y.must(yaml.Unmarshal([]byte(`
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: least}
+spec:
+  replicatedJobs:
+  - {name: coach, template: {spec: {template: {spec: {containers: [{name: c, image: i}]}}}}}
+  - {name: oar, replicas: 0, template: {spec: {template: {spec: {containers: [{name: c, image: i}]}}}}}
+`), &js.Object))
+	js.SetNamespace(y.namespace)
+	y.must(y.c.Create(t.Context(), js))
+	var want jobsetv1alpha2.JobSetSpec
+	y.must(yaml.UnmarshalStrict([]byte(`
+network: {enableDNSHostnames: true, publishNotReadyAddresses: true}
+successPolicy: {operator: All}
+startupPolicy: {startupPolicyOrder: AnyOrder}
+replicatedJobs:
+- {name: coach, groupName: default, replicas: 1, template: {spec: {completionMode: Indexed, template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: i}]}}}}}
+- {name: oar, groupName: default, replicas: 0, template: {spec: {completionMode: Indexed, template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: i}]}}}}}
+`), &want))
+	stored := &jobsetv1alpha2.JobSet{}
+	y.eventually("its status is written", func() error {
+		y.must(y.c.Get(t.Context(), client.ObjectKeyFromObject(js), stored))
+		if len(stored.Status.ReplicatedJobsStatus) != 2 {
+			return fmt.Errorf("status %+v", stored.Status)
+		}
+		return nil
+	})
+	if diff := cmp.Diff(want, stored.Spec); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+	// Templates that make no Job are taken, too (60 §3.2), unless the schema asks for more: it, and not the webhook, then says for what.
+	for template, taken := range map[string]bool{
+		"{spec: {template: {spec: {containers: []}}}}": true, "{spec: {template: {spec: {}}}}": false, "{spec: {}}": false, "{}": false,
+	} {
+		bare := &unstructured.Unstructured{}
+		y.must(yaml.Unmarshal([]byte(`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: bare}, spec: {replicatedJobs: [{name: oar, template: `+template+`}]}}`), &bare.Object))
+		bare.SetNamespace(y.namespace)
+		err := y.c.Create(t.Context(), bare, client.DryRunAll)
+		if taken && err != nil || !taken && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "containers: Required value")) {
+			t.Errorf("template %s: %v", template, err)
+		}
+	}
+	var jobs batchv1.JobList
+	y.eventually("it has the one Job", func() error {
+		y.must(y.c.List(t.Context(), &jobs, client.InNamespace(y.namespace)))
+		if len(jobs.Items) != 1 || jobs.Items[0].Name != "least-coach-0" {
+			return fmt.Errorf("%d Jobs", len(jobs.Items))
+		}
+		return nil
+	})
+}
+
+// Acceptance 62: a claim that is there is used again if it is retained and has what its template asks for.
+func TestClaimsThatExist(t *testing.T) {
+	y := serveJobSets(t, embeddedtest.Config(t))
+	claim := &corev1.PersistentVolumeClaim{}
+	y.must(yaml.UnmarshalStrict([]byte(`{metadata: {name: data-ring}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1024Mi}}}}`), claim))
+	claim.Namespace = y.namespace
+	y.must(y.c.Create(t.Context(), claim))
+	for _, test := range []struct{ policy, size, want string }{
+		{"Retain", "1Gi", ""},
+		{"Retain", "2Gi", "spec.volumeClaimPolicies[0].templates[0].spec.resources.requests"},
+		{"Delete", "1Gi", "spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted"},
+	} {
+		js := y.parse(strings.Replace(small, "image: i}", "image: i, volumeMounts: [{name: data, mountPath: /data}]}", 1) +
+			`  volumeClaimPolicies: [{retentionPolicy: {whenDeleted: ` + test.policy + `}, templates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: ` +
+			test.size + `}}}}]}]` + "\n")
+		err := y.c.Create(t.Context(), js, client.DryRunAll)
+		if test.want == "" && err != nil || test.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s of %s: %v, want %q as invalid", test.policy, test.size, err, test.want)
+		}
+	}
+}
+
+// Acceptance 49, 52: a follower waits for a leader, for its node and for the node's domain, and is told for which; it never gets an empty
+// node selector. One that is there stays when the node goes.
+func TestLeaderWithoutADomain(t *testing.T) {
+	y := serveJobSets(t, embeddedtest.Config(t))
+	pod := func(index int) *corev1.Pod {
+		p := &corev1.Pod{}
+		p.Namespace, p.Name = y.namespace, fmt.Sprintf("ring-oar-0-%d-xxxxx", index)
+		p.Labels = map[string]string{
+			jobsetv1alpha2.JobSetNameKey: "ring", jobsetv1alpha2.ReplicatedJobNameKey: "oar", jobsetv1alpha2.JobIndexKey: "0",
+			jobsetv1alpha2.JobKeyKey: plan.JobKey(y.namespace, "ring-oar-0"),
+		}
+		p.Annotations = map[string]string{
+			jobsetv1alpha2.JobSetNameKey: "ring", jobsetv1alpha2.ExclusiveTopologyAnnotation: "rack", batchv1.JobCompletionIndexAnnotation: fmt.Sprint(index),
+		}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "ring-oar-0", UID: "job", Controller: new(true)}}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+		return p
+	}
+	refused := func(why string) {
+		t.Helper()
+		y.eventually("a follower is refused: "+why, func() error {
+			err := y.c.Create(t.Context(), pod(1), client.DryRunAll)
+			if err == nil || !strings.Contains(err.Error(), why) {
+				return fmt.Errorf("error %w", errors.Join(err))
+			}
+			return nil
+		})
+	}
+	refused("follower pod node selector not set: the leader pod is not there yet")
+	leader := pod(0)
+	y.must(y.c.Create(t.Context(), leader))
+	refused("follower pod node selector not set: the leader pod ring-oar-0-0-xxxxx is not scheduled yet")
+	y.must(y.c.SubResource("binding").Create(t.Context(), leader, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "lost"}}))
+	refused("node lost of the leader pod is gone")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
+	y.must(y.c.Create(t.Context(), node))
+	refused("node lost of the leader pod has no label rack")
+	y.must(y.c.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"rack":"r1"}}}`))))
+	follower := pod(1)
+	y.eventually("the follower is let in", func() error { return y.c.Create(t.Context(), follower) })
+	if follower.Spec.NodeSelector["rack"] != "r1" {
+		t.Errorf("node selector %v", follower.Spec.NodeSelector)
+	}
+	y.must(y.c.Delete(t.Context(), node))
+	y.must(y.c.Patch(t.Context(), leader, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`))))
+	refused("node lost of the leader pod is gone")
+	time.Sleep(300 * time.Millisecond)
+	y.must(y.c.Get(t.Context(), client.ObjectKeyFromObject(follower), follower))
+	if follower.DeletionTimestamp != nil || len(follower.Status.Conditions) > 0 {
+		t.Errorf("the follower did not stay: %+v", follower)
 	}
 }
 
