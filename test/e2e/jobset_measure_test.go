@@ -48,6 +48,7 @@ func measureLarge(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		after := c.jobWrites(t)
 		report("jobset."+name+"_writes", after.since(before))
+		report("jobset."+name+"_writes_per_child", (after.since(before)-after.statuses+before.statuses)/n)
 		report("jobset."+name+"_statuses", after.statuses-before.statuses)
 		report("jobset."+name+"_cpu_s", (m.cpu(t) - used).Seconds())
 	}

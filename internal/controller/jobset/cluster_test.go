@@ -193,6 +193,53 @@ spec:
 			return nil
 		})
 	},
+	// Acceptance 62: a claim goes with its JobSet or is retained, and one that was retained is used again.
+	"shared volumes": func(w *world) {
+		claim := `, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}], retentionPolicy: {whenDeleted: `
+		make := func() *jobsetv1alpha2.JobSet {
+			return w.create(`
+metadata: {name: shared}
+spec:
+  volumeClaimPolicies:
+  - {templates: [{metadata: {name: data}` + claim + `Delete}}
+  - {templates: [{metadata: {name: keep}` + claim + `Retain}}
+  replicatedJobs:
+  - {name: oar, template: {spec: {template: {spec: {containers: [{name: c, image: i, volumeMounts: [{name: data, mountPath: /data}, {name: keep, mountPath: /keep}]}]}}}}}
+`)
+		}
+		read := func(name string) (*corev1.PersistentVolumeClaim, error) {
+			c := &corev1.PersistentVolumeClaim{}
+			return c, w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, c)
+		}
+		js := make()
+		w.haveJobs("shared-oar-0")
+		data, err := read("data-shared")
+		w.must(err)
+		keep, err := read("keep-shared")
+		w.must(err)
+		if !metav1.IsControlledBy(data, js) || len(keep.OwnerReferences) > 0 {
+			w.t.Errorf("owners %v and %v", data.OwnerReferences, keep.OwnerReferences)
+		}
+		w.must(w.c.Delete(w.ctx, js, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+		w.eventually("it is gone with its data", func() error {
+			if _, err := read("data-shared"); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the claim is there: %w", errors.Join(err))
+			}
+			err := w.c.Get(w.ctx, client.ObjectKeyFromObject(js), &jobsetv1alpha2.JobSet{})
+			if !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the JobSet is there: %w", errors.Join(err))
+			}
+			return nil
+		})
+		make()
+		w.haveJobs("shared-oar-0")
+		if again, err := read("keep-shared"); err != nil || again.UID != keep.UID || again.DeletionTimestamp != nil {
+			w.t.Errorf("it was not retained: %v, %+v", err, again.ObjectMeta)
+		}
+		if _, err := read("data-shared"); err != nil {
+			w.t.Errorf("the other was not made again: %v", err)
+		}
+	},
 	// The bounds of issue 6, on a small scale: many small JobSets run to the end while a larger one restarts.
 	"many beside one": func(w *world) {
 		w.create(manifest("large", 150, "failurePolicy: {maxRestarts: 1}"))
