@@ -200,10 +200,11 @@ if [ -d /opt/software ]; then
 fi
 `
 
-// fluxEntrypoint starts a broker: the first one runs the command, the others serve it.
+// fluxEntrypoint starts a broker: the first one runs the words that it is given, to which a runtime's own arguments belong, the
+// others serve it.
 const fluxEntrypoint = `#!/bin/bash
 set -u
-words="${1:-}"
+words="$*"
 root=/mnt/flux/config
 cat > /mnt/flux/flux-view.sh <<'EOF'
 export PATH=/mnt/flux/view/bin:$PATH

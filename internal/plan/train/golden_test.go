@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -74,7 +76,7 @@ func documents(t testing.TB, data []byte) (out []*unstructured.Unstructured) {
 	}
 }
 
-// question reads the upper part of a golden file: a TrainJob, and a runtime unless it is a built-in one.
+// question reads the upper part of a golden file: a TrainJob, a runtime unless it is a built-in one, and perhaps a RuntimeClass.
 func question(t *testing.T, text string) *train.Input {
 	t.Helper()
 	in := &train.Input{Config: train.DefaultConfig(), Keys: train.Keys{
@@ -83,14 +85,22 @@ func question(t *testing.T, text string) *train.Input {
 	if strings.Contains(text, "# gate: TrainJobStatus") {
 		in.Config.Progress = &train.Progress{URL: "https://trainer.system.svc:10443"}
 	}
-	for _, u := range documents(t, []byte(text)) {
-		if u.GetKind() != trainerv1alpha1.KindTrainJob {
-			in.Runtime = asRuntime(t, u)
-			continue
-		}
-		in.TrainJob = &trainerv1alpha1.TrainJob{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, in.TrainJob, true); err != nil {
+	read := func(u *unstructured.Unstructured, into any) {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, into, true); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, u := range documents(t, []byte(text)) {
+		switch u.GetKind() {
+		case trainerv1alpha1.KindTrainJob:
+			in.TrainJob = &trainerv1alpha1.TrainJob{}
+			read(u, in.TrainJob)
+		case "RuntimeClass":
+			var class nodev1.RuntimeClass
+			read(u, &class)
+			in.Overheads = map[string]corev1.ResourceList{class.Name: class.Overhead.PodFixed}
+		default:
+			in.Runtime = asRuntime(t, u)
 		}
 	}
 	if in.Runtime == nil {
