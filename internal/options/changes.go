@@ -18,7 +18,7 @@ func Changes(a, b *Options) []string {
 
 // tree is the configuration as decoded JSON.
 func tree(o *Options) map[string]any {
-	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Effective)
+	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.document())
 	if err != nil {
 		panic(err) // the type is ours, and is written as YAML too
 	}

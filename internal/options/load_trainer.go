@@ -83,6 +83,7 @@ func (f *trainerFile) resolve(o *Options) {
 	if f == nil || !f.alone {
 		return
 	}
+	o.training = trainer.Complete(&f.doc, o.Effective)
 	protocols, warnings := trainer.ResolveTLS(f.doc.TLS)
 	o.Warnings = append(o.Warnings, warnings...)
 	if protocols.MinVersion > 0 {

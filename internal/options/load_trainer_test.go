@@ -84,6 +84,48 @@ featureGates: {TrainJobStatus: true}
 	}
 }
 
+// TestTrainerRoundTrip: what a file of the Trainer comes to can be written as such a file, and a field that changes is seen
+// by its name there.
+func TestTrainerRoundTrip(t *testing.T) {
+	for name, text := range map[string]string{
+		"defaults": "",
+		"what the manager's own file has no words for": "metrics: {secureServing: false, auth: {enabled: true}}\ncertManagement: {enable: false}\n" +
+			"tls: {minVersion: VersionTLS13, cipherSuites: [TLS_AES_128_GCM_SHA256], nextProtos: [h2]}\nfeatureGates: {TrainJobStatus: true}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := Parse("c.yaml", []byte(trainerHead+text), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			written, err := o.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Parse("again.yaml", []byte(written), "")
+			if err != nil {
+				t.Fatalf("the effective configuration is refused:\n%v\n%s", err, written)
+			}
+			if diff := cmp.Diff(o.Effective, again.Effective); diff != "" || len(Changes(&o, &again)) > 0 {
+				t.Errorf("%q, effective configuration (-first +second):\n%s", Changes(&o, &again), diff)
+			}
+			if diff := cmp.Diff(o.TLS, again.TLS); diff != "" || o.Metrics.Plain != again.Metrics.Plain || o.Metrics.Open != again.Metrics.Open || o.Trainer.StatusService != again.Trainer.StatusService {
+				t.Errorf("metrics %+v and %+v, TLS (-first +second):\n%s", o.Metrics, again.Metrics, diff)
+			}
+			other, err := Parse("c.yaml", []byte(trainerHead+strings.Replace(text, "secureServing: false, ", "", 1)), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"metrics.secureServing"}
+			if text == "" {
+				want = nil
+			}
+			if diff := cmp.Diff(want, Changes(&o, &other)); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestTrainerDefaults: the defaults are the Trainer's where they differ from the manager's.
 func TestTrainerDefaults(t *testing.T) {
 	o, err := Parse("c.yaml", []byte(trainerHead), "TrainJobStatus=true")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/trainer"
@@ -79,6 +80,9 @@ type Options struct {
 	Effective *configv1beta2.Configuration
 	// Warnings are sentences to log once at the start.
 	Warnings []string
+
+	// training is the same configuration as a file of the Trainer, if it came from one: some of its fields have no other name.
+	training *configtrainer.Configuration
 
 	notYet     []string
 	inertGates []string
@@ -206,10 +210,18 @@ func (o *Options) NotYet() []string { return slices.Clone(o.notYet) }
 func (o *Options) InertGates() []string { return slices.Clone(o.inertGates) }
 
 // YAML is the effective configuration as a file that would give the same
-// options.
+// options, of the kind that they were read from.
 func (o *Options) YAML() (string, error) {
-	out, err := yaml.Marshal(o.Effective)
+	out, err := yaml.Marshal(o.document())
 	return string(out), err
+}
+
+// document is the configuration as it would stand in a file.
+func (o *Options) document() any {
+	if o.training != nil {
+		return o.training
+	}
+	return o.Effective
 }
 
 // resolve turns a configuration that passed validate into values.

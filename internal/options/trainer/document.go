@@ -51,6 +51,23 @@ func Upgrade(doc *configtrainer.Configuration) *configv1beta2.Configuration {
 	return c
 }
 
+// Complete is a document of the Trainer with every default filled in, from the configuration that it came to: it says the
+// same as the document and more plainly.
+func Complete(doc *configtrainer.Configuration, c *configv1beta2.Configuration) *configtrainer.Configuration {
+	out := doc.DeepCopy()
+	out.APIVersion, out.Kind = configtrainer.GroupVersion.String(), configtrainer.Kind
+	out.Webhook = configtrainer.Webhook{Port: c.Webhook.Port, Host: c.Webhook.Host}
+	out.Metrics.BindAddress = c.Metrics.BindAddress
+	setIfNil(&out.Metrics.SecureServing, true)
+	setIfNil(&out.Metrics.Auth, configtrainer.MetricsAuth{})
+	setIfNil(&out.Metrics.Auth.Enabled, false)
+	out.Health, out.LeaderElection = c.Health, c.LeaderElection
+	out.Controller = &configtrainer.Controller{GroupKindConcurrency: c.Controller.GroupKindConcurrency}
+	out.CertManagement, out.ClientConnection = c.InternalCertManagement, c.ClientConnection
+	out.StatusServer, out.FeatureGates = c.Trainer.StatusServer, c.FeatureGates
+	return out
+}
+
 // paths are the fields that a file of the Trainer calls by another name than the manager's.
 var paths = map[string]string{"internalCertManagement": "certManagement", "trainer.statusServer": "statusServer"}
 
