@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -20,8 +21,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -38,6 +41,45 @@ func (k *cluster) apply(path string) {
 		}
 		k.must(err)
 		k.create(u)
+	}
+}
+
+// TestStartRefused has the optional policy refuse what the queue writes to start a TrainJob, since nobody made the manager an
+// owner. That is for good: the Workload fails, and says why (spec: 50 §4.10).
+func TestStartRefused(t *testing.T) {
+	k := start(t)
+	k.queues()
+	k.apply("../../config/training/optional/runtime-patch-owners.yaml")
+	k.create(newJob("probe", "", "{suspend: true, runtimeRef: {name: torch-distributed}}"))
+	manager := rest.CopyConfig(k.admin)
+	manager.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + options.Default().Namespace + ":kueue-controller-manager", Groups: []string{"system:authenticated"},
+	}
+	c, err := client.New(manager, client.Options{Scheme: wire.Scheme()})
+	k.must(err)
+	k.eventually("the policy is in force", func() error {
+		job := k.trainJob("probe")
+		job.Spec.RuntimePatches = append(job.Spec.RuntimePatches, *parse[trainerv1alpha1.RuntimePatch](
+			"{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {metadata: {labels: {a: b}}}}}"))
+		if err := c.Update(k.ctx, job, client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("it is not: %w", err)
+		}
+		return nil
+	})
+	k.create(newJob("lark", "train", "{runtimeRef: {name: torch-distributed}, trainer: {resourcesPerNode: {requests: {cpu: 1}}}}"))
+	k.eventually("its Workload fails", func() error {
+		var list kueue.WorkloadList
+		k.must(k.c.List(k.ctx, &list, client.InNamespace("lab")))
+		for i := range list.Items {
+			c := apimeta.FindStatusCondition(list.Items[i].Status.Conditions, kueue.WorkloadFinished)
+			if c != nil && c.Reason == kueue.ReasonFailedToStart && strings.Contains(c.Message, "another actor owns the entries of kueue.x-k8s.io/manager") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", list.Items)
+	})
+	if job := k.trainJob("lark"); job.Spec.Suspend == nil || !*job.Spec.Suspend || len(k.pods("lark")) > 0 {
+		t.Errorf("it is not suspended: %+v", job.Spec)
 	}
 }
 

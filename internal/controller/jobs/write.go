@@ -32,7 +32,12 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 		return reconcile.Done()
 	default:
 	}
-	if err := r.write(ctx, o, a); err != nil {
+	err := r.write(ctx, o, a)
+	if err != nil && a.Starts != nil && r.d.Refused != nil && r.d.Refused(err) {
+		a = job.FailedToStart(r.cfg, a.Starts, err, o.Now)
+		err = r.write(ctx, o, a)
+	}
+	if err != nil {
 		if apierrors.IsNotFound(err) && a.Workload != nil {
 			return reconcile.Done() // the Workload is gone, and its deletion brings the job back
 		}

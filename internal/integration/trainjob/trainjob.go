@@ -17,6 +17,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,6 +29,7 @@ import (
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/plan/train/patch"
 )
 
 // manager is the one whose runtime patch is Berth's.
@@ -66,6 +68,7 @@ func Descriptor(cfg *train.Config) *plan.Descriptor {
 	d.Start = k.start
 	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return empty(view.Of(o)) }
 	d.Stop = stop
+	d.Refused = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) }
 	d.PodsReady = k.podsReady
 	d.Reclaimable = k.reclaimable
 	d.Default = func(o plan.Object, managed bool, _ *plan.Setting) {

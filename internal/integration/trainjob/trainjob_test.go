@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/plan/train/patch"
 )
 
 func parse(t *testing.T, text string) view.Object {
@@ -145,6 +147,46 @@ func TestStartRefuses(t *testing.T) {
 		}
 		if diff := cmp.Diff(parse(t, job).Object, o.Object); diff != "" {
 			t.Errorf("%s: it was changed all the same:\n%s", name, diff)
+		}
+	}
+}
+
+// TestRefused: a start that is refused for its owner or for a conflict is refused for good, and no other.
+func TestRefused(t *testing.T) {
+	d := trainjob.Descriptor(train.DefaultConfig())
+	jobs := trainerv1alpha1.GroupVersion.WithResource("trainjobs").GroupResource()
+	config := patch.DefaultConfig()
+	entry := func(manager, zone string) trainerv1alpha1.RuntimePatch {
+		var p trainerv1alpha1.RuntimePatch
+		if err := yaml.UnmarshalStrict([]byte("{manager: "+manager+", trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: "+zone+"}}}}}}]}}}}"), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	job, idle := &trainerv1alpha1.TrainJob{}, &trainerv1alpha1.TrainJob{}
+	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("a.io/x", "a"), entry("kueue.x-k8s.io/manager", "b")}
+	job.Spec.Suspend = new(true)
+	idle.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("a.io/x", "a")}
+	refusals := func(r *patch.Request) error { return patch.Validate(r, nil, &patch.Reserved{}).Errors.ToAggregate() }
+	for name, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"the webhook, for its owner":  {refusals(&patch.Request{New: idle, Old: job, Config: &config, User: patch.User{Name: "ann"}}), true},
+		"the webhook, for a conflict": {refusals(&patch.Request{New: job, Old: idle, Config: &config, User: patch.User{Name: config.Ownership.Reserved[0].Subjects[0]}}), true},
+		"the policy":                  {errors.New("spec.runtimePatches: another actor owns the entries of kueue.x-k8s.io/manager"), true},
+		"the JobSet cannot be read":   {patch.Transition(job, idle, nil, errors.New("no answer")).ToAggregate(), false},
+		"while it runs":               {errors.New("spec.runtimePatches: Forbidden: " + patch.TransitionMessage), false},
+		"another rule":                {errors.New("no rights; ask another actor"), false},
+	} {
+		if tt.err == nil {
+			t.Fatalf("%s: nothing is refused", name)
+		}
+		if got := d.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
+			t.Errorf("%s: %v, for %v", name, got, tt.err)
+		}
+		if d.Refused(tt.err) {
+			t.Errorf("%s: for good, and not refused", name)
 		}
 	}
 }

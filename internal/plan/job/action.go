@@ -73,6 +73,8 @@ type Action struct {
 	// Events are to be recorded once the write is made. Without a write they tell of a state, and are recorded when
 	// their text changes.
 	Events []Event
+	// Starts is, with a PatchJob that starts the job, the Workload that was admitted.
+	Starts *kueue.Workload
 	// Err is the reason of Fail and Stall.
 	Err error
 	// After is when to look again, with Nothing. Zero: on the next event.

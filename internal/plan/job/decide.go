@@ -536,9 +536,7 @@ func (s *decider) start(w *kueue.Workload) Action {
 	}
 	switch {
 	case errors.Is(err, podset.ErrPermanent):
-		failed := w.DeepCopy()
-		s.cfg.Lifecycle.Finish(failed, kueue.ReasonFailedToStart, err.Error(), s.o.Now)
-		return Action{Verb: WriteStatus, Workload: failed}
+		return FailedToStart(s.cfg, w, err, s.o.Now)
 	case err != nil:
 		return Action{Verb: Fail, Err: err}
 	}
@@ -546,7 +544,15 @@ func (s *decider) start(w *kueue.Workload) Action {
 		return Action{} // those that are there run already
 	}
 	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
-	return Action{Verb: PatchJob, Job: next, Events: normal(eventStarted, note)}
+	return Action{Verb: PatchJob, Job: next, Starts: w, Events: normal(eventStarted, note)}
+}
+
+// FailedToStart finishes the Workload of a job that can never be started the way it was admitted: so its descriptor says, or
+// the API server does, which refused it for good (spec: 30 §4.3, 50 §4.10).
+func FailedToStart(cfg *Config, w *kueue.Workload, why error, now metav1.Time) Action {
+	failed := w.DeepCopy()
+	cfg.Lifecycle.Finish(failed, kueue.ReasonFailedToStart, why.Error(), now)
+	return Action{Verb: WriteStatus, Workload: failed}
 }
 
 // stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without

@@ -86,6 +86,8 @@ type Descriptor struct {
 	// Stop finds the next step of a stop that takes several. podSets are what to restore, nil if nothing is known, and why is
 	// the reason. Nil: suspend and restore in one write.
 	Stop func(job Object, podSets []kueue.PodSet, why StopReason) (Step, Object)
+	// Refused says whether the error of a start tells that the API server will always refuse it. Nil: it is tried again.
+	Refused func(error) bool
 	// Stopping says whether a stop was begun and must go on, whatever happened since.
 	Stopping func(Object) bool
 	// Reclaimable counts the pods whose quota is no longer needed.

@@ -77,7 +77,7 @@ func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, chan
 			continue
 		}
 		a, b := &patches[c.first], &patches[c.second]
-		detail := fmt.Sprintf("managers %s and %s set %s to different values", a.Manager, b.Manager, c.path)
+		detail := fmt.Sprintf("managers %s and %s set %s "+differentValues, a.Manager, b.Manager, c.path)
 		if v.Config.ConflictPolicy == ConflictWarn || (!changed(a) && !changed(b)) {
 			v.warn("spec.runtimePatches: " + detail + "; the one that is merged later wins")
 			continue

@@ -27,6 +27,19 @@ func OwnershipNames(manager string) []string {
 	return []string{manager, domain + "/*"}
 }
 
+// What refusals say that last: whose entry it is, and that managers contradict each other. The optional policy for clusters
+// without the webhook has the same words.
+const (
+	anotherActor    = "another actor"
+	differentValues = "to different values"
+)
+
+// IsFinal says whether the text of a refusal is one of those that come back however often the same is tried: because of owners,
+// or of a conflict (spec: 50 §4.10).
+func IsFinal(refusal string) bool {
+	return strings.Contains(refusal, listPath.String()) && (strings.Contains(refusal, anotherActor) || strings.Contains(refusal, differentValues))
+}
+
 // User is who makes a request.
 type User struct {
 	Name   string
@@ -124,7 +137,7 @@ func (r *Request) touched() []string {
 func (v *checker) validateOwners() {
 	for _, m := range v.touched() {
 		if v.Config.protects(m) && !v.owns(m) {
-			v.refuse(DeniedOwnership, field.Forbidden(listPath.Key(m), "manager "+m+" is owned by another actor; leave its entry as it is"))
+			v.refuse(DeniedOwnership, field.Forbidden(listPath.Key(m), "manager "+m+" is owned by "+anotherActor+"; leave its entry as it is"))
 		}
 	}
 }
