@@ -145,15 +145,39 @@ func (s *trainJobs) mutateTrainJob(ctx context.Context, req admission.Request) a
 		if err != nil {
 			return err
 		}
+		if old == nil {
+			if warnings, err = s.nameRuntime(ctx, now); err != nil {
+				return err
+			}
+		}
 		request := s.request(&req.UserInfo, now, old)
 		if err := s.askRBAC(ctx, &req.UserInfo, &request); err != nil {
 			return err
 		}
-		warnings = patch.Default(&request, s.Now())
+		warnings = append(warnings, patch.Default(&request, s.Now())...)
 		return nil
 	})
 	response.Patches = append(queued, response.Patches...)
 	return response.WithWarnings(warnings...)
+}
+
+// nameRuntime has a new TrainJob take the TrainingRuntime of its namespace if there is no ClusterTrainingRuntime of that name,
+// and says so: clients such as the SDK list runtimes of both kinds and can name neither kind (spec: 50 §4.12).
+func (s *trainJobs) nameRuntime(ctx context.Context, now *trainerv1alpha1.TrainJob) (warnings []string, err error) {
+	if _, kind := train.RefKind(&now.Spec.RuntimeRef); kind != trainerv1alpha1.KindClusterTrainingRuntime || !train.IsSupported(&now.Spec.RuntimeRef) {
+		return nil, nil
+	}
+	found, err := integration.FindRuntime(ctx, now, s.client, s.live)
+	if err != nil || found != nil {
+		return nil, err
+	}
+	other := now.DeepCopy()
+	other.Spec.RuntimeRef.Kind = new(trainerv1alpha1.KindTrainingRuntime)
+	if found, err = integration.FindRuntime(ctx, other, s.client, s.live); err != nil || found == nil {
+		return nil, err
+	}
+	now.Spec.RuntimeRef = other.Spec.RuntimeRef
+	return []string{fmt.Sprintf("spec.runtimeRef: there is no ClusterTrainingRuntime %s; the TrainingRuntime of that name is used", found.Name)}, nil
 }
 
 // validateTrainJob refuses a TrainJob for everything that the queue, the runtime and the patches have against it.

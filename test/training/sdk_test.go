@@ -4,14 +4,21 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -22,7 +29,7 @@ const (
 )
 
 // TestSDK makes the requests of the Kubeflow SDK, 0.4 to 0.5, as somebody who may train and nothing else, and reads the
-// answers as it does (spec: 50 §4.12, §7.62 to 64). Logs come from the nodes' kubelets, which simulated nodes do not have.
+// answers as it does (spec: 50 §4.12, §7.62 to 64).
 func TestSDK(t *testing.T) {
 	k := start(t)
 	u := k.user("ann")
@@ -65,6 +72,7 @@ func TestSDK(t *testing.T) {
 	if got, want := u.steps(name), []string{"node-0", "node-1", "node-2"}; !slices.Equal(got, want) {
 		t.Errorf("steps %q, want %q", got, want)
 	}
+	u.logs(name)
 	k.eventually("the SDK says Complete", func() error {
 		if got := u.status(name); got != "Complete" {
 			return fmt.Errorf("it says %s", got)
@@ -79,6 +87,7 @@ func TestSDK(t *testing.T) {
 	}
 	u.refusals(job)
 	u.events()
+	u.fails()
 
 	if status, _ := u.send(http.MethodDelete, jobsPath+"/"+name, nil); status != http.StatusOK {
 		t.Errorf("deleted: %d", status)
@@ -260,4 +269,105 @@ func (u *user) events() {
 		}
 		return fmt.Errorf("%d events", len(items))
 	})
+}
+
+// logs is get_job_logs: the pod of a step by its labels, the container by the step's name, line by line while it runs. Simulated
+// nodes have no kubelet, so the test is that of all of them.
+func (u *user) logs(name string) {
+	u.t.Helper()
+	more, asked := make(chan struct{}), make(chan string, 1)
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		_, _ = io.WriteString(w, "epoch 1\n")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-more:
+		case <-r.Context().Done():
+		}
+		_, _ = io.WriteString(w, "epoch 2\n")
+	}))
+	defer kubelet.Close()
+	_, text, _ := net.SplitHostPort(kubelet.Listener.Addr().String())
+	port, err := strconv.ParseInt(text, 10, 32)
+	u.must(err)
+	var nodes corev1.NodeList
+	u.must(u.c.List(u.ctx, &nodes))
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
+		u.must(u.c.Status().Update(u.ctx, n))
+	}
+	items, _ := at(u.get(podsOf(name)), "items").([]any)
+	i := slices.IndexFunc(items, func(p any) bool {
+		return at(p, "metadata", "labels", "batch.kubernetes.io/job-completion-index") == "0"
+	})
+	pod, _ := at(items[i], "metadata", "name").(string)
+	request, err := http.NewRequestWithContext(u.ctx, http.MethodGet, u.admin.Host+"/api/v1/namespaces/lab/pods/"+pod+"/log?container=node&follow=true", nil)
+	u.must(err)
+	response, err := u.http.Do(request)
+	u.must(err)
+	defer func() { _ = response.Body.Close() }()
+	lines := bufio.NewScanner(response.Body)
+	for _, want := range []string{"epoch 1", "epoch 2"} {
+		if !lines.Scan() || lines.Text() != want {
+			u.t.Fatalf("the log of node-0 says %d %q, want %q", response.StatusCode, lines.Text(), want)
+		}
+		if want == "epoch 1" {
+			close(more) // it came before the container said more
+		}
+	}
+	if path := <-asked; path != "/containerLogs/lab/"+pod+"/node" {
+		u.t.Errorf("the kubelet was asked for %s", path)
+	}
+}
+
+// fails is train() of a runtime of the user's namespace, which the SDK lists and can name no kind of, and a training that fails:
+// wait_for_job_status raises once it reads so.
+func (u *user) fails() {
+	u.t.Helper()
+	const own = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/lab/trainingruntimes"
+	status, made := u.send(http.MethodPost, own, object{
+		"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime",
+		"metadata": object{"name": "own", "labels": object{"trainer.kubeflow.org/framework": "torch"}},
+		"spec": object{"mlPolicy": object{"numNodes": 1, "torch": object{}}, "template": object{"spec": object{"ttlSecondsAfterFinished": 1, "replicatedJobs": []any{object{
+			"name": "node", "template": object{"metadata": object{"labels": object{ancestor: "trainer"}}, "spec": object{"backoffLimit": 0, "template": object{
+				"metadata": object{"annotations": object{"berth.dev/run-seconds": "0", "berth.dev/exit-code": "1"}},
+				"spec":     object{"containers": []any{object{"name": "node", "image": "mine"}}},
+			}}},
+		}}}}},
+	})
+	if status != http.StatusCreated {
+		u.t.Fatalf("a runtime: %d %v", status, made["message"])
+	}
+	u.eventually("a TrainJob of it is stored", func() error { // once the manager has seen the runtime
+		status, made = u.send(http.MethodPost, jobsPath, object{
+			"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": object{"name": "c0123456789a"}, "spec": object{"runtimeRef": object{"name": "own"}},
+		})
+		if status != http.StatusCreated {
+			return fmt.Errorf("%d %v", status, made["message"])
+		}
+		return nil
+	})
+	if kind := at(made, "spec", "runtimeRef", "kind"); kind != "TrainingRuntime" {
+		u.t.Errorf("it uses a %v", kind)
+	}
+	u.eventually("the SDK says Failed", func() error {
+		if got := u.status("c0123456789a"); got != "Failed" {
+			return fmt.Errorf("it says %s", got)
+		}
+		return nil
+	})
+	if reason := at(u.get(jobsPath+"/c0123456789a"), "status", "conditions", 0, "reason"); reason != "FailedJobs" {
+		u.t.Errorf("the reason is %v", reason)
+	}
+	gone := func() error { // its JobSet, whose time is over, and nobody makes it again (spec: 50 §7.29)
+		if err := u.c.Get(u.ctx, client.ObjectKey{Namespace: "lab", Name: "c0123456789a"}, &jobsetv1alpha2.JobSet{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	}
+	u.eventually("the JobSet is deleted", gone)
+	time.Sleep(2 * time.Second)
+	u.must(gone())
 }

@@ -34,8 +34,8 @@ func (k *cluster) suspend(name string, suspend bool) {
 	})
 }
 
-// TestRuntimes runs TrainJobs of the runtimes that come with Berth to their end: torch on four nodes, suspended and resumed
-// midway; MPI; and one that fetches a data set and a model first.
+// TestRuntimes runs TrainJobs of the runtimes that come with Berth to their end, each suspended and resumed midway: torch on
+// four nodes; MPI; and one that fetches a data set and a model first.
 func TestRuntimes(t *testing.T) {
 	k := start(t)
 	k.create(parse[corev1.PersistentVolume](`
@@ -44,36 +44,73 @@ spec: {capacity: {storage: 30Gi}, accessModes: [ReadWriteOnce], hostPath: {path:
 `))
 	k.create(newJob("lark", "", "{runtimeRef: {name: torch-distributed}, trainer: {numNodes: 4}, runtimePatches: ["+seconds(map[string]string{"node": "4"})+"]}"))
 	k.create(newJob("wave", "", "{runtimeRef: {name: deepspeed-distributed}, trainer: {numNodes: 3, command: [mpirun, ./go]}, runtimePatches: ["+
-		seconds(map[string]string{"launcher": "2", "node": "600"})+"]}"))
+		seconds(map[string]string{"launcher": "6", "node": "600"})+"]}"))
 	k.create(newJob("tune", "", "{runtimeRef: {name: torchtune-llama3.2-1b}, initializer: {dataset: {storageUri: hf://a/b}}, trainer: {command: [tune, run]}, runtimePatches: ["+
-		seconds(map[string]string{"dataset-initializer": "1", "model-initializer": "1", "node": "1"})+"]}"))
+		seconds(map[string]string{"dataset-initializer": "1", "model-initializer": "1", "node": "8"})+"]}"))
+	k.create(newJob("swift", "", "{runtimeRef: {name: jax-distributed}, trainer: {numNodes: 2}, runtimePatches: ["+seconds(map[string]string{"node": "2"})+"]}"))
+
 	k.running("lark", 4)
-	k.suspend("lark", true)
-	k.running("lark", 0)
-	k.eventually("it says that it is suspended", func() error {
-		if c := k.trainJob("lark").Status.Conditions; len(c) != 1 || c[0].Type != "Suspended" || c[0].Status != "True" {
-			return fmt.Errorf("conditions %+v", c)
+	k.pauses("lark")
+	k.running("wave", 3)
+	keys := k.secret("wave-mpi-ssh-auth").ResourceVersion
+	k.pauses("wave")
+	k.eventually("the initializers end and the trainer runs", func() error {
+		pods := k.pods("tune")
+		if len(pods) != 1 || pods[0].Labels["jobset.sigs.k8s.io/replicatedjob-name"] != "node" {
+			return fmt.Errorf("%d pods run; the status is %+v", len(pods), k.trainJob("tune").Status)
 		}
 		return nil
 	})
-	k.suspend("lark", false)
-	k.completes("lark")
-	if c := k.trainJob("lark").Status.Conditions; len(c) != 2 || c[0].Reason != "Resumed" {
-		t.Errorf("conditions %+v", c)
+	k.pauses("tune")
+	for _, name := range []string{"lark", "wave", "tune"} {
+		k.completes(name)
+		if c := k.trainJob(name).Status.Conditions; len(c) != 2 || c[0].Reason != "Resumed" {
+			t.Errorf("conditions of %s: %+v", name, c)
+		}
 	}
-	k.completes("wave")
-	if got := k.trainJob("wave").Status.Conditions; len(got) != 1 {
-		t.Errorf("conditions of a TrainJob that was never suspended: %+v", got)
+	k.completes("swift")
+	if c := k.trainJob("swift").Status.Conditions; len(c) != 1 {
+		t.Errorf("conditions of a TrainJob that was never suspended: %+v", c)
 	}
-	k.completes("tune")
+	if k.secret("wave-mpi-ssh-auth").ResourceVersion != keys {
+		t.Error("the keys of a TrainJob that was resumed are others")
+	}
 	for _, s := range k.trainJob("tune").Status.JobsStatus {
 		if s.Succeeded != 1 {
 			t.Errorf("%+v", s)
 		}
 	}
+	for _, step := range []string{"dataset-initializer", "model-initializer"} { // and not again after it was resumed
+		var list corev1.PodList
+		k.must(k.c.List(k.ctx, &list, client.InNamespace("lab"), client.MatchingLabels{"jobset.sigs.k8s.io/jobset-name": "tune", "jobset.sigs.k8s.io/replicatedjob-name": step}))
+		if len(list.Items) != 1 {
+			t.Errorf("%d pods of %s", len(list.Items), step)
+		}
+	}
 }
 
-// queues are two zones of nodes, with two cpus for each, and a queue named train.
+// pauses suspends a TrainJob that runs, waits until no pod of it does, and resumes it.
+func (k *cluster) pauses(name string) {
+	k.t.Helper()
+	k.suspend(name, true)
+	k.running(name, 0)
+	k.eventually(name+" says that it is suspended", func() error {
+		if c := k.trainJob(name).Status.Conditions; len(c) != 1 || c[0].Type != "Suspended" || c[0].Status != "True" {
+			return fmt.Errorf("conditions %+v", c)
+		}
+		return nil
+	})
+	k.suspend(name, false)
+}
+
+func (k *cluster) secret(name string) *corev1.Secret {
+	k.t.Helper()
+	var secret corev1.Secret
+	k.must(k.c.Get(k.ctx, client.ObjectKey{Namespace: "lab", Name: name}, &secret))
+	return &secret
+}
+
+// queues are two zones of nodes, each with a label of its own, with two cpus for each, and a queue named train.
 func (k *cluster) queues() {
 	k.t.Helper()
 	var nodes corev1.NodeList
@@ -82,10 +119,11 @@ func (k *cluster) queues() {
 		n := &nodes.Items[i]
 		before := n.DeepCopy()
 		n.Labels["zone"] = []string{"a", "b"}[i%2]
+		n.Labels["only-"+n.Labels["zone"]] = "yes"
 		k.must(k.c.Patch(k.ctx, n, client.MergeFrom(before)))
 	}
 	for _, zone := range []string{"a", "b"} {
-		k.create(parse[kueue.ResourceFlavor]("{metadata: {name: " + zone + "}, spec: {nodeLabels: {zone: " + zone + "}}}"))
+		k.create(parse[kueue.ResourceFlavor]("{metadata: {name: " + zone + "}, spec: {nodeLabels: {zone: " + zone + ", only-" + zone + ": 'yes'}}}"))
 	}
 	k.create(parse[kueue.ClusterQueue](`
 metadata: {name: train}
@@ -142,8 +180,13 @@ func TestPreempted(t *testing.T) {
 			continue
 		}
 		pod := p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
-		if diff := cmp.Diff(map[string]string{"zone": "b"}, pod.Spec.NodeSelector); diff != "" {
+		if diff := cmp.Diff(map[string]string{"zone": "b", "only-b": "yes"}, pod.Spec.NodeSelector); diff != "" {
 			t.Errorf("the queue's patch (-want +got):\n%s", diff)
+		}
+	}
+	for _, p := range k.pods("low") {
+		if diff := cmp.Diff(map[string]string{"zone": "b", "only-b": "yes"}, p.Spec.NodeSelector); diff != "" {
+			t.Errorf("pod %s (-want +got):\n%s", p.Name, diff)
 		}
 	}
 	k.completes("high")

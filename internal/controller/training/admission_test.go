@@ -1,6 +1,7 @@
 package training_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -154,6 +156,70 @@ func TestRace(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestRaceWhileActive has a hundred clients at a TrainJob whose JobSet is still active. Its patches stay as they are, whatever
+// the transition, while it is suspended and resumed again and again.
+func TestRaceWhileActive(t *testing.T) {
+	w := newWorld(t, nil)
+	job := w.newJob("lark", "suspend: true")
+	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector("first"))}
+	w.create(job)
+	w.jobset("lark", suspendIs(true))
+	w.report("lark", active(1))
+	outcomes := make([]map[string]int, 100)
+	var clients sync.WaitGroup
+	for i := range outcomes {
+		clients.Go(func() {
+			outcomes[i] = map[string]int{}
+			random := rand.New(rand.NewPCG(11, uint64(i)))
+			for outcome := "conflict"; outcome == "conflict"; {
+				job := w.job("lark")
+				before := *job.Spec.Suspend
+				job.Spec.Suspend = new(random.IntN(2) == 0)
+				patches := random.IntN(3) > 0
+				if patches {
+					job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector(fmt.Sprintf("z%d", random.IntN(5))))}
+				}
+				err := w.c.Update(w.ctx, job)
+				switch {
+				case apierrors.IsConflict(err):
+				case err == nil && patches:
+					outcome = "patched"
+				case err == nil:
+					outcome = "stored"
+				case patches && !before && !*job.Spec.Suspend && strings.Contains(err.Error(), patch.TransitionMessage):
+					outcome = "refused, since it runs"
+				case patches && (before || *job.Spec.Suspend) && strings.Contains(err.Error(), "ReplicatedJob node is still active"):
+					outcome = fmt.Sprintf("refused from %v to %v", before, *job.Spec.Suspend)
+				default:
+					outcome = err.Error()
+				}
+				outcomes[i][outcome]++
+			}
+		})
+	}
+	clients.Wait()
+	total := map[string]int{}
+	for _, some := range outcomes {
+		for outcome, n := range some {
+			total[outcome] += n
+		}
+	}
+	t.Logf("%v", total)
+	delete(total, "conflict")
+	for _, want := range []string{"stored", "refused, since it runs", "refused from true to true", "refused from true to false", "refused from false to true"} {
+		if total[want] == 0 {
+			t.Errorf("none was %s", want)
+		}
+		delete(total, want)
+	}
+	if len(total) > 0 {
+		t.Errorf("and %v", total)
+	}
+	if got := w.job("lark").Spec.RuntimePatches; len(got) != 1 || got[0].TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["zone"] != "first" {
+		t.Errorf("the patches are %+v", got)
+	}
 }
 
 // watchTable follows what is stored: of a TrainJob that runs before and after an update the patches never change, and
@@ -549,3 +615,87 @@ func TestTrainJobRules(t *testing.T) {
 	w.must(w.c.Delete(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "lark-runtime-snapshot"}}))
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Finalizers = nil }))
 }
+
+// TestRuntimeRules is 50 §7, 12, 35 and 36, through the API server, with what clients are warned of.
+func TestRuntimeRules(t *testing.T) {
+	w := newWorld(t, nil)
+	var mu sync.Mutex
+	var heard []string
+	cfg := rest.CopyConfig(w.rest)
+	cfg.WarningHandlerWithContext = hears(func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard = append(heard, text)
+	})
+	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	w.must(err)
+	warned := func(what, text string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.ContainsFunc(heard, func(s string) bool { return strings.Contains(s, text) }) {
+			t.Errorf("%s: warnings %q, want %q", what, heard, text)
+		}
+		heard = nil
+	}
+	runtime := func(name, ancestor string, labels map[string]string) *trainerv1alpha1.TrainingRuntime {
+		r := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: labels}, Spec: acmeTorch()}
+		rj := &r.Spec.Template.Spec.ReplicatedJobs[0]
+		rj.Replicas, rj.Template.Labels = new(int32(2)), map[string]string{trainerv1alpha1.AncestorStepLabel: ancestor}
+		return r
+	}
+	err = c.Create(w.ctx, runtime("two", "trainer", nil))
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "replicatedJobs[0].replicas") {
+		t.Errorf("two replicas of the trainer: %v", err)
+	}
+	w.must(c.Create(w.ctx, runtime("unchecked", "trainer", map[string]string{"trainer.kubeflow.org/webhook-validation": "disabled"})))
+	w.must(c.Create(w.ctx, runtime("mine", "mine", nil)))
+
+	old := &trainerv1alpha1.TrainingRuntime{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "old", Labels: map[string]string{"trainer.kubeflow.org/support": "deprecated"}}, Spec: acmeTorch(),
+	}
+	w.must(c.Create(w.ctx, old))
+	warned("creating a deprecated runtime", "old is deprecated")
+	w.must(c.Create(w.ctx, w.newJob("lark", "{suspend: true, runtimeRef: {name: old, kind: TrainingRuntime}}")))
+	warned("creating a TrainJob of it", "old is deprecated")
+	w.must(w.change(c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"a": "b"} }))
+	warned("updating that", "old is deprecated")
+
+	steps := acmeTorch()
+	steps.Template.Spec.ReplicatedJobs[0] = jobsetv1alpha2.ReplicatedJob{}
+	must(yaml.UnmarshalStrict([]byte(`
+name: dataset-initializer
+template:
+  metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: dataset-initializer}}
+  spec: {template: {spec: {containers: [{name: dataset-initializer, volumeMounts: [{name: initializer, mountPath: /w}]}]}}}
+`), &steps.Template.Spec.ReplicatedJobs[0]))
+	fetching := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fetching"}, Spec: steps}
+	w.must(c.Create(w.ctx, fetching))
+	const spec = "{suspend: true, runtimeRef: {name: fetching, kind: TrainingRuntime}, initializer: {dataset: {storageUri: 'hf://a/b'}}}"
+	w.must(c.Create(w.ctx, w.newJob("first", spec)))
+	fetching.Spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Containers[0].Name = "other"
+	w.must(c.Update(w.ctx, fetching))
+	warned("a runtime that loses its container", "must have a container dataset-initializer")
+	w.eventually("the next TrainJob of it is refused", func() error { // once the cache has seen the change
+		second := w.newJob("second", spec)
+		if err := c.Create(w.ctx, second, client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "spec.runtimeRef") {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+
+	// Clients that can name no kind get the runtime of their namespace if there is no other.
+	bare := w.newJob("bare", "suspend: true")
+	bare.Spec.RuntimeRef = trainerv1alpha1.RuntimeRef{Name: "acme-torch"}
+	w.must(c.Create(w.ctx, bare))
+	warned("a TrainJob that names no kind", "there is no ClusterTrainingRuntime acme-torch; the TrainingRuntime of that name is used")
+	if *bare.Spec.RuntimeRef.Kind != trainerv1alpha1.KindTrainingRuntime {
+		t.Errorf("runtimeRef %+v", bare.Spec.RuntimeRef)
+	}
+	w.jobset("bare", suspendIs(true))
+}
+
+// hears takes warnings of the API server.
+type hears func(text string)
+
+func (h hears) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) { h(text) }

@@ -445,3 +445,65 @@ func TestWrites(t *testing.T) {
 		t.Errorf("a restart writes %v", after[before:])
 	}
 }
+
+// TestSnapshotAgain is 50 §4.3: a snapshot that somebody deletes is made again from the live runtime, once something else wakes
+// the TrainJob.
+func TestSnapshotAgain(t *testing.T) {
+	w := newWorld(t, nil)
+	w.create(w.newJob("lark", "suspend: true"))
+	w.jobset("lark", suspendIs(true))
+	w.has("lark", isSuspended)
+	var runtime trainerv1alpha1.TrainingRuntime
+	w.must(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "acme-torch"}, &runtime))
+	runtime.Spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Containers[0].Image = "img:b"
+	w.must(w.c.Update(w.ctx, &runtime))
+	var snapshot corev1.ConfigMap
+	w.must(w.c.Get(w.ctx, snapshotKey(w, "lark"), &snapshot))
+	w.must(w.c.Delete(w.ctx, &snapshot))
+	w.settle()
+	if err := w.c.Get(w.ctx, snapshotKey(w, "lark"), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the deletion woke the TrainJob: %v", err)
+	}
+	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"a": "b"} }))
+	w.jobset("lark", func(j *jobsetv1alpha2.JobSet) bool {
+		return j.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Containers[0].Image == "img:b"
+	})
+	w.must(w.c.Get(w.ctx, snapshotKey(w, "lark"), &snapshot))
+	if !strings.Contains(snapshot.Data["runtime"], "img:b") {
+		t.Errorf("snapshot %s", snapshot.Data["runtime"])
+	}
+}
+
+// TestPrunedRecord is 50 §4.13.6: where the CRD that is served drops status.runtimePatches, they are written once, and the rest
+// of the status goes on.
+func TestPrunedRecord(t *testing.T) {
+	w := newWorld(t, nil)
+	w.traffic.mu.Lock()
+	w.traffic.prune = true
+	w.traffic.mu.Unlock()
+	job := w.newJob("lark", "suspend: true")
+	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector("a"))}
+	w.create(job)
+	w.has("lark", isSuspended)
+	w.settle()
+	statuses := func() (n int) {
+		for _, line := range w.traffic.in(w.namespace) {
+			if line == "PATCH trainjobs/lark/status 200" {
+				n++
+			}
+		}
+		return n
+	}
+	before := statuses()
+	for _, value := range []string{"b", "c", "d"} { // each wakes it
+		w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"a": value} }))
+		w.settle()
+	}
+	if after := statuses(); before == 0 || after != before {
+		t.Errorf("%d writes of the status, and %d when nothing had changed", before, after-before)
+	}
+	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(false) }))
+	w.jobset("lark", suspendIs(false))
+	w.report("lark", ends("Completed", "AllJobsCompleted"))
+	w.has("lark", isResumed, "Complete=True/AllJobsCompleted: the JobSet's words")
+}

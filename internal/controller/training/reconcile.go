@@ -58,7 +58,10 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	if train.Resumes(&base.Status, status) {
 		status.TrainerStatus = nil // of a run that is over
 	}
-	if built != nil {
+	switch {
+	case r.prunes.Load():
+		status.RuntimePatches = nil
+	case built != nil:
 		status.RuntimePatches = patch.Record(base, &w.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
 		r.tellOverridden(base, status.RuntimePatches)
 	}

@@ -15,6 +15,7 @@ package training
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +67,8 @@ type reconciler struct {
 	events record.EventRecorder
 	// groups are the kinds of pod groups that the API server had at the start.
 	groups map[schema.GroupVersionKind]bool
+	// prunes says that the CRD that is served, an older one, knows no status.runtimePatches (spec: 50 §4.13.6).
+	prunes atomic.Bool
 
 	memory *memory
 }

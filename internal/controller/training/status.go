@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -93,12 +95,18 @@ func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv
 	}
 	next := w.job.DeepCopy()
 	next.Status = *status
-	lock := client.MergeFromWithOptions(w.job, client.MergeFromWithOptimisticLock{})
-	err := r.client.Status().Patch(ctx, next, lock, fieldOwner)
+	change, err := client.MergeFromWithOptions(w.job, client.MergeFromWithOptimisticLock{}).Data(next)
 	if err != nil {
 		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
 	}
-	w.job = next
+	stored := &trainerv1alpha1.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: w.job.Namespace, Name: w.job.Name}}
+	if err := r.client.Status().Patch(ctx, stored, client.RawPatch(types.MergePatchType, change), fieldOwner); err != nil {
+		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
+	}
+	if len(status.RuntimePatches) > 0 && len(stored.Status.RuntimePatches) == 0 {
+		r.prunes.Store(true)
+	}
+	w.job = stored
 	r.memory.use(w.job, func(k *known) { k.told, k.held = r.o.Now(), nil })
 	return nil
 }

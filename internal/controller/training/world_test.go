@@ -1,6 +1,7 @@
 package training_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -65,13 +67,19 @@ type traffic struct {
 	mu    sync.Mutex
 	lines []string
 	fail  func(*http.Request) bool
+	// prune has the API server see no status.runtimePatches, as one with an older CRD drops them.
+	prune bool
 }
 
 func (w *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 	return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		w.mu.Lock()
 		fails := w.fail != nil && w.fail(r)
+		prune := w.prune && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status")
 		w.mu.Unlock()
+		if prune {
+			r = withoutRecord(r)
+		}
 		if fails {
 			body := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"made to fail","reason":"InternalError","code":500}`
 			return &http.Response{StatusCode: 500, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
@@ -84,6 +92,22 @@ func (w *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		return response, err
 	})
+}
+
+// withoutRecord is a request that says nothing of status.runtimePatches.
+func withoutRecord(r *http.Request) *http.Request {
+	data, err := io.ReadAll(r.Body)
+	must(err)
+	var body map[string]any
+	must(json.Unmarshal(data, &body))
+	if status, ok := body["status"].(map[string]any); ok {
+		delete(status, "runtimePatches")
+	}
+	data, err = json.Marshal(body)
+	must(err)
+	out := r.Clone(r.Context())
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return out
 }
 
 // failing makes requests fail from now on.
