@@ -9,6 +9,7 @@ func (f *Forest) Charge(n Node, v resource.Vector) {
 	f.version++
 	path := f.nodes[n].path
 	for _, e := range v {
+		f.change(n, e.FR)
 		amount := e.Amount
 		for _, at := range path {
 			if amount <= 0 {
@@ -27,6 +28,7 @@ func (f *Forest) Release(n Node, v resource.Vector) {
 	f.version++
 	path := f.nodes[n].path
 	for _, e := range v {
+		f.change(n, e.FR)
 		amount := e.Amount
 		for _, at := range path {
 			if amount <= 0 {
@@ -60,6 +62,7 @@ func (f *Forest) Recount(n Node, v resource.Vector) {
 	row, path := f.row(n), f.nodes[n].path
 	for i := range row {
 		fr := resource.FR(i)
+		f.change(n, fr)
 		f.set(n, fr, &row[i], v.Of(fr))
 		for _, at := range path[1:] {
 			var sum resource.Amount
@@ -68,6 +71,13 @@ func (f *Forest) Recount(n Node, v resource.Vector) {
 			}
 			f.set(at, fr, f.at(at, fr), sum)
 		}
+	}
+}
+
+// change notes that what is available of fr in the tree of n is not what it was.
+func (f *Forest) change(n Node, fr resource.FR) {
+	if root := f.nodes[n].root; root != None {
+		f.changed[int(root)*f.stride+int(fr)] = f.version
 	}
 }
 
@@ -96,6 +106,7 @@ func (f *Forest) Rollback(m Mark) {
 	for i := len(f.log) - 1; i >= int(m); i-- {
 		u := f.log[i]
 		f.at(u.at, u.fr).usage = u.was
+		f.change(u.at, u.fr)
 	}
 	f.log = f.log[:m]
 	f.speculating--

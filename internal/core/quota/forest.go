@@ -50,6 +50,8 @@ type Forest struct {
 	free  []Node // removed and not yet used again
 
 	cells    []cell
+	rooms    []room            // indexed as cells
+	changed  []uint64          // of a root, the version of the last change in its tree to an FR; indexed as cells
 	lendable []resource.Amount // of a cohort, at the first FR of a resource; indexed as cells
 	stride   int
 	frs      int         // every FR below it has room
@@ -89,6 +91,16 @@ type cell struct {
 
 var blank = cell{borrow: NoLimit, lend: NoLimit}
 
+// room is what is available of one FR to one node, and why it is no more. It is worked out
+// when it is asked for, and holds until something changes in the tree about that FR: most
+// of what is asked in a cycle was asked before.
+type room struct {
+	version   uint64 // as in Forest.changed, 0 for never
+	available resource.Amount
+	at        Node // see Bottleneck
+	limited   bool
+}
+
 // kindOrder is an FR, the first one of its resource, and whether it is the last one.
 type kindOrder struct {
 	fr, first resource.FR
@@ -115,8 +127,10 @@ func (f *Forest) Add(name string, cohort bool) Node {
 		f.nodes = append(f.nodes, node{})
 		for range f.stride {
 			f.cells = append(f.cells, blank)
-			f.lendable = append(f.lendable, 0)
 		}
+		f.rooms = append(f.rooms, make([]room, f.stride)...)
+		f.changed = append(f.changed, make([]uint64, f.stride)...)
+		f.lendable = append(f.lendable, make([]resource.Amount, f.stride)...)
 	}
 	nd := &f.nodes[n]
 	*nd = node{
@@ -248,15 +262,22 @@ func (f *Forest) insert(fr resource.FR) {
 
 func (f *Forest) grow(stride int) {
 	cells := make([]cell, len(f.nodes)*stride)
-	lendable := make([]resource.Amount, len(cells))
 	for i := range cells {
 		cells[i] = blank
 	}
-	for n := range f.nodes {
-		copy(cells[n*stride:], f.cells[n*f.stride:(n+1)*f.stride])
-		copy(lendable[n*stride:], f.lendable[n*f.stride:(n+1)*f.stride])
+	f.cells = widen(f.cells, cells, f.stride, stride)
+	f.rooms = widen(f.rooms, make([]room, len(cells)), f.stride, stride)
+	f.changed = widen(f.changed, make([]uint64, len(cells)), f.stride, stride)
+	f.lendable = widen(f.lendable, make([]resource.Amount, len(cells)), f.stride, stride)
+	f.stride = stride
+}
+
+// widen copies rows into longer ones.
+func widen[T any](from, to []T, was, stride int) []T {
+	for n := range len(to) / stride {
+		copy(to[n*stride:], from[n*was:(n+1)*was])
 	}
-	f.cells, f.lendable, f.stride = cells, lendable, stride
+	return to
 }
 
 // touch notes that the tree of n has to be settled.

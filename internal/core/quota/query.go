@@ -36,49 +36,53 @@ func (f *Forest) Local(n Node, fr resource.FR) resource.Amount { return f.at(n, 
 
 // Available returns how much of fr a workload of n can still take, own and borrowed,
 // never below 0, and nothing below a cycle. spec: 10 §4.3.2.
-func (f *Forest) Available(n Node, fr resource.FR) resource.Amount {
+func (f *Forest) Available(n Node, fr resource.FR) resource.Amount { return f.room(n, fr).available }
+
+// Bottleneck returns the node that decides what is available to n: the root when that
+// has no more, or, limited, the node whose borrowing limit binds, the lowest of several.
+// Below a cycle it is None.
+func (f *Forest) Bottleneck(n Node, fr resource.FR) (at Node, limited bool) {
+	r := f.room(n, fr)
+	return r.at, r.limited
+}
+
+var closed = room{at: None}
+
+// room returns what is available of fr to n.
+func (f *Forest) room(n Node, fr resource.FR) *room {
 	nd := &f.nodes[n]
 	if nd.root == None {
-		return 0
+		return &closed
 	}
+	r := &f.rooms[int(n)*f.stride+int(fr)]
+	if version := f.changed[int(nd.root)*f.stride+int(fr)]; r.version != version || version == 0 {
+		f.measure(nd, fr, r)
+		r.version = version
+	}
+	return r
+}
+
+// measure works out what is available of fr to nd.
+func (f *Forest) measure(nd *node, fr resource.FR, r *room) {
 	top := f.at(nd.root, fr)
-	avail := top.subtree.Sub(top.usage)
+	available := top.subtree.Sub(top.usage)
+	r.at, r.limited = nd.root, false
 	for i := len(nd.path) - 2; i >= 0; i-- {
 		c := f.at(nd.path[i], fr)
 		if c.borrow != NoLimit {
-			avail = min(avail, c.borrowable())
+			if limit := c.borrowable(); limit <= available {
+				r.at, r.limited, available = nd.path[i], true, limit
+			}
 		}
-		avail = c.local().Add(avail)
+		available = c.local().Add(available)
 	}
-	return max(0, avail)
+	r.available = max(0, available)
 }
 
 // borrowable is the most that a node with a borrowing limit may take from its parent,
 // its own lent quota included.
 func (c *cell) borrowable() resource.Amount {
 	return c.subtree.Sub(c.guaranteed).Sub(c.flow()).Add(c.borrow)
-}
-
-// Bottleneck returns the node that decides what is available to n: the root when that
-// has no more, or, limited, the node whose borrowing limit binds, the lowest of several.
-// Below a cycle it is None.
-func (f *Forest) Bottleneck(n Node, fr resource.FR) (at Node, limited bool) {
-	nd := &f.nodes[n]
-	if nd.root == None {
-		return None, false
-	}
-	top := f.at(nd.root, fr)
-	at, avail := nd.root, top.subtree.Sub(top.usage)
-	for i := len(nd.path) - 2; i >= 0; i-- {
-		c := f.at(nd.path[i], fr)
-		if c.borrow != NoLimit {
-			if limit := c.borrowable(); limit <= avail {
-				at, limited, avail = nd.path[i], true, limit
-			}
-		}
-		avail = c.local().Add(avail)
-	}
-	return at, limited
 }
 
 // Potential returns how much of fr a workload of n could take in an empty forest.

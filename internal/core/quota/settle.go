@@ -33,6 +33,9 @@ func (f *Forest) Settle() []Node {
 		f.version++
 		f.gather(n)
 		f.spread(n)
+		for i := range f.row(n) {
+			f.change(n, resource.FR(i))
+		}
 	}
 	return f.settled
 }
