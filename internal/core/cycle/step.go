@@ -24,13 +24,13 @@ type Decision struct {
 	Replaced *workload.Workload
 	// Evict are the victims to be told to go now; those told before are left out.
 	Evict []preempt.Victim
-	// Gated: it would have to preempt, and may not before its gates are open.
-	Gated bool
+	Look  *trace.Look
 	// Recomputed is what came of a second look for victims, since others took the first ones.
 	Recomputed Recomputed
+	// Gated: it would have to preempt, and may not before its gates are open.
+	Gated bool
 	// PassedOver: it would preempt, and others of this cycle took the victims or the quota.
 	PassedOver bool
-	Look       *trace.Look
 }
 
 // Recomputed is what came of a second look for victims in one cycle. spec: 10 §5.4.
@@ -67,7 +67,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	var r Result
 	w.expireClaims(now)
 	r.Next = w.wakeEdited(now)
-	w.round.now, w.round.decisions, w.turns = now, w.round.decisions[:0], w.turns[:0]
+	w.round.now, w.turns = now, w.turns[:0]
 	if w.BlockAdmission {
 		r.Cycles, r.More = w.run(&w.touched, budget)
 	} else {
@@ -100,40 +100,34 @@ func (w *World) run(trees *[]*tree, budget int) (cycles int, more bool) {
 		}
 		cycles++
 		w.cycles++
-		from := len(w.round.decisions)
-		w.round.run(queues)
-		w.turns = append(w.turns, turn{w.cycles, from, len(w.round.decisions)})
+		w.turns = append(w.turns, turn{w.cycles, w.round.run(queues)})
 	}
 }
 
-// turn is one cycle of a tree, and which decisions were made in it.
+// turn is one cycle of a tree, and the decisions that were made in it.
 type turn struct {
-	cycle    uint64
-	from, to int
+	cycle     uint64
+	decisions []Decision
 }
 
 // inOrder hands out the decisions by cycle, and in how many cycles somebody was admitted.
 func (w *World) inOrder() (decisions []Decision, admitting int) {
-	made := w.round.decisions
 	slices.SortStableFunc(w.turns, func(a, b turn) int { return cmp.Compare(a.cycle, b.cycle) })
-	decisions = make([]Decision, 0, len(made))
-	last := uint64(0) // cycle that admitted
+	n, last := 0, uint64(0) // cycle that admitted
 	for _, t := range w.turns {
-		decisions = append(decisions, made[t.from:t.to]...)
-		if t.cycle != last && slices.ContainsFunc(made[t.from:t.to], Decision.admits) {
+		n += len(t.decisions)
+		if t.cycle != last && slices.ContainsFunc(t.decisions, Decision.admits) {
 			last = t.cycle
 			admitting++
 		}
 	}
-	clear(made)
-	if cap(made) > maxKept {
-		w.round.decisions = nil
+	decisions = make([]Decision, 0, n)
+	for _, t := range w.turns {
+		decisions = append(decisions, t.decisions...)
 	}
+	clear(w.turns)
 	return decisions, admitting
 }
-
-// maxKept is for how many decisions there is memory between two steps, at most.
-const maxKept = 1024
 
 // entry is one head in one cycle.
 type entry struct {
@@ -174,6 +168,7 @@ type scratch struct {
 	answers  []answer // of the attempt at work
 	turns    []turn   // of the step
 
+	decided  slab[Decision]
 	looks    slab[trace.Look]
 	choices  slab[trace.Choice]
 	refusals slab[trace.Refusal]
@@ -199,7 +194,7 @@ func (w *World) entry(q *Queue, wl *workload.Workload) *entry {
 type round struct {
 	w         *World
 	now       workload.Instant
-	decisions []Decision
+	decisions []Decision // of this cycle, one for each queue
 	entries   []*entry
 	trees     []*tree // whose claims are booked
 	victims   []leaver
@@ -209,17 +204,21 @@ type round struct {
 	passing   bool                 // something was kept from others in this cycle only
 }
 
-func (c *round) run(queues []*Queue) {
+// run runs one cycle, and returns its decisions.
+func (c *round) run(queues []*Queue) []Decision {
+	c.decisions = c.w.decided.take(len(queues))[:0]
 	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
 	for _, q := range queues {
 		q.round = c.w.cycles
 		q.looked = q.Pending.Head()
 		q.lookedVersion = q.tree.version
 		e := c.w.entry(q, q.looked)
-		c.w.nominate(e)
 		e.hadClaim, e.hadStand = q.claim, q.stand
 		c.w.keep(q, q.claim, nil)
 		c.entries = append(c.entries, e)
+	}
+	for _, e := range c.entries {
+		c.w.nominate(e)
 	}
 	c.bookClaims(queues)
 	if c.w.Fair != nil {
@@ -251,6 +250,7 @@ func (c *round) run(queues []*Queue) {
 		c.w.rouse(q) // the line may have a new head
 	}
 	c.w.spare = append(c.w.spare, c.entries...)
+	return c.decisions
 }
 
 // turn gives one head its turn.
@@ -471,9 +471,6 @@ func (c *round) wait(e *entry, reason trace.Reason, note string) {
 
 func (c *round) decide(e *entry, d Decision) {
 	d.Workload, d.Queue, d.Recomputed, d.PassedOver = e.wl, e.q.Name, e.recomputed, e.passedOver
-	if n := len(c.decisions); n == cap(c.decisions) {
-		c.decisions = slices.Grow(c.decisions, max(n, 16)) // append would add a quarter to a long list
-	}
 	c.decisions = append(c.decisions, d)
 }
 
