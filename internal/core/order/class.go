@@ -8,16 +8,32 @@ import (
 )
 
 // class is the line of those that no decision can tell apart but by age. There can be
-// as many as there are workloads, so it is small: the line of one sits in first, and what
-// only parked ones have is apart. Those of a queue lie side by side in memory, see chunk.
+// as many as there are workloads, and a look goes to several, so it is small and holds all
+// that a look needs of it: the line of one sits in first, what it wants and watches in few
+// and four. Those of a queue lie side by side in memory, see chunk.
 type class struct {
 	at    int32 // its index among the awake ones or in the pen
 	slot  int32 // see Pending.chunks
 	stage stage
+	all   bool // everything that it wants was met one by one: it watches all of it
+
+	// What it wants and watches, and its tickets, stay while it is awake or in the pen: most
+	// often they are the same when it is filed again.
+	watches uint16             // how many things it watches
+	pattern *pattern           // of what it wants, nil for nothing
+	few     [3]resource.Amount // the amounts of that, each once, unless they are more
+	four    [4]watch           // what it watches of it, unless that is more
+	more    *more
+
 	line  heap[waiter]       // never empty while the class is in use
 	first [1]waiter          // the memory that line begins with
 	by    *workload.Workload // while parked: who was looked at
-	*watcher
+}
+
+// more is what does not fit into a class.
+type more struct {
+	amounts []resource.Amount
+	watch   []watch
 }
 
 // stage is where a class is on its way round.
@@ -28,17 +44,6 @@ const (
 	penned       // parked, and looked at since the last release
 	filed        // parked, and its tickets count
 )
-
-// watcher is what a class has from the first time that it wants something. What it wants and
-// watches, and its tickets, stay while it is awake or in the pen: most often they are the
-// same when it is filed again.
-type watcher struct {
-	wants packed             // what has to be met
-	watch []watch            // what it waits for of that
-	all   bool               // everything was met one by one: it watches all of it
-	few   [3]resource.Amount // the memory that wants begins with
-	four  [4]watch           // and that of watch
-}
 
 func (c *class) head() *workload.Workload { return c.line[0].Workload }
 
@@ -66,14 +71,42 @@ type watch struct {
 	listed bool   // there is a ticket for it, for the present head
 }
 
-// watches returns which of the things that the class watches is fr, if so much of it is
-// enough, else −1.
-func (c *class) watches(fr resource.FR, available resource.Amount) int {
-	if c.watcher == nil {
-		return -1
+// watch returns what the class watches.
+func (c *class) watch() []watch {
+	if int(c.watches) > len(c.four) {
+		return c.more.watch
 	}
-	for i, w := range c.watch {
-		if want := c.wants.at(int(w.want)); want.FR == fr && threshold(&want) <= available {
+	return c.four[:c.watches]
+}
+
+// alsoWatch adds something to what the class watches.
+func (c *class) alsoWatch(w watch) {
+	n := int(c.watches)
+	c.watches++
+	if n < len(c.four) {
+		c.four[n] = w
+		return
+	}
+	m := c.spill()
+	if n == len(c.four) {
+		m.watch = append(m.watch[:0], c.four[:]...)
+	}
+	m.watch = append(m.watch, w)
+}
+
+// spill returns where things are that do not fit into the class.
+func (c *class) spill() *more {
+	if c.more == nil {
+		c.more = &more{}
+	}
+	return c.more
+}
+
+// watchesSoMuch returns which of the things that the class watches is fr, if so much of it
+// is enough, else −1.
+func (c *class) watchesSoMuch(fr resource.FR, available resource.Amount) int {
+	for i, w := range c.watch() {
+		if want := c.want(w.want); want.FR == fr && threshold(&want) <= available {
 			return i
 		}
 	}
@@ -82,17 +115,17 @@ func (c *class) watches(fr resource.FR, available resource.Amount) int {
 
 // watching returns which of the things that the class watches is fr.
 func (c *class) watching(fr resource.FR) int {
-	return slices.IndexFunc(c.watch, func(w watch) bool { return c.wants.pattern.each[w.want].fr == fr })
+	return slices.IndexFunc(c.watch(), func(w watch) bool { return c.pattern.each[w.want].fr == fr })
 }
 
 // lacksStill tells whether the class may watch what it did: each of those is lacking, and
 // nothing but a release can change that.
 func (c *class) lacksStill(now Figures) bool {
-	if c.all || len(c.watch) == 0 {
+	if c.all || c.watches == 0 {
 		return false
 	}
-	for _, w := range c.watch {
-		if want := c.wants.at(int(w.want)); want.Winnable || want.Least <= now.Available(want.FR) {
+	for _, w := range c.watch() {
+		if want := c.want(w.want); want.Winnable || want.Least <= now.Available(want.FR) {
 			return false
 		}
 	}
@@ -107,7 +140,7 @@ func (c *class) choose(wants []workload.Want, now Figures) {
 	d := demand{c.head(), wants}
 	add := func(want int) { c.add(want, wants) }
 	for from := 0; from < len(wants); {
-		c.watch, c.all = c.watch[:0], false
+		c.watches, c.all = 0, false
 		to, met := d.clause(from, now, add)
 		if !met && !c.winnable(wants) {
 			return
@@ -117,7 +150,7 @@ func (c *class) choose(wants []workload.Want, now Figures) {
 		}
 		from = to
 	}
-	c.watch, c.all = c.watch[:0], true
+	c.watches, c.all = 0, true
 	for i := range wants {
 		c.add(i, wants)
 	}
@@ -125,10 +158,7 @@ func (c *class) choose(wants []workload.Want, now Figures) {
 
 // listed is how many tickets the class has.
 func (c *class) listed() (tickets int) {
-	if c.watcher == nil {
-		return 0
-	}
-	for _, w := range c.watch {
+	for _, w := range c.watch() {
 		if w.listed {
 			tickets++
 		}
@@ -136,17 +166,9 @@ func (c *class) listed() (tickets int) {
 	return tickets
 }
 
-// unpack appends what the class wants.
-func (c *class) unpack(to []workload.Want) []workload.Want {
-	if c.watcher == nil {
-		return to
-	}
-	return c.wants.unpack(to)
-}
-
 // winnable tells whether something that the class watches may be won by preemption.
 func (c *class) winnable(wants []workload.Want) bool {
-	for _, w := range c.watch {
+	for _, w := range c.watch() {
 		if wants[w.want].Winnable {
 			return true
 		}
@@ -156,15 +178,16 @@ func (c *class) winnable(wants []workload.Want) bool {
 
 // add watches a want, once an FR, with the least of what is wanted of it.
 func (c *class) add(want int, wants []workload.Want) {
-	for i := range c.watch {
-		if other := &wants[c.watch[i].want]; other.FR == wants[want].FR {
+	watched := c.watch()
+	for i := range watched {
+		if other := &wants[watched[i].want]; other.FR == wants[want].FR {
 			if threshold(&wants[want]) < threshold(other) {
-				c.watch[i].want = uint16(want)
+				watched[i].want = uint16(want)
 			}
 			return
 		}
 	}
-	c.watch = append(c.watch, watch{want: uint16(want)})
+	c.alsoWatch(watch{want: uint16(want)})
 }
 
 // rank is what decides about the place of most workloads, kept where it is compared.
@@ -193,12 +216,10 @@ func (w waiter) before(o waiter) bool {
 
 func (w waiter) moved(i int) { w.Spot = int32(i) }
 
-// chunk is the memory of some classes, and of their watchers from the first that is needed.
-// Whether one is free its line says: nobody is in it.
+// chunk is the memory of some classes. Whether one is free its line says: nobody is in it.
 type chunk struct {
-	classes  [chunkLen]class
-	watchers *[chunkLen]watcher
-	used     int32
+	classes [chunkLen]class
+	used    int32
 }
 
 // chunkLen is so many that of what the allocator hands out for a chunk little is wasted.
@@ -244,10 +265,7 @@ func (p *Pending) giveBack(c *class) {
 	if cap(c.line) > spares {
 		c.line = c.first[:0]
 	}
-	if c.watcher != nil {
-		c.wants.pattern, c.wants.amounts, c.watch = nil, c.wants.amounts[:0], c.watch[:0]
-	}
-	c.by = nil
+	c.pattern, c.watches, c.by = nil, 0, nil
 	p.spare = append(p.spare, c.slot)
 	k := c.slot / chunkLen
 	if p.chunks[k].used--; p.chunks[k].used == 0 && len(p.spare) > spares {
@@ -255,28 +273,14 @@ func (p *Pending) giveBack(c *class) {
 	}
 }
 
-// want gives a class its wants. It keeps the tickets that it has if those are the same.
-func (p *Pending) want(c *class, wants []workload.Want) {
-	switch {
-	case c.watcher == nil && len(wants) == 0:
-		return
-	case c.watcher == nil:
-		p.giveWatcher(c)
-	case c.wants.same(wants):
+// setWants gives a class its wants. It keeps the tickets that it has if those are the same.
+func (p *Pending) setWants(c *class, wants []workload.Want) {
+	if c.wants(wants) {
 		return
 	}
 	p.takeTickets(c)
-	c.watch = c.watch[:0]
-	c.wants.pack(wants, p.patterns)
-}
-
-func (p *Pending) giveWatcher(c *class) {
-	k := p.chunks[c.slot/chunkLen]
-	if k.watchers == nil {
-		k.watchers = new([chunkLen]watcher)
-	}
-	c.watcher = &k.watchers[c.slot%chunkLen]
-	c.wants.amounts, c.watch = c.few[:0], c.four[:0]
+	c.watches = 0
+	p.patterns.pack(wants, c)
 }
 
 // each visits every class that somebody is in.

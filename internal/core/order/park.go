@@ -72,7 +72,7 @@ func (p *Pending) park(member, by *workload.Workload, wants []workload.Want) *cl
 	if p.patterns == nil {
 		p.patterns = &Patterns{}
 	}
-	p.want(c, wants)
+	p.setWants(c, wants)
 	return c
 }
 
@@ -85,7 +85,7 @@ func (p *Pending) toPen(c *class) {
 // file has the tickets of a parked class count, once it has one for each thing that it has
 // to watch. Where it may watch what it did before, that is what it watches.
 func (p *Pending) file(c *class, now Figures) {
-	if c.watcher != nil && !c.lacksStill(now) {
+	if c.pattern != nil && !c.lacksStill(now) {
 		p.watchAnew(c, now)
 	}
 	c.stage = filed
@@ -96,12 +96,13 @@ func (p *Pending) file(c *class, now Figures) {
 
 // watchAnew chooses what a class has to watch, and takes it off the shelves of all else.
 func (p *Pending) watchAnew(c *class, now Figures) {
-	had := append(p.patterns.had[:0], c.watch...)
+	had := append(p.patterns.had[:0], c.watch()...)
 	p.patterns.had = had
 	c.choose(p.wantsOf(c), now)
-	for i := range c.watch {
-		if at := slices.Index(had, watch{c.watch[i].want, true}); at >= 0 {
-			had[at].listed, c.watch[i].listed = false, true
+	watched := c.watch()
+	for i := range watched {
+		if at := slices.Index(had, watch{watched[i].want, true}); at >= 0 {
+			had[at].listed, watched[i].listed = false, true
 		}
 	}
 	for _, w := range had {
@@ -237,14 +238,14 @@ func (p *Pending) lookElsewhere(c *class, at int, now Figures) bool {
 	if c.all {
 		return false
 	}
-	d := demand{c.head(), p.wantsOf(c)}
-	lack := d.lack(int(c.watch[at].want), now)
+	d, w := demand{c.head(), p.wantsOf(c)}, &c.watch()[at]
+	lack := d.lack(int(w.want), now)
 	if lack < 0 || d.wants[lack].Winnable {
 		return false
 	}
-	p.takeTicket(c, &c.watch[at])
-	c.watch[at].want = uint16(lack)
-	p.giveTicket(c, &c.watch[at])
+	p.takeTicket(c, w)
+	w.want = uint16(lack)
+	p.giveTicket(c, w)
 	return true
 }
 
@@ -262,7 +263,7 @@ func (p *Pending) next(now Figures) (next *class, watch int) {
 		}
 		available := now.Available(fr)
 		if favored != nil && favored.stage == filed {
-			if at := favored.watches(fr, available); at >= 0 {
+			if at := favored.watchesSoMuch(fr, available); at >= 0 {
 				return favored, at
 			}
 		}
@@ -301,9 +302,7 @@ func (p *Pending) WakeAll() int {
 	clear(p.pen)
 	p.released, p.pen, p.idle = p.released[:0], p.pen[:0], 0
 	p.each(func(c *class) {
-		if c.watcher != nil {
-			c.watch = c.watch[:0]
-		}
+		c.watches = 0
 		if c.stage != awake {
 			p.rouse(c)
 		}

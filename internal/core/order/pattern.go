@@ -1,6 +1,8 @@
 package order
 
 import (
+	"slices"
+
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -10,8 +12,12 @@ import (
 // The zero value is ready to use.
 type Patterns struct {
 	known map[uint64]*pattern // by hash; of those of one hash the last
-	wants []workload.Want     // memory of unpack
-	had   []watch             // memory of watchAnew
+
+	// Memory that is used again.
+	slots   []slot            // of pack
+	amounts []resource.Amount // of pack
+	wants   []workload.Want   // of wantsOf
+	had     []watch           // of watchAnew
 }
 
 // maxPatterns is how many patterns are known at most. Those that are forgotten live on
@@ -20,7 +26,8 @@ const maxPatterns = 1024
 
 // pattern is wants without amounts.
 type pattern struct {
-	each []slot
+	each    []slot
+	amounts int // how many
 }
 
 // slot is a want: of the amounts it says which one.
@@ -32,97 +39,84 @@ type slot struct {
 	winnable bool
 }
 
-// packed is wants in little memory.
-type packed struct {
-	pattern *pattern          // nil for none
-	amounts []resource.Amount // each once
-}
-
-// pack makes p the same as wants, in the memory that it has.
-func (p *packed) pack(wants []workload.Want, in *Patterns) {
-	p.amounts, p.pattern = p.amounts[:0], nil
+// pack makes wants those of a class.
+func (p *Patterns) pack(wants []workload.Want, c *class) {
+	c.pattern = nil
 	if len(wants) == 0 {
 		return
 	}
+	p.slots, p.amounts = p.slots[:0], p.amounts[:0]
 	hash := uint64(0)
 	for i := range wants {
 		s := p.slot(&wants[i])
+		p.slots = append(p.slots, s)
 		hash = (hash ^ uint64(s.fr)<<32 ^ uint64(s.offer)<<16 ^ uint64(s.least)) * 0x9e3779b97f4a7c15
 		hash ^= hash>>32 ^ uint64(s.clause)<<1
 		if s.winnable {
 			hash++
 		}
 	}
-	if known := in.known[hash]; known != nil && p.has(known, wants) {
-		p.pattern = known
+	if c.pattern = p.known[hash]; c.pattern == nil || !slices.Equal(c.pattern.each, p.slots) {
+		if p.known == nil || len(p.known) == maxPatterns {
+			p.known = map[uint64]*pattern{}
+		}
+		c.pattern = &pattern{slices.Clone(p.slots), len(p.amounts)}
+		p.known[hash] = c.pattern
+	}
+	if len(p.amounts) <= len(c.few) {
+		copy(c.few[:], p.amounts)
 		return
 	}
-	p.pattern = &pattern{make([]slot, len(wants))}
-	for i := range wants {
-		p.pattern.each[i] = p.slot(&wants[i])
-	}
-	if in.known == nil || len(in.known) == maxPatterns {
-		in.known = map[uint64]*pattern{}
-	}
-	in.known[hash] = p.pattern
+	m := c.spill()
+	m.amounts = append(m.amounts[:0], p.amounts...)
 }
 
-// slot is a want without its amount, which is one of p's from then on.
-func (p *packed) slot(w *workload.Want) slot {
-	at := 0
-	for at < len(p.amounts) && p.amounts[at] != w.Least {
-		at++
-	}
-	if at == len(p.amounts) {
+// slot is a want without its amount, which is one of p.amounts from then on.
+func (p *Patterns) slot(w *workload.Want) slot {
+	at := slices.Index(p.amounts, w.Least)
+	if at < 0 {
+		at = len(p.amounts)
 		p.amounts = append(p.amounts, w.Least)
 	}
 	return slot{fr: w.FR, offer: w.Offer, least: uint16(at), clause: w.Clause, winnable: w.Winnable}
 }
 
-// has tells whether wants with the amounts of p have a pattern.
-func (p *packed) has(of *pattern, wants []workload.Want) bool {
-	if len(of.each) != len(wants) {
+// want returns the ith thing that the class wants.
+func (c *class) want(i uint16) workload.Want {
+	s := &c.pattern.each[i]
+	return workload.Want{Least: c.amounts()[s.least], FR: s.fr, Offer: s.offer, Clause: s.clause, Winnable: s.winnable}
+}
+
+func (c *class) amounts() []resource.Amount {
+	if c.pattern.amounts > len(c.few) {
+		return c.more.amounts
+	}
+	return c.few[:]
+}
+
+// wants tells whether these are what the class wants.
+func (c *class) wants(wants []workload.Want) bool {
+	if c.pattern == nil {
+		return len(wants) == 0
+	}
+	if len(c.pattern.each) != len(wants) {
 		return false
 	}
 	for i := range wants {
-		if of.each[i] != p.slot(&wants[i]) {
+		if c.want(uint16(i)) != wants[i] {
 			return false
 		}
 	}
 	return true
 }
 
-// len returns how many wants there are.
-func (p *packed) len() int {
-	if p.pattern == nil {
-		return 0
+// unpack appends what the class wants.
+func (c *class) unpack(to []workload.Want) []workload.Want {
+	if c.pattern == nil {
+		return to
 	}
-	return len(p.pattern.each)
-}
-
-// at returns the ith want.
-func (p *packed) at(i int) workload.Want {
-	s := &p.pattern.each[i]
-	return workload.Want{Least: p.amounts[s.least], FR: s.fr, Offer: s.offer, Clause: s.clause, Winnable: s.winnable}
-}
-
-// same tells whether these are the wants.
-func (p *packed) same(wants []workload.Want) bool {
-	if p.len() != len(wants) {
-		return false
-	}
-	for i := range wants {
-		if p.at(i) != wants[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// unpack appends the wants.
-func (p *packed) unpack(to []workload.Want) []workload.Want {
-	for i := range p.len() {
-		to = append(to, p.at(i))
+	for i := range c.pattern.each {
+		to = append(to, c.want(uint16(i)))
 	}
 	return to
 }

@@ -209,7 +209,7 @@ func (p *Pending) shelfIndex(fr resource.FR) (at int, found bool) {
 
 // ticketFor is the ticket of a class for one thing that it watches, and its FR.
 func (c *class) ticketFor(w *watch) (resource.FR, ticket) {
-	want := c.wants.at(int(w.want))
+	want := c.want(w.want)
 	return want.FR, ticket{least: threshold(&want), rank: c.line[0].rank, slot: c.slot}
 }
 
@@ -226,12 +226,13 @@ func (p *Pending) giveTicket(c *class, w *watch) {
 
 // giveTickets puts a class on the shelves of all that it watches, if it is filed.
 func (p *Pending) giveTickets(c *class) {
-	if c.stage != filed || c.watcher == nil {
+	if c.stage != filed {
 		return
 	}
-	for i := range c.watch {
-		if !c.watch[i].listed {
-			p.giveTicket(c, &c.watch[i])
+	watched := c.watch()
+	for i := range watched {
+		if !watched[i].listed {
+			p.giveTicket(c, &watched[i])
 		}
 	}
 }
@@ -252,11 +253,9 @@ func (p *Pending) takeTicket(c *class, w *watch) {
 
 // takeTickets takes a class off all shelves, before it gets another head or other wants.
 func (p *Pending) takeTickets(c *class) {
-	if c.watcher == nil {
-		return
-	}
-	for i := range c.watch {
-		p.takeTicket(c, &c.watch[i])
+	watched := c.watch()
+	for i := range watched {
+		p.takeTicket(c, &watched[i])
 	}
 }
 
@@ -264,7 +263,7 @@ func (p *Pending) takeTickets(c *class) {
 // others, and returns the place of the one that followed.
 func (p *Pending) discard(s *shelf, x place) place {
 	c := p.class(s.at(x).slot)
-	c.watch[c.watching(s.fr)].listed = false
+	c.watch()[c.watching(s.fr)].listed = false
 	p.idle--
 	return s.remove(x)
 }

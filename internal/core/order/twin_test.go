@@ -278,16 +278,13 @@ func soundClass(t tester, line *Pending, c *class, listed map[resource.FR]int) {
 			t.Fatalf("class %d is not in the pen at %d", c.id(), c.at)
 		}
 	case filed:
-		if c.watcher != nil && len(c.watch) == 0 && c.wants.len() > 0 {
+		if c.watches == 0 && c.pattern != nil {
 			t.Fatalf("class %d watches nothing", c.id())
 		}
 	}
-	if c.watcher == nil {
-		return
-	}
-	frs := map[resource.FR]bool{}
-	for i := range c.watch {
-		w := &c.watch[i]
+	frs, watched := map[resource.FR]bool{}, c.watch()
+	for i := range watched {
+		w := &watched[i]
 		fr, tk := c.ticketFor(w)
 		if frs[fr] {
 			t.Fatalf("class %d watches %d twice", c.id(), fr)
