@@ -149,10 +149,8 @@ func (s *State) shapeOf(r *record) *shape {
 		of = of.next
 	}
 	if of == nil {
-		of = &shape{hash: hash, next: s.shapes[hash], podSets: s.podSets(podSets), texts: make([]string, len(podSets))}
-		for i := range podSets {
-			of.texts[i] = podSets[i].Shape
-		}
+		of = s.newShape(podSets)
+		of.hash, of.next = hash, s.shapes[hash]
 		s.shapes[hash] = of
 	}
 	return of
@@ -215,22 +213,37 @@ func unlink[T any](all map[uint64]*T, hash uint64, it *T, next func(*T) **T) {
 	*next(at) = *next(it)
 }
 
-func (s *State) podSets(defs []PodSet) []workload.PodSet {
-	podSets := make([]workload.PodSet, len(defs))
+// newShape makes a shape. Those of one pod set, which most are, are one piece of memory:
+// one place to go to for whoever looks at a workload.
+func (s *State) newShape(defs []PodSet) *shape {
 	n := 0
-	for _, ps := range defs {
-		n += len(ps.Requests)
+	for i := range defs {
+		n += len(defs[i].Requests)
 	}
-	all := make([]workload.Request, 0, n)
-	for i, ps := range defs {
-		from := len(all)
+	var of *shape
+	var requests []workload.Request
+	if len(defs) == 1 && n <= 4 {
+		block := &struct {
+			shape
+			podSets  [1]workload.PodSet
+			texts    [1]string
+			requests [4]workload.Request
+		}{}
+		of, requests = &block.shape, block.requests[:0]
+		of.podSets, of.texts = block.podSets[:], block.texts[:]
+	} else {
+		of, requests = &shape{podSets: make([]workload.PodSet, len(defs)), texts: make([]string, len(defs))}, make([]workload.Request, 0, n)
+	}
+	for i := range defs {
+		ps, from := &defs[i], len(requests)
 		for _, req := range ps.Requests {
-			all = append(all, workload.Request{Resource: s.world.Table.ID(req.Resource), Amount: req.Amount})
+			requests = append(requests, workload.Request{Resource: s.world.Table.ID(req.Resource), Amount: req.Amount})
 		}
-		podSets[i] = workload.PodSet{
+		of.texts[i] = ps.Shape
+		of.podSets[i] = workload.PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group,
-			Requests: all[from:len(all):len(all)], Constraints: ps.Constraints,
+			Requests: requests[from:len(requests):len(requests)], Constraints: ps.Constraints,
 		}
 	}
-	return podSets
+	return of
 }

@@ -21,15 +21,16 @@ import (
 //	    │ deleted                └───────── SetWorkload, not reserved    ▼ reserved
 //	    └───────────────────────────────────────────────────────────── held
 type record struct {
-	def     Workload // without PodSets where these are those of its class
-	wl      *workload.Workload
+	def     Workload     // without PodSets where these are those of its class
 	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
 	class   *class
-	said    *said
 	got     *flavor.Holding
+	said    *said
 	assumed bool  // Step admitted it, and that is not written yet
 	rests   bool  // it is counted in lane.resting
 	number  int32 // in State.byNumber
+	wl      *workload.Workload
+	first   workload.Workload // the memory of its first wl: who looks at one needs the other
 	// yields is the UID of the slice that took its place: what is written of its own
 	// reservation counts no longer, unless the admission of that slice fails.
 	yields string
@@ -430,7 +431,11 @@ func (s *State) notice(r *record, q *queue, look trace.Look) {
 func (s *State) intern(r *record) {
 	def, old, was := &r.def, r.wl, r.class
 	s.joinClass(r)
-	r.wl = &workload.Workload{
+	r.wl = &r.first
+	if old != nil {
+		r.wl = &workload.Workload{} // what knows the old one may go on reading it, see Waiter
+	}
+	*r.wl = workload.Workload{
 		UID: def.UID, Queue: -1, Priority: def.Priority, Since: def.Since,
 		PodSets: r.class.shape.podSets, Class: r.class.id, Record: r.number, Space: r.class.space, Gated: def.Gated, Successor: def.Replaces != "", Problem: def.Problem,
 	}
