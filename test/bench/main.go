@@ -50,6 +50,7 @@ type bench struct {
 	profile  io.Writer // where a processor profile goes, nil for nowhere
 	profiled bool      // it runs
 	allocs   bool      // allocations are profiled from the first measurement on
+	events   int       // in a steady round, 0 for as many as there is time for
 }
 
 func main() {
@@ -66,6 +67,7 @@ func run(args []string, out, progress io.Writer) error {
 	only := flags.String("only", "", "comma-separated groups to run: "+strings.Join(names(), ", "))
 	cpu := flags.String("cpuprofile", "", "file for a processor profile from the first measurement on")
 	mem := flags.String("memprofile", "", "file for a profile of the allocations from the first measurement on")
+	events := flags.Int("events", 0, "events in each round of the steady figures, instead of as many as there is time for; to count what they cost")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,7 +75,7 @@ func run(args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{progress: progress, started: clock(), allocs: *mem != ""}
+	b := &bench{progress: progress, started: clock(), allocs: *mem != "", events: *events}
 	if b.allocs {
 		runtime.MemProfileRate = 0
 	}

@@ -215,6 +215,9 @@ type round struct {
 
 // play runs events for some time, at most some number.
 func (y *yard) play(b *bench, most int, length time.Duration) (r round, err error) {
+	if b.events > 0 {
+		most, length = b.events, math.MaxInt64
+	}
 	if err := y.topUp(); err != nil {
 		return r, err
 	}
