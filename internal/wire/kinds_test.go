@@ -76,8 +76,8 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
-	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(freePort(t))
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
+	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	groups, err := ParseGroups("-training")
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +45,8 @@ func TestRun(t *testing.T) {
 	o := options.Default()
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
-	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(freePort(t))
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
+	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	groups, err := ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
@@ -239,16 +238,6 @@ func waitFor(t *testing.T, what string, check func() error) {
 			t.Fatalf("not within 20 s: %s: %v", what, err)
 		}
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // Installing twice changes nothing, and leaves out the webhooks when they are off.

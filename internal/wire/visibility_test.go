@@ -49,8 +49,8 @@ func (s *seen) manageWith(o options.Options, groups string, install bool) string
 	s.Helper()
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(s.T)
-	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(freePort(s.T))
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(s.T)
+	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(s.T))
 	g, err := ParseGroups(groups)
 	if err != nil {
 		s.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"flag"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -87,7 +86,7 @@ func cluster(t *testing.T) *site {
 
 func install(t *testing.T, admin *rest.Config) *site {
 	t.Helper()
-	s := &site{admin: admin, port: freePort(t)}
+	s := &site{admin: admin, port: embeddedtest.FreePort(t)}
 	s.url = "https://127.0.0.1:" + strconv.Itoa(s.port)
 	o := wire.InstallOptions{WebhookURL: s.url, Options: configured(t, ""), Groups: groups(t, "")}
 	if err := wire.Install(context.Background(), admin, o, io.Discard); err != nil {
@@ -210,16 +209,6 @@ func (l *lines) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.text[max(0, len(l.text)-1<<14):])
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // connect makes a client without a rate limit.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // quick is a configuration whose times are short enough for schedules.
@@ -98,7 +99,7 @@ func schedules(t *testing.T, at *site, n int) {
 
 // TestAPIServerRestarts has the API server stop and start again while schedules run.
 func TestAPIServerRestarts(t *testing.T) {
-	cfg := embedded.Config{Dir: t.TempDir(), Port: freePort(t), Bare: true}
+	cfg := embedded.Config{Dir: t.TempDir(), Port: embeddedtest.FreePort(t), Bare: true}
 	start := func() *embedded.ControlPlane {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()

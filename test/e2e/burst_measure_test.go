@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // TestMeasureBurst prints what becomes of 5,000 suspended Jobs that are created at once where there is room for 500: run it
@@ -34,8 +35,8 @@ func TestMeasureBurst(t *testing.T) {
 	}
 	const jobs, room, creators = 5000, 500, 16
 	c := up(t, "--nodes", "70")
-	scrape := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(freePort(t)), "--leader-elect=false", "--metrics-bind-address", scrape)
+	scrape := "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
+	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--metrics-bind-address", scrape)
 	c.queues(t, "burst", map[string]string{"burst": strconv.Itoa(room)})
 	token := c.token(t)
 	before := c.writes(t)
@@ -54,9 +55,9 @@ func TestMeasureBurst(t *testing.T) {
 	}
 	group.Wait()
 	report("burst.created_s", time.Since(start).Seconds())
-	eventually(t, 10*time.Minute, "every Job has a Workload", func() error { return c.count(&kueue.WorkloadList{}, jobs) })
+	embeddedtest.Within(t, 10*time.Minute, "every Job has a Workload", func() error { return c.count(&kueue.WorkloadList{}, jobs) })
 	report("burst.workloads_s", time.Since(start).Seconds())
-	eventually(t, 10*time.Minute, "as many run as there is room for", func() error {
+	embeddedtest.Within(t, 10*time.Minute, "as many run as there is room for", func() error {
 		if n := c.unsuspended(t, "burst"); n != room {
 			return fmt.Errorf("%d run", n)
 		}
@@ -69,7 +70,7 @@ func TestMeasureBurst(t *testing.T) {
 	}
 	report("burst.jobs_touched_without_cause", float64(c.touched(t, "burst")))
 	report("burst.webhook_p99_ms", percentile(t, scrape, token, "/mutate-batch-v1-job", 0.99))
-	report("burst.rss_mb", m.rss(t))
+	report("burst.rss_mb", m.RSS())
 }
 
 // count is nil once there are n objects in namespace burst.

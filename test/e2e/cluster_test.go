@@ -3,19 +3,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,21 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/test/process"
 )
-
-// binary is a program that `make build` left in bin/.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%s is not built: run `make build`", path)
-	}
-	return path
-}
 
 // cluster is a control plane that `berth up --no-manager` started.
 type cluster struct {
@@ -52,7 +34,7 @@ type cluster struct {
 // up starts a control plane that ends with the test, with other nodes than two of the usual size if args say so.
 func up(t *testing.T, args ...string) *cluster {
 	t.Helper()
-	berth := binary(t, "berth")
+	berth := process.Binary(t, "berth")
 	c := &cluster{dir: t.TempDir()}
 	run(t, berth, append([]string{"up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "2"}, args...)...)
 	t.Cleanup(func() { run(t, berth, "down", "--dir", c.dir) })
@@ -78,116 +60,16 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// manager is a running `berth manager`.
-type manager struct {
-	*exec.Cmd
-	health, visibility string
-	log                *logBuffer
-	dead               chan struct{}
-}
-
 // manager starts one and waits until it is ready.
-func (c *cluster) manager(t *testing.T) *manager {
+func (c *cluster) manager(t *testing.T) *process.Manager {
 	t.Helper()
-	return c.start(t, "--install", "--webhook-port", strconv.Itoa(freePort(t)), "--leader-elect=false")
+	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false")
 }
 
 // start starts a manager with arguments and waits until it is ready.
-func (c *cluster) start(t *testing.T, args ...string) *manager {
+func (c *cluster) start(t *testing.T, args ...string) *process.Manager {
 	t.Helper()
-	address := func() string { return "127.0.0.1:" + strconv.Itoa(freePort(t)) }
-	m := &manager{health: address(), visibility: address(), log: &logBuffer{}, dead: make(chan struct{})}
-	m.Cmd = exec.Command(binary(t, "berth"), append([]string{
-		"manager", "--kubeconfig", c.kubeconfig, "--health-probe-bind-address", m.health, "--metrics-bind-address", "0",
-		"--visibility-bind-address", m.visibility,
-	}, args...)...)
-	m.Stdout, m.Stderr = m.log, m.log
-	m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = m.Wait() // how it ended is the test's business
-		close(m.dead)
-	}()
-	t.Cleanup(func() {
-		m.kill()
-		if t.Failed() {
-			t.Logf("log of the manager:\n%s", m.log.tail())
-		}
-	})
-	eventually(t, 30*time.Second, "the manager is ready", func() error {
-		select {
-		case <-m.dead:
-			t.Fatalf("the manager ended:\n%s", m.log.tail())
-		default:
-		}
-		return m.ready()
-	})
-	return m
-}
-
-// ready asks the probe.
-func (m *manager) ready() error {
-	response, err := http.Get("http://" + m.health + "/readyz")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", response.StatusCode)
-	}
-	return nil
-}
-
-// kill ends the manager as a crash would.
-func (m *manager) kill() {
-	_ = m.Process.Kill() // fails when it is dead already
-	<-m.dead
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) tail() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	text := b.buf.String()
-	return text[max(0, len(text)-8000):]
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// eventually waits for check to succeed, and fails the test with its last error.
-func eventually(t *testing.T, within time.Duration, what string, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not: %s: %v", within, what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	return process.Start(t, c.kubeconfig, args...)
 }
 
 func (c *cluster) create(t *testing.T, objects ...client.Object) {

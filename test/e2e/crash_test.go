@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // TestCrash kills the manager again and again, at random moments, while Jobs of two
@@ -47,19 +48,19 @@ func TestCrash(t *testing.T) {
 			submit = submit[1:]
 		}
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
-		m.kill()
+		m.Kill()
 		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 		m = c.manager(t)
 	}
 	for _, j := range all {
-		eventually(t, 90*time.Second, j.Name+" completes", c.completed(t, j))
+		embeddedtest.Within(t, 90*time.Second, j.Name+" completes", c.completed(t, j))
 	}
 	stop()
 	if most := <-peak; most > quota {
 		t.Errorf("%d GPUs were in use at once, the quota is %d", most, quota)
 	}
 	for _, j := range all {
-		eventually(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error {
+		embeddedtest.Within(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error {
 			return c.finished(t, j, kueue.ReasonSucceeded)
 		})
 		if j.Status.Succeeded != *j.Spec.Completions {

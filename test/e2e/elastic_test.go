@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // elastic is a Job of one pod a GPU that may be resized while it runs, and never ends.
@@ -28,7 +29,7 @@ func elastic(namespace, name string, gpus int32) *batchv1.Job {
 // scale resizes a Job, also while the webhook is away.
 func (c *cluster) scale(t *testing.T, j *batchv1.Job, n int32) {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprintf("%s is scaled to %d", j.Name, n), func() error {
+	embeddedtest.Within(t, 30*time.Second, fmt.Sprintf("%s is scaled to %d", j.Name, n), func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (c *cluster) running(ctx context.Context, j *batchv1.Job) (running, gated i
 // has waits until so many pods of a Job run, so many are gated, and one slice is left, or two while one waits.
 func (c *cluster) has(t *testing.T, j *batchv1.Job, running, gated int32) {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprintf("%d pods of %s run and %d are gated", running, j.Name, gated), func() error {
+	embeddedtest.Within(t, 30*time.Second, fmt.Sprintf("%d pods of %s run and %d are gated", running, j.Name, gated), func() error {
 		r, g, err := c.running(t.Context(), j)
 		if err != nil {
 			return err
@@ -127,7 +128,7 @@ func TestElasticJobs(t *testing.T) {
 		}
 		other := job("red", "other", "main", 3, "0.5")
 		c.create(t, other)
-		eventually(t, 20*time.Second, "the other completes", c.completed(t, other))
+		embeddedtest.Within(t, 20*time.Second, "the other completes", c.completed(t, other))
 	})
 	t.Run("a slice cannot grow in place", func(t *testing.T) {
 		live, _, err := c.slices(j)
@@ -155,14 +156,14 @@ func TestElasticJobs(t *testing.T) {
 		first := job("red", "first", "main", 5, "2")
 		first.Labels[kueue.PriorityClassLabel] = "high"
 		c.create(t, first)
-		eventually(t, 20*time.Second, "the important one completes", c.completed(t, first))
+		embeddedtest.Within(t, 20*time.Second, "the important one completes", c.completed(t, first))
 		c.scale(t, j, 6)
 		c.has(t, j, 6, 0)
 	})
 	t.Run("goes on after a crash", func(t *testing.T) {
 		c.scale(t, j, 4)
 		c.has(t, j, 4, 0)
-		m.kill()
+		m.Kill()
 		m = c.manager(t)
 		c.scale(t, j, 5)
 		c.has(t, j, 5, 0)
@@ -172,7 +173,7 @@ func TestElasticJobs(t *testing.T) {
 // quota sets the quota of a ClusterQueue.
 func (c *cluster) quota(t *testing.T, queue, gpus string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the quota is set", func() error {
+	embeddedtest.Within(t, 10*time.Second, "the quota is set", func() error {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		if err := c.get(t, cq); err != nil {
 			return err
@@ -218,7 +219,7 @@ func TestElasticCrash(t *testing.T) {
 		}
 		time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
 		if round%5 == 4 {
-			m.kill()
+			m.Kill()
 			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 			m = c.manager(t)
 		}

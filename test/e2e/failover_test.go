@@ -26,6 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/test/process"
 )
 
 // leaseLimit is how long a lease without its holder lasts: its duration and a retry. spec: 70 §4.3.
@@ -48,10 +50,10 @@ func TestFailover(t *testing.T) {
 	c.queues(t, "shift", map[string]string{"red": "4", "blue": "4"})
 	long := job("red", "long", "main", 4, "3600")
 	c.create(t, long)
-	eventually(t, 20*time.Second, "a Job fills the queue", c.runs(t, long))
+	embeddedtest.Within(t, 20*time.Second, "a Job fills the queue", c.runs(t, long))
 	waiting := job("red", "waiting", "main", 8, "1")
 	c.create(t, waiting)
-	eventually(t, 20*time.Second, "another waits", c.waits(t, waiting, "WaitingForQuota"))
+	embeddedtest.Within(t, 20*time.Second, "another waits", c.waits(t, waiting, "WaitingForQuota"))
 	samePending(t, c, leader, standby)
 
 	load := c.submit(t, service)
@@ -62,8 +64,8 @@ func TestFailover(t *testing.T) {
 	load.until(t, 10, "Jobs are admitted under the first leader")
 
 	killed := time.Now()
-	leader.kill()
-	if err := standby.ready(); err != nil {
+	leader.Kill()
+	if err := standby.Ready(); err != nil {
 		t.Errorf("the standby is not ready while there is no leader: %v", err)
 	}
 	gap := load.gap(t, killed, leaseLimit+5*time.Second)
@@ -72,23 +74,21 @@ func TestFailover(t *testing.T) {
 
 	next := c.replica(t, service, false)
 	ended := time.Now()
-	if err := standby.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-standby.dead
+	standby.Signal(syscall.SIGTERM)
+	<-standby.Ended
 	gap = load.gap(t, ended, leaseLimit+5*time.Second)
 	t.Logf("failover after an orderly end: nothing was admitted for %.1f s", gap.Seconds())
 	if gap > 8*time.Second { // a retry is 2 s, with jitter, and the lease is given back
 		t.Errorf("the other replica waited %s for a lease that was given back", gap)
 	}
-	if err := next.ready(); err != nil {
+	if err := next.Ready(); err != nil {
 		t.Error(err)
 	}
 
 	all := load.stop()
 	for _, j := range all {
-		eventually(t, 60*time.Second, j.Name+" completes", c.completed(t, j))
-		eventually(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+		embeddedtest.Within(t, 60*time.Second, j.Name+" completes", c.completed(t, j))
+		embeddedtest.Within(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 	}
 	stop()
 	if most := <-peak; most > quota {
@@ -101,9 +101,9 @@ func TestFailover(t *testing.T) {
 }
 
 // replica starts one of several managers behind the balancer.
-func (c *cluster) replica(t *testing.T, service *balancer, first bool) *manager {
+func (c *cluster) replica(t *testing.T, service *balancer, first bool) *process.Manager {
 	t.Helper()
-	port := strconv.Itoa(freePort(t))
+	port := strconv.Itoa(embeddedtest.FreePort(t))
 	args := []string{"--leader-elect", "--webhook-port", port, "--webhook-url", "https://" + service.address}
 	if first {
 		args = append(args, "--install")
@@ -114,9 +114,9 @@ func (c *cluster) replica(t *testing.T, service *balancer, first bool) *manager 
 }
 
 // leads checks who holds the lease: one, however many are ready.
-func (c *cluster) leads(t *testing.T, m *manager) {
+func (c *cluster) leads(t *testing.T, m *process.Manager) {
 	t.Helper()
-	eventually(t, 10*time.Second, "somebody leads", func() error {
+	embeddedtest.Within(t, 10*time.Second, "somebody leads", func() error {
 		var leases coordinationv1.LeaseList
 		if err := c.List(context.Background(), &leases, client.InNamespace("berth-system")); err != nil {
 			return err
@@ -126,21 +126,21 @@ func (c *cluster) leads(t *testing.T, m *manager) {
 		}
 		return nil
 	})
-	if err := m.ready(); err != nil {
+	if err := m.Ready(); err != nil {
 		t.Error(err)
 	}
 }
 
 // samePending asks managers themselves, not the API server, what is pending in red: each answers the same.
-func samePending(t *testing.T, c *cluster, managers ...*manager) {
+func samePending(t *testing.T, c *cluster, managers ...*process.Manager) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range managers {
-		eventually(t, 10*time.Second, "a manager says what is pending", func() error {
-			names, err := pending(cfg, m.visibility)
+		embeddedtest.Within(t, 10*time.Second, "a manager says what is pending", func() error {
+			names, err := pending(cfg, m.Visibility)
 			if err == nil && !slices.Contains(names, "waiting") {
 				err = fmt.Errorf("pending are %v", names)
 			}
@@ -187,11 +187,11 @@ type balancer struct {
 }
 
 type target struct {
-	m       *manager
+	m       *process.Manager
 	address string
 }
 
-func (b *balancer) add(m *manager, address string) {
+func (b *balancer) add(m *process.Manager, address string) {
 	var all []target
 	if have := b.targets.Load(); have != nil {
 		all = slices.Clone(*have)
@@ -223,7 +223,7 @@ func (b *balancer) listen(t *testing.T) {
 func (b *balancer) alive() (n int) {
 	for _, t := range *b.targets.Load() {
 		select {
-		case <-t.m.dead:
+		case <-t.m.Ended:
 		default:
 			n++
 		}
@@ -303,7 +303,7 @@ func (s *submission) admissions() (out []time.Time, err error) {
 
 func (s *submission) until(t *testing.T, n int, what string) {
 	t.Helper()
-	eventually(t, 30*time.Second, what, func() error {
+	embeddedtest.Within(t, 30*time.Second, what, func() error {
 		all, err := s.admissions()
 		if err == nil && len(all) < n {
 			err = fmt.Errorf("%d are admitted", len(all))
@@ -319,7 +319,7 @@ func (s *submission) gap(t *testing.T, since time.Time, within time.Duration) (g
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, within, "Jobs are admitted again", func() error {
+	embeddedtest.Within(t, within, "Jobs are admitted again", func() error {
 		now, err := s.admissions()
 		if err == nil && len(now) <= len(before) {
 			err = errors.New("none more is admitted")

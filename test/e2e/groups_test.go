@@ -19,17 +19,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/test/process"
 )
 
 // podsManager starts a manager that takes care of pods and of what makes them.
-func (c *cluster) podsManager(t *testing.T) *manager {
+func (c *cluster) podsManager(t *testing.T) *process.Manager {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	text := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [batch/job, pod, deployment, statefulset]}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return c.start(t, "--install", "--webhook-port", strconv.Itoa(freePort(t)), "--leader-elect=false", "--config", file)
+	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
 }
 
 // gpuPod is the spec of a pod of one GPU.
@@ -71,7 +73,7 @@ func (c *cluster) phases(t *testing.T, namespace string, match client.MatchingLa
 // are waits until the pods are in these phases and no others.
 func (c *cluster) are(t *testing.T, what, namespace string, match client.MatchingLabels, want map[string]int) {
 	t.Helper()
-	eventually(t, time.Minute, what, func() error {
+	embeddedtest.Within(t, time.Minute, what, func() error {
 		if got := c.phases(t, namespace, match); fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("got %v, want %v", got, want)
 		}
@@ -83,7 +85,7 @@ func (c *cluster) are(t *testing.T, what, namespace string, match client.Matchin
 func (c *cluster) workload(t *testing.T, what, namespace, name string, check func(*kueue.Workload) bool) *kueue.Workload {
 	t.Helper()
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	eventually(t, time.Minute, what, func() error {
+	embeddedtest.Within(t, time.Minute, what, func() error {
 		if err := c.get(t, w); err != nil {
 			return err
 		}
@@ -128,7 +130,7 @@ func podGroup(t *testing.T, c *cluster) {
 	if len(w.Spec.PodSets) != 1 || w.Spec.PodSets[0].Count != 3 || len(w.OwnerReferences) != 3 {
 		t.Errorf("pod sets %v, owners %v", w.Spec.PodSets, w.OwnerReferences)
 	}
-	eventually(t, 10*time.Second, "nothing is held", func() error {
+	embeddedtest.Within(t, 10*time.Second, "nothing is held", func() error {
 		var pods corev1.PodList
 		if err := c.List(context.Background(), &pods, client.InNamespace("groups"), in); err != nil {
 			return err
@@ -206,7 +208,7 @@ func statefulSet(namespace string, replicas int32) *appsv1.StatefulSet {
 // resize sets the replicas of a StatefulSet.
 func (c *cluster) resize(t *testing.T, s *appsv1.StatefulSet, replicas int) {
 	t.Helper()
-	eventually(t, 30*time.Second, "it may be scaled", func() error {
+	embeddedtest.Within(t, 30*time.Second, "it may be scaled", func() error {
 		return c.Patch(context.Background(), s, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))
 	})
 }
@@ -215,7 +217,7 @@ func (c *cluster) resize(t *testing.T, s *appsv1.StatefulSet, replicas int) {
 func (c *cluster) only(t *testing.T, namespace string) string {
 	t.Helper()
 	var list kueue.WorkloadList
-	eventually(t, 20*time.Second, "there is a workload", func() error {
+	embeddedtest.Within(t, 20*time.Second, "there is a workload", func() error {
 		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
@@ -254,7 +256,7 @@ func onHold(t *testing.T, c *cluster) {
 	}
 	c.are(t, "all are gone", "holds", web, map[string]int{})
 	// Kubernetes' garbage collector learns of a new kind within half a minute.
-	eventually(t, 90*time.Second, "its workload is gone", func() error {
+	embeddedtest.Within(t, 90*time.Second, "its workload is gone", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace("holds")); err != nil {
 			return err
@@ -271,7 +273,7 @@ func rollOut(t *testing.T, c *cluster) {
 	c.queues(t, "rollouts", map[string]string{"rollouts": "4"})
 	long := job("rollouts", "long", "main", 4, "600")
 	c.create(t, long)
-	eventually(t, 30*time.Second, "the quota is full", c.runs(t, long))
+	embeddedtest.Within(t, 30*time.Second, "the quota is full", c.runs(t, long))
 	s := statefulSet("rollouts", 2)
 	c.create(t, s)
 	c.are(t, "its first pod waits", "rollouts", client.MatchingLabels{"app": "web"}, map[string]int{"Gated": 1})
@@ -292,7 +294,7 @@ func rollOut(t *testing.T, c *cluster) {
 		slices.Sort(out)
 		return out
 	}
-	eventually(t, time.Minute, "the old pod runs, so that its controller goes on, and one of the new revision waits", func() error {
+	embeddedtest.Within(t, time.Minute, "the old pod runs, so that its controller goes on, and one of the new revision waits", func() error {
 		if running, pending := images(corev1.PodRunning), images(corev1.PodPending); fmt.Sprint(running, pending) != "[web-0 any] [web-1 other]" {
 			return fmt.Errorf("%v run, %v wait", running, pending)
 		}
@@ -301,7 +303,7 @@ func rollOut(t *testing.T, c *cluster) {
 	if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "with quota all are rolled out", func() error {
+	embeddedtest.Within(t, time.Minute, "with quota all are rolled out", func() error {
 		if running := images(corev1.PodRunning); fmt.Sprint(running) != "[web-0 other web-1 other]" {
 			return fmt.Errorf("%v run", running)
 		}
@@ -333,7 +335,7 @@ func TestPodGroupCrash(t *testing.T) {
 	go func() { most <- c.mostOpen(watching, "crash") }()
 	for range kills {
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
-		m.kill()
+		m.Kill()
 		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 		m = c.podsManager(t)
 	}

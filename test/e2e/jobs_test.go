@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // TestJobs is what a user sees of batch Jobs, on one control plane with one manager.
@@ -29,7 +30,7 @@ func TestJobs(t *testing.T) {
 		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "free"}})
 		j := job("free", "plain", "", 2, "0.5")
 		c.create(t, j)
-		eventually(t, 20*time.Second, "it completes", c.completed(t, j))
+		embeddedtest.Within(t, 20*time.Second, "it completes", c.completed(t, j))
 		if _, err := c.workloadOf(t, j); err == nil {
 			t.Error("it got a Workload")
 		}
@@ -40,7 +41,7 @@ func TestJobs(t *testing.T) {
 	t.Run("a Job with an unknown queue waits and says why", func(t *testing.T) {
 		j := job("free", "lost", "nowhere", 1, "0.5")
 		c.create(t, j)
-		eventually(t, 10*time.Second, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
+		embeddedtest.Within(t, 10*time.Second, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			t.Fatal(err)
@@ -52,17 +53,17 @@ func TestJobs(t *testing.T) {
 		c.create(t, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "late"}})
 		c.queues(t, "latecomers", map[string]string{"late": "4"})
 		c.create(t, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "free", Name: "nowhere"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "late"}})
-		eventually(t, 20*time.Second, "it completes once the queue exists", c.completed(t, j))
+		embeddedtest.Within(t, 20*time.Second, "it completes once the queue exists", c.completed(t, j))
 	})
 	t.Run("two Jobs over quota run one after the other", func(t *testing.T) {
 		c.queues(t, "turns", map[string]string{"turns": "4"})
 		first, second := job("turns", "first", "main", 3, "2"), job("turns", "second", "main", 3, "0.5")
 		c.create(t, first)
-		eventually(t, 10*time.Second, "the first runs", c.runs(t, first))
+		embeddedtest.Within(t, 10*time.Second, "the first runs", c.runs(t, first))
 		c.create(t, second)
-		eventually(t, 10*time.Second, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
-		eventually(t, 20*time.Second, "the first completes", c.completed(t, first))
-		eventually(t, 20*time.Second, "the second completes", c.completed(t, second))
+		embeddedtest.Within(t, 10*time.Second, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
+		embeddedtest.Within(t, 20*time.Second, "the first completes", c.completed(t, first))
+		embeddedtest.Within(t, 20*time.Second, "the second completes", c.completed(t, second))
 		if second.Status.StartTime.Before(first.Status.CompletionTime) {
 			t.Errorf("the second started at %s, before the first completed at %s", second.Status.StartTime, first.Status.CompletionTime)
 		}
@@ -72,13 +73,13 @@ func TestJobs(t *testing.T) {
 		c.queues(t, "deletion", map[string]string{"deletion": "4"})
 		long, next := job("deletion", "long", "main", 4, "600"), job("deletion", "next", "main", 4, "0.5")
 		c.create(t, long)
-		eventually(t, 10*time.Second, "the long one runs", c.runs(t, long))
+		embeddedtest.Within(t, 10*time.Second, "the long one runs", c.runs(t, long))
 		c.create(t, next)
-		eventually(t, 10*time.Second, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
+		embeddedtest.Within(t, 10*time.Second, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
 		if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 5*time.Second, "the next one runs", c.runs(t, next))
+		embeddedtest.Within(t, 5*time.Second, "the next one runs", c.runs(t, next))
 	})
 	t.Run("a Job whose pods fail finishes as failed and frees its quota", func(t *testing.T) {
 		c.queues(t, "failure", map[string]string{"failure": "1"})
@@ -86,7 +87,7 @@ func TestJobs(t *testing.T) {
 		j.Spec.Template.Annotations["berth.dev/exit-code"] = "3"
 		j.Spec.BackoffLimit = new(int32(0))
 		c.create(t, j)
-		eventually(t, 20*time.Second, "its Workload is finished as failed", func() error {
+		embeddedtest.Within(t, 20*time.Second, "its Workload is finished as failed", func() error {
 			return c.finished(t, j, kueue.ReasonFailed)
 		})
 		c.status(t, "failure", 0)
@@ -102,9 +103,9 @@ func (c *cluster) testReclaim(t *testing.T) {
 	borrower := job("guest", "borrower", "main", 8, "600")
 	owner := job("owner", "returns", "main", 4, "0.5")
 	c.create(t, borrower)
-	eventually(t, 10*time.Second, "the guest borrows", c.runs(t, borrower))
+	embeddedtest.Within(t, 10*time.Second, "the guest borrows", c.runs(t, borrower))
 	c.create(t, owner)
-	eventually(t, 20*time.Second, "the owner's job completes", c.completed(t, owner))
+	embeddedtest.Within(t, 20*time.Second, "the owner's job completes", c.completed(t, owner))
 	w, err := c.workloadOf(t, borrower)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +113,7 @@ func (c *cluster) testReclaim(t *testing.T) {
 	if n := evictions(w); n != 1 {
 		t.Errorf("the guest was evicted %d times", n)
 	}
-	eventually(t, 10*time.Second, "the guest runs again", c.runs(t, borrower))
+	embeddedtest.Within(t, 10*time.Second, "the guest runs again", c.runs(t, borrower))
 	if err := c.get(t, borrower); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func (c *cluster) testPreemptionRace(t *testing.T) {
 		c.create(t, low)
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 		c.create(t, high)
-		eventually(t, 20*time.Second, high.Name+" completes", c.completed(t, high))
+		embeddedtest.Within(t, 20*time.Second, high.Name+" completes", c.completed(t, high))
 		if err := c.Delete(context.Background(), low, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +157,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 	c.queues(t, "switch", map[string]string{"switch": "2"})
 	j := job("switch", "toggled", "main", 2, "600")
 	c.create(t, j)
-	eventually(t, 10*time.Second, "it runs", c.runs(t, j))
+	embeddedtest.Within(t, 10*time.Second, "it runs", c.runs(t, j))
 	toggle := func(active bool) {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
@@ -169,7 +170,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 	}
 	toggle(false)
-	eventually(t, 10*time.Second, "it stops", func() error {
+	embeddedtest.Within(t, 10*time.Second, "it stops", func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -178,7 +179,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, 10*time.Second, "it is released", func() error {
+	embeddedtest.Within(t, 10*time.Second, "it is released", func() error {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			return err
@@ -190,19 +191,19 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		return nil
 	})
 	toggle(true)
-	eventually(t, 10*time.Second, "it runs again", c.runs(t, j))
+	embeddedtest.Within(t, 10*time.Second, "it runs again", c.runs(t, j))
 }
 
 func (c *cluster) testQueueDeletion(t *testing.T) {
 	c.queues(t, "goes", map[string]string{"goes": "2"})
 	j := job("goes", "last", "main", 2, "3")
 	c.create(t, j)
-	eventually(t, 10*time.Second, "it runs", c.runs(t, j))
+	embeddedtest.Within(t, 10*time.Second, "it runs", c.runs(t, j))
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), cq); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "the queue terminates", func() error {
+	embeddedtest.Within(t, 5*time.Second, "the queue terminates", func() error {
 		if err := c.get(t, cq); err != nil {
 			return err
 		}
@@ -212,7 +213,7 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, 20*time.Second, "the job completes", c.completed(t, j))
+	embeddedtest.Within(t, 20*time.Second, "the job completes", c.completed(t, j))
 	gone := func(o client.Object) func() error {
 		return func() error {
 			switch err := c.get(t, o); {
@@ -225,12 +226,12 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, 10*time.Second, "the queue is gone", gone(cq))
+	embeddedtest.Within(t, 10*time.Second, "the queue is gone", gone(cq))
 	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), rf); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the flavor is gone", gone(rf))
+	embeddedtest.Within(t, 10*time.Second, "the flavor is gone", gone(rf))
 }
 
 // finished tells whether the Workload of a Job is finished for a reason.
@@ -250,7 +251,7 @@ func (c *cluster) finished(t *testing.T, j *batchv1.Job, reason string) error {
 // status waits until a queue shows that so many workloads hold quota and none waits.
 func (c *cluster) status(t *testing.T, queue string, reserving int32) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the status of the queue is up to date", func() error {
+	embeddedtest.Within(t, 10*time.Second, "the status of the queue is up to date", func() error {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		if err := c.get(t, cq); err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // example is what becomes of a JobSet of docs/examples.
@@ -69,7 +70,7 @@ func TestJobSetExamples(t *testing.T) {
 	if len(played) != len(jobSetExamples) {
 		t.Fatalf("%d JobSets, want %d", len(played), len(jobSetExamples))
 	}
-	eventually(t, 5*time.Minute, "all complete, and what still ran is deleted", func() error {
+	embeddedtest.Within(t, 5*time.Minute, "all complete, and what still ran is deleted", func() error {
 		var waiting []error
 		for _, p := range played {
 			if err := p.look(c); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // bigNodes takes any number of pods.
@@ -42,7 +42,7 @@ func measureLarge(t *testing.T) {
 	c := up(t, bigNodes)
 	m := c.manager(t)
 	step := func(name string, do func()) {
-		before, used, start := c.jobWrites(t), m.cpu(t), time.Now()
+		before, used, start := c.jobWrites(t), m.CPU(), time.Now()
 		do()
 		report("jobset."+name+"_s", time.Since(start).Seconds())
 		time.Sleep(3 * time.Second)
@@ -50,7 +50,7 @@ func measureLarge(t *testing.T) {
 		report("jobset."+name+"_writes", after.since(before))
 		report("jobset."+name+"_writes_per_child", (after.since(before)-after.statuses+before.statuses)/n)
 		report("jobset."+name+"_statuses", after.statuses-before.statuses)
-		report("jobset."+name+"_cpu_s", (m.cpu(t) - used).Seconds())
+		report("jobset."+name+"_cpu_s", (m.CPU() - used).Seconds())
 	}
 	js := jobSet("default", "large", replicated("one", n-1, 1, "3600"), replicated("other", 1, 1, "3600"))
 	js.Spec.FailurePolicy = &jobsetv1alpha2.FailurePolicy{MaxRestarts: 3}
@@ -59,7 +59,7 @@ func measureLarge(t *testing.T) {
 		c.jobs(t, js, n, "exist", func(*batchv1.Job) bool { return true })
 	})
 	suspend := func(is bool) {
-		eventually(t, time.Minute, "it is changed", func() error {
+		embeddedtest.Within(t, time.Minute, "it is changed", func() error {
 			if err := c.get(t, js); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func measureLarge(t *testing.T) {
 		c.fail(t, "large-other-0")
 		c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
 	})
-	eventually(t, 5*time.Minute, "all are ready again", func() error {
+	embeddedtest.Within(t, 5*time.Minute, "all are ready again", func() error {
 		if err := c.get(t, js); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func measureLarge(t *testing.T) {
 	before := c.jobWrites(t)
 	time.Sleep(10 * time.Second)
 	report("jobset.idle_writes", c.jobWrites(t).since(before))
-	report("jobset.large_rss_mb", m.rss(t))
+	report("jobset.large_rss_mb", m.RSS())
 	if err := c.get(t, js); err != nil || js.Status.Restarts != 1 {
 		t.Errorf("%v, status %+v", err, js.Status)
 	}
@@ -130,7 +130,7 @@ func measureBeside(t *testing.T) {
 	c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
 	report("jobset.beside.large_restarted_s", time.Since(start).Seconds())
 	for _, js := range all {
-		eventually(t, 10*time.Minute, js.Name+" completes", c.ends(t, js, jobsetv1alpha2.TerminalStateCompleted))
+		embeddedtest.Within(t, 10*time.Minute, js.Name+" completes", c.ends(t, js, jobsetv1alpha2.TerminalStateCompleted))
 	}
 	report("jobset.beside.small_completed_s", time.Since(start).Seconds())
 }
@@ -141,12 +141,12 @@ func measureMemory(t *testing.T) {
 	const n = 10000
 	c := up(t, bigNodes)
 	m := c.manager(t)
-	report("jobset.memory.before_rss_mb", m.rss(t))
+	report("jobset.memory.before_rss_mb", m.RSS())
 	js := jobSet("default", "large", replicated("one", n, 1, "3600"))
 	js.Spec.Suspend = new(true)
 	start := time.Now()
 	c.create(t, js)
-	eventually(t, 10*time.Minute, "all Jobs are counted", func() error {
+	embeddedtest.Within(t, 10*time.Minute, "all Jobs are counted", func() error {
 		if err := c.get(t, js); err != nil {
 			return err
 		}
@@ -174,11 +174,11 @@ func measureMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(15 * time.Second)
-	report("jobset.memory.rss_mb", m.rss(t))
-	report("jobset.memory.peak_rss_mb", m.peak(t))
-	idle, used := 20*time.Second, m.cpu(t)
+	report("jobset.memory.rss_mb", m.RSS())
+	report("jobset.memory.peak_rss_mb", m.PeakRSS())
+	idle, used := 20*time.Second, m.CPU()
 	time.Sleep(idle)
-	report("jobset.memory.idle_cpu_percent", 100*(m.cpu(t)-used).Seconds()/idle.Seconds())
+	report("jobset.memory.idle_cpu_percent", 100*(m.CPU()-used).Seconds()/idle.Seconds())
 }
 
 // podOf is the pod of a Job, which nobody places.
@@ -192,7 +192,7 @@ func podOf(j *batchv1.Job) *corev1.Pod {
 // jobs waits until so many Jobs of a JobSet are as wanted.
 func (c *cluster) jobs(t *testing.T, js *jobsetv1alpha2.JobSet, n int, what string, is func(*batchv1.Job) bool) {
 	t.Helper()
-	eventually(t, 10*time.Minute, fmt.Sprintf("%d Jobs of %s %s", n, js.Name, what), func() error {
+	embeddedtest.Within(t, 10*time.Minute, fmt.Sprintf("%d Jobs of %s %s", n, js.Name, what), func() error {
 		var list batchv1.JobList
 		err := c.List(context.Background(), &list, client.InNamespace(js.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: js.Name})
 		if err != nil {
@@ -215,7 +215,7 @@ func (c *cluster) jobs(t *testing.T, js *jobsetv1alpha2.JobSet, n int, what stri
 // fail has the pod of a Job fail, as its node would tell.
 func (c *cluster) fail(t *testing.T, job string) {
 	t.Helper()
-	eventually(t, 10*time.Minute, job+" has a pod that can fail", func() error {
+	embeddedtest.Within(t, 10*time.Minute, job+" has a pod that can fail", func() error {
 		var pods corev1.PodList
 		if err := c.List(context.Background(), &pods, client.InNamespace("default"), client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
 			return err
@@ -281,24 +281,4 @@ func (w writes) since(before writes) float64 {
 		n += w.patches - before.patches
 	}
 	return n
-}
-
-// peak is the most resident memory that the manager ever had, in MB.
-func (m *manager) peak(t *testing.T) float64 {
-	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(data)) {
-		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			n, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n / 1024
-		}
-	}
-	t.Fatal("no VmHWM")
-	return 0
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // replicated is a replicated job whose Jobs have some pods that run for some seconds.
@@ -75,13 +76,13 @@ func TestJobSetCrash(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range kills {
 		time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
-		m.kill()
+		m.Kill()
 		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 		m = c.manager(t)
 	}
 	for i := range pairs {
-		eventually(t, 3*time.Minute, good[i].Name+" completes", c.ends(t, good[i], jobsetv1alpha2.TerminalStateCompleted))
-		eventually(t, 3*time.Minute, bad[i].Name+" fails", c.ends(t, bad[i], jobsetv1alpha2.TerminalStateFailed))
+		embeddedtest.Within(t, 3*time.Minute, good[i].Name+" completes", c.ends(t, good[i], jobsetv1alpha2.TerminalStateCompleted))
+		embeddedtest.Within(t, 3*time.Minute, bad[i].Name+" fails", c.ends(t, bad[i], jobsetv1alpha2.TerminalStateFailed))
 		for js, restarts := range map[*jobsetv1alpha2.JobSet]int32{good[i]: 0, bad[i]: maxRestarts} {
 			if s := &js.Status; s.Restarts != restarts || s.RestartsCountTowardsMax != restarts {
 				t.Errorf("%s: %d restarts, %d of them count, want %d", js.Name, s.Restarts, s.RestartsCountTowardsMax, restarts)

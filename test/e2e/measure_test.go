@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +15,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 var measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
@@ -36,10 +36,10 @@ func TestMeasure(t *testing.T) {
 	c.queues(t, "measure", map[string]string{"measure": "10"})
 	const idle = 30 * time.Second
 	time.Sleep(3 * time.Second)
-	used := m.cpu(t)
+	used := m.CPU()
 	time.Sleep(idle)
-	report("manager.idle_cpu_percent", 100*(m.cpu(t)-used).Seconds()/idle.Seconds())
-	report("manager.idle_rss_mb", m.rss(t))
+	report("manager.idle_cpu_percent", 100*(m.CPU()-used).Seconds()/idle.Seconds())
+	report("manager.idle_rss_mb", m.RSS())
 
 	const jobs = 50
 	before := c.writes(t)
@@ -50,7 +50,7 @@ func TestMeasure(t *testing.T) {
 		c.create(t, all[i])
 	}
 	for _, j := range all {
-		eventually(t, 2*time.Minute, j.Name+" is finished", func() error { return c.finished(t, j, "Succeeded") })
+		embeddedtest.Within(t, 2*time.Minute, j.Name+" is finished", func() error { return c.finished(t, j, "Succeeded") })
 	}
 	report("jobs.wall_s", time.Since(start).Seconds())
 	time.Sleep(3 * time.Second)
@@ -64,7 +64,7 @@ func TestMeasure(t *testing.T) {
 		report("job.writes["+kind+"]", n)
 	}
 	report("job.writes_by_berth", total)
-	report("manager.busy_rss_mb", m.rss(t))
+	report("manager.busy_rss_mb", m.RSS())
 }
 
 func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }
@@ -114,44 +114,4 @@ func (c *cluster) writes(t *testing.T) map[string]float64 {
 		}
 	}
 	return counts
-}
-
-// cpu is the processor time that the manager has used.
-func (m *manager) cpu(t *testing.T) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
-	ticks := 0
-	for _, i := range []int{11, 12} { // user and system time, in hundredths of a second
-		n, err := strconv.Atoi(fields[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// rss is the resident memory of the manager in MB.
-func (m *manager) rss(t *testing.T) float64 {
-	t.Helper()
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", m.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if kb, ok := strings.CutPrefix(lines.Text(), "VmRSS:"); ok {
-			n, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n / 1024
-		}
-	}
-	t.Fatal("no VmRSS")
-	return 0
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // TestReload changes the configuration file of a running manager: Workloads that were finished long before are deleted, and the
@@ -30,14 +31,14 @@ func TestReload(t *testing.T) {
 		}
 	}
 	write("")
-	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(freePort(t)), "--leader-elect=false", "--config", file)
+	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
 	c.queues(t, "reload", map[string]string{"red": "4"})
 	j := job("red", "short", "main", 1, "0.1")
 	c.create(t, j)
-	eventually(t, 30*time.Second, "the Job completes", c.completed(t, j))
-	eventually(t, 10*time.Second, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+	embeddedtest.Within(t, 30*time.Second, "the Job completes", c.completed(t, j))
+	embeddedtest.Within(t, 10*time.Second, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 	write("objectRetentionPolicies: {workloads: {afterFinished: 1s}}\n")
-	eventually(t, 15*time.Second, "the Workload is deleted", func() error {
+	embeddedtest.Within(t, 15*time.Second, "the Workload is deleted", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace("red")); err != nil {
 			return err
@@ -47,7 +48,7 @@ func TestReload(t *testing.T) {
 		}
 		return nil
 	})
-	if err := m.ready(); err != nil {
+	if err := m.Ready(); err != nil {
 		t.Error(err)
 	}
 }

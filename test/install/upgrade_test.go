@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -41,8 +40,8 @@ func TestInstallOverAnother(t *testing.T) {
 	o := options.Default()
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
-	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(freePort(t))
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
+	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	groups, err := wire.ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +78,7 @@ func TestInstallOverAnother(t *testing.T) {
 		t.Errorf("stored versions are %s", got)
 	}
 	for version, path := range map[string][]string{"v1beta1": {"spec", "cohort"}, "v1beta2": {"spec", "cohortName"}} {
-		eventually(t, "the stored object is read as "+version, func() error {
+		embeddedtest.Eventually(t, "the stored object is read as "+version, func() error {
 			read := old.DeepCopy()
 			read.SetAPIVersion("kueue.x-k8s.io/" + version)
 			if err := c.Get(ctx, client.ObjectKeyFromObject(old), read); err != nil {
@@ -142,7 +141,7 @@ func another(ctx context.Context, t *testing.T, c client.Client) *unstructured.U
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the older CRD is served", func() error { return c.Create(ctx, queue.DeepCopy()) })
+	embeddedtest.Eventually(t, "the older CRD is served", func() error { return c.Create(ctx, queue.DeepCopy()) })
 	return queue
 }
 
@@ -169,7 +168,7 @@ func TestPrintedIsApplied(t *testing.T) {
 		for _, doc := range docs[1:] {
 			for _, u := range objects(t, string(doc)) {
 				if u.GetKind() == "ClusterTrainingRuntime" {
-					eventually(t, "runtimes can be made", func() error {
+					embeddedtest.Eventually(t, "runtimes can be made", func() error {
 						_, err := c.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind())
 						return err
 					})
@@ -215,28 +214,5 @@ func TestDeploymentStarts(t *testing.T) {
 	out, err := exec.Command(program(t, "berth", "berth"), append(args, "--kubeconfig=/nowhere")...).CombinedOutput()
 	if err == nil || !bytes.Contains(out, []byte("--kubeconfig: stat /nowhere")) {
 		t.Errorf("want it to stop for want of an API server, got %v: %s", err, out)
-	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s: %v", what, err)
-		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -63,7 +62,7 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	o.Frameworks = append(o.Frameworks, "trainer.kubeflow.org/trainjob")
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address, o.VisibilityAddress = "0", "0", "0"
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", freePort(t)
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
 	for _, c := range change {
 		c(&o)
 	}
@@ -118,16 +117,6 @@ func (k *cluster) log() logr.Logger {
 		defer mu.Unlock()
 		lines = append(lines, line)
 	}, funcr.Options{})
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -79,7 +80,7 @@ func (p *asPod) report(percent int) int {
 // TestProgress has the training code of a TrainJob report how far it is, from within its pods, and nobody else. What was
 // reported goes when the TrainJob is resumed (spec: 50 §4.8, §7.65).
 func TestProgress(t *testing.T) {
-	port := freePort(t)
+	port := embeddedtest.FreePort(t)
 	k := start(t, func(o *options.Options) {
 		o.Gates = o.Gates.With(options.TrainJobStatus, true)
 		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
@@ -125,7 +126,7 @@ func TestProgress(t *testing.T) {
 
 // TestNoProgress is 50 §7, 66: without the gate pods know nothing of the server, and nobody listens.
 func TestNoProgress(t *testing.T) {
-	port := freePort(t)
+	port := embeddedtest.FreePort(t)
 	k := start(t, func(o *options.Options) {
 		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
 	})

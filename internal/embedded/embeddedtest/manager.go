@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -57,6 +58,17 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 		}
 	}
 	t.Fatalf("not so after %s: %s: %v", limit, what, err)
+}
+
+// FreePort is a port of 127.0.0.1 on which nothing listens at the moment.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 var errKilled = errors.New("the manager is dead")
