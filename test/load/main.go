@@ -184,11 +184,9 @@ func (s *system) usage() (u usage, err error) {
 		pid int
 		cpu *time.Duration
 	}{{s.manager.Process.Pid, &u.manager}, {s.apiServer, &u.apiServer}, {s.etcd, &u.etcd}} {
-		found, err := look(p.pid)
-		if err != nil {
+		if *p.cpu, err = cpuOf(p.pid); err != nil {
 			return u, err
 		}
-		*p.cpu = found.cpu
 	}
 	if u.machine, err = machineCPU(); err != nil {
 		return u, err

@@ -55,29 +55,6 @@ func TestParseRequests(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	fields := " S 7 2 3 4 5 6 7 8 9 10 250 31 0 0"
-	for name, tc := range map[string]struct {
-		text string
-		want process
-		bad  bool
-	}{
-		"plain":          {"12 (berth)" + fields, process{12, 7, 2810 * time.Millisecond}, false},
-		"strange name":   {"12 (a) b ((c)" + fields, process{12, 7, 2810 * time.Millisecond}, false},
-		"cut":            {"12 (berth) S 7", process{}, true},
-		"no name":        {"12 berth S 7", process{}, true},
-		"not a number":   {"12 (berth) S 7 2 3 4 5 6 7 8 9 10 x 31 0", process{}, true},
-		"nothing at all": {"", process{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseStat(12, tc.text)
-			if (err != nil) != tc.bad || got != tc.want {
-				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
-			}
-		})
-	}
-}
-
 func TestPercentile(t *testing.T) {
 	var hundred []float64
 	for i := range 100 {
