@@ -18,6 +18,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // settle is how long after the last finish statuses and events may still be written
@@ -40,6 +43,7 @@ type options struct {
 }
 
 func main() {
+	log.SetLogger(logr.Discard()) // of the clients: what goes wrong is returned
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
