@@ -67,6 +67,7 @@ func (s *State) restore(r *record) {
 		if q := s.queueOf(old.wl); old.assumed && q != nil { // neither is written yet
 			old.in = q
 			s.world.Reserve(old.wl)
+			s.tellHeirs(old)
 		} else {
 			s.place(old)
 		}

@@ -128,7 +128,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 }
 
 // decided takes note of decisions, and tells whether there is more to look at for them:
-// slices whose predecessor was just admitted.
+// slices whose predecessor was just admitted, or lost its place to another one.
 func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -145,8 +145,14 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	}
 	// Not before everything is noted: an heir may have been admitted, and replaced, itself.
 	for i := range decisions {
-		if rec := s.records[decisions[i].Workload.UID]; rec != nil && decisions[i].Look.Verdict == trace.Admitted {
-			more = s.tellHeirs(rec) || more
+		d := &decisions[i]
+		if d.Look.Verdict != trace.Admitted {
+			continue
+		}
+		for _, w := range []*workload.Workload{d.Workload, d.Replaced} {
+			if w != nil && s.records[w.UID] != nil {
+				more = s.tellHeirs(s.records[w.UID]) || more
+			}
 		}
 	}
 	return more
