@@ -58,13 +58,7 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	if train.Resumes(&base.Status, status) {
 		status.TrainerStatus = nil // of a run that is over
 	}
-	switch {
-	case r.prunes.Load():
-		status.RuntimePatches = nil
-	case built != nil:
-		status.RuntimePatches = patch.Record(base, &w.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
-		r.tellOverridden(base, status.RuntimePatches)
-	}
+	r.recordPatches(w, base, built, status)
 	after, err := r.enforceDeadline(ctx, w, status)
 	failure = errors.Join(ignoreWait(failure), err)
 	if built != nil {
@@ -85,6 +79,17 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		return reconcile.Wait(after)
 	}
 	return reconcile.Done()
+}
+
+// recordPatches says in the status what became of the patches, unless nobody would keep it.
+func (r *reconciler) recordPatches(w *world, base *trainerv1alpha1.TrainJob, built *built, status *trainerv1alpha1.TrainJobStatus) {
+	switch {
+	case r.prunes.Load():
+		status.RuntimePatches = nil
+	case built != nil:
+		status.RuntimePatches = patch.Record(base, &w.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
+		r.tellOverridden(base, status.RuntimePatches)
+	}
 }
 
 // sooner is the shorter of two delays, of which 0 is none.

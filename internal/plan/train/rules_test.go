@@ -137,6 +137,14 @@ func TestValidate(t *testing.T) {
 			spec:    `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: launcher, template: {spec: {template: {spec: {volumes: [{name: mpi-hostfile, emptyDir: {}}], containers: [{name: node, volumeMounts: [{name: mpi-hostfile, mountPath: /home/mpiuser/.ssh/}]}]}}}}}]}}}}]}`,
 			builtin: "deepspeed-distributed", want: []string{"volumes[0].name: Forbidden", "volumeMounts[0].mountPath: Forbidden"},
 		},
+		"patches of what Flux mounts": {
+			spec:    `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {volumes: [{name: lark-flux-entrypoint, emptyDir: {}}, {name: mine, emptyDir: {}}], containers: [{name: node, volumeMounts: [{name: mine, mountPath: /curve}]}]}}}}}]}}}}, {manager: b.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {volumes: [{name: shm, emptyDir: {medium: Memory}}], containers: [{name: node, volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}}}}}]}}}}]}`,
+			builtin: "flux-distributed", want: []string{"volumes[0].name: Forbidden", "volumeMounts[0].mountPath: Forbidden"},
+		},
+		"patches of the launcher's host file": {
+			spec:    `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: launcher, template: {spec: {template: {spec: {volumes: [{name: mine, emptyDir: {}}], containers: [{name: node, volumeMounts: [{name: mine, mountPath: /etc/mpi}]}]}}}}}, {name: node, template: {spec: {template: {spec: {volumes: [{name: mine, emptyDir: {}}], containers: [{name: node, volumeMounts: [{name: mine, mountPath: /etc/mpi}]}]}}}}}]}}}}]}`,
+			builtin: "deepspeed-distributed", want: []string{"replicatedJobs[launcher].template.spec.template.spec.containers[node].volumeMounts[0].mountPath: Forbidden"},
+		},
 		"patches of a pod group's mark": {
 			spec:    `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {metadata: {labels: {scheduling.x-k8s.io/pod-group: x}}}}}}]}}}}]}`,
 			runtime: `{podGroupPolicy: {coscheduling: {}}, template: {spec: {replicatedJobs: [{name: node}]}}}`, want: []string{"labels[scheduling.x-k8s.io/pod-group]: Forbidden"},
@@ -172,6 +180,13 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+	t.Run("patches of what the progress server needs", func(t *testing.T) {
+		job := trainJob(t, `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {volumes: [{name: kubeflow-trainer-token, emptyDir: {}}], containers: [{name: node, volumeMounts: [{name: kubeflow-trainer-token, mountPath: /var/run/secrets/kubeflow/trainer}]}]}}}}}]}}}}]}`)
+		req := request(job, nil, builtin(t, "torch-distributed"))
+		expect(t, train.Validate(req))
+		req.Config.Progress = &train.Progress{}
+		expect(t, train.Validate(req), "volumes[0].name: Forbidden", "volumeMounts[0].mountPath: Forbidden")
+	})
 	t.Run("V13", func(t *testing.T) {
 		job := trainJob(t, `{trainer: {numNodes: 11}}`)
 		job.Name = strings.Repeat("l", 53) // -node-0-10 makes 63
@@ -204,6 +219,8 @@ func TestValidateUpdate(t *testing.T) {
 		job.Spec.Suspend = new(true)
 		job.DeletionTimestamp = &metav1.Time{Time: epoch}
 	})
+	timed := `{trainer: {env: [{name: PET_NNODES}]}, runtimePatches: [{manager: a.io/x, time: "%d-01-02T03:04:05Z"}]}`
+	check(fmt.Sprintf(timed, 2026), fmt.Sprintf(timed, 2025), torch, nil) // only a time changed
 	check(`{suspend: true}`, `{}`, gone, nil)
 	check(`{trainer: {}, initializer: {}, activeDeadlineSeconds: 5}`, `{}`, torch, nil,
 		"spec.initializer: Forbidden: field is immutable", "spec.trainer: Forbidden: field is immutable", "spec.activeDeadlineSeconds: Forbidden: field is immutable")

@@ -70,6 +70,26 @@ func TestTuneCommand(t *testing.T) {
 	}
 }
 
+// TestGPUs is 50 §4.6: which resource tells the GPUs of a node, as XGBoost's workers do.
+func TestGPUs(t *testing.T) {
+	for name, tt := range map[string]struct{ resources, want string }{
+		"none":                     {"{requests: {cpu: 3}}", "2"},
+		"requests before limits":   {"{requests: {a.io/gpu: 2}, limits: {a.io/gpu: 4}}", "4"},
+		"the first by name":        {"{limits: {b.io/gpu: 4, a.io/gpu: 3}}", "6"},
+		"slices of one do not":     {"{limits: {nvidia.com/mig-1g.5gb: 4}}", "2"},
+		"limits without a request": {"{requests: {cpu: 1}, limits: {a.io/gpu: 4}}", "8"},
+	} {
+		r := runtimeOf(t, fmt.Sprintf(`{mlPolicy: {numNodes: 2, xgboost: {}}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels: {%s: trainer}}, spec: {template: {spec: {containers: [{name: node, resources: %s}]}}}}}]}}}`, anc, tt.resources))
+		plan, err := train.Build(&train.Input{TrainJob: trainJob(t, "{}"), Runtime: r, Config: train.DefaultConfig()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := plan.PodSets[0].Template.Spec.Containers[0].Env[3].Value; got != tt.want {
+			t.Errorf("%s: %s workers, want %s", name, got, tt.want)
+		}
+	}
+}
+
 // TestProcesses is 50 §4.6: how many processes a launcher starts, by what the TrainJob and the resources say.
 func TestProcesses(t *testing.T) {
 	tests := map[string]struct {

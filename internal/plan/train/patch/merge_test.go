@@ -85,6 +85,11 @@ func TestMerge(t *testing.T) {
 			[]trainerv1alpha1.RuntimePatch{entry("a.io/x", `{"containers":[{"name":"c","env":[{"name":"a","valueFrom":{"fieldRef":{"fieldPath":"f"}}}]}]}`)},
 			`{"containers":[{"name":"c","env":[{"name":"a","valueFrom":{"fieldRef":{"fieldPath":"f"}}}]}]}`,
 		},
+		"a variable without a value is empty": {
+			`{"containers":[{"name":"c","env":[{"name":"a","value":"1"}]}]}`,
+			[]trainerv1alpha1.RuntimePatch{entry("a.io/x", `{"containers":[{"name":"c","env":[{"name":"a"}]}]}`)},
+			`{"containers":[{"name":"c","env":[{"name":"a"}]}]}`,
+		},
 		"a volume of another kind is replaced whole, of the same kind merged, without a kind left alone": {
 			`{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","secret":{"secretName":"s","optional":true}},{"name":"c","emptyDir":{"medium":"Memory"}}],"containers":[]}`,
 			[]trainerv1alpha1.RuntimePatch{entry("a.io/x", `{"volumes":[{"name":"a","persistentVolumeClaim":{"claimName":"p"}},{"name":"b","secret":{"secretName":"t"}},{"name":"c"}]}`)},
@@ -238,6 +243,22 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	})
 }
 
+// TestMergeShares: nothing of the result is part of a patch, so that what becomes of the one does not change the other.
+func TestMergeShares(t *testing.T) {
+	cfg := patch.DefaultConfig()
+	patches := []trainerv1alpha1.RuntimePatch{entry("a.io/x", `{"securityContext":{"fsGroup":1},"affinity":{"nodeAffinity":{}},"terminationGracePeriodSeconds":1,
+		"tolerations":[{"key":"t","tolerationSeconds":1}],"volumes":[{"name":"v","secret":{"secretName":"s"}}],"nodeSelector":{"a":"1"},
+		"containers":[{"name":"c","env":[{"name":"e","valueFrom":{"fieldRef":{"fieldPath":"f"}}}],"securityContext":{"runAsUser":1}}]}`)}
+	before := text(patches)
+	got := pod(patch.Merge(template(`{"containers":[{"name":"c"}]}`), patches, nil, &cfg))
+	*got.SecurityContext.FSGroup, *got.TerminationGracePeriodSeconds, *got.Tolerations[0].TolerationSeconds = 2, 2, 2
+	got.Affinity.NodeAffinity, got.Tolerations[0].Key, got.NodeSelector["a"] = nil, "u", "2"
+	got.Volumes[0].Secret.SecretName, got.Containers[0].Env[0].ValueFrom.FieldRef.FieldPath, *got.Containers[0].SecurityContext.RunAsUser = "t", "g", 2
+	if after := text(patches); after != before {
+		t.Errorf("the patch was %s\nand is %s", before, after)
+	}
+}
+
 // TestMergeInOrder: merging entries at once is merging them one after the other.
 func TestMergeInOrder(t *testing.T) {
 	cfg := patch.DefaultConfig()
@@ -377,8 +398,10 @@ func FuzzMerge(f *testing.F) {
 		{`{"containers":[{"name":"c"}]}`, `{"containers":[{"name":"c","env":[{"name":"a"}]}]}`},
 		{`{"volumes":[{"name":"v","csi":{"driver":"d"}}]}`, `{"volumes":[{"name":"v","csi":{"driver":"e","volumeAttributes":{"$patch":"x"}}},{"name":"v"}]}`},
 		{`{"affinity":{"nodeAffinity":{}}}`, `{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[null]}}},"tolerations":[{}]}`},
-		{`{"containers":[{"name":"c","image":"i","env":[{"name":"a","value":"1"},{"name":"b"}],"volumeMounts":[{"name":"v","mountPath":"/a"}]},{"name":"c"}],"tolerations":[{"key":"t"}],"nodeSelector":{"a":"b"}}`,
-			`{"containers":[{"name":"c","env":[{"name":"n"},{"name":"a","valueFrom":{"fieldRef":{"fieldPath":"f"}}}],"securityContext":{"runAsUser":1}}],"nodeSelector":{"c":"d"},"terminationGracePeriodSeconds":3}`},
+		{
+			`{"containers":[{"name":"c","image":"i","env":[{"name":"a","value":"1"},{"name":"b"}],"volumeMounts":[{"name":"v","mountPath":"/a"}]},{"name":"c"}],"tolerations":[{"key":"t"}],"nodeSelector":{"a":"b"}}`,
+			`{"containers":[{"name":"c","env":[{"name":"n"},{"name":"a","valueFrom":{"fieldRef":{"fieldPath":"f"}}}],"securityContext":{"runAsUser":1}}],"nodeSelector":{"c":"d"},"terminationGracePeriodSeconds":3}`,
+		},
 		{`{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Gi"}}]}`, `{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"-1"}}],"securityContext":{"sysctls":[{}]}}`},
 	}
 	for _, s := range seeds {

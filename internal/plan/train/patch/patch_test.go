@@ -80,6 +80,15 @@ func TestValidate(t *testing.T) {
 			patch: entry("a.io/x", `{"containers":[{"name":"node","env":[{"name":"A"}]},{"name":"proxy","env":[{"name":"A"}]}]}`),
 			want:  []string{"Forbidden spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[node].template.spec.template.spec.containers[node].env"},
 		},
+		"variables of what spec.initializer configures, and of init containers called so": {
+			patch: entry("a.io/x", `{"initContainers":[{"name":"node","env":[{"name":"A"}]}],"containers":[{"name":"dataset-initializer","env":[{"name":"A"}]},{"name":"model-initializer","env":[{"name":"A"}]}]}`),
+			cfg:   func(c *patch.Config) { c.StrictTargets = false },
+			want:  []string{"initContainers[node].env", "containers[dataset-initializer].env", "containers[model-initializer].env"},
+		},
+		"init containers are checked too": {
+			patch: entry("a.io/x", `{"initContainers":[{"name":"pre","env":[{"name":"A=B"}],"volumeMounts":[{"name":"ghost","mountPath":"/a"}]}]}`),
+			want:  []string{"initContainers[pre].env[0].name", "NotFound"},
+		},
 		"only labels and annotations": {
 			patch: meta(`{"name":"n","namespace":"m","finalizers":["a/b"],"labels":{"a":"b"},"annotations":{"c":"d"}}`),
 			want: []string{
@@ -218,6 +227,7 @@ func TestConflicts(t *testing.T) {
 		"grace periods":                    {`{"terminationGracePeriodSeconds":1}`, `{"terminationGracePeriodSeconds":2}`, [2]string{}, "terminationGracePeriodSeconds"},
 		"parts of a security context":      {`{"securityContext":{"fsGroup":1}}`, `{"securityContext":{"runAsUser":1}}`, [2]string{}, ""},
 		"capabilities are sets":            {`{"containers":[{"name":"proxy","securityContext":{"capabilities":{"add":["A","B"]}}}]}`, `{"containers":[{"name":"proxy","securityContext":{"capabilities":{"add":["B","A"]}}}]}`, [2]string{}, ""},
+		"groups are sets":                  {`{"securityContext":{"supplementalGroups":[1,2]}}`, `{"securityContext":{"supplementalGroups":[2,1]}}`, [2]string{}, ""},
 		"parts of an affinity":             {`{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[]}}}}`, `{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"t"}]}}}`, [2]string{}, ""},
 		"lists in an affinity":             {`{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"s"}]}}}`, `{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"t"}]}}}`, [2]string{}, "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"},
 	}
@@ -285,6 +295,33 @@ func TestConflicts(t *testing.T) {
 			level("d.io/x", `{"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"side","template":{"spec":{"template":{"metadata":{"labels":{"l":"4"}}}}}}]}}}}`),
 		)}, nil, &patch.Reserved{}).Errors
 		expectErrors(t, errs)
+	})
+	t.Run("labels under the queue's domain", func(t *testing.T) {
+		at := func(m, level, key, value string) trainerv1alpha1.RuntimePatch {
+			meta := `{"metadata":{"labels":{"` + key + `":"` + value + `"}}}`
+			if level == "pod" {
+				meta = `{"spec":{"template":` + meta + `}}`
+			}
+			p := parse[trainerv1alpha1.RuntimePatch](`{"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"node","template":` + meta + `}]}}}}`)
+			p.Manager = m
+			return *p
+		}
+		for name, tt := range map[string]struct {
+			level, key, other string
+			refused           bool
+		}{
+			"of pods":                      {"pod", "kueue.x-k8s.io/podset", kueue, false},
+			"of pods, under another one":   {"pod", "acme.io/podset", kueue, true},
+			"of pods, without the queue":   {"pod", "kueue.x-k8s.io/podset", "b.io/y", true},
+			"of Jobs, which it never sets": {"job", "kueue.x-k8s.io/podset", kueue, true},
+		} {
+			cfg := patch.DefaultConfig()
+			cfg.Ownership.Mode = patch.OwnershipOff
+			errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(at("a.io/x", tt.level, tt.key, "1"), at(tt.other, tt.level, tt.key, "2"))}, nil, &patch.Reserved{}).Errors
+			if (len(errs) > 0) != tt.refused {
+				t.Errorf("%s: %v", name, texts(errs))
+			}
+		}
 	})
 	t.Run("many", func(t *testing.T) {
 		selector := func(value string) string {
@@ -383,6 +420,25 @@ func TestResetForeign(t *testing.T) {
 	}
 	errs := patch.Validate(r, nil, &patch.Reserved{}).Errors
 	expectErrors(t, errs)
+
+	// An entry that says something by selectors alone says something too.
+	said := *parse[[]patch.SelectedJob](`[{"name":"t","selector":{},"template":{"metadata":{"labels":{"a":"b"}}}}]`)
+	r = &patch.Request{New: jobWith(patch.Skeleton(kueue)), Selected: patch.Selected{kueue: said}, Config: &cfg, User: patch.User{Name: "ann"}}
+	if warnings = patch.Default(r, epoch); len(warnings) != 1 || len(r.Selected) > 0 {
+		t.Errorf("warnings %v, selected %v", warnings, r.Selected)
+	}
+}
+
+// TestForgottenOwners: who once had an entry that is gone is not the owner of a new one.
+func TestForgottenOwners(t *testing.T) {
+	cfg := patch.DefaultConfig()
+	cfg.Ownership.Mode = patch.OwnershipStrict
+	r := &patch.Request{New: jobWith(entry("a.io/x", `{"nodeSelector":{"a":"1"}}`)), Old: jobWith(), Config: &cfg, User: patch.User{Name: "ann"}}
+	r.Old.Annotations = map[string]string{patch.OwnersAnnotation: `{"a.io/x":"bob"}`}
+	patch.Default(r, epoch)
+	if got := r.New.Annotations[patch.OwnersAnnotation]; got != `{"a.io/x":"ann"}` {
+		t.Errorf("the owners are %s", got)
+	}
 }
 
 // TestStamp is 50 §4.13.5.
@@ -400,6 +456,7 @@ func TestStamp(t *testing.T) {
 		"the same content":                   {is: true, old: at(-time.Hour), new: at(-time.Minute), want: at(-time.Hour)},
 		"the same content without time":      {is: true, old: at(-time.Hour), want: at(-time.Hour)},
 		"other content":                      {is: true, changed: true, old: at(-time.Hour), new: at(-time.Hour), want: at(0)},
+		"other content soon after":           {is: true, changed: true, old: at(-10 * time.Second), new: at(-10 * time.Second), want: at(0)},
 		"other content at a time of its own": {is: true, changed: true, old: at(-time.Hour), new: at(-2 * time.Hour), want: at(0)},
 	}
 	for name, tt := range tests {
@@ -476,6 +533,27 @@ func TestRecord(t *testing.T) {
 	if s = record(map[string]string{}, epoch); len(s) != 0 {
 		t.Errorf("removed: %s", text(s))
 	}
+
+	// The queue's entry is merged last, wherever it stands, so it is never the one that was overridden.
+	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry(kueue, `{"nodeSelector":{"a":"q"}}`), entry("a.io/x", `{"nodeSelector":{"a":"1"}}`)}
+	s = record(patch.Hashes(job.Spec.RuntimePatches, nil), epoch)
+	if s[0].State != trainerv1alpha1.RuntimePatchApplied || s[1].State != trainerv1alpha1.RuntimePatchOverridden || s[1].OverriddenBy[0].Manager != kueue {
+		t.Errorf("who was overridden: %s", text(s))
+	}
+
+	// What there is too much of is cut.
+	zones := func(value string) string {
+		keys := make([]string, 0, 70)
+		for i := range 70 {
+			keys = append(keys, fmt.Sprintf(`"k%02d":%q`, i, value))
+		}
+		return `{"nodeSelector":{` + strings.Join(keys, ",") + `}}`
+	}
+	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("a.io/x", zones("1")), entry("b.io/x", zones("2"))}
+	s = record(patch.Hashes(job.Spec.RuntimePatches, nil), epoch)
+	if n := len(s[0].Fields); n != 65 || s[0].Fields[64] != "…" || len(s[0].OverriddenBy) != 16 || !strings.Contains(s[0].Message, "70 of its fields") {
+		t.Errorf("%d fields, %d overridden: %s", n, len(s[0].OverriddenBy), s[0].Message)
+	}
 }
 
 // TestSelectors is 50 §4.13.4.
@@ -487,6 +565,13 @@ func TestSelectors(t *testing.T) {
 	const trainer = `{"matchLabels":{"trainer.kubeflow.org/trainjob-ancestor-step":"trainer"}}`
 	said := func(zone string) string {
 		return `{"spec":{"template":{"spec":{"nodeSelector":{"zone":"` + zone + `"}}}}}`
+	}
+	many := func(n int) patch.Selected {
+		list := make([]string, 0, n)
+		for i := range n {
+			list = append(list, fmt.Sprintf(`{"name":"t%d","selector":{},"template":%s}`, i, said("a")))
+		}
+		return selected("[" + strings.Join(list, ",") + "]")
 	}
 	byName := *parse[trainerv1alpha1.RuntimePatch](`{"manager":"a.io/x","trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"workers","template":` + said("named") + `}]}}}}`)
 	empty := trainerv1alpha1.RuntimePatch{Manager: "a.io/x"}
@@ -505,6 +590,8 @@ func TestSelectors(t *testing.T) {
 		"nothing matches":         {entry: empty, selected: selected(`[{"name":"t","selector":{"matchLabels":{"a":"b"}}}]`), want: []string{"selectedReplicatedJobs[0].selector: matches no replicated job"}},
 		"gate off":                {entry: empty, selected: selected(`[{"name":"t","selector":{}}]`), off: true, want: []string{"Forbidden spec.runtimePatches[0].trainingRuntimeSpec.template.spec.selectedReplicatedJobs: needs the feature gate"}},
 		"names":                   {entry: empty, selected: selected(`[{"name":"","selector":{}},{"name":"t","selector":{}},{"name":"t","selector":{}}]`), want: []string{"[0].name: must identify", "[2].name"}},
+		"too many":                {entry: empty, selected: many(33), want: []string{"selectedReplicatedJobs: "}},
+		"32":                      {entry: empty, selected: many(32), zones: [2]string{"a", "a"}},
 		"containers of each match": {
 			entry: empty, selected: selected(`[{"name":"t","selector":{},"template":{"spec":{"template":{"spec":{"containers":[{"name":"proxy"}]}}}}}]`),
 			want: []string{"replicatedJobs[workers].template.spec.template.spec.containers[proxy]"},
