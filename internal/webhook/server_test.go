@@ -281,6 +281,17 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 		if j.Labels[kueue.QueueNameLabel] != "default" || j.Labels[kueue.PriorityClassLabel] != "default" || !*j.Spec.Suspend {
 			t.Errorf("labels %v, suspend %v", j.Labels, *j.Spec.Suspend)
 		}
+		j = newJob(namespace, "plain")
+		j.Labels = nil
+		must(c.Create(ctx, j)) // it was a dry run before
+		child := newJob(namespace, "child")
+		child.Labels, child.OwnerReferences = nil, []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}
+		must(c.Create(ctx, child))
+		if child.Labels[kueue.QueueNameLabel] != "" || child.Labels[kueue.PriorityClassLabel] != "" || *child.Spec.Suspend {
+			t.Errorf("a child has labels %v, suspend %v", child.Labels, *child.Spec.Suspend)
+		}
+		delete(j.Labels, kueue.QueueNameLabel)
+		forbidden(t, c.Update(ctx, j), "metadata.labels[kueue.x-k8s.io/queue-name]")
 	})
 
 	t.Run("a user stops an admitted job", func(t *testing.T) { testUserStop(t, c, namespace) })
@@ -382,8 +393,8 @@ func testUserStop(t *testing.T, c client.Client, namespace string) {
 			t.Fatal("a job that a user suspended is not marked")
 		}
 	}
-	if suspend(c, false) != "" {
-		t.Error("a job that a user resumed is marked")
+	if mark := suspend(c, false); mark != "" || !*j.Spec.Suspend {
+		t.Errorf("a job that a user resumed: mark %q, suspended %v; want it to wait for its admission", mark, *j.Spec.Suspend)
 	}
 	restConfig := rest.CopyConfig(embeddedtest.Config(t))
 	restConfig.Impersonate = rest.ImpersonationConfig{UserName: "berth", Groups: []string{"system:masters"}}
@@ -391,7 +402,15 @@ func testUserStop(t *testing.T, c client.Client, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if suspend(berth, true) != "" {
+	controller := client.WithFieldOwner(berth, "kueue-job-controller")
+	if suspend(controller, false); *j.Spec.Suspend {
+		t.Error("the manager cannot start a job")
+	}
+	if suspend(controller, true) != "" {
 		t.Error("a job that the manager stopped is marked")
+	}
+	suspend(controller, false)
+	if suspend(berth, true) != "true" {
+		t.Error("a person with the account of the manager is not taken for a user")
 	}
 }

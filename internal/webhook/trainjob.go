@@ -125,7 +125,7 @@ func TrainingConfigurations(target Target) (*admissionregistrationv1.MutatingWeb
 // mutateTrainJob does what the queue wants, then puts the entries of other actors and the times right (spec: 50 §3.1).
 func (s *trainJobs) mutateTrainJob(ctx context.Context, req admission.Request) admission.Response {
 	var queued []jsonpatch.Operation
-	if s.queue != nil && req.Operation == admissionv1.Create {
+	if s.queue != nil && (req.Operation == admissionv1.Create || hasUserStop(s.queue.o, s.queued)) {
 		change := s.queue.defaultJob(s.queued)
 		first := s.queue.mutate(ctx, &req, trainJobKind, func(ctx context.Context, req *admission.Request, object client.Object) error {
 			err := change(ctx, req, object)

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,22 +19,23 @@ func hasUserStop(o *Options, d *job.Descriptor) bool {
 	return o.Jobs.HonourUserSuspend && !d.Serving && d.Marked == nil
 }
 
-// userStop marks a job that somebody else than the manager suspends while it is admitted, and takes the mark off when it is
-// to run again (spec: 30 §6, u1).
+// userStop marks a job that somebody else than the manager suspends while it is admitted. When the job is to run again the
+// mark goes, and the job waits as any other: it never runs before it is admitted (spec: 30 §6, u1).
 func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
-	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
+	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || s.isOwn(d, req) {
 		return err
 	}
 	old, err := s.decode(req.OldObject, d.GVK)
 	if err != nil {
 		return err
 	}
-	was, is := d.IsSuspended(old), d.IsSuspended(object)
+	wants := func(o client.Object) bool { return !d.IsSuspended(o) && (d.Stopping == nil || !d.Stopping(o)) }
 	annotations := object.GetAnnotations()
 	switch {
-	case was && !is && annotations[job.UserStopAnnotation] != "":
+	case !wants(old) && wants(object) && annotations[job.UserStopAnnotation] != "":
 		delete(annotations, job.UserStopAnnotation)
-	case !was && is && req.UserInfo.Username != s.o.Self:
+		d.Suspend(object)
+	case wants(old) && !wants(object):
 		admitted, err := s.isAdmitted(ctx, req.Namespace, old)
 		if err != nil || !admitted {
 			return err
@@ -47,6 +49,16 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 	}
 	object.SetAnnotations(annotations)
 	return nil
+}
+
+// isOwn says whether the request is one of the controller of the kind. A person may go by the name of the manager, as on a
+// cluster with one account, but does not write as that controller.
+func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
+	var options metav1.PatchOptions // an update has the same field
+	if err := json.Unmarshal(req.Options.Raw, &options); err != nil {
+		return false
+	}
+	return req.UserInfo.Username == s.o.Self && options.FieldManager == d.Manager()
 }
 
 // isAdmitted says whether the job has a Workload that is admitted.

@@ -39,6 +39,7 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	jobs := webhookOptions(o, cfg.Groups)
+	jobs.Self = plan.Patches.Ownership.Self
 	return webhook.SetupTraining(mgr, webhook.TrainingOptions{
 		Plan: plan, Jobs: &jobs, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
 	})

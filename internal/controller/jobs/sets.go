@@ -97,7 +97,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 		list[i] = pod
 	}
 	err = each(list, func(pod job.Object) error {
-		manager := client.FieldOwner("kueue-" + strings.ToLower(r.d.GVK.Kind) + "-controller")
+		manager := client.FieldOwner(r.d.Manager())
 		return named(client.IgnoreNotFound(r.client.Patch(ctx, pod, pinned(read[pod.GetUID()]), manager)), "updating Pod", pod)
 	})
 	if err != nil {

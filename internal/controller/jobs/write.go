@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,7 +50,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 }
 
 func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {
-	manager := client.FieldOwner("kueue-" + strings.ToLower(r.d.GVK.Kind) + "-controller")
+	manager := client.FieldOwner(r.d.Manager())
 	switch a.Verb {
 	case job.CreateWorkload:
 		err := r.client.Create(ctx, a.Workload, manager)
