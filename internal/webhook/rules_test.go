@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/plan/job"
 )
@@ -573,47 +571,4 @@ func newTestScheme(t *testing.T) *runtime.Scheme {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// namespaces is a reader that has one namespace, a default queue in it, and a default class.
-type namespaces struct {
-	client.Reader
-	labels map[string]string
-}
-
-func (n namespaces) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	if _, ok := into.(*corev1.Namespace); ok {
-		into.SetLabels(n.labels)
-	}
-	into.SetName(key.Name)
-	return nil
-}
-
-// TestGateInTheWebhook calls the webhooks for a namespace that is off limits, as an API server does whose webhook
-// configuration is wider than ours.
-func TestGateInTheWebhook(t *testing.T) {
-	for _, managed := range []bool{true, false} {
-		s := testServer()
-		s.o.Jobs.DefaultPriorityClass, s.o.Jobs.ManageAll = true, true
-		s.o.Jobs.ManagedNamespaces = labels.SelectorFromSet(labels.Set{"managed": "yes"})
-		reader := namespaces{}
-		if managed {
-			reader.labels = map[string]string{"managed": "yes"}
-		}
-		s.reader, s.gate = reader, integration.NewGate(s.o.Jobs, nil, reader, reader)
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kueue.MaxExecTimeSecondsLabel: "x"}}}
-		before := j.DeepCopy()
-		d := all.Descriptors()[0]
-		req := &admission.Request{}
-		req.Namespace = "ns"
-		if refused := s.validateJob(d)(t.Context(), req, j, nil) != nil; refused != managed {
-			t.Errorf("managed %v: refused %v", managed, refused)
-		}
-		if err := s.defaultJob(d)(t.Context(), req, j); err != nil {
-			t.Fatal(err)
-		}
-		if changed := cmp.Diff(before, j) != ""; changed != managed {
-			t.Errorf("managed %v: changed %v", managed, changed)
-		}
-	}
 }
