@@ -44,12 +44,15 @@ func Start(t testing.TB, options ...Option) (kubeconfig string) {
 	return plane.Kubeconfig()
 }
 
-// shared is the control plane of Config, started by the first test that asks; Main stops it.
+// shared is the control plane of Config, started by the first test that asks, and those of Lane; Main stops them.
 var shared struct {
 	sync.Mutex
 	dir   string // set while Main runs
 	plane *embedded.ControlPlane
 	err   error
+
+	lanes []*embedded.ControlPlane // all of them
+	idle  []*embedded.ControlPlane
 }
 
 // Main runs the tests of a package that share one control plane, and returns the exit code:
@@ -66,10 +69,14 @@ func Main(m *testing.M) int {
 	code := m.Run()
 	shared.Lock()
 	defer shared.Unlock()
+	planes := shared.lanes
 	if shared.plane != nil {
-		if err := stop(shared.plane); err != nil {
+		planes = append(planes, shared.plane)
+	}
+	for _, plane := range planes {
+		if err := stop(plane); err != nil {
 			fmt.Fprintf(os.Stderr, "control plane: %v\n", err)
-			return max(code, 1)
+			code = max(code, 1)
 		}
 	}
 	return code
@@ -83,12 +90,48 @@ func Config(t testing.TB) *rest.Config {
 	if kubeconfig == "" {
 		kubeconfig = Start(t)
 	}
+	return configOf(t, kubeconfig)
+}
+
+func configOf(t testing.TB, kubeconfig string) *rest.Config {
+	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatalf("control plane: %v", err)
 	}
 	config.QPS = -1
 	return config
+}
+
+// Lane is Config for tests that run in parallel, each with a manager that takes care of the whole cluster: the server is the test's own
+// until it ends, and then the next one's. There are as many as tests at once. It needs Main.
+func Lane(t testing.TB) *rest.Config {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.dir == "" {
+		t.Fatal("a lane needs embeddedtest.Main")
+	}
+	if len(shared.idle) == 0 {
+		plane, err := start(filepath.Join(shared.dir, fmt.Sprintf("lane%d", len(shared.lanes))))
+		if err != nil {
+			t.Fatalf("control plane: %v", err)
+		}
+		shared.lanes, shared.idle = append(shared.lanes, plane), []*embedded.ControlPlane{plane}
+	}
+	last := len(shared.idle) - 1
+	plane := shared.idle[last]
+	shared.idle = shared.idle[:last]
+	t.Cleanup(func() {
+		shared.Lock()
+		defer shared.Unlock()
+		if err := plane.Err(); err != nil {
+			t.Errorf("control plane: %v", err)
+			return
+		}
+		shared.idle = append(shared.idle, plane)
+	})
+	return configOf(t, plane.Kubeconfig())
 }
 
 // sharedKubeconfig starts the shared control plane unless it runs. It is empty without Main.
