@@ -357,17 +357,27 @@ func descriptors(t *testing.T) []*plan.Descriptor {
 	return all.DescriptorsWith(train.DefaultConfig(), o.DeclaredKinds)
 }
 
+// with is what the suite has to know of a kind, or nil.
+func with(d *plan.Descriptor) *integrationtest.Kind {
+	known := kinds[d.Framework]
+	if known == nil {
+		return nil
+	}
+	kind := *known
+	kind.Descriptor = d
+	return &kind
+}
+
 func TestConformance(t *testing.T) {
 	for _, d := range descriptors(t) {
 		t.Run(d.Framework, func(t *testing.T) {
 			if d.Serving {
 				t.Skip("it has no Workload: its pods are queued")
 			}
-			kind := kinds[d.Framework]
+			kind := with(d)
 			if kind == nil {
 				t.Fatal("the suite knows no job of this kind: add one")
 			}
-			kind.Descriptor = d
 			integrationtest.Run(t, kind, job.Descriptor())
 		})
 	}
@@ -386,14 +396,13 @@ func TestUnmanagedNamespace(t *testing.T) {
 func TestWebhooks(t *testing.T) {
 	var list []*integrationtest.Kind
 	for _, d := range descriptors(t) {
-		kind := kinds[d.Framework]
+		kind := with(d)
 		switch {
 		case d.Framework == "deployment":
-			kind = &integrationtest.Kind{}
+			kind = &integrationtest.Kind{Descriptor: d}
 		case kind == nil || d.Serving:
 			continue
 		}
-		kind.Descriptor = d
 		list = append(list, kind)
 	}
 	integrationtest.RunWebhooks(t, list)

@@ -3,10 +3,14 @@ package all_test
 import (
 	"testing"
 
+	"github.com/berth-project/berth/internal/integration/appwrapper"
 	"github.com/berth-project/berth/internal/integration/integrationtest"
+	"github.com/berth-project/berth/internal/integration/job"
+	"github.com/berth-project/berth/internal/integration/jobset"
 	"github.com/berth-project/berth/internal/integration/leaderworkerset"
 	podkind "github.com/berth-project/berth/internal/integration/pod"
 	"github.com/berth-project/berth/internal/integration/statefulset"
+	plan "github.com/berth-project/berth/internal/plan/job"
 )
 
 // pods is the kind that groups are made of.
@@ -36,4 +40,10 @@ spec:
       spec:` + indent(pod, 0) + `
     workerTemplate:
       spec:` + indent(pod, 0)}, pods())
+}
+
+func TestOwners(t *testing.T) {
+	outermost := *kinds["workload.codeflare.dev/appwrapper"]
+	outermost.Descriptor = appwrapper.Descriptor()
+	integrationtest.RunOwners(t, &outermost, []*plan.Descriptor{outermost.Descriptor, jobset.Descriptor(), job.Descriptor()})
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -67,4 +68,57 @@ func lost(w *world) {
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}
+}
+
+// stoppedByUser is a job that its user suspends while it runs, and that is marked as the webhook does: it gets back what its
+// user wrote, keeps its quota until its pods are gone, and waits on hold until the mark goes (spec: 30 §6, u1).
+func stoppedByUser(w *world) {
+	o := w.create("train", nil)
+	before := spec(w.t, w.again(o))
+	wl := w.workloadOf(o)
+	w.admit(wl)
+	w.started(o)
+	w.status(o, Active)
+	w.settle()
+	mark := func(change func(job.Object, map[string]string)) {
+		w.eventually("the job can be changed", func() error {
+			got := w.again(o)
+			annotations := got.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			change(got, annotations)
+			got.SetAnnotations(annotations)
+			return w.c.Update(w.ctx, got)
+		})
+	}
+	mark(func(got job.Object, annotations map[string]string) {
+		w.kind.Descriptor.Suspend(got)
+		annotations[job.UserStopAnnotation] = "true"
+	})
+	w.settle()
+	if !lifecycle.IsReserved(w.get(wl)) {
+		w.t.Error("the quota is released while pods run")
+	}
+	w.status(o, Stopped)
+	w.eventually("it is on hold", func() error {
+		if got := w.get(wl); !lifecycle.IsOnHold(got) {
+			return fmt.Errorf("%v", conditions(got))
+		}
+		return nil
+	})
+	w.settle()
+	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
+		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
+	}
+	mark(func(_ job.Object, annotations map[string]string) { delete(annotations, job.UserStopAnnotation) })
+	w.eventually("it is queued again", func() error {
+		if c := lifecycle.Condition(w.get(wl), kueue.WorkloadQuotaReserved); c.Reason != kueue.ReasonPendingEvaluation {
+			return fmt.Errorf("%v", conditions(w.get(wl)))
+		}
+		return nil
+	})
+	w.admit(wl)
+	w.started(o)
+	w.tells(o, "CreatedWorkload", "Started", "Started")
 }

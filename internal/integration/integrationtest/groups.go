@@ -3,7 +3,6 @@ package integrationtest
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,36 +14,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
-// groupWorld is a world with a manager that may die.
+// groupWorld is a world with a manager that may have trouble.
 type groupWorld struct {
 	*world
-	mortal *embeddedtest.Mortal
+	revive revival
 }
 
 // newGroupWorld starts a manager for some kinds, one of them pods.
-func newGroupWorld(t *testing.T, pods *Kind, m *embeddedtest.Mortal, kinds ...*job.Descriptor) *groupWorld {
+func newGroupWorld(t *testing.T, pods *Kind, start trouble, kinds ...*job.Descriptor) *groupWorld {
 	t.Helper()
 	w := newWorld(t, pods, append(kinds, pods.Descriptor))
 	w.cfg.GroupsOwnWorkloads = true
-	w.start(m.Wrap)
-	return &groupWorld{w, m}
+	return &groupWorld{w, start(w)}
 }
 
-// until waits, and starts the manager again if it was killed.
+// anyhow lives a life undisturbed and with trouble.
+func anyhow(t *testing.T, least int, live func(*testing.T, trouble)) {
+	t.Run("undisturbed", func(t *testing.T) { live(t, calm) })
+	dying(t, least, live)
+	failing(t, least/3, live)
+}
+
+// until waits, and keeps the manager going.
 func (w *groupWorld) until(what string, check func() error) {
 	w.t.Helper()
-	w.eventually(what, func() error {
-		w.mortal.Revive(func() {
-			w.stop()
-			w.start(func(next http.RoundTripper) http.RoundTripper { return next })
-		})
-		return check()
-	})
+	w.eventually(what, w.revive.before(check))
 }
 
 // pod makes one of group g, as the webhook leaves it, with a role.
@@ -142,11 +140,12 @@ func (w *groupWorld) says(wl *kueue.Workload, condition, want string) {
 	})
 }
 
-// RunGroups holds pod groups to their life: queued together, started together, preempted, replaced and finished, with a
-// manager that is killed at each of its writes in turn.
+// RunGroups holds pod groups to their life: queued together, started together, preempted, replaced and finished, whatever
+// happens to the writes of the manager.
 func RunGroups(t *testing.T, pods *Kind) {
-	embeddedtest.AtEveryWrite(t, 15, 4, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newGroupWorld(t, pods, m)
+	pods = pods.parallel(t)
+	anyhow(t, 15, func(t *testing.T, start trouble) {
+		w := newGroupWorld(t, pods, start)
 		a := w.pod("a", "r1", 3)
 		b := w.pod("b", "r1", 3)
 		w.settle()
@@ -160,7 +159,7 @@ func RunGroups(t *testing.T, pods *Kind) {
 		}
 		w.admit(wl)
 		w.are("all start", "a h100 held", "b h100 held", "c h100 held")
-		if m.Dies == 0 {
+		if w.revive == nil { // else some are lost
 			for _, o := range []job.Object{a, b, c} {
 				w.until("each says that it started", func() error {
 					if n := count(w.events(o), "Started"); n != 1 {
@@ -208,12 +207,12 @@ func RunGroups(t *testing.T, pods *Kind) {
 
 // RunGroupDeletions deletes pods and Workloads of groups in every state. Nothing of ours is left on what remains.
 func RunGroupDeletions(t *testing.T, pods *Kind) {
-	w := newGroupWorld(t, pods, &embeddedtest.Mortal{})
+	w := newGroupWorld(t, pods.parallel(t), calm)
 	in := func(name string, run func(*groupWorld)) {
 		t.Run(name, func(t *testing.T) {
 			at := *w.world
 			at.t, at.namespace = t, at.newNamespace("yes")
-			run(&groupWorld{&at, w.mortal})
+			run(&groupWorld{&at, w.revive})
 		})
 	}
 	remove := func(w *groupWorld, o client.Object) { w.t.Helper(); w.must(w.c.Delete(w.ctx, o)) }
@@ -266,6 +265,7 @@ func RunGroupDeletions(t *testing.T, pods *Kind) {
 			return nil
 		})
 	})
+	in("a pod that joins later", joinLater)
 	in("the last pod of a group that is prebuilt", func(w *groupWorld) {
 		w.pod("a", "r", 1)
 		wl := w.workload("g", "r:1")
@@ -283,6 +283,23 @@ func RunGroupDeletions(t *testing.T, pods *Kind) {
 			return nil
 		})
 	})
+}
+
+// joinLater is a pod that another controller than ours keeps waiting, and puts into a group of its own later (spec: 30 §7
+// example 71).
+func joinLater(w *groupWorld) {
+	pod := w.create("a", func(o job.Object) {
+		o.SetLabels(nil)
+		o.SetFinalizers(nil)
+		o.SetAnnotations(map[string]string{kueue.PodSuspendingParentAnnotation: "acme", kueue.RoleHashAnnotation: "r"})
+	})
+	w.settle()
+	w.must(w.none())
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"lq",%q:"g"},"annotations":{%q:"1"}}}`,
+		kueue.ManagedLabel, kueue.QueueNameLabel, kueue.PodGroupNameLabel, kueue.PodGroupTotalCountAnnotation)
+	w.must(w.c.Patch(w.ctx, pod, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	w.admit(w.workload("g", "r:1"))
+	w.are("it runs", "a h100")
 }
 
 // none says that there are no Workloads.
@@ -304,11 +321,12 @@ func (w *groupWorld) member(name, framework string, controller *metav1.OwnerRefe
 	}).(*corev1.Pod)
 }
 
-// RunStatefulSets holds StatefulSets to their life with a queue, with a manager that is killed at each write in turn. The test
-// makes the pods.
+// RunStatefulSets holds StatefulSets to their life with a queue, whatever happens to the writes of the manager. The test makes
+// the pods.
 func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
-	embeddedtest.AtEveryWrite(t, 8, 3, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newGroupWorld(t, pods, m, sets)
+	pods = pods.parallel(t)
+	anyhow(t, 8, func(t *testing.T, start trouble) {
+		w := newGroupWorld(t, pods, start, sets)
 		set := &appsv1.StatefulSet{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
 			Spec: appsv1.StatefulSetSpec{
@@ -364,8 +382,9 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 // makes the pods. set is one of 2 replicas of a leader and a worker.
 func RunLeaderWorkerSets(t *testing.T, kind *Kind, pods *Kind) {
 	sets := kind.Descriptor
-	embeddedtest.AtEveryWrite(t, 8, 3, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newGroupWorld(t, pods, m, sets)
+	pods = pods.parallel(t)
+	anyhow(t, 8, func(t *testing.T, start trouble) {
+		w := newGroupWorld(t, pods, start, sets)
 		set := parse(t, kind.Manifest)
 		set.SetNamespace(w.namespace)
 		set.SetName("llm")

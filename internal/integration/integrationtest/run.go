@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -60,10 +61,21 @@ type Kind struct {
 	Ends bool
 	// Endless says that a job of the kind never finishes by itself.
 	Endless bool
+
+	lane *rest.Config // the API server of the test
+}
+
+// parallel gives the test an API server of its own and lets it run beside others: a manager takes care of a whole cluster.
+func (k *Kind) parallel(t *testing.T) *Kind {
+	t.Parallel()
+	own := *k
+	own.lane = embeddedtest.Lane(t)
+	return &own
 }
 
 // Run holds a kind to the suite. parent is a kind that may own jobs of it.
 func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
+	kind = kind.parallel(t)
 	kinds := []*job.Descriptor{kind.Descriptor}
 	if parent.GVK != kind.Descriptor.GVK {
 		kinds = append(kinds, parent)
@@ -84,7 +96,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	case kind.Ends:
 		tests = append(tests, test{"ended", ended}, test{"unsuspended by hand", byHand}, test{"child", child})
 	default:
-		tests = append(tests, test{"preempted", preempted}, test{"workload lost", lost}, test{"unsuspended by hand", byHand}, test{"child", child})
+		tests = append(tests, test{"preempted", preempted}, test{"workload lost", lost}, test{"unsuspended by hand", byHand}, test{"child", child}, test{"stopped by its user", stoppedByUser})
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -98,10 +110,9 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		})
 	}
 	w.stop()
-	if kind.Ends {
-		return
-	}
-	t.Run("restarted at every write", func(t *testing.T) { restarted(t, kind, kinds) })
+	through := func(t *testing.T, start trouble) { newWorld(t, kind, kinds).through(start) }
+	dying(t, 4, through)
+	failing(t, 2, through)
 }
 
 // test is a part of the suite.
@@ -512,65 +523,4 @@ func child(w *world) {
 	}
 	w.evict(wl)
 	w.eventually("the child is suspended once more", func() error { return w.stopped(o) })
-}
-
-// restarted takes a job through an eviction to its end with managers that die at each write. The end is the same.
-func restarted(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
-	w := newWorld(t, kind, kinds)
-	var m *embeddedtest.Mortal
-	lives := 0
-	start := func() {
-		w.stop()
-		lives++
-		m = &embeddedtest.Mortal{Dies: 1}
-		w.start(m.Wrap)
-	}
-	revive := func() { m.Revive(start) }
-	until := func(what string, check func() error) {
-		t.Helper()
-		w.eventually(what, func() error { revive(); return check() })
-	}
-	start()
-	o := w.create("train", nil)
-	before := spec(t, w.again(o))
-	key := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.cfg.WorkloadName(kind.Descriptor.GVK, o.GetName(), o.GetUID())}}
-	until("the workload exists", func() error { return w.c.Get(w.ctx, client.ObjectKeyFromObject(key), &kueue.Workload{}) })
-	wl := w.get(key)
-	w.admit(wl)
-	until("the job runs", func() error { return w.runs(o) })
-	w.status(o, Active)
-	w.evict(wl)
-	if kind.Deleted {
-		until("the job is gone", func() error {
-			if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(o), kind.Descriptor.New()); err == nil {
-				return errors.New("it exists")
-			}
-			return nil
-		})
-		return
-	}
-	until("the job is stopped", func() error { return w.stopped(o) })
-	w.status(o, Stopped)
-	until("the quota is released", func() error { return w.released(wl) })
-	if diff := cmp.Diff(before, spec(t, w.again(o))); diff != "" {
-		t.Errorf("not what the user wrote -want +got:\n%s", diff)
-	}
-	w.admit(wl)
-	until("the job runs again", func() error { return w.runs(o) })
-	w.started(o)
-	if !kind.Endless {
-		w.status(o, Succeeded)
-		until("the workload is let go", func() error {
-			if got := w.get(wl); !lifecycle.IsFinished(got) || len(got.Finalizers) > 0 {
-				return fmt.Errorf("%v, finalizers %v", conditions(got), got.Finalizers)
-			}
-			return nil
-		})
-	}
-	if got := w.workloads(); len(got) != 1 || got[0].UID != wl.UID {
-		t.Errorf("%d workloads, want the first one", len(got))
-	}
-	if lives < 5 {
-		t.Errorf("only %d managers died: the test lost its way", lives)
-	}
 }

@@ -31,7 +31,7 @@ var chains = [][]string{
 // JobSet runs to its end under a controller that asserts what it wants, and chains of owners stand around, some from before
 // the manager starts. The manager makes no request about any of it (spec: 30 §4.2.4, §4.2.5).
 func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
-	w := newWorld(t, &Kind{}, kinds)
+	w := newWorld(t, (&Kind{}).parallel(t), kinds)
 	for _, gvk := range []schema.GroupVersionKind{
 		{Group: "ray.io", Version: "v1", Kind: "RayService"}, {Group: "workload.codeflare.dev", Version: "v1beta2", Kind: "AppWrapper"},
 	} {

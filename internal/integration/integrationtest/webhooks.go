@@ -28,7 +28,7 @@ import (
 // the start, mistakes are refused by the paths of their fields, a job that runs cannot be queued, and in a namespace that is
 // off limits nothing is changed or refused (spec: 30 §3).
 func RunWebhooks(t *testing.T, kinds []*Kind) {
-	all := &Kind{}
+	all := (&Kind{}).parallel(t)
 	var descriptors []*job.Descriptor
 	for _, k := range kinds {
 		descriptors = append(descriptors, k.Descriptor)

@@ -69,16 +69,15 @@ type world struct {
 // newWorld installs what the kind needs and starts a manager. wrap may change how the manager talks to the API server.
 func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	t.Helper()
-	plain := embeddedtest.Config(t)
-	c, err := client.New(plain, client.Options{Scheme: newScheme()})
+	c, err := client.New(kind.lane, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ctx: t.Context(), kind: kind, c: c, kinds: kinds, plain: plain, traffic: &traffic{}, stop: func() {}}
+	w := &world{t: t, ctx: t.Context(), kind: kind, c: c, kinds: kinds, plain: kind.lane, traffic: &traffic{}, stop: func() {}}
 	w.cfg = &job.Config{
 		ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Kinds: job.Kinds{},
 		AdmissionGatedBy: true, AssignQueueLabels: true, AnnotationIdentifiers: true, FinishOrphans: true,
-		PartialAdmission: true, ReclaimablePods: true, Topology: true, TopologySliceConstraints: true,
+		PartialAdmission: true, ReclaimablePods: true, Topology: true, TopologySliceConstraints: true, HonourUserSuspend: true,
 	}
 	for _, d := range kinds {
 		w.cfg.Kinds[d.GVK] = true
@@ -88,7 +87,18 @@ func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	return w
 }
 
-// install makes the CRDs and a flavor, unless an earlier test has.
+// installed are the objects that an earlier test has made, by API server.
+var installed sync.Map
+
+// once creates an object unless an earlier test has.
+func (w *world) once(o client.Object) {
+	w.t.Helper()
+	if _, done := installed.LoadOrStore(w.plain.Host+" "+o.GetName(), true); !done {
+		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, o)))
+	}
+}
+
+// install makes the CRDs and a flavor.
 func (w *world) install() {
 	w.t.Helper()
 	entries, err := config.FS.ReadDir("crd")
@@ -98,13 +108,13 @@ func (w *world) install() {
 		w.must(err)
 		var crd apiextensionsv1.CustomResourceDefinition
 		w.must(yaml.Unmarshal(raw, &crd))
-		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &crd)))
+		w.once(&crd)
 	}
 	for _, d := range w.kinds {
 		if d.GVK.Group == "batch" || d.GVK.Group == "apps" || d.GVK.Group == "" {
 			continue
 		}
-		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, reducedCRD(d.GVK, d.Resource))))
+		w.once(reducedCRD(d.GVK, d.Resource))
 	}
 	w.eventually("the kinds are served", func() error {
 		for _, d := range w.kinds {
