@@ -627,6 +627,7 @@ func TestDeletedWorkload(t *testing.T) {
 	w.expectEvents("train", "CreatedWorkload", "CreatedWorkload", "Started", "Stopped")
 }
 
+// TestEditsOfAWaitingJob is a user who edits a Job at every step (spec: 30 §7 examples 15, 16 and 17).
 func TestEditsOfAWaitingJob(t *testing.T) {
 	cfg := defaultConfig()
 	w := newWorld(t, cfg)
@@ -652,6 +653,12 @@ func TestEditsOfAWaitingJob(t *testing.T) {
 	w.eventually("the workload has the new selector", func() error {
 		if got := w.get(wl).Spec.PodSets[0].Template.Spec.NodeSelector["zone"]; got != "b" {
 			return fmt.Errorf("it has %s", got)
+		}
+		return nil
+	})
+	w.eventually("it is told", func() error {
+		if got := w.events("train"); !slices.Contains(got, "UpdatedWorkload") {
+			return fmt.Errorf("events %v", got)
 		}
 		return nil
 	})
