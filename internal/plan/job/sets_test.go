@@ -74,7 +74,11 @@ func (s *served) settle() []string {
 			line = "delete " + a.Workload.Name
 			s.o.Workloads = slices.Delete(s.o.Workloads, find(), find()+1)
 		case job.WriteStatus:
-			line = "status " + a.Workload.Name + ": " + lifecycle.Condition(a.Workload, kueue.WorkloadQuotaReserved).Reason
+			c := lifecycle.Condition(a.Workload, kueue.WorkloadFinished)
+			if c == nil {
+				c = lifecycle.Condition(a.Workload, kueue.WorkloadQuotaReserved)
+			}
+			line = "status " + a.Workload.Name + ": " + c.Reason
 			s.o.Workloads[find()] = a.Workload
 		case job.Fail, job.Stall:
 			return append(log, "waits: "+a.Err.Error())

@@ -83,3 +83,25 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+// TestGranting: a slice that is being evicted lets no pod run, though it still has its quota (spec: 30 §7 example 73).
+func TestGranting(t *testing.T) {
+	w := slice("a", "u", "q", "")
+	w.Annotations[kueue.ElasticJobAnnotation] = "true"
+	granting := func(want bool, when string) {
+		t.Helper()
+		if got := slices.Granting([]*kueue.Workload{w}) != nil; got != want {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	granting(true, "admitted")
+	m := lifecycle.Machine{}
+	m.Preempt(w, kueue.ReasonInClusterQueue, "", metav1.Now())
+	if !lifecycle.IsReserved(w) {
+		t.Fatal("an eviction takes the quota away at once")
+	}
+	granting(false, "being evicted")
+	m.Release(w, false, metav1.Now())
+	m.Reserve(w, &kueue.Admission{ClusterQueue: "q"}, nil, metav1.Now())
+	granting(true, "admitted again")
+}
