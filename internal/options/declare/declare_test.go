@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -210,6 +211,51 @@ func TestPodSetsThatAreNone(t *testing.T) {
 			_, err := k.PodSets(o)
 			if err == nil || !strings.HasPrefix(err.Error(), "Crew.v1.crew.example.com podSets (") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestLimits evaluates what is cheap to compile and dear to run: each of the two limits stops what the other lets pass.
+func TestLimits(t *testing.T) {
+	texts := make([]any, 50)
+	for i := range texts {
+		texts[i] = strings.Repeat("a", 10_000)
+	}
+	numbers := func(n int) []any {
+		out := make([]any, n)
+		for i := range out {
+			out[i] = int64(i)
+		}
+		return out
+	}
+	for name, test := range map[string]struct {
+		expression string
+		spec       map[string]any
+		want       string
+	}{
+		"cost": { // a regular expression costs its own length for each letter of the text, and is quick
+			`object.spec.texts.all(t, !t.matches("(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)"))`,
+			map[string]any{"texts": texts}, "costs more than 1000000 on this object: loop over less",
+		},
+		"time": { // what is deep in two lists costs nothing, and takes its time to compare
+			`object.spec.many.all(i, object.spec.left == object.spec.right)`,
+			map[string]any{"many": numbers(20_000), "left": []any{numbers(20_000)}, "right": []any{numbers(20_000)}}, "took longer than 1s on this object: loop over less",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := compiled(t, func(k *configv1beta2.DeclaredKind) { k.Started = test.expression })
+			start := time.Now()
+			_, err := k.Started(map[string]any{"spec": test.spec})
+			if err == nil || !strings.HasPrefix(err.Error(), "Crew.v1.crew.example.com started (") || !strings.HasSuffix(err.Error(), test.want) {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			if took := time.Since(start); took > 20*maxTime {
+				t.Errorf("it took %s", took)
+			}
+			little := map[string]any{"texts": []any{"a"}, "many": numbers(2), "left": numbers(2), "right": numbers(2)}
+			if ok, err := k.Started(map[string]any{"spec": little}); err != nil || !ok {
+				t.Errorf("on a small object: %v, %v", ok, err)
 			}
 		})
 	}
