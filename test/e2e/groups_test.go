@@ -130,7 +130,7 @@ func podGroup(t *testing.T, c *cluster) {
 	if len(w.Spec.PodSets) != 1 || w.Spec.PodSets[0].Count != 3 || len(w.OwnerReferences) != 3 {
 		t.Errorf("pod sets %v, owners %v", w.Spec.PodSets, w.OwnerReferences)
 	}
-	embeddedtest.Within(t, 10*time.Second, "nothing is held", func() error {
+	embeddedtest.Within(t, 30*time.Second, "nothing is held", func() error {
 		var pods corev1.PodList
 		if err := c.List(context.Background(), &pods, client.InNamespace("groups"), in); err != nil {
 			return err
@@ -179,10 +179,14 @@ func overQuota(t *testing.T, c *cluster) {
 	}
 	c.create(t, d)
 	c.are(t, "four run and two wait", "deployments", labels, map[string]int{"Running": 4, "Gated": 2})
-	var list kueue.WorkloadList
-	if err := c.List(context.Background(), &list, client.InNamespace("deployments")); err != nil || len(list.Items) != 6 {
-		t.Errorf("%d workloads, %v; want one a pod", len(list.Items), err)
-	}
+	embeddedtest.Within(t, time.Minute, "each pod has a workload", func() error {
+		var list kueue.WorkloadList
+		err := c.List(context.Background(), &list, client.InNamespace("deployments"))
+		if err == nil && len(list.Items) != 6 {
+			err = fmt.Errorf("%d workloads", len(list.Items))
+		}
+		return err
+	})
 	if err := c.Patch(context.Background(), d, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":4}}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +221,7 @@ func (c *cluster) resize(t *testing.T, s *appsv1.StatefulSet, replicas int) {
 func (c *cluster) only(t *testing.T, namespace string) string {
 	t.Helper()
 	var list kueue.WorkloadList
-	embeddedtest.Within(t, 20*time.Second, "there is a workload", func() error {
+	embeddedtest.Within(t, time.Minute, "there is a workload", func() error {
 		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
@@ -255,10 +259,17 @@ func onHold(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	c.are(t, "all are gone", "holds", web, map[string]int{})
-	// Kubernetes' garbage collector learns of a new kind within half a minute.
-	embeddedtest.Within(t, 90*time.Second, "its workload is gone", func() error {
+	c.noWorkloads(t, "holds")
+	c.status(t, "holds", 0)
+}
+
+// noWorkloads waits until those of a namespace are gone with their owners. Kubernetes' garbage collector learns of a new kind
+// within half a minute.
+func (c *cluster) noWorkloads(t *testing.T, namespace string) {
+	t.Helper()
+	embeddedtest.Within(t, 90*time.Second, "its workloads are gone", func() error {
 		var list kueue.WorkloadList
-		if err := c.List(context.Background(), &list, client.InNamespace("holds")); err != nil {
+		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		if n := len(list.Items); n > 0 {
@@ -266,7 +277,6 @@ func onHold(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	c.status(t, "holds", 0)
 }
 
 func rollOut(t *testing.T, c *cluster) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,11 +27,12 @@ func TestJobs(t *testing.T) {
 	}
 	c := up(t)
 	c.manager(t)
+	t.Run("the writes of a Job", func(t *testing.T) { c.testWrites(t) })
 	t.Run("a Job without a queue is left alone", func(t *testing.T) {
 		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "free"}})
 		j := job("free", "plain", "", 2, "0.5")
 		c.create(t, j)
-		embeddedtest.Within(t, 20*time.Second, "it completes", c.completed(t, j))
+		embeddedtest.Within(t, time.Minute, "it completes", c.completed(t, j))
 		if _, err := c.workloadOf(t, j); err == nil {
 			t.Error("it got a Workload")
 		}
@@ -41,7 +43,7 @@ func TestJobs(t *testing.T) {
 	t.Run("a Job with an unknown queue waits and says why", func(t *testing.T) {
 		j := job("free", "lost", "nowhere", 1, "0.5")
 		c.create(t, j)
-		embeddedtest.Within(t, 10*time.Second, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
+		embeddedtest.Within(t, 30*time.Second, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			t.Fatal(err)
@@ -53,17 +55,17 @@ func TestJobs(t *testing.T) {
 		c.create(t, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "late"}})
 		c.queues(t, "latecomers", map[string]string{"late": "4"})
 		c.create(t, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "free", Name: "nowhere"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "late"}})
-		embeddedtest.Within(t, 20*time.Second, "it completes once the queue exists", c.completed(t, j))
+		embeddedtest.Within(t, time.Minute, "it completes once the queue exists", c.completed(t, j))
 	})
 	t.Run("two Jobs over quota run one after the other", func(t *testing.T) {
 		c.queues(t, "turns", map[string]string{"turns": "4"})
 		first, second := job("turns", "first", "main", 3, "2"), job("turns", "second", "main", 3, "0.5")
 		c.create(t, first)
-		embeddedtest.Within(t, 10*time.Second, "the first runs", c.runs(t, first))
+		embeddedtest.Within(t, 30*time.Second, "the first runs", c.runs(t, first))
 		c.create(t, second)
-		embeddedtest.Within(t, 10*time.Second, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
-		embeddedtest.Within(t, 20*time.Second, "the first completes", c.completed(t, first))
-		embeddedtest.Within(t, 20*time.Second, "the second completes", c.completed(t, second))
+		embeddedtest.Within(t, 30*time.Second, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
+		embeddedtest.Within(t, time.Minute, "the first completes", c.completed(t, first))
+		embeddedtest.Within(t, time.Minute, "the second completes", c.completed(t, second))
 		if second.Status.StartTime.Before(first.Status.CompletionTime) {
 			t.Errorf("the second started at %s, before the first completed at %s", second.Status.StartTime, first.Status.CompletionTime)
 		}
@@ -73,9 +75,9 @@ func TestJobs(t *testing.T) {
 		c.queues(t, "deletion", map[string]string{"deletion": "4"})
 		long, next := job("deletion", "long", "main", 4, "600"), job("deletion", "next", "main", 4, "0.5")
 		c.create(t, long)
-		embeddedtest.Within(t, 10*time.Second, "the long one runs", c.runs(t, long))
+		embeddedtest.Within(t, 30*time.Second, "the long one runs", c.runs(t, long))
 		c.create(t, next)
-		embeddedtest.Within(t, 10*time.Second, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
+		embeddedtest.Within(t, 30*time.Second, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
 		if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
@@ -87,15 +89,114 @@ func TestJobs(t *testing.T) {
 		j.Spec.Template.Annotations["berth.dev/exit-code"] = "3"
 		j.Spec.BackoffLimit = new(int32(0))
 		c.create(t, j)
-		embeddedtest.Within(t, 20*time.Second, "its Workload is finished as failed", func() error {
+		embeddedtest.Within(t, time.Minute, "its Workload is finished as failed", func() error {
 			return c.finished(t, j, kueue.ReasonFailed)
 		})
 		c.status(t, "failure", 0)
 	})
 	t.Run("the owner of the quota gets it back", func(t *testing.T) { c.testReclaim(t) })
 	t.Run("preempted in the moment of its admission", func(t *testing.T) { c.testPreemptionRace(t) })
+	t.Run("a Job behind a gate of its own", func(t *testing.T) { c.testGated(t) })
+	t.Run("a Job that makes do with less", func(t *testing.T) { c.testPartialAdmission(t) })
 	t.Run("deactivated and activated again", func(t *testing.T) { c.testDeactivation(t) })
 	t.Run("a ClusterQueue goes when its last workload is gone", func(t *testing.T) { c.testQueueDeletion(t) })
+}
+
+// testWrites counts what the manager writes of Workloads and Jobs for a Job of one pod: four writes until its Workload is
+// finished, and one more that lets the Workload go. A status and a finalizer cannot be written together, and a Workload has the
+// finalizer until it is finished (spec: 30 §4.3 step 7, §4.4.6). Each of the three events on the Job is one of spec 30 §5.2.
+// With more pods, each time that some have succeeded costs a write that gives their quota back (step 12).
+func (c *cluster) testWrites(t *testing.T) {
+	c.queues(t, "counted", map[string]string{"counted": "2"})
+	before := c.quiet(t)
+	j := job("counted", "short", "main", 1, "0.5")
+	c.create(t, j)
+	embeddedtest.Within(t, time.Minute, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+	after := c.quiet(t)
+	want := map[string]float64{
+		"workloads POST":         1, // create
+		"workloads/status PATCH": 2, // admit, finish
+		"jobs PATCH":             1, // start
+		"workloads PATCH":        1, // let go
+	}
+	for kind := range after {
+		if n := after[kind] - before[kind]; n != want[kind] && (strings.HasPrefix(kind, "workloads") || strings.HasPrefix(kind, "jobs")) {
+			t.Errorf("%s: %g, want %g", kind, n, want[kind])
+		}
+	}
+	embeddedtest.Within(t, 30*time.Second, "its events are those of its transitions", func() error {
+		return c.tells(t, j, "CreatedWorkload", "Started", "FinishedWorkload")
+	})
+}
+
+// testGated is a Job that waits until somebody approves of it (spec: 30 §7 example 28).
+func (c *cluster) testGated(t *testing.T) {
+	c.queues(t, "approved", map[string]string{"approved": "1"})
+	j := job("approved", "gated", "main", 1, "0.5")
+	j.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "acme.io/budget"}
+	c.create(t, j)
+	embeddedtest.Within(t, time.Minute, "it waits for approval", c.waits(t, j, kueue.ReasonAdmissionGated))
+	more := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":"acme.io/budget,acme.io/more"}}}`))
+	if err := c.Patch(context.Background(), j.DeepCopy(), more); !apierrors.IsForbidden(err) {
+		t.Errorf("a gate is added: %v", err)
+	}
+	c.patch(t, j, `{"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":null}}}`)
+	embeddedtest.Within(t, time.Minute, "it completes", c.completed(t, j))
+}
+
+// testPartialAdmission is a Job of up to eight pods that starts with five, and has all eight when it starts again
+// (spec: 30 §7 examples 29 and 72).
+func (c *cluster) testPartialAdmission(t *testing.T) {
+	c.queues(t, "part", map[string]string{"part": "5"})
+	j := job("part", "some", "main", 8, "600")
+	j.Annotations = map[string]string{kueue.JobMinParallelismAnnotation: "3"}
+	c.create(t, j)
+	active := func(n int32) func() error {
+		return func() error {
+			if err := c.get(t, j); err != nil {
+				return err
+			}
+			if j.Status.Active != n || *j.Spec.Parallelism != n {
+				return fmt.Errorf("parallelism %d, %d active", *j.Spec.Parallelism, j.Status.Active)
+			}
+			return nil
+		}
+	}
+	embeddedtest.Within(t, time.Minute, "it runs with five", active(5))
+	resize := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"parallelism":4}}`))
+	if err := c.Patch(context.Background(), j.DeepCopy(), resize); !apierrors.IsForbidden(err) {
+		t.Errorf("it is resized while it runs: %v", err)
+	}
+	toggle := func(active bool) {
+		w, err := c.workloadOf(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.patch(t, w, fmt.Sprintf(`{"spec":{"active":%v}}`, active))
+	}
+	toggle(false)
+	embeddedtest.Within(t, time.Minute, "it is stopped, and wants eight again", func() error {
+		if err := c.get(t, j); err != nil {
+			return err
+		}
+		if !isSuspended(j) || *j.Spec.Parallelism != 8 {
+			return fmt.Errorf("suspended %v, parallelism %d", isSuspended(j), *j.Spec.Parallelism)
+		}
+		return nil
+	})
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "part"}}
+	if err := c.get(t, cq); err != nil {
+		t.Fatal(err)
+	}
+	cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("8")
+	if err := c.Update(context.Background(), cq); err != nil {
+		t.Fatal(err)
+	}
+	toggle(true)
+	embeddedtest.Within(t, time.Minute, "it runs with eight", active(8))
+	if err := c.Delete(context.Background(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil { // others need the nodes
+		t.Fatal(err)
+	}
 }
 
 func (c *cluster) testReclaim(t *testing.T) {
@@ -103,9 +204,9 @@ func (c *cluster) testReclaim(t *testing.T) {
 	borrower := job("guest", "borrower", "main", 8, "600")
 	owner := job("owner", "returns", "main", 4, "0.5")
 	c.create(t, borrower)
-	embeddedtest.Within(t, 10*time.Second, "the guest borrows", c.runs(t, borrower))
+	embeddedtest.Within(t, 30*time.Second, "the guest borrows", c.runs(t, borrower))
 	c.create(t, owner)
-	embeddedtest.Within(t, 20*time.Second, "the owner's job completes", c.completed(t, owner))
+	embeddedtest.Within(t, time.Minute, "the owner's job completes", c.completed(t, owner))
 	w, err := c.workloadOf(t, borrower)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +214,7 @@ func (c *cluster) testReclaim(t *testing.T) {
 	if n := evictions(w); n != 1 {
 		t.Errorf("the guest was evicted %d times", n)
 	}
-	embeddedtest.Within(t, 10*time.Second, "the guest runs again", c.runs(t, borrower))
+	embeddedtest.Within(t, 30*time.Second, "the guest runs again", c.runs(t, borrower))
 	if err := c.get(t, borrower); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +237,7 @@ func (c *cluster) testPreemptionRace(t *testing.T) {
 		c.create(t, low)
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 		c.create(t, high)
-		embeddedtest.Within(t, 20*time.Second, high.Name+" completes", c.completed(t, high))
+		embeddedtest.Within(t, time.Minute, high.Name+" completes", c.completed(t, high))
 		if err := c.Delete(context.Background(), low, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +258,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 	c.queues(t, "switch", map[string]string{"switch": "2"})
 	j := job("switch", "toggled", "main", 2, "600")
 	c.create(t, j)
-	embeddedtest.Within(t, 10*time.Second, "it runs", c.runs(t, j))
+	embeddedtest.Within(t, 30*time.Second, "it runs", c.runs(t, j))
 	toggle := func(active bool) {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
@@ -170,7 +271,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 	}
 	toggle(false)
-	embeddedtest.Within(t, 10*time.Second, "it stops", func() error {
+	embeddedtest.Within(t, 30*time.Second, "it stops", func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -179,7 +280,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.Within(t, 10*time.Second, "it is released", func() error {
+	embeddedtest.Within(t, 30*time.Second, "it is released", func() error {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			return err
@@ -191,14 +292,14 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		return nil
 	})
 	toggle(true)
-	embeddedtest.Within(t, 10*time.Second, "it runs again", c.runs(t, j))
+	embeddedtest.Within(t, 30*time.Second, "it runs again", c.runs(t, j))
 }
 
 func (c *cluster) testQueueDeletion(t *testing.T) {
 	c.queues(t, "goes", map[string]string{"goes": "2"})
 	j := job("goes", "last", "main", 2, "3")
 	c.create(t, j)
-	embeddedtest.Within(t, 10*time.Second, "it runs", c.runs(t, j))
+	embeddedtest.Within(t, 30*time.Second, "it runs", c.runs(t, j))
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), cq); err != nil {
 		t.Fatal(err)
@@ -213,7 +314,7 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.Within(t, 20*time.Second, "the job completes", c.completed(t, j))
+	embeddedtest.Within(t, time.Minute, "the job completes", c.completed(t, j))
 	gone := func(o client.Object) func() error {
 		return func() error {
 			switch err := c.get(t, o); {
@@ -226,12 +327,12 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 			}
 		}
 	}
-	embeddedtest.Within(t, 10*time.Second, "the queue is gone", gone(cq))
+	embeddedtest.Within(t, 30*time.Second, "the queue is gone", gone(cq))
 	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), rf); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Within(t, 10*time.Second, "the flavor is gone", gone(rf))
+	embeddedtest.Within(t, 30*time.Second, "the flavor is gone", gone(rf))
 }
 
 // finished tells whether the Workload of a Job is finished for a reason.
@@ -251,13 +352,19 @@ func (c *cluster) finished(t *testing.T, j *batchv1.Job, reason string) error {
 // status waits until a queue shows that so many workloads hold quota and none waits.
 func (c *cluster) status(t *testing.T, queue string, reserving int32) {
 	t.Helper()
-	embeddedtest.Within(t, 10*time.Second, "the status of the queue is up to date", func() error {
+	c.holds(t, queue, reserving, 0)
+}
+
+// holds is status with some that wait.
+func (c *cluster) holds(t *testing.T, queue string, reserving, pending int32) {
+	t.Helper()
+	embeddedtest.Within(t, 30*time.Second, "the status of the queue is up to date", func() error {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		if err := c.get(t, cq); err != nil {
 			return err
 		}
 		s := cq.Status
-		if s.ReservingWorkloads != reserving || s.PendingWorkloads != 0 {
+		if s.ReservingWorkloads != reserving || s.PendingWorkloads != pending {
 			return fmt.Errorf("%d reserving, %d pending", s.ReservingWorkloads, s.PendingWorkloads)
 		}
 		if len(s.FlavorsReservation) == 0 {
