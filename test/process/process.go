@@ -67,7 +67,7 @@ func Start(t testing.TB, kubeconfig string, args ...string) *Manager {
 			t.Logf("log of a manager:\n%s", m.log.tail())
 		}
 	})
-	embeddedtest.Eventually(t, "the manager is ready", func() error {
+	embeddedtest.Within(t, 2*time.Minute, "the manager is ready", func() error {
 		select {
 		case <-m.Ended:
 			t.Fatalf("the manager ended:\n%s", m.log.tail())

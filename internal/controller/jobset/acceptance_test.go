@@ -18,11 +18,11 @@ import (
 	plan "github.com/berth-project/berth/internal/plan/jobset"
 )
 
-// The examples of 60 §7 are in three places: what is refused and defaulted (1, 4 to 8, 12, 16, 26, 31, 35, 37, 38, 41, 47, 60,
-// 61, 63, 68, 70) in the webhooks and in plan/jobset's TestValidateNew and TestValidateChange; what is decided (2, 3, 7, 8, 12, 17, 18, 20 to 27,
-// 30, 32, 34, 36, 37, 39, 40, 42 to 46, 56 to 59, 61, 62, 64, 67 to 69, 71, 72, 74) in the scripts below plan/jobset/testdata;
-// placement (49 to 55) in plan/jobset's placement_test.go and the webhooks. What needs an API server or a whole cluster is
-// here, by number: 65 is BenchmarkIdleReconcile, TestFigures and `make measure-jobsets`.
+// The examples of 60 §7 are in three places: what is refused, defaulted and stored (1, 4 to 8, 12, 16, 26, 31, 35, 37, 38, 41, 47, 60, 61, 63,
+// 68, 70) in the tests of the webhooks, of the schema (api/jobset) and in plan/jobset's TestValidateNew and TestValidateChange; what is
+// decided (2, 3, 7, 8, 12, 17, 18, 20 to 27, 30, 32, 34, 36, 37, 39, 40, 42 to 46, 56 to 59, 61, 62, 64, 67 to 69, 71, 72, 74) in the scripts below
+// plan/jobset/testdata; placement (49 to 55) in plan/jobset's placement_test.go and the webhooks. What needs an API server or a whole
+// cluster is here, by number: 65 is BenchmarkIdleReconcile, TestFigures and `make measure-jobsets`.
 
 // Acceptance 9, 69: without host names there is no Service, and the subdomain of the pods is the user's.
 func TestNoHostNames(t *testing.T) {

@@ -29,8 +29,8 @@ var rewrite = flag.Bool("rewrite", false, "write the output of the scenarios int
 //
 //	gates NAME...                   turns gates on; lazy is LazyChildren, early FailEarly
 //	jobset                          the JobSet, in the indented lines below, defaulted; raw as a second word: as it is
-//	job NAME active N | ready N | suspended | failing | fail REASON MESSAGE | succeed | gone |
-//	                                unlabelled KEY | unmarked | selects KEY=VALUE...
+//	job NAME active N | ready N | suspended | terminating N | failing | fail REASON MESSAGE |
+//	                                succeed | deleting | gone | unlabelled KEY | labelled KEY=VALUE | unmarked | selects KEY=VALUE...
 //	pod NAME attempt N | restarts N | failed | gone
 //	set PATCH                       merges JSON into the JobSet
 //	after DURATION                  moves the clock
@@ -233,10 +233,17 @@ func (w *world) job(name, verb string, args []string) {
 	case "succeed":
 		s.Active, s.Ready = 0, nil
 		condition(batchv1.JobComplete, "CompletionsReached", "")
+	case "terminating":
+		s.Active, s.Ready, s.Terminating = 0, nil, new(amount())
+	case "deleting":
+		j.DeletionTimestamp = new(metav1.NewTime(w.now))
 	case "gone":
 		delete(w.jobs, name)
 	case "unlabelled":
 		delete(j.Labels, args[0])
+	case "labelled":
+		k, v, _ := strings.Cut(args[0], "=")
+		j.Labels[k] = v
 	case "unmarked": // as an upstream controller left it
 		delete(j.Annotations, FingerprintAnnotation)
 	case "selects": // as an upstream controller merged it
