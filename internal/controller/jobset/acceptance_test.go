@@ -146,10 +146,13 @@ func TestBelongingsThatCannotBeMade(t *testing.T) {
 		claims       []string
 	}{
 		"the Service": {"network: {enableDNSHostnames: true, subdomain: Row_1}", jobsetv1alpha2.EventHeadlessServiceCreationFailed, nil},
-		"a claim": {`volumeClaimPolicies:
+		"a claim": {
+			`volumeClaimPolicies:
   - templates: [{metadata: {name: bad}}, {metadata: {name: next}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}]
   - templates: [{metadata: {name: other}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}]`,
-			jobsetv1alpha2.EventPVCCreationFailed, []string{"other-ring"}},
+			jobsetv1alpha2.EventPVCCreationFailed,
+			[]string{"other-ring"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, plan.Config{})

@@ -196,7 +196,7 @@ spec:
 	// Acceptance 62: a claim goes with its JobSet or is retained, and one that was retained is used again.
 	"shared volumes": func(w *world) {
 		claim := `, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}], retentionPolicy: {whenDeleted: `
-		make := func() *jobsetv1alpha2.JobSet {
+		submit := func() *jobsetv1alpha2.JobSet {
 			return w.create(`
 metadata: {name: shared}
 spec:
@@ -211,7 +211,7 @@ spec:
 			c := &corev1.PersistentVolumeClaim{}
 			return c, w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, c)
 		}
-		js := make()
+		js := submit()
 		w.haveJobs("shared-oar-0")
 		data, err := read("data-shared")
 		w.must(err)
@@ -231,7 +231,7 @@ spec:
 			}
 			return nil
 		})
-		make()
+		submit()
 		w.haveJobs("shared-oar-0")
 		if again, err := read("keep-shared"); err != nil || again.UID != keep.UID || again.DeletionTimestamp != nil {
 			w.t.Errorf("it was not retained: %v, %+v", err, again.ObjectMeta)

@@ -3,6 +3,7 @@ package jobset
 import (
 	"encoding/json"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -151,7 +152,7 @@ func (p *pass) resume(i int) {
 		case c.suspended && !stale:
 			p.patch(c.Object, jobPatch{Spec: specPatch{Suspend: new(false)}})
 		case c.suspended && !hasPods(c.Object):
-			p.patch(c.Object, p.rebuild(r, c))
+			p.patch(c.Object, rebuild(r, c))
 		}
 	}
 }
@@ -272,11 +273,12 @@ func (p *pass) patch(j *batchv1.Job, patch jobPatch) {
 	p.plan.Patches = append(p.plan.Patches, Patch{Job: j, Data: data, Template: patch.Spec.Template != nil})
 }
 
-// rebuild resumes a Job with the fields of the spec. What tells the Job and its pods who they are stays as it is.
-func (p *pass) rebuild(r *replicated, c *child) jobPatch {
-	have := &c.Object.Spec.Template
-	want := p.build(r, int(c.index)).Spec.Template
+// rebuild resumes a Job with the fields of the spec. What tells the Job and its pods who they are stays as it is, and so does how they are
+// placed, by the annotations of the Job.
+func rebuild(r *replicated, c *child) jobPatch {
+	have, want := schedulingOf(&c.Object.Spec.Template), schedulingOf(r.Template.Spec.Template.DeepCopy())
 	keep := func(to *map[string]string, from map[string]string) {
+		maps.DeleteFunc(*to, func(k, _ string) bool { return owned(k) })
 		for k, v := range from { //berth:unordered into a map
 			if owned(k) || madeByAPIServer(k) {
 				put(to, k, v)
@@ -285,16 +287,19 @@ func (p *pass) rebuild(r *replicated, c *child) jobPatch {
 	}
 	keep(&want.Labels, have.Labels)
 	keep(&want.Annotations, have.Annotations)
-	keep(&want.Spec.NodeSelector, have.Spec.NodeSelector)
+	if usesNodeSelector(c.Object.Annotations) {
+		put(&want.NodeSelector, jobsetv1alpha2.NamespacedJobLabel, namespacedJob(c.Object))
+		want.Tolerations = withToleration(want.Tolerations)
+	}
 	t := &templatePatch{
 		Metadata: metadataPatch{Labels: difference(have.Labels, want.Labels), Annotations: difference(have.Annotations, want.Annotations)},
-		Spec:     podPatch{NodeSelector: difference(have.Spec.NodeSelector, want.Spec.NodeSelector)},
+		Spec:     podPatch{NodeSelector: difference(have.NodeSelector, want.NodeSelector)},
 	}
-	if !equality.Semantic.DeepEqual(have.Spec.Tolerations, want.Spec.Tolerations) {
-		t.Spec.Tolerations = nonNil(want.Spec.Tolerations)
+	if !equality.Semantic.DeepEqual(have.Tolerations, want.Tolerations) {
+		t.Spec.Tolerations = nonNil(want.Tolerations)
 	}
-	if !equality.Semantic.DeepEqual(have.Spec.SchedulingGates, want.Spec.SchedulingGates) {
-		t.Spec.SchedulingGates = nonNil(want.Spec.SchedulingGates)
+	if !equality.Semantic.DeepEqual(have.SchedulingGates, want.SchedulingGates) {
+		t.Spec.SchedulingGates = nonNil(want.SchedulingGates)
 	}
 	return jobPatch{
 		Metadata: metadataPatch{Annotations: map[string]*string{FingerprintAnnotation: &r.hash}},
