@@ -112,15 +112,18 @@ func (f *Forest) WithinNominal(n Node, frs []resource.FR) bool {
 func (f *Forest) Level(n Node, fr resource.FR, v resource.Amount) (level int, mayReclaim bool) {
 	path := f.nodes[n].path
 	last := len(path) - 1
-	if last == 0 || !f.Borrowing(n, fr, v) {
-		return 0, last > 0
+	if last == 0 {
+		return 0, false
 	}
-	rest := v.Sub(f.Local(n, fr))
-	for i, at := range path[1:last] {
-		if !f.Borrowing(at, fr, rest) {
-			return int(f.nodes[path[i+1]].height), true
+	for i, at := range path[:last] {
+		switch c := f.at(at, fr); {
+		case c.subtree < c.usage.Add(v):
+			v = v.Sub(c.local())
+		case i == 0:
+			return 0, true
+		default:
+			return int(f.nodes[at].height), true
 		}
-		rest = rest.Sub(f.Local(at, fr))
 	}
 	return int(f.nodes[path[last]].height), false
 }
