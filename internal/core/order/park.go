@@ -220,11 +220,12 @@ func (p *Pending) WakeNext(now Figures) bool {
 		if head != nil && Compare(head, next.head()) < 0 && next != p.favored() {
 			return false
 		}
-		if p.lookElsewhere(next, at, now) {
+		wants := p.wantsOf(next)
+		if p.lookElsewhere(next, at, wants, now) {
 			continue
 		}
 		p.withdraw(next)
-		if !Lacks(next.head(), p.wantsOf(next), now) {
+		if !Lacks(next.head(), wants, now) {
 			p.rouse(next)
 			return true
 		}
@@ -234,11 +235,11 @@ func (p *Pending) WakeNext(now Figures) bool {
 
 // lookElsewhere has a class whose offer still lacks something watch that instead, and
 // tells whether it did.
-func (p *Pending) lookElsewhere(c *class, at int, now Figures) bool {
+func (p *Pending) lookElsewhere(c *class, at int, wants []workload.Want, now Figures) bool {
 	if c.all {
 		return false
 	}
-	d, w := demand{c.head(), p.wantsOf(c)}, &c.watch()[at]
+	d, w := demand{c.head(), wants}, &c.watch()[at]
 	lack := d.lack(int(w.want), now)
 	if lack < 0 || d.wants[lack].Winnable {
 		return false

@@ -47,12 +47,12 @@ func (s *shelf) at(x place) *ticket {
 	return &s.blocks[x.block][x.i]
 }
 
-// past returns the first place behind x with another threshold. Most often that is the
-// next one.
+// past returns the first place behind x with another threshold. In the block it goes from
+// ticket to ticket: memory that is read in order is there sooner than the next of a search.
 func (s *shelf) past(x place) place {
 	block := s.blocks[x.block]
 	least := block[x.i].least
-	for i := x.i + 1; i < len(block) && i <= x.i+4; i++ {
+	for i := x.i + 1; i < len(block); i++ {
 		if block[i].least != least {
 			return place{x.block, i}
 		}
