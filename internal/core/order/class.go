@@ -119,13 +119,14 @@ func (c *class) watching(fr resource.FR) int {
 }
 
 // lacksStill tells whether the class may watch what it did: each of those is lacking, and
-// nothing but a release can change that.
+// nothing but a release can change that. What preemption might win it watches together with
+// all else only, see choose.
 func (c *class) lacksStill(now Figures) bool {
 	if c.all || c.watches == 0 {
 		return false
 	}
 	for _, w := range c.watch() {
-		if want := c.want(w.want); want.Winnable || want.Least <= now.Available(want.FR) {
+		if want := c.want(w.want); want.Least <= now.Available(want.FR) {
 			return false
 		}
 	}
