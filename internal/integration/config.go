@@ -5,6 +5,7 @@ package integration
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,11 @@ import (
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
+
+// Manager is the field manager of what the controller of a kind writes (spec: 30 §5.3).
+func Manager(d *job.Descriptor) string {
+	return "kueue-" + strings.ToLower(d.GVK.Kind) + "-controller"
+}
 
 // replicaSet stands between pods and what users made, so the walk up the owners goes through it.
 var replicaSet = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
@@ -58,7 +59,7 @@ func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
 	if err := json.Unmarshal(req.Options.Raw, &options); err != nil {
 		return false
 	}
-	return req.UserInfo.Username == s.o.Self && options.FieldManager == d.Manager()
+	return req.UserInfo.Username == s.o.Self && options.FieldManager == integration.Manager(d)
 }
 
 // isAdmitted says whether the job has a Workload that is admitted.

@@ -17,6 +17,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -97,7 +98,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 		list[i] = pod
 	}
 	err = each(list, func(pod job.Object) error {
-		manager := client.FieldOwner(r.d.Manager())
+		manager := client.FieldOwner(integration.Manager(r.d))
 		return named(client.IgnoreNotFound(r.client.Patch(ctx, pod, pinned(read[pod.GetUID()]), manager)), "updating Pod", pod)
 	})
 	if err != nil {

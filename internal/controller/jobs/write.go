@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -50,7 +51,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 }
 
 func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {
-	manager := client.FieldOwner(r.d.Manager())
+	manager := client.FieldOwner(integration.Manager(r.d))
 	switch a.Verb {
 	case job.CreateWorkload:
 		err := r.client.Create(ctx, a.Workload, manager)

@@ -17,7 +17,6 @@
 package job
 
 import (
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -193,9 +192,6 @@ type Setting struct {
 	// Reach is how far Berth's hands go for the job, where its defaults are set.
 	Reach Reach
 }
-
-// Manager is the field manager of what the controller of the kind writes (spec: 30 §5.3).
-func (d *Descriptor) Manager() string { return "kueue-" + strings.ToLower(d.GVK.Kind) + "-controller" }
 
 // clone copies a job of any kind.
 func clone(o Object) Object { return o.DeepCopyObject().(Object) }
