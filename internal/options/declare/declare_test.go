@@ -236,11 +236,13 @@ func TestLimits(t *testing.T) {
 	}{
 		"cost": { // a regular expression costs its own length for each letter of the text, and is quick
 			`object.spec.texts.all(t, !t.matches("(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)"))`,
-			map[string]any{"texts": texts}, "costs more than 1000000 on this object: loop over less",
+			map[string]any{"texts": texts},
+			"costs more than 1000000 on this object: loop over less",
 		},
 		"time": { // what is deep in two lists costs nothing, and takes its time to compare
 			`object.spec.many.all(i, object.spec.left == object.spec.right)`,
-			map[string]any{"many": numbers(20_000), "left": []any{numbers(20_000)}, "right": []any{numbers(20_000)}}, "took longer than 1s on this object: loop over less",
+			map[string]any{"many": numbers(20_000), "left": []any{numbers(20_000)}, "right": []any{numbers(20_000)}},
+			"took longer than 1s on this object: loop over less",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
