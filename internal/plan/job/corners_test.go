@@ -39,7 +39,8 @@ func TestDecideCorners(t *testing.T) {
 				s.o.Verdict.Reach = job.Ignored
 			}, "nothing",
 		},
-		"4: a child that is being stopped": {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
+		"3: gave up its queue, and has quota": {func(s *scene) { s.admitted(); s.o.Verdict.Reach = job.Ignored }, "nothing"},
+		"4: a child that is being stopped":    {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
 		"4: a child of an elastic one waits for the eviction": {
 			func(s *scene) {
 				s.child(false, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}})
@@ -47,6 +48,32 @@ func TestDecideCorners(t *testing.T) {
 		},
 		"5: an edited image": {
 			func(s *scene) { s.workload(); s.job.Spec.Template.Spec.Containers[0].Image = "y" }, "update workload: queue lq, finalizers 1, count 4 +UpdatedWorkload",
+		},
+		"5: unreadable, with a workload that only names it": {
+			func(s *scene) { w := s.evictedAndUnreadable(); w.OwnerReferences[0].Controller = nil }, "stall: dim +ErrJobExpression",
+		},
+		"5: unreadable, with the workload of an earlier job": {
+			func(s *scene) { w := s.evictedAndUnreadable(); w.OwnerReferences[0].UID = "uid-0" }, "stall: dim +ErrJobExpression",
+		},
+		"5: unreadable, has made room": {
+			func(s *scene) {
+				s.cfg.Lifecycle.Release(s.evictedAndUnreadable(), false, at(30))
+				s.job.Labels[kueue.QueueNameLabel] = "other"
+			}, "stall: dim +ErrJobExpression",
+		},
+		"5: unreadable, has to make room": {func(s *scene) { s.evictedAndUnreadable() }, "status: QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation Requeued=True/Preempted"},
+		"5: of two slices the one with quota has its class first": {
+			func(s *scene) {
+				s.cfg.ElasticJobs = true
+				s.job.Annotations[kueue.ElasticJobAnnotation], s.job.Labels[kueue.PriorityClassLabel] = "true", "gold"
+				s.running()
+				s.job.Spec.Parallelism = new(int32(6))
+				next := s.decide().Workload
+				next.UID, next.CreationTimestamp = "w-next", at(60)
+				s.o.Workloads = append(s.o.Workloads, next)
+				s.o.Classes.Workload["silver"] = &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "silver"}, Value: 5}
+				s.job.Labels[kueue.PriorityClassLabel] = "silver"
+			}, "update workload: queue lq, finalizers 1, count 4 +UpdatedWorkload",
 		},
 		"7: telling that it failed is not done twice": {
 			func(s *scene) { s.cfg.Lifecycle.Finish(s.running(), kueue.ReasonFailed, "", at(50)) }, "update workload: queue lq, finalizers 0, count 4",
@@ -92,6 +119,13 @@ func TestDecideCorners(t *testing.T) {
 		"14: deactivated by Berth, active again": {
 			func(s *scene) { s.deactivated(); s.o.Workloads[0].Spec.Active = nil; s.o.Now = at(9999) }, "nothing",
 		},
+		"16: a job whose pods have gates may run without an admission": {
+			func(s *scene) {
+				s.cfg.ElasticJobs = true
+				s.job.Annotations[kueue.ElasticJobAnnotation] = "true"
+				s.cfg.Lifecycle.Pending(s.running(), kueue.ReasonPendingEvaluation, "", at(50))
+			}, "nothing",
+		},
 		"15a: what a kind cannot do is permanent": {
 			func(s *scene) {
 				s.admitted()
@@ -108,6 +142,14 @@ func TestDecideCorners(t *testing.T) {
 			}, "nothing",
 		},
 	})
+}
+
+// evictedAndUnreadable has a Job that waits, with quota that it is to give back, and that does not tell what it wants.
+func (s *scene) evictedAndUnreadable() *kueue.Workload {
+	w := s.admitted()
+	s.evict(w)
+	s.d.Unreadable = func(job.Object, *job.Setting) error { return fmt.Errorf("dim") }
+	return w
 }
 
 // TestSinglePod: a pod that has to make room does not come back, unless the gate says so; and one that ended is let go where
