@@ -267,13 +267,14 @@ func onHold(t *testing.T, c *cluster) {
 // within half a minute.
 func (c *cluster) noWorkloads(t *testing.T, namespace string) {
 	t.Helper()
-	embeddedtest.Within(t, 90*time.Second, "its workloads are gone", func() error {
+	embeddedtest.Within(t, 3*time.Minute, "its workloads are gone", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		if n := len(list.Items); n > 0 {
-			return fmt.Errorf("%d workloads", n)
+			w := &list.Items[0]
+			return fmt.Errorf("%d workloads; %s has finalizers %v, owners %v", n, w.Name, w.Finalizers, w.OwnerReferences)
 		}
 		return nil
 	})
