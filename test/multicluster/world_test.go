@@ -63,6 +63,12 @@ type cluster struct {
 // start starts control planes that end with the test, and in each a manager with the given configuration.
 func start(t *testing.T, names []string, configs map[string]string) []*cluster {
 	t.Helper()
+	return startWith(t, names, configs, func(*cluster) {})
+}
+
+// startWith does so, and prepares each control plane before its manager starts.
+func startWith(t *testing.T, names []string, configs map[string]string, prepare func(*cluster)) []*cluster {
+	t.Helper()
 	var out []*cluster
 	var wg sync.WaitGroup
 	errs := make([]error, len(names))
@@ -96,6 +102,7 @@ func start(t *testing.T, names []string, configs map[string]string) []*cluster {
 		if c.Client, err = client.New(cfg, client.Options{Scheme: wire.Scheme()}); err != nil {
 			t.Fatal(err)
 		}
+		prepare(c)
 		c.startManager()
 	}
 	return out
