@@ -36,12 +36,15 @@ const (
 	defaultOrigin           = "multikueue"
 	defaultWorkerLost       = 15 * time.Minute
 	defaultStepSize         = 3
+	defaultRoundTimeout     = 5 * time.Minute
 	defaultUsageSampling    = 5 * time.Minute
 	defaultVisibilityPort   = 8082
 	leaseLock               = "leases"
-	systemNamespace         = "kube-system"
-	namespaceNameLabel      = "kubernetes.io/metadata.name"
-	serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+	defaultPreemptionTimeout = 5 * time.Minute // of one worker
+	systemNamespace          = "kube-system"
+	namespaceNameLabel       = "kubernetes.io/metadata.name"
+	serviceAccountNamespace  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
 // setDefaults writes the defaults into the fields that the file leaves out.

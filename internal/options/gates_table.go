@@ -204,6 +204,6 @@ var gateTable = [gateCount]gateSpec{
 	TrainJobStatus:                                    {name: "TrainJobStatus", stage: Alpha, acted: true},
 	RayServiceUpgradeGating:                           {name: "RayServiceUpgradeGating", stage: Beta, on: true},
 	MultiKueueDegradedFrameworks:                      {name: "MultiKueueDegradedFrameworks", stage: Beta, on: true, acted: true},
-	MultiKueueExternalTransforms:                      {name: "MultiKueueExternalTransforms", stage: Beta, on: true},
+	MultiKueueExternalTransforms:                      {name: "MultiKueueExternalTransforms", stage: Beta, on: true, acted: true},
 	RuntimePatchSelectors:                             {name: "RuntimePatchSelectors", stage: Alpha, acted: true},
 }

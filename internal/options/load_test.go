@@ -56,6 +56,7 @@ func TestDefault(t *testing.T) {
 		MultiKueue: WorkerClusters{
 			GCInterval: time.Minute, Origin: "multikueue", WorkerLostTimeout: 15 * time.Minute,
 			Dispatcher: "kueue.x-k8s.io/multikueue-dispatcher-all-at-once", StepSize: 3,
+			RoundTimeout: 5 * time.Minute, PreemptionTimeout: 5 * time.Minute,
 		},
 		JobSet: JobSet{Client: Client{QPS: 500, Burst: 500}, Lease: LeaderElection{
 			Enabled: true, Name: "6d4f6a47.jobset.x-k8s.io", Namespace: "jobset-system",
@@ -171,17 +172,18 @@ func TestFullFile(t *testing.T) {
 	})
 	t.Run("resolved", func(t *testing.T) {
 		checks := map[string]bool{
-			"health paths":      o.Health == Health{Address: ":9081", ReadinessPath: "/ready", LivenessPath: "/live"},
-			"lease":             o.LeaderElection.Namespace == "leases" && o.LeaderElection.Name == "berth.example.com",
-			"concurrency":       o.Concurrency("Job.batch") == 7 && o.Concurrency("Workload.kueue.x-k8s.io") == 10 && o.Concurrency("X.y") == 1,
-			"cache sync":        o.CacheSyncTimeout == 3*time.Minute,
-			"tls":               len(o.TLS.CipherSuites) == 1 && len(o.TLS.Curves) == 2 && o.TLS.Curves[0] == 29,
-			"pods ready":        o.PodsReady.BackoffLimit == 5 && o.PodsReady.BackoffBase == 30*time.Second && o.PodsReady.BlockAdmission,
-			"external":          len(o.ExternalFrameworks) == 1 && o.ExternalFrameworks[0].Kind == "PipelineRun",
-			"retention":         *o.Retention.Finished == 24*time.Hour && *o.Retention.Deactivated == time.Hour,
-			"fair sharing":      o.FairSharing.Enabled && len(o.FairSharing.Strategies) == 2,
-			"usage":             o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
-			"workers":           o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1,
+			"health paths": o.Health == Health{Address: ":9081", ReadinessPath: "/ready", LivenessPath: "/live"},
+			"lease":        o.LeaderElection.Namespace == "leases" && o.LeaderElection.Name == "berth.example.com",
+			"concurrency":  o.Concurrency("Job.batch") == 7 && o.Concurrency("Workload.kueue.x-k8s.io") == 10 && o.Concurrency("X.y") == 1,
+			"cache sync":   o.CacheSyncTimeout == 3*time.Minute,
+			"tls":          len(o.TLS.CipherSuites) == 1 && len(o.TLS.Curves) == 2 && o.TLS.Curves[0] == 29,
+			"pods ready":   o.PodsReady.BackoffLimit == 5 && o.PodsReady.BackoffBase == 30*time.Second && o.PodsReady.BlockAdmission,
+			"external":     len(o.ExternalFrameworks) == 1 && o.ExternalFrameworks[0].Kind == "PipelineRun",
+			"retention":    *o.Retention.Finished == 24*time.Hour && *o.Retention.Deactivated == time.Hour,
+			"fair sharing": o.FairSharing.Enabled && len(o.FairSharing.Strategies) == 2,
+			"usage":        o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
+			"workers": o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1 &&
+				o.MultiKueue.RoundTimeout == 2*time.Minute && o.MultiKueue.Retention == time.Minute && o.MultiKueue.PreemptionTimeout == 3*time.Minute,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
 			"jobSet":            o.JobSet.LazyChildren && o.JobSet.FailEarly && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
 			"patches":           o.Trainer.ConflictPolicy == "Warn" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,

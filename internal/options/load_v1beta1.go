@@ -85,7 +85,10 @@ func upgrade(old *configv1beta1.Configuration) *configv1beta2.Configuration {
 	if m := old.MultiKueue; m != nil {
 		c.MultiKueue = &configv1beta2.MultiKueue{
 			GCInterval: m.GCInterval, Origin: m.Origin, WorkerLostTimeout: m.WorkerLostTimeout,
-			DispatcherName: m.DispatcherName, ExternalFrameworks: m.ExternalFrameworks,
+			DispatcherName: m.DispatcherName,
+		}
+		for _, f := range m.ExternalFrameworks {
+			c.MultiKueue.ExternalFrameworks = append(c.MultiKueue.ExternalFrameworks, configv1beta2.MultiKueueExternalFramework{Name: f.Name})
 		}
 	}
 	if r := old.Resources; r != nil {

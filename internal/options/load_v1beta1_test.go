@@ -199,7 +199,13 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(within("integrations"), "spark")
 	delete(within("integrations"), "honourUserSuspend")
 	delete(within("multiKueue"), "clusterProfile")
-	delete(within("multiKueue"), "incrementalDispatcherConfig")
+	for _, key := range []string{"incrementalDispatcherConfig", "previousOrigins", "remoteRetentionAfterFinish", "singleClusterPreemptionTimeout"} {
+		delete(within("multiKueue"), key)
+	}
+	frameworks := within("multiKueue")["externalFrameworks"].([]any)
+	for i := range frameworks {
+		frameworks[i] = map[string]any{"name": frameworks[i].(map[string]any)["name"]}
+	}
 	for i := range within("metrics")["customLabels"].([]any) {
 		delete(within("metrics", "customLabels", i), "sourceKind")
 		delete(within("metrics", "customLabels", i), "trackedValues")

@@ -19,6 +19,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/trainer"
+	"github.com/berth-project/berth/internal/options/transform"
 )
 
 // Options is the configuration of a manager, resolved: every default is filled
@@ -189,8 +190,16 @@ type WorkerClusters struct {
 	WorkerLostTimeout time.Duration
 	Dispatcher        string
 	StepSize          int // of the incremental dispatcher
+	// RoundTimeout is how long a round of that dispatcher is.
+	RoundTimeout time.Duration
 	// ExternalFrameworks are kinds for the generic adapter.
-	ExternalFrameworks []schema.GroupVersionKind
+	ExternalFrameworks []*transform.Framework
+	// PreviousOrigins are values that Origin had before.
+	PreviousOrigins []string
+	// Retention is how long a job that has finished stays on its worker.
+	Retention time.Duration
+	// PreemptionTimeout is how long one worker may preempt before another may.
+	PreemptionTimeout time.Duration
 	// AccessProviders are the plugins of either spelling.
 	AccessProviders []configv1beta2.ClusterProfileProvider
 }
@@ -334,16 +343,23 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates Gates) 
 func resolveMultiKueue(m *configv1beta2.MultiKueue, gates Gates) WorkerClusters {
 	out := WorkerClusters{
 		GCInterval: m.GCInterval.Duration, Origin: *m.Origin, WorkerLostTimeout: m.WorkerLostTimeout.Duration,
-		Dispatcher: *m.DispatcherName, StepSize: defaultStepSize,
+		Dispatcher: *m.DispatcherName, StepSize: defaultStepSize, RoundTimeout: defaultRoundTimeout,
+		PreviousOrigins: m.PreviousOrigins, PreemptionTimeout: defaultPreemptionTimeout,
 	}
-	if m.IncrementalDispatcherConfig != nil && gates.On(MultiKueueIncrementalDispatcherConfig) {
-		out.StepSize = int(*m.IncrementalDispatcherConfig.StepSize)
+	if steps := m.IncrementalDispatcherConfig; steps != nil && gates.On(MultiKueueIncrementalDispatcherConfig) {
+		out.StepSize = int(*steps.StepSize)
+		if steps.RoundTimeout != nil {
+			out.RoundTimeout = steps.RoundTimeout.Duration
+		}
+	}
+	if m.RemoteRetentionAfterFinish != nil {
+		out.Retention = m.RemoteRetentionAfterFinish.Duration
+	}
+	if m.SingleClusterPreemptionTimeout != nil {
+		out.PreemptionTimeout = m.SingleClusterPreemptionTimeout.Duration
 	}
 	if gates.On(MultiKueueAdaptersForCustomJobs) {
-		for _, entry := range m.ExternalFrameworks {
-			kind, _ := declare.ParseName(entry.Name)
-			out.ExternalFrameworks = append(out.ExternalFrameworks, kind)
-		}
+		out.ExternalFrameworks, _ = transform.Compile(m.ExternalFrameworks, gates.On(MultiKueueExternalTransforms), nil)
 	}
 	if p := m.ClusterProfile; p != nil {
 		out.AccessProviders = slices.Concat(p.AccessProviders, p.CredentialsProviders)

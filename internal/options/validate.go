@@ -44,7 +44,7 @@ func validate(c *configv1beta2.Configuration, gates Gates) field.ErrorList {
 	if !gates.On(DisableWaitForPodsReady) {
 		errs = append(errs, validatePodsReady(c.WaitForPodsReady, field.NewPath("waitForPodsReady"))...)
 	}
-	errs = append(errs, validateMultiKueue(c, field.NewPath("multiKueue"))...)
+	errs = append(errs, validateMultiKueue(c, gates, field.NewPath("multiKueue"))...)
 	errs = append(errs, validateFairSharing(c, field.NewPath("fairSharing"), field.NewPath("admissionFairSharing"))...)
 	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)

@@ -11,36 +11,56 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
+	"github.com/berth-project/berth/internal/options/execplugin"
+	"github.com/berth-project/berth/internal/options/transform"
 )
 
 // maxDispatcherName bounds the name of a dispatcher, which is used as a label
 // value.
 const maxDispatcherName = 63
 
-var interactiveModes = []configv1beta2.ExecInteractiveMode{
-	configv1beta2.NeverInteractive, configv1beta2.IfAvailableInteractive, configv1beta2.AlwaysInteractive,
-}
-
 // validateMultiKueue checks the section on worker clusters (spec: 70 §3.3,
 // 40 §3).
-func validateMultiKueue(c *configv1beta2.Configuration, path *field.Path) field.ErrorList {
+func validateMultiKueue(c *configv1beta2.Configuration, gates Gates, path *field.Path) field.ErrorList {
 	m := c.MultiKueue
 	errs := notNegative(m.GCInterval, path.Child("gcInterval"))
+	for i, origin := range m.PreviousOrigins {
+		errs = append(errs, validateOrigin(origin, append(m.PreviousOrigins[:i:i], *m.Origin), path.Child("previousOrigins").Index(i))...)
+	}
+	if m.RemoteRetentionAfterFinish != nil {
+		errs = append(errs, notNegative(m.RemoteRetentionAfterFinish, path.Child("remoteRetentionAfterFinish"))...)
+	}
+	if t := m.SingleClusterPreemptionTimeout; t != nil && t.Duration <= 0 {
+		errs = append(errs, field.Invalid(path.Child("singleClusterPreemptionTimeout"), t.Duration.String(), "must be above 0"))
+	}
 	errs = append(errs, notNegative(m.WorkerLostTimeout, path.Child("workerLostTimeout"))...)
 	if msgs := validation.IsValidLabelValue(*m.Origin); len(msgs) > 0 {
 		errs = append(errs, field.Invalid(path.Child("origin"), *m.Origin, strings.Join(msgs, "; ")))
 	}
 	errs = append(errs, validateDispatcher(m, path)...)
 	errs = append(errs, validateAdapters(m.ExternalFrameworks, c.Integrations.Frameworks, path.Child("externalFrameworks"))...)
+	_, invalid := transform.Compile(m.ExternalFrameworks, gates.On(MultiKueueExternalTransforms), path.Child("externalFrameworks"))
+	errs = append(errs, invalid...)
 	if profile, at := m.ClusterProfile, path.Child("clusterProfile"); profile != nil {
-		errs = append(errs, validateProviders(profile.AccessProviders, at.Child("accessProviders"))...)
+		errs = append(errs, execplugin.Validate(profile.AccessProviders, at.Child("accessProviders"))...)
 		if old := at.Child("credentialsProviders"); len(profile.AccessProviders) > 0 && len(profile.CredentialsProviders) > 0 {
 			errs = append(errs, field.Forbidden(old, "may not be set together with accessProviders; move its entries there"))
 		} else {
-			errs = append(errs, validateProviders(profile.CredentialsProviders, old)...)
+			errs = append(errs, execplugin.Validate(profile.CredentialsProviders, old)...)
 		}
 	}
 	return errs
+}
+
+// validateOrigin checks one of the values that the origin had before.
+func validateOrigin(origin string, others []string, at *field.Path) field.ErrorList {
+	if msgs := validation.IsValidLabelValue(origin); len(msgs) > 0 || origin == "" {
+		return field.ErrorList{field.Invalid(at, origin, strings.Join(append(msgs, "must be a value that origin had"), "; "))}
+	}
+	if slices.Contains(others, origin) {
+		return field.ErrorList{field.Duplicate(at, origin)}
+	}
+	return nil
 }
 
 func validateDispatcher(m *configv1beta2.MultiKueue, path *field.Path) field.ErrorList {
@@ -56,6 +76,9 @@ func validateDispatcher(m *configv1beta2.MultiKueue, path *field.Path) field.Err
 	case *steps.StepSize < 1:
 		errs = append(errs, field.Invalid(at.Child("stepSize"), *steps.StepSize, "must be at least 1"))
 	}
+	if steps != nil && steps.RoundTimeout != nil && steps.RoundTimeout.Duration <= 0 {
+		errs = append(errs, field.Invalid(at.Child("roundTimeout"), steps.RoundTimeout.Duration.String(), "must be above 0"))
+	}
 	return errs
 }
 
@@ -68,7 +91,7 @@ func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled 
 		at := path.Index(i).Child("name")
 		kind, ok := declare.ParseName(entry.Name)
 		if !ok {
-			errs = append(errs, field.Invalid(at, entry.Name, "must have the form Kind.version.group, such as PipelineRun.v1.tekton.dev"))
+			errs = append(errs, field.Invalid(at, entry.Name, declare.WantedName))
 			continue
 		}
 		if seen[kind] {
@@ -80,34 +103,6 @@ func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled 
 				errs = append(errs, field.Invalid(at, entry.Name, fmt.Sprintf(
 					"is served by the framework %s of integrations.frameworks; remove it here", f.Name)))
 			}
-		}
-	}
-	return errs
-}
-
-// validateProviders checks credential plugins as far as their kubeconfig
-// counterpart is checked.
-func validateProviders(list []configv1beta2.ClusterProfileProvider, path *field.Path) field.ErrorList {
-	errs := field.ErrorList{}
-	for i, p := range list {
-		at := path.Index(i)
-		exec := at.Child("execConfig")
-		required := func(value string, at *field.Path) {
-			if value == "" {
-				errs = append(errs, field.Required(at, ""))
-			}
-		}
-		required(p.Name, at.Child("name"))
-		required(p.ExecConfig.Command, exec.Child("command"))
-		required(p.ExecConfig.APIVersion, exec.Child("apiVersion"))
-		for j, env := range p.ExecConfig.Env {
-			required(env.Name, exec.Child("env").Index(j).Child("name"))
-		}
-		mode, modeAt := p.ExecConfig.InteractiveMode, exec.Child("interactiveMode")
-		if mode == "" {
-			errs = append(errs, field.Required(modeAt, "one of Never, IfAvailable, Always"))
-		} else if !slices.Contains(interactiveModes, mode) {
-			errs = append(errs, field.NotSupported(modeAt, mode, interactiveModes))
 		}
 	}
 	return errs

@@ -285,6 +285,29 @@ func TestValidateMultiKueue(t *testing.T) {
 			body: "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, incrementalDispatcherConfig: {stepSize: 0}}",
 			want: []string{"c.yaml:3: multiKueue.incrementalDispatcherConfig.stepSize: Invalid value: 0: must be at least 1"},
 		},
+		"round": {
+			body: "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, incrementalDispatcherConfig: {roundTimeout: 0s}}",
+			want: []string{"c.yaml:3: multiKueue.incrementalDispatcherConfig.roundTimeout: Invalid value: \"0s\": must be above 0"},
+		},
+		"origins": {
+			body: "multiKueue:\n  origin: a\n  previousOrigins:\n  - b\n  - b\n  - a\n  - 'x y'",
+			want: []string{
+				`c.yaml:7: multiKueue.previousOrigins[1]: Duplicate value: "b"`,
+				`c.yaml:8: multiKueue.previousOrigins[2]: Duplicate value: "a"`,
+				`c.yaml:9: multiKueue.previousOrigins[3]: Invalid value: "x y": a valid label`,
+			},
+		},
+		"times": {
+			body: "multiKueue: {remoteRetentionAfterFinish: -1s, singleClusterPreemptionTimeout: 0s}",
+			want: []string{
+				`c.yaml:3: multiKueue.remoteRetentionAfterFinish: Invalid value: "-1s": must be at least 0`,
+				`c.yaml:3: multiKueue.singleClusterPreemptionTimeout: Invalid value: "0s": must be above 0`,
+			},
+		},
+		"a transform that is wrong": {
+			body: "multiKueue: {externalFrameworks: [{name: A.v1.b.c, preconditions: [{name: p, expression: cluster.name == ''}]}]}",
+			want: []string{`c.yaml:3: multiKueue.externalFrameworks[0].preconditions[0].expression: Invalid value: "cluster.name == ''": line 1, column 1: nothing is called cluster`},
+		},
 		"outside dispatcher":             {body: "multiKueue: {dispatcherName: example.com/mine}"},
 		"outside dispatcher, no domain":  {body: "multiKueue: {dispatcherName: mine}", want: []string{`c.yaml:3: multiKueue.dispatcherName: Invalid value: "mine": must be a domain-prefixed path`}},
 		"outside dispatcher, a long one": {body: "multiKueue: {dispatcherName: example.com/" + strings.Repeat("x", 60) + "}", want: []string{"c.yaml:3: multiKueue.dispatcherName: Too long"}},

@@ -18,12 +18,6 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// roundTimeout is how long a round of the incremental dispatcher is. spec: 40 §4.5.
-const roundTimeout = 5 * time.Minute
-
-// preemptionTimeout is how long one worker may preempt before another may. spec: 40 §4.10.
-const preemptionTimeout = 5 * time.Minute
-
 // addWorkerClusters adds what sends Workloads to other clusters.
 func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
@@ -33,20 +27,22 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error 
 	jobs := integration.NewConfig(o)
 	enabled := slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !jobs.Kinds[d.GVK] })
 	log := cfg.Log.WithName("multikueue")
+	plan := dispatchConfig(o)
 	if len(o.MultiKueue.ExternalFrameworks) > 0 {
 		served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
 			return err
 		}
-		more, err := multikueue.External(o.MultiKueue.ExternalFrameworks, served, log)
+		more, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, served, time.Now, log)
 		if err != nil {
 			return err
 		}
+		plan.External = frameworks
 		enabled = append(more, enabled...) // what is known better wins
 	}
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	return multikueue.Setup(ctx, mgr, multikueue.Options{
-		Plan: dispatchConfig(o), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
+		Plan: plan, Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(options.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
 		AnyPath: !o.Gates.On(options.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(options.MultiKueueDegradedFrameworks),
 		Status:        reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
@@ -60,10 +56,11 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error 
 func dispatchConfig(o *options.Options) *dispatch.Config {
 	out := &dispatch.Config{
 		Lifecycle: integration.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: dispatch.External,
-		StepSize: o.MultiKueue.StepSize, RoundTimeout: roundTimeout, ConfigOrder: o.Gates.On(options.MultiKueueIncrementalDispatcherRespectConfigOrder),
+		StepSize: o.MultiKueue.StepSize, RoundTimeout: o.MultiKueue.RoundTimeout, ConfigOrder: o.Gates.On(options.MultiKueueIncrementalDispatcherRespectConfigOrder),
 		Elastic: o.Gates.On(options.ElasticJobsViaWorkloadSlices), Annotations: o.Gates.On(options.WorkloadIdentifierAnnotations),
 	}
-	out.Orchestrated, out.PreemptionTimeout = o.Gates.On(options.MultiKueueOrchestratedPreemption), preemptionTimeout
+	out.PreviousOrigins, out.Retention = o.MultiKueue.PreviousOrigins, o.MultiKueue.Retention
+	out.Orchestrated, out.PreemptionTimeout = o.Gates.On(options.MultiKueueOrchestratedPreemption), o.MultiKueue.PreemptionTimeout
 	switch o.MultiKueue.Dispatcher {
 	case configv1beta2.DispatcherAllAtOnce:
 		out.Mode = dispatch.AllAtOnce

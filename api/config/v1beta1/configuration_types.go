@@ -173,7 +173,12 @@ type MultiKueue struct {
 	// +optional
 	DispatcherName *string `json:"dispatcherName,omitempty"`
 	// +optional
-	ExternalFrameworks []configv1beta2.MultiKueueExternalFramework `json:"externalFrameworks,omitempty"`
+	ExternalFrameworks []MultiKueueExternalFramework `json:"externalFrameworks,omitempty"`
+}
+
+// MultiKueueExternalFramework is a job kind for the generic adapter. What else there is to say of one takes v1beta2.
+type MultiKueueExternalFramework struct {
+	Name string `json:"name"`
 }
 
 // FairSharing configures fair sharing.

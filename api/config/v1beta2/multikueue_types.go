@@ -46,6 +46,23 @@ type MultiKueue struct {
 	// +optional
 	ExternalFrameworks []MultiKueueExternalFramework `json:"externalFrameworks,omitempty"`
 
+	// PreviousOrigins are values that origin had before. What bears them on
+	// the workers, and is this manager's, is still ours. Default: none.
+	// +optional
+	PreviousOrigins []string `json:"previousOrigins,omitempty"`
+
+	// RemoteRetentionAfterFinish keeps a job that has finished on its worker
+	// for a while, with its pods and their logs. Its Workload there holds no
+	// quota. Default: 0s.
+	// +optional
+	RemoteRetentionAfterFinish *metav1.Duration `json:"remoteRetentionAfterFinish,omitempty"`
+
+	// SingleClusterPreemptionTimeout is how long one worker may preempt
+	// before another may. Needs the feature gate
+	// MultiKueueOrchestratedPreemption. Default: 5m.
+	// +optional
+	SingleClusterPreemptionTimeout *metav1.Duration `json:"singleClusterPreemptionTimeout,omitempty"`
+
 	// ClusterProfile says how workers known by a ClusterProfile are reached.
 	// +optional
 	ClusterProfile *ClusterProfile `json:"clusterProfile,omitempty"`
@@ -57,13 +74,10 @@ type IncrementalDispatcherConfig struct {
 	// Default: 3.
 	// +optional
 	StepSize *int32 `json:"stepSize,omitempty"`
-}
 
-// MultiKueueExternalFramework is a job kind for the generic adapter.
-type MultiKueueExternalFramework struct {
-	// Name as Kind.version.group. Unique, and not a kind that the built-in
-	// adapter of an enabled framework serves.
-	Name string `json:"name"`
+	// RoundTimeout is how long a round is, above 0. Default: 5m.
+	// +optional
+	RoundTimeout *metav1.Duration `json:"roundTimeout,omitempty"`
 }
 
 // ClusterProfile lists the credential plugins for ClusterProfiles.

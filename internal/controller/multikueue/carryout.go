@@ -86,6 +86,8 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 		return 0, conn.writeWorkload(ctx, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
 	case dispatch.SyncJob, dispatch.MirrorJob:
 		return w.syncJob(ctx, s, conn, step.Do == dispatch.SyncJob)
+	case dispatch.EndJob:
+		return time.Second, w.endJob(ctx, s, conn)
 	case dispatch.QuietJob:
 		return 0, w.quiet(ctx, s)
 	case dispatch.Annotate:
@@ -112,6 +114,9 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.St
 	s.observed.Local = stored
 	if step.Told {
 		w.faults.tell(stored.UID)
+	}
+	if step.OutOfSync {
+		w.faults.outOfSync(stored.UID, true)
 	}
 	if step.Admitted && w.Admitted != nil {
 		w.Admitted(queueOf(stored), stored.Status.ClusterName)
@@ -240,6 +245,9 @@ func rejected(err error) bool {
 // syncJob creates the job on the cluster that admitted the Workload, or brings the status of the local one up to date.
 func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, create bool) (again time.Duration, err error) {
 	uid := s.observed.Local.UID
+	if s.observed.Job.Carried {
+		return 0, nil
+	}
 	if s.job == nil {
 		return 0, fmt.Errorf("%s %s does not exist", s.observed.Job.Kind, s.jobName)
 	}
@@ -250,29 +258,56 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 		w.faults.note(uid, conn.name, dispatch.NameConflict, "the job there is another manager's")
 		return 0, errors.New("the job there is another manager's")
 	}
-	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, create)
+	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.name), create)
+	if fault := faultOf(err); fault != nil && there == nil {
+		w.faults.keep(uid, conn.name, *fault)
+	}
 	if err != nil {
+		if there != nil {
+			w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
+		}
+		if there != nil && create {
+			return deferred, nil // the check tells; the job runs on
+		}
 		return 0, err
 	}
 	if todo.Deferred {
 		again = deferred
 	}
-	switch todo.Do {
-	case dispatch.NoJob:
-	case dispatch.CreateJob:
+	if todo.Do == dispatch.CreateJob {
 		return again, w.createJob(ctx, s, conn, todo.Object)
-	case dispatch.DeleteJob:
-		return again, conn.delete(ctx, kept, there)
-	case dispatch.PatchStatus:
-		if err := w.patchStatus(ctx, s, todo.Object); err != nil {
-			if !apierrors.IsConflict(err) {
-				w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
-			}
-			return again, err
-		}
 	}
-	w.faults.clear(uid, conn.name)
-	return again, nil
+	if todo.Deferred && todo.Do == dispatch.PatchStatus && w.Now().Sub(there.GetCreationTimestamp().Time) < deferred {
+		return deferred, nil // the local job is about to start: what is only true until then is not worth a write
+	}
+	if todo.Do == dispatch.DeleteJob {
+		return again, conn.delete(ctx, kept, there)
+	}
+	if err := w.followStatus(ctx, s, conn, &todo); err != nil {
+		if create && !apierrors.IsConflict(err) {
+			return deferred, nil // the check tells; the job runs on
+		}
+		return again, err
+	}
+	return again, w.forwardSpec(ctx, s, conn, there, &todo)
+}
+
+// followStatus gives the local job the status and the keys of its copy.
+func (w *workloads) followStatus(ctx context.Context, s *sight, conn *connection, todo *dispatch.JobStep) error {
+	var err error
+	if todo.Do == dispatch.PatchStatus {
+		err = w.patchStatus(ctx, s, todo.Object, todo.Main)
+	}
+	if err == nil && todo.Metadata {
+		err = w.patchKeys(ctx, s, todo.Object)
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		w.faults.note(s.observed.Local.UID, conn.name, dispatch.StatusSync, err.Error())
+	}
+	if err == nil && todo.SpecFault == nil {
+		w.faults.clear(s.observed.Local.UID, conn.name)
+	}
+	return err
 }
 
 func (w *workloads) createJob(ctx context.Context, s *sight, conn *connection, o *unstructured.Unstructured) error {
@@ -302,8 +337,9 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *connection, o
 	}
 }
 
-// patchStatus gives the local job another status.
-func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructured.Unstructured) error {
+// patchStatus gives the local job another status. main writes it in the object itself.
+func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructured.Unstructured, main bool) error {
+	next = next.DeepCopy()
 	before := next.DeepCopy()
 	current, err := dispatch.Tree(s.kind, s.job)
 	if err != nil {
@@ -313,7 +349,13 @@ func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructure
 	if before.Object["status"] == nil {
 		delete(before.Object, "status")
 	}
-	if err := w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if main {
+		err = w.client.Patch(ctx, next, patch)
+	} else if err = w.client.Status().Patch(ctx, next.DeepCopy(), patch); apierrors.IsNotFound(err) && w.autoStatus(s) {
+		err = w.client.Patch(ctx, next, patch) // the kind has no such subresource
+	}
+	if err != nil {
 		return fmt.Errorf("writing the status of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
 	}
 	return nil
@@ -328,5 +370,6 @@ func (w *workloads) quiet(ctx context.Context, s *sight) error {
 	if err != nil || !changes {
 		return err
 	}
-	return w.patchStatus(ctx, s, next)
+	f := w.external(s)
+	return w.patchStatus(ctx, s, next, f != nil && f.Main)
 }

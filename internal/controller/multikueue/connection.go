@@ -11,8 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -79,6 +81,9 @@ func (m *shared) connect(ctx context.Context, name string, cfg *rest.Config, att
 		gvk: workloadKind, newItem: func() client.Object { return &kueue.Workload{} }, newList: func() client.ObjectList { return &kueue.WorkloadList{} },
 	}
 	for gvk, d := range m.kinds {
+		if f := m.Plan.External[gvk]; f != nil && f.NoJob {
+			continue
+		}
 		resource := gvk.GroupVersion().WithResource(d.Resource)
 		mapper.AddSpecific(gvk, resource, resource, apimeta.RESTScopeNamespace)
 		c.stores[gvk] = &store{gvk: gvk, newItem: func() client.Object { return d.New() }, newList: func() client.ObjectList { return d.NewList().(client.ObjectList) }}
@@ -155,12 +160,15 @@ func (c *connection) watch(ctx context.Context, s *store, limit time.Duration) (
 	listing, done := context.WithTimeout(ctx, min(limit, callTimeout))
 	defer done()
 	list := s.newList()
-	ours := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.Plan.Origin}
+	ours, err := c.origins()
+	if err != nil {
+		return nil, err
+	}
 	if err := c.client.List(listing, list, ours); err != nil {
 		return nil, err
 	}
 	var items []client.Object
-	err := apimeta.EachListItem(list, func(o runtime.Object) error {
+	err = apimeta.EachListItem(list, func(o runtime.Object) error {
 		item := o.(client.Object).DeepCopyObject().(client.Object)
 		item.SetManagedFields(nil)
 		items = append(items, item)
@@ -189,6 +197,15 @@ func (c *connection) watch(ctx context.Context, s *store, limit time.Duration) (
 		c.changed(o)
 	}
 	return stream, nil
+}
+
+// origins selects what has our origin, or one that it had.
+func (c *connection) origins() (client.MatchingLabelsSelector, error) {
+	one, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.In, append([]string{c.Plan.Origin}, c.Plan.PreviousOrigins...))
+	if err != nil {
+		return client.MatchingLabelsSelector{}, err
+	}
+	return client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*one)}, nil
 }
 
 // follow takes the events of a watch until it ends. The end of that of Workloads is the end of the connection; other kinds are

@@ -2,6 +2,7 @@ package multikueue
 
 import (
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/berth-project/berth/internal/options/transform"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
@@ -20,18 +23,20 @@ type Served interface {
 }
 
 // External describes kinds that something else integrates, so that their jobs can be sent to workers: the generic adapter (spec: 40
-// §4.12). Something on the manager makes their Workloads, and something on each worker starts and finishes them.
+// §4.12, §4.13). Something on the manager makes their Workloads, and something on each worker starts and finishes them.
 //
 // A name that differs from that of a kind in nothing but its case means that kind. A kind that is not served yet is taken for one with
 // the usual plural, and its jobs are sent once it is.
-func External(kinds []schema.GroupVersionKind, served Served, log logr.Logger) ([]*job.Descriptor, error) {
+func External(list []*transform.Framework, served Served, now func() time.Time, log logr.Logger) ([]*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	var out []*job.Descriptor
-	for _, gvk := range kinds {
-		list, err := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
+	frameworks := map[schema.GroupVersionKind]*external.Framework{}
+	for _, f := range list {
+		gvk := f.GVK
+		resources, err := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
 		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
+			return nil, nil, err
 		}
-		kind, resource := find(list, gvk.Kind)
+		kind, resource := find(resources, gvk.Kind)
 		switch {
 		case resource == "":
 			guess, _ := apimeta.UnsafeGuessKindToResource(gvk)
@@ -41,9 +46,11 @@ func External(kinds []schema.GroupVersionKind, served Served, log logr.Logger) (
 			log.Info("The kind of an external framework is written in another way", "configured", gvk.Kind, "served", kind)
 			gvk.Kind = kind
 		}
-		out = append(out, external(gvk, resource))
+		frameworks[gvk] = framework(f, now)
+		frameworks[gvk].AutoStatus = f.Extended && f.Subresource == "Auto"
+		out = append(out, described(gvk, resource, frameworks[gvk]))
 	}
-	return out, nil
+	return out, frameworks, nil
 }
 
 // find looks for a kind: as it is written, or the only one that differs in nothing but its case.
@@ -68,16 +75,14 @@ func find(list *metav1.APIResourceList, kind string) (served, resource string) {
 	return served, resource
 }
 
-var managedBy = []string{"spec", "managedBy"}
-
-// external describes a kind of which nothing is known but where its managedBy is. Its copy is the job as it is.
-func external(gvk schema.GroupVersionKind, resource string) *job.Descriptor {
+// described is a kind of which nothing is known but where its managedBy is. Its copy is the job as it is.
+func described(gvk schema.GroupVersionKind, resource string, f *external.Framework) *job.Descriptor {
 	return &job.Descriptor{
-		Framework: gvk.Kind + "." + gvk.Version + "." + gvk.Group, GVK: gvk, Resource: resource, Prebuilt: true,
+		Framework: f.Name, GVK: gvk, Resource: resource, Prebuilt: true,
 		New:       func() job.Object { return view.New(gvk) },
 		NewList:   func() runtime.Object { return view.NewList(gvk) },
 		IsActive:  func(job.Object) bool { return false },
-		ManagedBy: func(o job.Object) string { return view.String(view.Of(o).Object, managedBy...) },
-		Remote:    &job.Remote{ManagedBy: managedBy},
+		ManagedBy: func(o job.Object) string { return view.String(view.Of(o).Object, f.ManagedBy...) },
+		Remote:    &job.Remote{ManagedBy: f.ManagedBy},
 	}
 }

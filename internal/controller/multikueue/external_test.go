@@ -2,6 +2,7 @@ package multikueue
 
 import (
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -10,8 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"sigs.k8s.io/yaml"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // discovery serves one group and version.
@@ -38,7 +44,8 @@ func TestExternalNames(t *testing.T) {
 	} {
 		group, rest, _ := cut(tc.gvk)
 		version, kind, _ := cut(rest)
-		got, err := External([]schema.GroupVersionKind{{Group: group, Version: version, Kind: kind}}, served, logr.Discard())
+		framework := &transform.Framework{GVK: schema.GroupVersionKind{Group: group, Version: version, Kind: kind}}
+		got, _, err := External([]*transform.Framework{framework}, served, time.Now, logr.Discard())
 		if err != nil || got[0].GVK.Kind != tc.kind || got[0].Resource != tc.resource {
 			t.Errorf("%s: got %s %s, %v", name, got[0].GVK.Kind, got[0].Resource, err)
 		}
@@ -54,9 +61,28 @@ func cut(s string) (before, after string, ok bool) {
 	return s, "", false
 }
 
+// configured is what a configuration says about one external framework.
+func configured(t *testing.T, text string) (*job.Descriptor, *dispatch.Config) {
+	t.Helper()
+	var entry configv1beta2.MultiKueueExternalFramework
+	if err := yaml.UnmarshalStrict([]byte(text), &entry); err != nil {
+		t.Fatal(err)
+	}
+	frameworks, errs := transform.Compile([]configv1beta2.MultiKueueExternalFramework{entry}, true, nil)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	served := discovery{map[string]string{"pipelineruns": "PipelineRun", "pipelineruns/status": "PipelineRun"}}
+	descriptors, external, err := External(frameworks, served, time.Now, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return descriptors[0], &dispatch.Config{Origin: "hub", External: external}
+}
+
 // TestExternalCopy is spec 40 §7.46: spec, labels and annotations go along, and nothing else does.
 func TestExternalCopy(t *testing.T) {
-	d := external(schema.GroupVersionKind{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}, "pipelineruns")
+	d, cfg := configured(t, "{name: PipelineRun.v1.tekton.dev}")
 	local := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
 		"metadata": map[string]any{
@@ -70,8 +96,7 @@ func TestExternalCopy(t *testing.T) {
 		t.Error("managedBy is not read")
 	}
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "wl"}}
-	cfg := &dispatch.Config{Origin: "hub"}
-	got, err := cfg.NewJob(d, local, w)
+	got, err := cfg.NewJob(d, local, w, nil)
 	want := map[string]any{
 		"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
 		"metadata": map[string]any{"name": "r", "namespace": "ns", "labels": map[string]any{
@@ -84,7 +109,7 @@ func TestExternalCopy(t *testing.T) {
 	}
 	remote := got.DeepCopy()
 	remote.Object["status"] = map[string]any{"conditions": []any{"done"}}
-	step, err := cfg.SyncJob(d, local, remote, w, true)
+	step, err := cfg.SyncJob(d, local, remote, w, nil, true)
 	if err != nil || step.Do != dispatch.PatchStatus || !cmp.Equal(step.Object.Object["status"], remote.Object["status"]) {
 		t.Errorf("the status: %+v, %v", step, err)
 	}

@@ -28,6 +28,9 @@ type record struct {
 	syncs    int
 	told     time.Time
 	used     time.Time
+	// specs counts writes of a copy, mismatches the copies that did not match their job.
+	specs      *specWrites
+	mismatches int
 }
 
 // entry is about one Workload on one cluster.
@@ -78,6 +81,51 @@ func (f *faults) note(uid types.UID, cluster, code, text string) {
 	if code == dispatch.StatusSync {
 		r.syncs++
 	}
+}
+
+// keep remembers a fault as it is.
+func (f *faults) keep(uid types.UID, cluster string, fault dispatch.Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.record(uid).clusters[cluster]
+	if e == nil {
+		e = &entry{}
+		f.all[uid].clusters[cluster] = e
+	}
+	e.fault, e.at = fault, f.now()
+}
+
+// wroteSpec counts the writes of a copy for one generation of its job.
+func (f *faults) wroteSpec(uid types.UID, cluster string, generation int64) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.record(uid)
+	if r.specs == nil || r.specs.cluster != cluster || r.specs.generation != generation {
+		r.specs = &specWrites{cluster: cluster, generation: generation}
+	}
+	r.specs.count++
+	return r.specs.count
+}
+
+// outOfSync counts the copies of a Workload that did not match their job, in a row.
+func (f *faults) outOfSync(uid types.UID, more bool) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.all[uid]; r == nil && !more {
+		return 0
+	}
+	r := f.record(uid)
+	if more {
+		r.mismatches++
+	}
+	return r.mismatches
+}
+
+// specWrites are the writes of one copy.
+type specWrites struct {
+	cluster    string
+	generation int64
+	count      int
 }
 
 // clear forgets the faults of a cluster, since something went well there.

@@ -5,12 +5,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 type (
 	queueType  = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
 	schemeType = *runtime.Scheme
+	informers  = cache.Informers
 )
 
 // latch keeps the queue of a controller once that has started.

@@ -175,7 +175,10 @@ func (m *shared) addChecks(_ context.Context, mgr ctrl.Manager) error {
 }
 
 func (m *shared) addWorkloads(_ context.Context, mgr ctrl.Manager) error {
-	w := &workloads{shared: m, faults: newFaults(m.Now), gone: map[types.NamespacedName]*kueue.Workload{}}
+	w := &workloads{
+		shared: m, faults: newFaults(m.Now), informers: mgr.GetCache(), gone: map[types.NamespacedName]*kueue.Workload{},
+		forwarded: map[schema.GroupVersionKind]bool{},
+	}
 	queues := make(chan queueType, 1)
 	m.wake = waker(queues)
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_workload").

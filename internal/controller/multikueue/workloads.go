@@ -29,8 +29,11 @@ type workloads struct {
 	*shared
 	faults *faults
 
-	mu   sync.Mutex
-	gone map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
+	informers informers
+
+	mu        sync.Mutex
+	gone      map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
+	forwarded map[schema.GroupVersionKind]bool         // kinds whose changes are followed
 }
 
 // sight is one Workload with everything that decides about it.
@@ -103,7 +106,12 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 		return nil, err
 	}
 	w.observe(s, config)
+	w.lifecycle(s)
+	if err := w.rehearse(ctx, s); err != nil {
+		return nil, err
+	}
 	s.observed.SyncFailures, s.observed.ToldAt = w.faults.about(s.observed.Local.UID)
+	s.observed.Job.OutOfSync = w.faults.outOfSync(s.observed.Local.UID, false)
 	return s, nil
 }
 
@@ -165,9 +173,24 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
 	}
 	s.job = object
-	facts.Manager = s.kind.ManagedBy(object)
-	facts.Managed = facts.Manager == kueue.MultiKueueControllerName
 	facts.Active = s.kind.IsActive(object)
+	facts.Field, facts.Wanted = strings.Join(s.kind.Remote.ManagedBy, "."), kueue.MultiKueueControllerName
+	f := w.external(s)
+	if f == nil {
+		facts.Manager = s.kind.ManagedBy(object)
+		facts.Managed = facts.Manager == kueue.MultiKueueControllerName
+		return nil
+	}
+	w.forward(ctx, s.kind, f)
+	tree, err := dispatch.Tree(s.kind, object)
+	if err != nil {
+		return err
+	}
+	if facts.Manager, err = f.Manager(tree.Object); err != nil {
+		return fmt.Errorf("%s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
+	}
+	facts.Wanted, facts.Managed = f.Value, f.Unchecked || facts.Manager == f.Value
+	facts.RetryRefused, facts.Alone, facts.Carried, facts.Transformed = f.Retry, f.Alone, f.NoJob, f.Creates
 	return nil
 }
 
@@ -215,7 +238,11 @@ func (w *workloads) look(s *sight, r *remote, listed bool) dispatch.Cluster {
 
 // jobOf is the remote job of a Workload, nil if there is none of ours.
 func (c *connection) jobOf(s *sight) job.Object {
-	o, ok := c.stores[s.kind.GVK].get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
+	kept := c.stores[s.kind.GVK]
+	if kept == nil {
+		return nil // a controller of its own carries the jobs
+	}
+	o, ok := kept.get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
 	if !ok || !c.Plan.Owns(o) || c.Plan.WorkloadOf(o) != s.key.Name {
 		return nil
 	}

@@ -44,7 +44,7 @@ func sent() (*batchv1.Job, *kueue.Workload) {
 func TestRemoteCopy(t *testing.T) {
 	j, w := sent()
 	cfg := &dispatch.Config{Origin: "hub", ManagerUID: "m", Annotations: true}
-	got, err := cfg.NewJob(job.Descriptor(), j, w)
+	got, err := cfg.NewJob(job.Descriptor(), j, w, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestRemoteStatus(t *testing.T) {
 			if !tc.gone {
 				there = remote
 			}
-			got, err := cfg.SyncJob(job.Descriptor(), local, there, w, !tc.mirror)
+			got, err := cfg.SyncJob(job.Descriptor(), local, there, w, nil, !tc.mirror)
 			if err != nil || got.Do != tc.want || got.Deferred != tc.deferred {
 				t.Fatalf("got %v, deferred %v, %v", got.Do, got.Deferred, err)
 			}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/expr"
 )
 
 // Kind is a declared kind, checked and compiled.
@@ -96,24 +97,24 @@ func compileKind(k *configv1beta2.DeclaredKind, gvk schema.GroupVersionKind, pat
 		into     **expression
 		name     string
 		text     string
-		vars     scope
-		gives    result
+		vars     expr.Scope
+		gives    expr.Result
 		required bool
 	}{
-		{&out.podSets, "podSets", k.PodSets, objectOnly, aList, true},
-		{&out.inject, "inject", k.Inject, withPodSets, aMap, false},
-		{&out.stop, "stop", k.Stop, objectOnly, aMap, false},
-		{&out.started, "started", k.Started, objectOnly, aBool, true},
-		{&out.finished, "finished", k.Finished, objectOnly, aMap, true},
-		{&out.ready, "ready", k.Ready, objectOnly, aBool, false},
-		{&out.reclaimable, "reclaimable", k.Reclaimable, objectOnly, aMap, false},
+		{&out.podSets, "podSets", k.PodSets, objectOnly, expr.List, true},
+		{&out.inject, "inject", k.Inject, withPodSets, expr.Map, false},
+		{&out.stop, "stop", k.Stop, objectOnly, expr.Map, false},
+		{&out.started, "started", k.Started, objectOnly, expr.Bool, true},
+		{&out.finished, "finished", k.Finished, objectOnly, expr.Map, true},
+		{&out.ready, "ready", k.Ready, objectOnly, expr.Bool, false},
+		{&out.reclaimable, "reclaimable", k.Reclaimable, objectOnly, expr.Map, false},
 	} {
 		at := path.Child(e.name)
 		switch {
 		case strings.TrimSpace(e.text) != "":
-			compiled, err := compile(k.Name, e.name, e.text, e.vars, e.gives)
+			compiled, err := compile(k.Name+" "+e.name, e.text, e.vars, e.gives)
 			if err != nil {
-				errs = append(errs, field.Invalid(at, short(e.text), k.Name+": "+err.Error()))
+				errs = append(errs, field.Invalid(at, expr.Short(e.text), k.Name+": "+err.Error()))
 			}
 			*e.into = compiled
 		case e.required:
@@ -137,16 +138,6 @@ var examples = map[string]string{
 	"podSets":  `[{"name": "main", "count": object.spec.replicas, "path": "spec.template"}]`,
 	"started":  `has(object.status) && has(object.status.active) && object.status.active > 0`,
 	"finished": `has(object.status) && has(object.status.phase) && object.status.phase == "Done" ? {"success": true, "message": "done"} : {}`,
-}
-
-// short is the beginning of an expression, on one line.
-func short(text string) string {
-	const most = 60
-	runes := []rune(strings.Join(strings.Fields(text), " "))
-	if len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return string(runes)
 }
 
 // fieldName is a part of a path: a field of an object, without lists.
@@ -219,7 +210,7 @@ func (k *Kind) PodSets(tree map[string]any) ([]PodSet, error) {
 	for i, entry := range list {
 		set, err := podSet(tree, entry)
 		if err != nil {
-			return nil, k.podSets.fail(fmt.Errorf("entry %d: %w", i, err))
+			return nil, k.podSets.Fail(fmt.Errorf("entry %d: %w", i, err))
 		}
 		out = append(out, set)
 	}
@@ -232,7 +223,7 @@ var podSetKeys = []string{"name", "count", "minCount", "path", "template"}
 func podSet(tree map[string]any, entry any) (PodSet, error) {
 	m, ok := entry.(map[string]any)
 	if !ok {
-		return PodSet{}, fmt.Errorf("is %s and not a map with %s", describe(entry), strings.Join(podSetKeys, ", "))
+		return PodSet{}, fmt.Errorf("is %s and not a map with %s", expr.Describe(entry), strings.Join(podSetKeys, ", "))
 	}
 	for _, key := range sortedKeys(m) {
 		if !slices.Contains(podSetKeys, key) {
@@ -242,7 +233,7 @@ func podSet(tree map[string]any, entry any) (PodSet, error) {
 	var out PodSet
 	var err error
 	if out.Name, ok = m["name"].(string); !ok || len(validation.IsDNS1123Label(strings.ToLower(out.Name))) > 0 {
-		return PodSet{}, fmt.Errorf("has the name %s: it must be a DNS label", describe(m["name"]))
+		return PodSet{}, fmt.Errorf("has the name %s: it must be a DNS label", expr.Describe(m["name"]))
 	}
 	if out.Count, err = count(m, "count"); err != nil {
 		return PodSet{}, err
@@ -274,7 +265,7 @@ func count(m map[string]any, key string) (*int32, error) {
 	}
 	n, ok := value.(int64)
 	if !ok || n < 0 || n > 1<<31-1 {
-		return nil, fmt.Errorf("has the %s %s: it must be a whole number of pods", key, describe(value))
+		return nil, fmt.Errorf("has the %s %s: it must be a whole number of pods", key, expr.Describe(value))
 	}
 	return new(int32(n)), nil
 }
@@ -304,7 +295,7 @@ func (k *Kind) Finished(tree map[string]any) (*End, error) {
 	success, ok := m["success"].(bool)
 	message, isText := m["message"].(string)
 	if !ok || (!isText && m["message"] != nil) {
-		return nil, k.finished.fail(fmt.Errorf("gives %s: it must be {}, or have success, a bool, and message, a text", describe(m)))
+		return nil, k.finished.Fail(fmt.Errorf("gives %s: it must be {}, or have success, a bool, and message, a text", expr.Describe(m)))
 	}
 	return &End{success, message}, nil
 }
@@ -320,7 +311,7 @@ func (k *Kind) Reclaimable(tree map[string]any) (map[string]int32, error) {
 	for name := range m { //berth:unordered copies a map
 		n, err := count(m, name)
 		if err != nil {
-			return nil, k.reclaimable.fail(err)
+			return nil, k.reclaimable.Fail(err)
 		}
 		if n != nil {
 			out[name] = *n

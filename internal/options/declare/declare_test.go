@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/expr"
 )
 
 var taken = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
@@ -91,7 +92,7 @@ func TestMistakesOfAFile(t *testing.T) {
 		},
 		"null where it may not be": {
 			func(k *configv1beta2.DeclaredKind) { k.PodSets = "null" },
-			`kinds[0].podSets: Invalid value: "null": Crew.v1.crew.example.com: gives null_type and must give a list: put the pod sets in brackets: [{"name": …}]`,
+			`kinds[0].podSets: Invalid value: "null": Crew.v1.crew.example.com: gives null_type and must give a list: put the entries in brackets: […, …]`,
 		},
 		"pod sets where there are none": {
 			func(k *configv1beta2.DeclaredKind) { k.Stop = `{"spec": {"x": podSets[0].count}}` },
@@ -102,7 +103,7 @@ func TestMistakesOfAFile(t *testing.T) {
 			`kinds[0].finished: Required value: Crew.v1.crew.example.com: an expression such as ` + examples["finished"],
 		},
 		"too long": {
-			func(k *configv1beta2.DeclaredKind) { k.Started = "true" + strings.Repeat(" ", maxLength) },
+			func(k *configv1beta2.DeclaredKind) { k.Started = "true" + strings.Repeat(" ", expr.MaxLength) },
 			`kinds[0].started: Invalid value: "true": Crew.v1.crew.example.com: is longer than 8192 bytes: make it shorter`,
 		},
 		"too dear": {
@@ -252,7 +253,7 @@ func TestLimits(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), "Crew.v1.crew.example.com started (") || !strings.HasSuffix(err.Error(), test.want) {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
-			if took := time.Since(start); took > 20*maxTime {
+			if took := time.Since(start); took > 20*expr.MaxTime {
 				t.Errorf("it took %s", took)
 			}
 			little := map[string]any{"texts": []any{"a"}, "many": numbers(2), "left": numbers(2), "right": numbers(2)}

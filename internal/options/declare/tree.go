@@ -1,7 +1,6 @@
 package declare
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -73,21 +72,5 @@ func merge(tree, patch map[string]any) {
 		default:
 			tree[key] = value
 		}
-	}
-}
-
-// describe says in a few words what a value is.
-func describe(value any) string {
-	switch v := value.(type) {
-	case nil:
-		return "nothing"
-	case string:
-		return strconv.Quote(short(v))
-	case map[string]any:
-		return "a map with " + strings.Join(sortedKeys(v), ", ")
-	case []any:
-		return fmt.Sprintf("a list of %d", len(v))
-	default:
-		return fmt.Sprint(v)
 	}
 }

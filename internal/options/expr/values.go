@@ -1,17 +1,49 @@
-package declare
+package expr
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
 	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/mutation"
+	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
 )
+
+// Short is the beginning of an expression, on one line.
+func Short(text string) string {
+	const most = 60
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return string(runes)
+}
+
+// Describe says in a few words what a value is.
+func Describe(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return strconv.Quote(Short(v))
+	case map[string]any:
+		return "a map with " + strings.Join(slices.Sorted(maps.Keys(v)), ", ")
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	default:
+		return fmt.Sprint(v)
+	}
+}
 
 // ordered turns trees into values of CEL whose maps are walked in the order of their keys. Go's own order is another each
 // time, and so would be the pod sets that are made of a map.
@@ -20,6 +52,8 @@ type ordered struct{}
 // NativeToValue makes a value of CEL.
 func (a ordered) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
+	case ref.Val:
+		return v
 	case map[string]any:
 		return orderedMap{types.NewStringInterfaceMap(a, v)}
 	case []any:
@@ -77,6 +111,10 @@ func plain(value ref.Val) (any, error) {
 			return plain(v.GetValue())
 		}
 		return nil, nil
+	case *mutation.JSONPatchVal:
+		return plainOp(v)
+	case *dynamic.ObjectVal:
+		return plainObject(v)
 	case traits.Mapper:
 		return plainMap(v)
 	case traits.Lister:
@@ -103,6 +141,62 @@ func number(f float64) (any, error) {
 		return int64(f), nil
 	}
 	return f, nil
+}
+
+// plainOp is one operation of a JSON patch. One without a value has no such key.
+func plainOp(op *mutation.JSONPatchVal) (any, error) {
+	out := map[string]any{"op": op.Op, "path": op.Path}
+	if op.From != "" {
+		out["from"] = op.From
+	}
+	if op.Val == nil {
+		return out, nil
+	}
+	value, err := plain(op.Val)
+	if err != nil {
+		return nil, fmt.Errorf("op %s of %s: %w", op.Op, op.Path, err)
+	}
+	out["value"] = value
+	return out, nil
+}
+
+// plainObject is an Object{…} with all that is in it.
+func plainObject(o *dynamic.ObjectVal) (any, error) {
+	if err := o.CheckTypeNamesMatchFieldPathNames(); err != nil {
+		return nil, err
+	}
+	native, err := o.ConvertToNative(reflect.TypeFor[map[string]any]())
+	if err != nil {
+		return nil, err
+	}
+	return plainNative(native)
+}
+
+// plainNative is what is left of CEL's own values in a tree that CEL converted.
+func plainNative(value any) (any, error) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			inner, err := plainNative(v[key])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", key, err)
+			}
+			v[key] = inner
+		}
+		return v, nil
+	case []any:
+		for i := range v {
+			inner, err := plainNative(v[i])
+			if err != nil {
+				return nil, err
+			}
+			v[i] = inner
+		}
+		return v, nil
+	case ref.Val:
+		return plain(v)
+	}
+	return plain(ordered{}.NativeToValue(value))
 }
 
 func plainMap(m traits.Mapper) (any, error) {
@@ -148,3 +242,6 @@ func (l orderedLiteral) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 func (l orderedLiteral) Eval(ctx interpreter.Activation) ref.Val {
 	return l.Exec(interpreter.AsFrame(ctx))
 }
+
+// Value is a tree as a value of CEL.
+func Value(tree any) ref.Val { return ordered{}.NativeToValue(tree) }

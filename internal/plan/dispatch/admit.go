@@ -84,6 +84,9 @@ func (d *decider) admitted() bool {
 		d.takeBack(c)
 		return true
 	}
+	if d.endedThere(c) {
+		return true
+	}
 	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: true})
 	if d.check.State == kueue.CheckStateRetry {
 		return true
@@ -92,6 +95,9 @@ func (d *decider) admitted() bool {
 	message := fmt.Sprintf("The workload was admitted on %q", c.Name)
 	if c.Fault != nil {
 		message += fmt.Sprintf(". [%s] %s", c.Fault.Code, c.Fault.Text)
+	}
+	if told := externalMessage(d.w); told != "" {
+		message += ". " + told
 	}
 	was := d.check.State == kueue.CheckStateReady
 	changed := setCheck(next, d.o.Check, kueue.CheckStateReady, message, d.o.Now)
@@ -158,13 +164,16 @@ const (
 func (d *decider) report() {
 	var parts []string
 	urgent := false
+	if message := externalMessage(d.w); message != "" {
+		parts, urgent = append(parts, message), true
+	}
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		if !c.Listed {
 			continue
 		}
 		if c.Fault != nil {
-			parts = append(parts, fmt.Sprintf("[%s] %s: %s", c.Fault.Code, c.Name, c.Fault.Text))
+			parts = append(parts, c.Fault.on(c.Name))
 			urgent = true
 			continue
 		}
@@ -187,7 +196,13 @@ func (d *decider) report() {
 		return
 	}
 	next := d.w.DeepCopy()
-	if setCheck(next, d.o.Check, kueue.CheckStatePending, strings.Join(parts, "; "), d.o.Now) {
-		d.do(Step{Do: WriteStatus, Workload: next, Told: true})
+	message := strings.Join(parts, "; ")
+	if !setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
+		return
 	}
+	step := Step{Do: WriteStatus, Workload: next, Told: true}
+	if urgent && d.o.Now.Sub(d.o.ToldAt) >= time.Minute {
+		step.Events = []lifecycle.Event{{Warning: true, Reason: eventReason, Note: message}}
+	}
+	d.do(step)
 }

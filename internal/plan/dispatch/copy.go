@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -41,9 +42,10 @@ func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
 	return out
 }
 
-// Owns says whether an object on a worker was made by this manager: the label of our origin, and no stamp or ours.
+// Owns says whether an object on a worker was made by this manager: the label of our origin, or one that it had, and no stamp or ours.
 func (c *Config) Owns(o metav1.Object) bool {
-	return o.GetLabels()[kueue.MultiKueueOriginLabel] == c.Origin && !c.Foreign(o)
+	origin := o.GetLabels()[kueue.MultiKueueOriginLabel]
+	return (origin == c.Origin || slices.Contains(c.PreviousOrigins, origin)) && !c.Foreign(o)
 }
 
 // Foreign says whether an object with our origin bears the stamp of another manager.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
@@ -45,6 +46,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		{"3", d.finished},
 		{"4", d.evicted},
 		{"release", d.release},
+		{"external", d.told},
 		{"5", d.outdated},
 		{"6a", d.lost},
 		{"6b", d.admitted},
@@ -165,7 +167,8 @@ func (d *decider) owner() bool {
 	case !d.o.Job.Adapter:
 		return d.reject(fmt.Sprintf("No multikueue adapter found for owner kind %s", d.o.Job.Kind))
 	case !d.o.Job.Missing && !d.o.Job.Managed:
-		return d.reject(fmt.Sprintf("The owner is not managed by Kueue: Expecting spec.managedBy to be %q not %q", kueue.MultiKueueControllerName, d.o.Job.Manager))
+		return d.reject(fmt.Sprintf("The owner is not managed by Kueue: Expecting %s to be %q not %q",
+			cmp.Or(d.o.Job.Field, "spec.managedBy"), cmp.Or(d.o.Job.Wanted, kueue.MultiKueueControllerName), d.o.Job.Manager))
 	}
 	return false
 }
@@ -191,12 +194,28 @@ func (d *decider) replaced() bool {
 func (d *decider) over() bool {
 	done := lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w)
 	if done {
-		d.removeAll()
+		d.removeFinished()
 		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
 			d.wake(d.WorkerLostTimeout)
 		}
 	}
 	return done || d.o.Job.Missing
+}
+
+// removeFinished removes everything, but a job that has finished on its worker is left for a while: its pods have logs.
+func (d *decider) removeFinished() {
+	left := time.Duration(0)
+	if end := lifecycle.Condition(d.w, kueue.WorkloadFinished); end != nil && end.Status == metav1.ConditionTrue {
+		left = d.Retention - d.o.Now.Sub(end.LastTransitionTime.Time)
+	}
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		if left > 0 && c.Name == d.w.Status.ClusterName && c.Copy != nil && lifecycle.IsFinished(c.Copy) {
+			d.wake(left)
+			continue
+		}
+		d.remove(c)
+	}
 }
 
 // leaveSkipped removes copies that wait on clusters where the job cannot be.
@@ -263,8 +282,13 @@ func (d *decider) finished() bool {
 	}
 	end := lifecycle.Condition(c.Copy, kueue.WorkloadFinished)
 	if end.Reason == kueue.ReasonOutOfSync && !d.elastic() {
+		if d.check.State == kueue.CheckStateReady && d.o.Job.Transformed && d.o.Job.OutOfSync >= maxOutOfSync &&
+			d.check.RetryCount != nil && *d.check.RetryCount >= maxOutOfSync {
+			return d.reject(fmt.Sprintf("[%s] The copies of the job do not match its workload, since mutations change their pod sets: %s", external.ChangedPodSets, end.Message))
+		}
 		if d.check.State == kueue.CheckStateReady {
 			d.retry(fmt.Sprintf("The workload is out of sync on %q: %s", c.Name, end.Message), true)
+			d.plan.Steps[len(d.plan.Steps)-1].OutOfSync = true
 		}
 		return true
 	}
@@ -272,7 +296,7 @@ func (d *decider) finished() bool {
 	d.Lifecycle.Finish(next, end.Reason, end.Message, d.o.Now)
 	step := Step{Do: WriteStatus, Workload: next}
 	if d.o.SyncFailures < maxSyncFailures {
-		d.do(Step{Do: MirrorJob, Cluster: c.Name})
+		d.do(Step{Do: MirrorJob, Cluster: c.Name, Blocks: true})
 	} else {
 		step.Events = []lifecycle.Event{{Warning: true, Reason: eventReason, Note: fmt.Sprintf(
 			"[%s] The job finished on %q, and its status could not be copied: %s", StatusSync, c.Name, textOf(c.Fault))}}
@@ -280,6 +304,9 @@ func (d *decider) finished() bool {
 	d.do(step)
 	return true
 }
+
+// maxOutOfSync is how often copies of a job that is transformed may be out of sync before its check is rejected.
+const maxOutOfSync = 3
 
 // maxSyncFailures is how often the last look at a finished job may fail before the Workload finishes without it.
 const maxSyncFailures = 5
@@ -298,6 +325,10 @@ func (d *decider) evicted() bool {
 	switch {
 	case c == nil:
 		return false
+	case d.o.Job.Alone && c.HasJob: // nothing there stops it
+		d.do(Step{Do: EndJob, Cluster: c.Name})
+		d.wake(time.Second)
+		return true
 	case lifecycle.IsEvicted(d.w):
 		switch {
 		case d.removeOthers(c.Name): // a run that a lost worker brought back

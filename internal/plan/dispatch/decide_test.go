@@ -12,6 +12,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -279,7 +280,7 @@ func TestRules(t *testing.T) {
 		"evicted on the manager":    {reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, nil, "6b: copy status w1"},
 		"a sync that fails":         {reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.StatusSync)}, nil, "6b: sync w1, status, after 1m0s"},
 		"a retry is under way":      {reserved(ready("w1"), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, nil, "6b: sync w1"},
-		"a job refused where it is": {reserved(nominated("w1", "w2")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status [w2], after 30s"},
+		"a job refused where it is": {reserved(nominated("w1", "w2")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status [w2] !, after 30s"},
 		// Rules 8 and 9.
 		"not pending":         {reserved(check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", nil)}, nil, "8:"},
 		"still being evicted": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil)}, nil, "8:"},
@@ -294,11 +295,27 @@ func TestRules(t *testing.T) {
 		"all refuse, again": {
 			reserved(func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(5)) }),
 			[]dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
-			nil, "9: status Rejected",
+			nil, "9: status Rejected !",
 		},
-		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2]"},
+		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !"},
 		"an elastic slice with its cluster": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2",
+		},
+		// External frameworks.
+		"a precondition is not true":              {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.Precondition, false), "external: status Rejected"},
+		"a precondition is not true, with a copy": {plain, []dispatch.Cluster{up("w1", copyOf(plain))}, refuse(external.Precondition, true), "external: remove w1, status Rejected"},
+		"a precondition costs too much":           {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, false), "external: status Rejected"},
+		"a precondition costs too much, retried":  {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, true), "external: status Retry !"},
+		"no copy can be made for one":             {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !"},
+		"no copy can be made":                     {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, nil, "9: status Rejected !"},
+		"no copy can be made, retried": {
+			plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, func(o *dispatch.Observed) { o.Job.RetryRefused = true }, "9: status Retry !",
+		},
+		"a controller gives up":  {reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Rejected"},
+		"a controller asks":      {reserved(tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Retry !"},
+		"a controller has asked": {reserved(tells("RetryRequested", -5)), []dispatch.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !"},
+		"nobody asked the controller of a job that we carry": {
+			reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !",
 		},
 		"a copy on its way out": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, func(w *kueue.Workload) { w.DeletionTimestamp = &t0 }))}, nil, "9: remove w1, after 2s"},
 	}
@@ -504,5 +521,26 @@ func TestMessages(t *testing.T) {
 		if got := seconds(n); got < want*8/10-1 || got > want*12/10+1 {
 			t.Errorf("retry %d waits %ds, want about %ds", n, got, want)
 		}
+	}
+}
+
+// refuse has the preconditions of a job say no.
+func refuse(code string, retry bool) func(*dispatch.Observed) {
+	return func(o *dispatch.Observed) {
+		o.Job.Refused, o.Job.RetryRefused = &external.Error{Code: code, Text: "no"}, retry
+	}
+}
+
+// carried is a job that a controller of its own carries.
+func carried(o *dispatch.Observed) { o.Job.Carried = true }
+
+// tells has that controller complain so many seconds after the check was written last.
+func tells(reason string, after int) func(*kueue.Workload) {
+	return func(w *kueue.Workload) {
+		w.Status.AdmissionChecks[0].LastTransitionTime = t0
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{
+			Type: dispatch.ExternalSyncCondition, Status: metav1.ConditionFalse, Reason: reason, Message: "m",
+			LastTransitionTime: metav1.NewTime(t0.Add(time.Duration(after) * time.Second)),
+		})
 	}
 }

@@ -23,8 +23,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -70,6 +72,12 @@ type Config struct {
 	Elastic bool
 	// Annotations lets the name of a Workload be an annotation of the job: feature gate WorkloadIdentifierAnnotations.
 	Annotations bool
+	// PreviousOrigins are values that Origin had before.
+	PreviousOrigins []string
+	// Retention is how long a job that has finished stays on its worker.
+	Retention time.Duration
+	// External are the kinds that something else integrates.
+	External map[schema.GroupVersionKind]*external.Framework
 }
 
 // Observed is the world around one Workload, read once.
@@ -97,9 +105,20 @@ type JobFacts struct {
 	Adapter bool
 	// Missing says that the job does not exist.
 	Missing bool
-	// Manager is the value of the job's managedBy; Managed says that it is ours.
-	Manager string
-	Managed bool
+	// Manager is the value of the job's managedBy; Managed says that it is ours. Field is where it is, and Wanted what it should be.
+	Manager, Field, Wanted string
+	Managed                bool
+	// Refused is why the job cannot be sent to any cluster, nil if it may. RetryRefused sends it again later, in the place of
+	// rejecting it, and says the same of what its transforms refuse.
+	Refused      *external.Error
+	RetryRefused bool
+	// Alone says that nothing on the workers integrates the kind: this manager ends the copies. Carried says that a controller of
+	// its own carries the jobs.
+	Alone, Carried bool
+	// Transformed says that copies differ from their jobs, and OutOfSync how often in a row a worker found that they did not match
+	// their Workload.
+	Transformed bool
+	OutOfSync   int
 	// Active says that pods of it seem to run.
 	Active bool
 }
@@ -120,6 +139,16 @@ type Cluster struct {
 	HasJob bool
 	// Fault is what went wrong there last, nil if nothing did.
 	Fault *Fault
+	// JobIsOver says how the job there ended, nil if it did not, and JobRuns that pods of it may run: of kinds that nothing on the
+	// workers integrates.
+	JobIsOver *JobEnd
+	JobRuns   bool
+}
+
+// JobEnd is how a job went.
+type JobEnd struct {
+	Success bool
+	Message string
 }
 
 // Fault is a failure on one worker that keeps the Workload from it (spec: 40 §4.13.5).
@@ -128,6 +157,16 @@ type Fault struct {
 	Code, Text string
 	// Skip keeps the Workload off the worker for a while.
 	Skip bool
+	// Located says that the text names the worker.
+	Located bool
+}
+
+// on is the fault as the check tells it.
+func (f *Fault) on(cluster string) string {
+	if f.Located {
+		return "[" + f.Code + "] " + f.Text
+	}
+	return "[" + f.Code + "] " + cluster + ": " + f.Text
 }
 
 // The codes of faults.
@@ -153,6 +192,8 @@ const (
 	SyncJob
 	// MirrorJob only mirrors the status of the job on Cluster.
 	MirrorJob
+	// EndJob removes the job on Cluster, and its Workload once the job is gone or runs no more.
+	EndJob
 	// QuietJob takes what says that pods run out of the status of the local job.
 	QuietJob
 	// Annotate writes the annotations of the local Workload, WriteStatus its status.
@@ -171,6 +212,8 @@ type Step struct {
 	Events []lifecycle.Event
 	// Dispatched, Admitted and Lost are for the figures.
 	Dispatched, Admitted, Lost bool
+	// OutOfSync says that the step answers a copy that does not match its job.
+	OutOfSync bool
 	// Told says that the step writes the message of a waiting check.
 	Told bool
 }

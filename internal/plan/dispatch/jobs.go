@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -34,16 +35,23 @@ type JobStep struct {
 	Object *unstructured.Unstructured
 	// Deferred asks for another look soon.
 	Deferred bool
+	// Main says that the status is in the object itself, Metadata that labels or annotations of Object are to be written, too.
+	Main, Metadata bool
+	// Spec is what the job on the worker is to be, nil if it stays as it is; SpecFault is why that could not be found out.
+	Spec      *unstructured.Unstructured
+	SpecFault error
 }
 
 // SyncJob finds what to do about the local job of a Workload and its copy on the worker that admitted it, nil if there is none. create
 // lets it be created; otherwise it is only mirrored. The pass that creates does not mirror (spec: 40 §4.6).
-func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, create bool) (JobStep, error) {
+//
+// cluster is the metadata of the MultiKueueCluster, for the expressions of external frameworks.
+func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any, create bool) (JobStep, error) {
 	if remote == nil {
 		if !create {
 			return JobStep{}, nil
 		}
-		o, err := c.NewJob(d, local, w)
+		o, err := c.NewJob(d, local, w, cluster)
 		return JobStep{Do: CreateJob, Object: o}, err
 	}
 	if remote.GetDeletionTimestamp() != nil {
@@ -51,6 +59,9 @@ func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.W
 	}
 	if name := c.prebuilt(remote); name != w.Name && !job.IsElastic(w) {
 		return JobStep{Do: DeleteJob, Deferred: true}, nil
+	}
+	if f := c.External[d.GVK]; f != nil {
+		return c.followExternal(f, d, local, remote, w, cluster)
 	}
 	to, err := Tree(d, local)
 	if err != nil {
@@ -77,6 +88,31 @@ func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.W
 	return JobStep{Do: PatchStatus, Object: to, Deferred: deferred}, nil
 }
 
+// followExternal brings a job of an external framework and its copy up to date with each other.
+func (c *Config) followExternal(f *external.Framework, d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any) (JobStep, error) {
+	scope, err := c.ExternalScope(d, local, remote, w, cluster)
+	if err != nil {
+		return JobStep{}, err
+	}
+	step := JobStep{Main: f.Main}
+	spec, err := f.Spec(scope)
+	if step.SpecFault = err; spec != nil {
+		step.Spec = &unstructured.Unstructured{Object: spec}
+	}
+	next, err := f.Status(scope)
+	if err != nil {
+		return step, err
+	}
+	step.Deferred, step.Metadata = next.Deferred, next.Metadata
+	if next.Status || next.Metadata {
+		step.Object = &unstructured.Unstructured{Object: next.Object}
+	}
+	if next.Status {
+		step.Do = PatchStatus
+	}
+	return step, nil
+}
+
 // Quiet is the local job with a status that says that no pod of it runs, and whether that is another status than it has.
 func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, bool, error) {
 	next := local.DeepCopyObject().(job.Object)
@@ -99,7 +135,8 @@ func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, boo
 
 // NewJob is the job that is created on a worker: the local one as it was before it was started, without its owners, finalizers and
 // status, and without the field that keeps controllers away from it (spec: 40 §2.6).
-func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) (*unstructured.Unstructured, error) {
+func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, cluster map[string]any) (*unstructured.Unstructured, error) {
+	f := c.External[d.GVK]
 	stopped := local.DeepCopyObject().(job.Object)
 	if d.Restore != nil { // a kind that is known by name only is copied as it is
 		d.Suspend(stopped)
@@ -113,8 +150,14 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) 
 	out.SetGroupVersionKind(d.GVK)
 	out.SetNamespace(local.GetNamespace())
 	out.SetName(local.GetName())
-	if spec, ok := from.Object["spec"]; ok {
-		out.Object["spec"] = spec
+	fields := []string{"spec"}
+	if f != nil {
+		fields = f.CopyFields
+	}
+	for _, name := range fields {
+		if value, ok := from.Object[name]; ok {
+			out.Object[name] = value
+		}
 	}
 	labels, annotations := map[string]string{}, map[string]string{}
 	maps.Copy(labels, local.GetLabels())
@@ -125,6 +168,43 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) 
 	}
 	delete(labels, kueue.PrebuiltWorkloadLabel)
 	delete(annotations, kueue.PrebuiltWorkloadLabel)
+	if f != nil {
+		out.SetLabels(labels)
+		out.SetAnnotations(annotations)
+		scope, err := c.ExternalScope(d, local, nil, w, cluster)
+		if err != nil {
+			return nil, err
+		}
+		if out.Object, err = f.Create(out.Object, scope); err != nil {
+			return nil, err
+		}
+		f.Release(out.Object)
+		labels, annotations = filled(out.GetLabels()), filled(out.GetAnnotations())
+		if f.Extended {
+			annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
+		}
+	}
+	c.mark(labels, annotations, w)
+	out.SetLabels(labels)
+	out.SetAnnotations(annotations)
+	if f == nil {
+		unstructured.RemoveNestedField(out.Object, d.Remote.ManagedBy...)
+	}
+	if d.Remote.Prepare != nil {
+		d.Remote.Prepare(out.Object)
+	}
+	return out, nil
+}
+
+func filled(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// mark says on a copy whose it is, and which Workload it belongs to.
+func (c *Config) mark(labels, annotations map[string]string, w *kueue.Workload) {
 	if c.Annotations || len(w.Name) > maxLabel {
 		annotations[kueue.PrebuiltWorkloadLabel] = w.Name
 	} else {
@@ -134,13 +214,6 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload) 
 	if c.ManagerUID != "" {
 		annotations[ManagerUIDAnnotation] = c.ManagerUID
 	}
-	out.SetLabels(labels)
-	out.SetAnnotations(annotations)
-	unstructured.RemoveNestedField(out.Object, d.Remote.ManagedBy...)
-	if d.Remote.Prepare != nil {
-		d.Remote.Prepare(out.Object)
-	}
-	return out, nil
 }
 
 // maxLabel is the length of the longest label value.

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // dispatch (rule 9) nominates clusters, and makes and removes copies accordingly (spec: 40 §4.5).
@@ -72,31 +73,47 @@ func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
 // usable says whether our dispatchers nominate the cluster.
 func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
 
-// refused asks for another try of a job that every cluster refused, and rejects it in the end.
+// refused asks for another try of a job that every cluster refused, or that cannot be made for any of them, and rejects it in the end.
 func (d *decider) refused() bool {
 	var message strings.Builder
 	message.WriteString("Every worker cluster refused the job")
-	refusals := 0
+	refusals, transforms := 0, 0
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		if !c.Listed || !c.Connected || c.Lacks {
 			continue
 		}
-		if !c.skipped() || c.Fault.Code != CreateRejected {
+		switch {
+		case !c.skipped():
+			return false
+		case isTransform(c.Fault.Code):
+			transforms++
+		case c.Fault.Code != CreateRejected:
 			return false
 		}
 		refusals++
-		fmt.Fprintf(&message, "; [%s] %s: %s", c.Fault.Code, c.Name, c.Fault.Text)
+		message.WriteString("; " + c.Fault.on(c.Name))
 	}
-	if refusals == 0 {
+	switch {
+	case refusals == 0:
 		return false
-	}
-	if d.check.RetryCount != nil && *d.check.RetryCount >= maxRejections {
-		d.writeCheck(kueue.CheckStateRejected, message.String())
-	} else {
+	case transforms == refusals && !d.o.Job.RetryRefused, d.check.RetryCount != nil && *d.check.RetryCount >= maxRejections && transforms == 0:
+		d.removeAll()
+		d.writeCheck(kueue.CheckStateRejected, message.String(), lifecycle.Event{Warning: true, Reason: eventReason, Note: message.String()})
+	default:
+		d.removeAll()
 		d.retry(message.String(), true)
 	}
 	return true
+}
+
+// isTransform says whether a fault is that of a transform.
+func isTransform(code string) bool {
+	switch code {
+	case external.Failed, external.CostExceeded, external.Forbidden, external.UnsupportedList, external.TooLarge:
+		return true
+	}
+	return false
 }
 
 // nominateAll nominates all clusters that can be used, by name. A list that has them in another order stays as it is.

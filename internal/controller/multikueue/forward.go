@@ -1,0 +1,156 @@
+package multikueue
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// waits says whether a Workload waits to be sent.
+func waits(wl *kueue.Workload, check kueue.AdmissionCheckReference) bool {
+	for i := range wl.Status.AdmissionChecks {
+		if c := &wl.Status.AdmissionChecks[i]; c.Name == check {
+			return c.State == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
+		}
+	}
+	return false
+}
+
+// autoStatus says whether the status may be in the object itself.
+func (w *workloads) autoStatus(s *sight) bool {
+	f := w.external(s)
+	return f != nil && f.AutoStatus
+}
+
+// patchKeys writes the labels and annotations that the local job gets from its copy. They come after its status.
+func (w *workloads) patchKeys(ctx context.Context, s *sight, next *unstructured.Unstructured) error {
+	current, err := dispatch.Tree(s.kind, s.job)
+	if err != nil {
+		return err
+	}
+	after := current.DeepCopy()
+	after.SetLabels(next.GetLabels())
+	after.SetAnnotations(next.GetAnnotations())
+	if err := w.client.Patch(ctx, after, client.MergeFrom(current)); err != nil {
+		return fmt.Errorf("writing labels and annotations of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
+	}
+	return nil
+}
+
+// maxSpecWrites is how often a copy is written for one state of its job: mutations that are not satisfied then never will be.
+const maxSpecWrites = 3
+
+// forwardSpec brings the copy up to date with its job.
+func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *connection, there client.Object, todo *dispatch.JobStep) error {
+	uid := s.observed.Local.UID
+	if todo.SpecFault != nil {
+		if e := external.As(todo.SpecFault); e != nil {
+			w.faults.keep(uid, conn.name, dispatch.Fault{Code: e.Code, Text: e.Text, Located: true})
+		}
+		w.wake(s.key, deferred)
+		return nil // the job runs on
+	}
+	if todo.Spec == nil {
+		return nil
+	}
+	if w.faults.wroteSpec(uid, conn.name, s.job.GetGeneration()) > maxSpecWrites {
+		w.faults.keep(uid, conn.name, dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", w.external(s).Name, conn.name, maxSpecWrites)})
+		return nil
+	}
+	before, err := dispatch.Tree(s.kind, there.(job.Object))
+	if err != nil {
+		return err
+	}
+	next := before.DeepCopy()
+	next.Object["spec"] = todo.Spec.Object["spec"]
+	err = conn.call(ctx, func(ctx context.Context, c client.Client) error {
+		return c.Patch(ctx, next, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	switch {
+	case err == nil:
+		conn.stores[s.kind.GVK].put(next)
+	case !apierrors.IsConflict(err):
+		w.faults.keep(uid, conn.name, dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", w.external(s).Name, conn.name, err), Located: true})
+	}
+	return err
+}
+
+// forward has the Workloads of jobs looked at that change, for kinds whose copies follow them. It begins when the first such job is read:
+// before, the kind may not exist.
+func (w *workloads) forward(ctx context.Context, d *job.Descriptor, f *external.Framework) {
+	if len(f.SpecPaths) == 0 {
+		return
+	}
+	w.mu.Lock()
+	begun := w.forwarded[d.GVK]
+	w.forwarded[d.GVK] = true
+	w.mu.Unlock()
+	if begun {
+		return
+	}
+	informer, err := w.informers.GetInformer(ctx, d.New())
+	if err == nil {
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, next any) {
+			a, ok := old.(client.Object)
+			b, both := next.(client.Object)
+			if ok && both && a.GetGeneration() != b.GetGeneration() {
+				w.wakeOwned(b)
+			}
+		}})
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Following changes of jobs", "kind", d.GVK.Kind)
+		w.mu.Lock()
+		delete(w.forwarded, d.GVK)
+		w.mu.Unlock()
+	}
+}
+
+// wakeOwned has the Workloads of a job looked at.
+func (w *workloads) wakeOwned(o client.Object) {
+	var list kueue.WorkloadList
+	if err := w.cache.List(context.Background(), &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return // it is looked at by and by
+	}
+	for i := range list.Items {
+		for _, ref := range list.Items[i].OwnerReferences {
+			if ref.UID == o.GetUID() {
+				w.wake(client.ObjectKeyFromObject(&list.Items[i]), 0)
+			}
+		}
+	}
+}
+
+// endJob removes a job whose copy was evicted, where nothing on the worker stops it. Its Workload holds the quota until the job is gone,
+// or runs no more.
+func (w *workloads) endJob(ctx context.Context, s *sight, conn *connection) error {
+	o := conn.jobOf(s)
+	if o != nil && o.GetDeletionTimestamp() == nil {
+		return conn.delete(ctx, conn.stores[s.kind.GVK], o)
+	}
+	runs := false
+	for i := range s.observed.Clusters {
+		if c := &s.observed.Clusters[i]; c.Name == conn.name {
+			runs = c.JobRuns
+		}
+	}
+	if o != nil && runs {
+		return nil
+	}
+	if copied, ok := conn.stores[workloadKind].get(s.key).(*kueue.Workload); ok && w.Plan.Owns(copied) {
+		return conn.deleteWorkload(ctx, copied)
+	}
+	return nil
+}

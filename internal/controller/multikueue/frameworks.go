@@ -1,0 +1,121 @@
+package multikueue
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue/careful"
+	"github.com/berth-project/berth/internal/options/transform"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
+)
+
+// framework makes of what the configuration says what decides about copies.
+func framework(f *transform.Framework, now func() time.Time) *external.Framework {
+	return &external.Framework{
+		Name:     f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group,
+		Extended: f.Extended, NoJob: f.NoJob, Unchecked: f.Unchecked, ManagedBy: f.ManagedBy, Value: f.Value, WorkerValue: f.WorkerValue,
+		CopyFields: f.CopyFields, Retry: f.RetryOnError, Preconditions: f.HasPreconditions(), Creates: f.HasMutations(transform.Creation),
+		NoStatus: f.StatusMode == "Disabled", Mutates: f.StatusMode == "Mutate" && f.HasMutations(transform.StatusSync), Main: f.Subresource == "Main",
+		AnnotationPrefixes: f.AnnotationPrefixes, LabelPrefixes: f.LabelPrefixes, SpecPaths: f.SpecPaths, Alone: f.Alone, MaxBytes: f.MaxBytes,
+		Reserved: transform.Reserved, Expressions: careful.New(f, now),
+	}
+}
+
+// clusterTree is what expressions may read of a worker.
+func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {
+	out := map[string]any{"name": name, "labels": map[string]any{}, "annotations": map[string]any{}}
+	var cluster kueue.MultiKueueCluster
+	if err := m.cache.Get(ctx, client.ObjectKey{Name: name}, &cluster); err != nil {
+		return out
+	}
+	for into, from := range map[string]map[string]string{"labels": cluster.Labels, "annotations": cluster.Annotations} {
+		tree := map[string]any{}
+		for key, value := range from {
+			tree[key] = value
+		}
+		out[into] = tree
+	}
+	return out
+}
+
+// external is the framework of a Workload's job, nil if the job is of a kind that is known better.
+func (w *workloads) external(s *sight) *external.Framework {
+	if s.kind == nil {
+		return nil
+	}
+	return w.Plan.External[s.kind.GVK]
+}
+
+// rehearse finds out, before anything is sent, whether a job may be sent, and whether a copy can be made for each cluster: a transform
+// that is broken is to hold no quota of a worker.
+func (w *workloads) rehearse(ctx context.Context, s *sight) error {
+	f := w.external(s)
+	o := &s.observed
+	if f == nil || s.job == nil || !f.Preconditions && !f.Creates || !waits(o.Local, o.Check) {
+		return nil
+	}
+	scope, err := w.Plan.ExternalScope(s.kind, s.job, nil, o.Local, nil)
+	if err != nil {
+		return err
+	}
+	if o.Job.Refused = f.Precondition(scope); o.Job.Refused != nil || !f.Creates {
+		return nil
+	}
+	for i := range o.Clusters {
+		c := &o.Clusters[i]
+		if !c.Listed || c.Copy != nil || c.Fault != nil && c.Fault.Skip {
+			continue
+		}
+		_, err := w.Plan.NewJob(s.kind, s.job, o.Local, w.clusterTree(ctx, c.Name))
+		if fault := faultOf(err); fault != nil {
+			c.Fault = fault
+		}
+	}
+	return nil
+}
+
+// faultOf is the fault of a transform, nil if the error is another one.
+func faultOf(err error) *dispatch.Fault {
+	if e := external.As(err); e != nil {
+		return &dispatch.Fault{Code: e.Code, Text: e.Text, Skip: true, Located: true}
+	}
+	return nil
+}
+
+// lifecycle looks at the jobs of a kind that nothing on the workers integrates.
+func (w *workloads) lifecycle(s *sight) {
+	f := w.external(s)
+	if f == nil || !f.Alone {
+		return
+	}
+	for i := range s.observed.Clusters {
+		c := &s.observed.Clusters[i]
+		conn := s.connections[c.Name]
+		if conn == nil || !c.HasJob {
+			continue
+		}
+		o := conn.jobOf(s)
+		if o == nil {
+			continue
+		}
+		tree, err := dispatch.Tree(s.kind, o)
+		if err != nil {
+			continue
+		}
+		done, success, message, err := f.Expressions.Finished(tree.Object)
+		if err == nil && done {
+			c.JobIsOver = &dispatch.JobEnd{Success: success, Message: message}
+		}
+		runs, activeErr := f.Expressions.Active(tree.Object)
+		c.JobRuns = runs || activeErr != nil
+		for _, err := range []error{err, activeErr} {
+			if err != nil {
+				c.Fault = &dispatch.Fault{Code: dispatch.StatusSync, Text: f.Name + "/lifecycle/" + err.Error()}
+			}
+		}
+	}
+}
