@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-project/berth/internal/cli/local"
+	"github.com/berth-project/berth/internal/cli/multicluster"
+)
+
+const multiclusterDemoHelp = `Shows many clusters on one machine: a manager and two workers, each a Kubernetes control plane of its own with simulated nodes. Jobs of
+three kinds are created on the manager and run on the workers; one worker is killed and comes back; all jobs end. It takes two to three
+minutes and 3 GB. Afterwards everything is stopped and removed, unless --keep is given.
+
+  berth multicluster demo`
+
+func newMulticluster(version string) *cobra.Command {
+	parent := &cobra.Command{Use: "multicluster", Short: "see jobs go to other clusters", Long: "Many clusters on one machine, to look at.\n\n  berth multicluster demo"}
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "a manager, two workers, one of them killed: in three minutes",
+		Long:  multiclusterDemoHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runMulticlusterDemo(cmd, version, keep)
+		},
+	}
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the clusters up, and print how to use them")
+	parent.AddCommand(cmd)
+	return parent
+}
+
+func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err error) {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	dir, err := os.MkdirTemp("", "berth-multicluster-")
+	if err != nil {
+		return err
+	}
+	m := &machine{dir: dir, ports: map[string]int{}}
+	if err := os.WriteFile(m.config(), []byte(multicluster.Configuration), 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "berth %s: many clusters, in %s\n", version, dir)
+	err = multicluster.Run(ctx, m, out)
+	if err == nil && keep {
+		for _, name := range append([]string{multicluster.Hub}, multicluster.Workers...) {
+			fmt.Fprintf(out, "%s: export KUBECONFIG=%s   berth down --purge --dir %s\n", name, filepath.Join(m.of(name), "kubeconfig"), m.of(name))
+		}
+		return nil
+	}
+	stopped := m.stopAll(cmd)
+	switch {
+	case interrupted(ctx):
+		return errors.Join(errInterrupted, stopped, os.RemoveAll(dir))
+	case err != nil:
+		return errors.Join(fmt.Errorf("the demo failed, its logs are below %s: %w", dir, err), stopped)
+	}
+	fmt.Fprintln(out, "Everything is stopped and removed.")
+	return errors.Join(stopped, os.RemoveAll(dir))
+}
+
+// machine runs clusters in the background, each in a folder of its own.
+type machine struct {
+	dir   string
+	mu    sync.Mutex
+	ports map[string]int // of API servers: one that comes back is where it was
+}
+
+func (m *machine) of(name string) string { return filepath.Join(m.dir, name) }
+
+func (m *machine) config() string { return filepath.Join(m.dir, "config.yaml") }
+
+// Start starts one, and waits until it is ready.
+func (m *machine) Start(ctx context.Context, name string) (string, error) {
+	m.mu.Lock()
+	if m.ports[name] == 0 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			m.mu.Unlock()
+			return "", err
+		}
+		m.ports[name] = l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			m.mu.Unlock()
+			return "", err
+		}
+	}
+	port := m.ports[name]
+	m.mu.Unlock()
+	record, err := background(ctx, m.of(name), "--dir="+m.of(name), "--port="+strconv.Itoa(port), "--nodes=2", "--config="+m.config())
+	return record.Kubeconfig, err
+}
+
+// Kill ends one as a power cut would, and waits until nothing of it is left.
+func (m *machine) Kill(name string) error {
+	record, found, err := local.Find(m.of(name))
+	if err != nil || !found || record.PID == 0 {
+		return errors.Join(err, fmt.Errorf("nothing runs in %s", m.of(name)))
+	}
+	if err := syscall.Kill(record.PID, syscall.SIGKILL); err != nil {
+		return err
+	}
+	for range 100 {
+		if _, found, err := local.Find(m.of(name)); err != nil || !found {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return fmt.Errorf("what runs in %s does not end", m.of(name))
+}
+
+// stopAll stops what still runs.
+func (m *machine) stopAll(cmd *cobra.Command) error {
+	var errs []error
+	for name := range m.ports {
+		if _, err := local.Stop(context.WithoutCancel(cmd.Context()), m.of(name), stopLimit, cmd.ErrOrStderr()); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
