@@ -394,3 +394,35 @@ func TestCrowdBehindTheParked(t *testing.T) {
 		t.Errorf("room for %d tickets is kept for one class", kept)
 	}
 }
+
+// TestManyWants: what a class wants and watches is kept whether it fits into the class or not.
+func TestManyWants(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		var wants []workload.Want
+		for i := range n {
+			wants = append(wants, workload.Want{FR: resource.FR(i), Offer: uint16(i), Least: resource.Amount(10 + i)})
+		}
+		for _, want := range wants {
+			var line Pending
+			w, now := &workload.Workload{UID: "w", Class: 1}, amounts{}
+			line.Add(w, false)
+			line.Park(w, wants)
+			line.openPen(now)
+			if got := line.WantsOf(w); !slices.Equal(got, wants) {
+				t.Fatalf("it wants %v, want %v", got, wants)
+			}
+			sound(t, &line)
+			now[want.FR] = want.Least
+			if !line.Release(want.FR, now) || !line.WakeNext(now) {
+				t.Errorf("of %d offers, that of %d does not wake it", n, want.FR)
+			}
+		}
+	}
+}
+
+// amounts are figures of a queue in which nobody can be preempted.
+type amounts map[resource.FR]resource.Amount
+
+func (a amounts) Available(fr resource.FR) resource.Amount { return a[fr] }
+
+func (a amounts) Winnable(*workload.Workload, resource.FR, resource.Amount) bool { return false }
