@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // maxGate is the length of the longest admission gate.
@@ -18,7 +18,7 @@ const maxGate = 63
 func validateGates(object metav1.Object) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
-	for _, gate := range job.SplitGates(object.GetAnnotations()[kueue.AdmissionGatedByAnnotation]) {
+	for _, gate := range lifecycle.SplitGates(object.GetAnnotations()[kueue.AdmissionGatedByAnnotation]) {
 		switch {
 		case gate == "":
 			errs = append(errs, field.Invalid(gatesPath, gate, "must not have empty entries"))
@@ -37,8 +37,8 @@ func validateGates(object metav1.Object) field.ErrorList {
 
 // validateGatesChange lets gates only disappear.
 func validateGatesChange(object, old metav1.Object) field.ErrorList {
-	before := job.SplitGates(old.GetAnnotations()[kueue.AdmissionGatedByAnnotation])
-	for _, gate := range job.SplitGates(object.GetAnnotations()[kueue.AdmissionGatedByAnnotation]) {
+	before := lifecycle.SplitGates(old.GetAnnotations()[kueue.AdmissionGatedByAnnotation])
+	for _, gate := range lifecycle.SplitGates(object.GetAnnotations()[kueue.AdmissionGatedByAnnotation]) {
 		if !slices.Contains(before, gate) {
 			return field.ErrorList{field.Forbidden(gatesPath, "gates cannot be added after creation, only removed: "+gate)}
 		}

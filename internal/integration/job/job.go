@@ -69,7 +69,7 @@ func Descriptor() *plan.Descriptor {
 		Remote:       &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Defer: deferStatus, Quiet: quiet},
 		Default: func(o plan.Object, managed bool, in *plan.Setting) {
 			if managed && in.ElasticJobs && plan.IsElastic(o) {
-				plan.Gate(&o.(*batchv1.Job).Spec.Template)
+				podset.Gate(&o.(*batchv1.Job).Spec.Template)
 			}
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -24,6 +25,9 @@ type Observed struct {
 	AncestorWorkloads []*kueue.Workload
 	// Objects are those that the job refers to.
 	Objects map[Reference]Object
+	// Children are the objects that a job of a kind with a Family controls, and Pods those of them, and of earlier ones.
+	Children []Object
+	Pods     []*corev1.Pod
 	// Flavors are those of the admissions of the Workloads; Classes those that the job names.
 	Flavors Flavors
 	Classes Classes
@@ -58,6 +62,9 @@ const (
 	PatchJob
 	// PatchJobStatus patches the status of the job.
 	PatchJobStatus
+	// PatchFamily patches the objects in Family, which belong to the job, to be as they are there; DeleteFamily deletes them.
+	PatchFamily
+	DeleteFamily
 	// DeleteJob deletes the job, its children in the background. Of a Composite these three write the members that are in
 	// Job.
 	DeleteJob
@@ -70,6 +77,8 @@ type Action struct {
 	Workload *kueue.Workload
 	// Job is the job as it is to be, likewise. A Composite has only the members that are written, or concerned.
 	Job Object
+	// Family are objects that belong to the job: its children, or pods.
+	Family []Object
 	// Events are to be recorded once the write is made. Without a write they tell of a state, and are recorded when
 	// their text changes.
 	Events []Event

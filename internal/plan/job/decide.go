@@ -17,9 +17,9 @@ import (
 // Decide finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
 // something to do or passes on.
 func Decide(cfg *Config, d *Descriptor, o *Observed) Action {
-	s := &decider{cfg: cfg, d: d, o: o, job: o.Job, in: &Setting{Config: cfg, Objects: o.Objects}}
+	s := &decider{cfg: cfg, d: d, o: o, job: o.Job, in: NewSetting(cfg, o)}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
-		return s.finalize()
+		return s.end()
 	}
 	if d.Skip != nil && d.Skip(o.Job) {
 		return Action{}
@@ -34,7 +34,7 @@ func Decide(cfg *Config, d *Descriptor, o *Observed) Action {
 	case Follows:
 		return s.follow()
 	case Managed:
-		return s.manage()
+		return s.lead()
 	default:
 		return s.undecided()
 	}
@@ -141,7 +141,7 @@ func (s *decider) leaveQueue() Action {
 // follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again
 // (spec: 30 §4.5).
 func (s *decider) follow() Action {
-	if s.finished || s.suspended || s.stopping() {
+	if s.finished || s.suspended || s.stopping() || (s.d.LedBy != nil && s.d.LedBy(s.cfg, s.o.Verdict.Ancestor)) {
 		return Action{}
 	}
 	newest := newestUnfinished(s.o.AncestorWorkloads)
@@ -348,7 +348,7 @@ func (s *decider) create() Action {
 			return orNothing(a)
 		}
 	}
-	if s.d.IsActive(s.job) && (!s.elastic || prebuilt != "") {
+	if s.isActive() && (!s.elastic || prebuilt != "") {
 		return Action{}
 	}
 	if prebuilt != "" {
@@ -449,7 +449,7 @@ func (s *decider) evicted(w *kueue.Workload) Action {
 		return orNothing(a)
 	}
 	if lifecycle.IsReserved(w) {
-		if s.d.IsActive(s.job) {
+		if s.isActive() {
 			return s.untilInactive()
 		}
 		next := w.DeepCopy()
@@ -523,10 +523,13 @@ func (s *decider) start(w *kueue.Workload) Action {
 	next := clone(s.job)
 	if s.elastic && s.d.GatesPods {
 		for i := range infos {
-			infos[i].SchedulingGates = append(infos[i].SchedulingGates, elasticGate)
+			infos[i].SchedulingGates = append(infos[i].SchedulingGates, podset.ElasticGate)
 		}
 	}
-	if err == nil {
+	switch {
+	case err == nil && s.led():
+		s.d.Family.Start(next, s.in)
+	case err == nil:
 		before := s.clean(next)
 		err = s.d.Start(next, infos, s.in)
 		s.noteInjected(next, before, infos)

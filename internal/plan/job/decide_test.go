@@ -687,8 +687,8 @@ func FuzzSplitGates(f *testing.F) {
 	f.Add(" ")
 	f.Add(",")
 	f.Fuzz(func(t *testing.T, text string) {
-		gates := job.SplitGates(text)
-		if again := job.SplitGates(strings.Join(gates, ",")); len(gates) > 1 && cmp.Diff(gates, again) != "" {
+		gates := lifecycle.SplitGates(text)
+		if again := lifecycle.SplitGates(strings.Join(gates, ",")); len(gates) > 1 && cmp.Diff(gates, again) != "" {
 			t.Errorf("%q reads %q and then %q", text, gates, again)
 		}
 	})

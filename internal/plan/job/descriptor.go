@@ -19,6 +19,7 @@ package job
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -122,6 +123,13 @@ type Descriptor struct {
 	Remote *Remote
 	// Annotate keeps annotations of an elastic job that its slices depend on. It reports whether there is anything to change.
 	Annotate func(job Object, in *Setting) bool
+	// Family says how what belongs to a job is led. LedBy says of an ancestor of a job that it leads the job, so that the job
+	// is neither stopped nor started by itself.
+	Family *Family
+	LedBy  func(*Config, *Owner) bool
+	// Guard puts back what a change of a job takes away that holds it, and refuses the rest. The setting of a job that is led
+	// is that of the one that leads it, which is the Ancestor.
+	Guard func(job, old Object, in *Setting) (warnings []string, errs field.ErrorList)
 	// Children are kinds of objects that an elastic job controls and refers to: a change of one brings the job back.
 	Children []schema.GroupVersionKind
 
@@ -189,8 +197,18 @@ type Reference struct {
 type Setting struct {
 	*Config
 	Objects map[Reference]Object
-	// Reach is how far Berth's hands go for the job, where its defaults are set.
-	Reach Reach
+	// Reach is how far Berth's hands go for the job, where its defaults are set, and Ancestor what it follows.
+	Reach    Reach
+	Ancestor *Owner
+	// Children and Pods are what belongs to a job of a kind with a Family, and Workloads are those of the job.
+	Children  []Object
+	Pods      []*corev1.Pod
+	Workloads []*kueue.Workload
+}
+
+// NewSetting is what an observed job is read in.
+func NewSetting(cfg *Config, o *Observed) *Setting {
+	return &Setting{Config: cfg, Objects: o.Objects, Children: o.Children, Pods: o.Pods, Workloads: o.Workloads}
 }
 
 // clone copies a job of any kind.

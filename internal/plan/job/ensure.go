@@ -9,6 +9,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
 func (s *decider) prebuiltName() string {
@@ -42,6 +43,9 @@ func (s *decider) ensure() (*kueue.Workload, *Action) {
 		return nil, a
 	}
 	if match == nil {
+		if s.d.Family != nil && s.suspended && s.isActive() {
+			return nil, &Action{} // what it has is in use until all of it is gone
+		}
 		if a := s.mismatch(podSets, rest); a != nil {
 			return nil, a
 		}
@@ -172,7 +176,7 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 		return w, a
 	}
 	replaces := s.elastic && w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "" // whoever made it looks after its size
-	if s.finished || replaces || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
+	if s.finished || replaces || (s.led() && chain.CompareShaped(w, podSets) != chain.Grows) || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
 		return w, nil
 	}
 	next := w.DeepCopy()
@@ -212,8 +216,8 @@ func (s *decider) syncGates(w *kueue.Workload) bool {
 	if !s.cfg.AdmissionGatedBy || wanted == old || old == "" {
 		return false
 	}
-	had := SplitGates(old)
-	if slices.ContainsFunc(SplitGates(wanted), func(gate string) bool { return !slices.Contains(had, gate) }) {
+	had := lifecycle.SplitGates(old)
+	if slices.ContainsFunc(lifecycle.SplitGates(wanted), func(gate string) bool { return !slices.Contains(had, gate) }) {
 		return false
 	}
 	if wanted == "" {
@@ -222,18 +226,6 @@ func (s *decider) syncGates(w *kueue.Workload) bool {
 		w.Annotations[key] = wanted
 	}
 	return true
-}
-
-// SplitGates reads the list of gates of the annotation admission-gated-by. Blanks around entries do not count.
-func SplitGates(value string) []string {
-	if strings.TrimSpace(value) == "" {
-		return nil
-	}
-	gates := strings.Split(value, ",")
-	for i := range gates {
-		gates[i] = strings.TrimSpace(gates[i])
-	}
-	return gates
 }
 
 // syncPriority gives the Workload the class of the job's label, if it may still change (spec: 30 §4.6).

@@ -47,6 +47,7 @@ type Config struct {
 	MultiKueue               bool
 	PartialAdmission         bool
 	ReclaimablePods          bool
+	RayService               RayService
 	ReassignPods             bool // not gate SkipReassignmentForPodOwnedWorkloads
 	ShortNames               bool // gate ShortWorkloadNames
 	HonourUserSuspend        bool // integrations.honourUserSuspend

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -194,7 +195,7 @@ func (s *setsDecider) createPart(p *Part) *Action {
 	if err != nil {
 		return new(classMissing(err))
 	}
-	w := s.cfg.NewWorkload(s.job, copyPodSets(p.PodSets), priority)
+	w := s.cfg.NewWorkload(s.job, podset.Copy(p.PodSets), priority)
 	w.Name = s.name(p)
 	w.Spec.MaximumExecutionTimeSeconds = nil // what serves has no end
 	s.mark(p, w)
@@ -235,7 +236,7 @@ func (s *setsDecider) claim(p *Part, w *kueue.Workload) *Action {
 
 // holdPart takes a Workload whose group asks not to run out of the queue, and frees its quota at once.
 func (s *setsDecider) holdPart(w *kueue.Workload) *Action {
-	blocked := !lifecycle.IsActive(w) || (s.cfg.AdmissionGatedBy && len(SplitGates(w.Annotations[kueue.AdmissionGatedByAnnotation])) > 0)
+	blocked := !lifecycle.IsActive(w) || (s.cfg.AdmissionGatedBy && len(lifecycle.SplitGates(w.Annotations[kueue.AdmissionGatedByAnnotation])) > 0)
 	if lifecycle.IsOnHold(w) || (blocked && !lifecycle.IsReserved(w)) {
 		return nil // it is out of the queue, and says why
 	}
@@ -251,9 +252,9 @@ func (s *setsDecider) resume(p *Part, w *kueue.Workload) *Action {
 		return nil
 	}
 	resized := !slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Name == b.Name && a.Count == b.Count })
-	if resized || (held && !samePodSets(p.PodSets, w.Spec.PodSets, false, true)) {
+	if resized || (held && !podset.SameSets(p.PodSets, w.Spec.PodSets, false, true)) {
 		next := w.DeepCopy()
-		next.Spec.PodSets = copyPodSets(p.PodSets)
+		next.Spec.PodSets = podset.Copy(p.PodSets)
 		return &Action{Verb: UpdateWorkload, Workload: next, Events: s.updated(w, "its size or its pods changed while it did not run")}
 	}
 	if !held {
@@ -308,15 +309,6 @@ func (s *setsDecider) keep(parts []Part, names []string, workloads []*kueue.Work
 			OpenGates(next, false)
 			out = append(out, next)
 		}
-	}
-	return out
-}
-
-// copyPodSets are pod sets that no other Workload shares.
-func copyPodSets(podSets []kueue.PodSet) []kueue.PodSet {
-	out := make([]kueue.PodSet, len(podSets))
-	for i := range podSets {
-		podSets[i].DeepCopyInto(&out[i])
 	}
 	return out
 }

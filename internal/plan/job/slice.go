@@ -4,16 +4,15 @@ import (
 	"slices"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
-
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
 // isElastic says whether a job of a kind is resized by slices (spec: 30 §4.11).
 func (c *Config) isElastic(d *Descriptor, job Object) bool {
-	return c.ElasticJobs && d.Elastic && IsElastic(job)
+	return c.ElasticJobs && d.Elastic && IsElastic(job) && (d.Family == nil || d.Family.Leads(c))
 }
 
 // slice is ensure for an elastic job: it finds the slice that is to be as the job wants to be, or the write that leads
@@ -42,6 +41,9 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, o
 	kept := chain.Normalise(live)
 	if len(kept.Over) > 0 {
 		return nil, s.endSlice(&kept.Over[0]), true
+	}
+	if a = s.endHeir(kept.Head, live); a != nil && s.led() {
+		return nil, a, true
 	}
 	w = kept.Selected
 	if kept.Head != w {
@@ -95,7 +97,7 @@ func (s *decider) isItsEnd(w *kueue.Workload, own []*kueue.Workload) bool {
 		return false
 	}
 	for n := range own {
-		if w.Name == s.sliceName(n) {
+		if w.Name == s.sliceName(chain.Replaces(w), n) {
 			return true
 		}
 	}
@@ -133,6 +135,9 @@ func (s *decider) endSlice(over *chain.Ended) *Action {
 // one with quota gets a successor. A template that changed while a slice waits is brought up to date; ok is false if it
 // changed on a slice that holds quota, in a way that matters to quota or for a suspended job, or if the pod sets are others.
 func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *Action, ok bool) {
+	if s.led() {
+		return s.reshape(w, podSets), true
+	}
 	change := chain.Compare(w, podSets)
 	if change == chain.Incompatible {
 		return nil, false
@@ -167,13 +172,15 @@ func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
 }
 
 // sliceName is the n-th name of a slice at the job's generation. More than one is needed only if a slice of this
-// generation is over already.
-func (s *decider) sliceName(n int) string {
+// generation is over already; of a job that is led several are needed that follow different ones (spec: 30 §4.10.3 rule 6).
+func (s *decider) sliceName(before string, n int) string {
 	extra := strconv.FormatInt(s.job.GetGeneration(), 10)
 	if s.d.NameExtra != nil {
 		extra += s.d.NameExtra(s.job)
 	}
-	if n > 0 {
+	if s.led() && before != "" {
+		extra += "_" + before + "_" + strconv.Itoa(n)
+	} else if n > 0 {
 		extra += "_" + strconv.Itoa(n)
 	}
 	return s.cfg.WorkloadName(s.d.GVK, s.job.GetName(), s.job.GetUID(), extra)
@@ -181,8 +188,17 @@ func (s *decider) sliceName(n int) string {
 
 // asSlice makes a new Workload a slice: the first of a chain, or the successor of another.
 func (s *decider) asSlice(w, before *kueue.Workload) {
-	for n := 0; ; n++ {
-		w.Name = s.sliceName(n)
+	n, name := 0, ""
+	if before != nil {
+		name = before.Name
+		for _, x := range s.o.Workloads {
+			if s.led() && lifecycle.IsFinished(x) && chain.Replaces(x) == name {
+				n++
+			}
+		}
+	}
+	for ; ; n++ {
+		w.Name = s.sliceName(name, n)
 		if !slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == w.Name }) {
 			break
 		}
@@ -212,17 +228,5 @@ func (s *decider) isHeld() bool {
 	if err != nil {
 		return false
 	}
-	return !slices.ContainsFunc(podSets, func(p kueue.PodSet) bool { return !hasGate(p.Template.Spec.SchedulingGates) })
-}
-
-// elasticGate holds a pod until the slice that it belongs to is admitted.
-var elasticGate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
-
-func hasGate(gates []corev1.PodSchedulingGate) bool { return slices.Contains(gates, elasticGate) }
-
-// Gate adds the gate of elastic jobs to a pod template, once.
-func Gate(template *corev1.PodTemplateSpec) {
-	if !hasGate(template.Spec.SchedulingGates) {
-		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, elasticGate)
-	}
+	return !slices.ContainsFunc(podSets, func(p kueue.PodSet) bool { return !podset.HasGate(p.Template.Spec.SchedulingGates) })
 }

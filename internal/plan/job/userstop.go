@@ -32,7 +32,7 @@ func (s *decider) userStop(w *kueue.Workload) Action {
 			return Action{Verb: PatchJob, Job: next}
 		}
 	}
-	if lifecycle.IsOnHold(w) || (lifecycle.IsReserved(w) && s.d.IsActive(s.job)) {
+	if lifecycle.IsOnHold(w) || (lifecycle.IsReserved(w) && s.isActive()) {
 		return Action{}
 	}
 	next := w.DeepCopy()

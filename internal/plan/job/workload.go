@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // Lengths of Workload names, in bytes.
@@ -58,7 +59,7 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 			podSets[i].MinCount = nil
 		}
 	}
-	normalise(podSets)
+	podset.Normalise(podSets)
 	return podSets, nil
 }
 

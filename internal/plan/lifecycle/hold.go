@@ -185,3 +185,15 @@ func (f *follower) overtime() {
 		f.tell(true, kueue.ReasonMaximumExecutionTimeExceeded, note)
 	}
 }
+
+// SplitGates reads the list of gates of the annotation admission-gated-by. Blanks around entries do not count.
+func SplitGates(value string) []string {
+	if strings.TrimSpace(value) == "" {
+		return nil
+	}
+	gates := strings.Split(value, ",")
+	for i := range gates {
+		gates[i] = strings.TrimSpace(gates[i])
+	}
+	return gates
+}

@@ -236,6 +236,37 @@ func Compare(w *kueue.Workload, wanted []kueue.PodSet) Change {
 	return change
 }
 
+// CompareShaped is Compare where the name of a pod set says what its pods ask for: another name is another set, of which
+// there were none before, and one that is not wanted any more has none left (spec: 30 §4.10.3).
+func CompareShaped(w *kueue.Workload, wanted []kueue.PodSet) Change {
+	change := Same
+	for i := range wanted {
+		at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == wanted[i].Name })
+		switch {
+		case at < 0 && wanted[i].Count == 0:
+		case at < 0 || wanted[i].Count > w.Spec.PodSets[at].Count:
+			return Grows
+		case wanted[i].Count < w.Spec.PodSets[at].Count:
+			change = Shrinks
+		}
+	}
+	for i := range w.Spec.PodSets {
+		p := &w.Spec.PodSets[i]
+		if p.Count > 0 && !slices.ContainsFunc(wanted, func(x kueue.PodSet) bool { return x.Name == p.Name }) {
+			change = Shrinks
+		}
+	}
+	return change
+}
+
+// ResizeShaped gives the pod sets of a slice the counts that are wanted, none to those that are not.
+func ResizeShaped(w *kueue.Workload, wanted []kueue.PodSet) {
+	for i := range w.Spec.PodSets {
+		w.Spec.PodSets[i].Count = 0
+	}
+	Resize(w, wanted)
+}
+
 // Resize gives the pod sets of a slice the counts that are wanted, which Compare found compatible.
 func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
 	for i := range w.Spec.PodSets {

@@ -1,0 +1,22 @@
+package podset
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// ElasticGate holds a pod until the slice that it belongs to is admitted.
+var ElasticGate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
+
+// HasGate says whether that gate is among others.
+func HasGate(gates []corev1.PodSchedulingGate) bool { return slices.Contains(gates, ElasticGate) }
+
+// Gate adds the gate of elastic jobs to a pod template, once.
+func Gate(template *corev1.PodTemplateSpec) {
+	if !HasGate(template.Spec.SchedulingGates) {
+		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, ElasticGate)
+	}
+}

@@ -1,0 +1,99 @@
+package podset
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// injection is what one pod set got that it did not have.
+type injection struct {
+	Name         kueue.PodSetReference `json:"name"`
+	Labels       map[string]string     `json:"labels,omitempty"`
+	Annotations  map[string]string     `json:"annotations,omitempty"`
+	NodeSelector map[string]string     `json:"nodeSelector,omitempty"`
+	Tolerations  []corev1.Toleration   `json:"tolerations,omitempty"`
+	Gates        []string              `json:"schedulingGates,omitempty"`
+}
+
+// Injected is what pod sets get that they do not have, as a text; empty for nothing.
+func Injected(before []kueue.PodSet, infos []Info) string {
+	if len(before) != len(infos) {
+		return ""
+	}
+	var list []injection
+	some := false
+	for i := range before {
+		t := &before[i].Template
+		list = append(list, injection{
+			Name: before[i].Name, Labels: missing(t.Labels, infos[i].Labels), Annotations: missing(t.Annotations, infos[i].Annotations),
+			NodeSelector: missing(t.Spec.NodeSelector, infos[i].NodeSelector),
+		})
+		in := &list[i]
+		for _, toleration := range infos[i].Tolerations {
+			if !slices.ContainsFunc(t.Spec.Tolerations, func(own corev1.Toleration) bool { return SameToleration(own, toleration) }) {
+				in.Tolerations = append(in.Tolerations, toleration)
+			}
+		}
+		for _, gate := range infos[i].SchedulingGates {
+			if !slices.Contains(t.Spec.SchedulingGates, gate) {
+				in.Gates = append(in.Gates, gate.Name)
+			}
+		}
+		some = some || len(in.Labels)+len(in.Annotations)+len(in.NodeSelector)+len(in.Tolerations)+len(in.Gates) > 0
+	}
+	text, err := json.Marshal(list)
+	if err != nil || !some {
+		return ""
+	}
+	return string(text)
+}
+
+// missing is what of wanted is not in own.
+func missing(own, wanted map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range wanted { //berth:unordered copies a map
+		if _, ok := own[key]; !ok {
+			out[key] = value
+		}
+	}
+	return OrNil(out)
+}
+
+// WithoutInjected are pod sets less what such a text says, nil if it says nothing. What somebody changed since stays.
+func WithoutInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
+	var list []injection
+	if text == "" || json.Unmarshal([]byte(text), &list) != nil {
+		return nil
+	}
+	out := make([]kueue.PodSet, len(podSets))
+	for i := range podSets {
+		podSets[i].DeepCopyInto(&out[i])
+		at := slices.IndexFunc(list, func(in injection) bool { return in.Name == podSets[i].Name })
+		if at < 0 {
+			continue
+		}
+		in, t := &list[at], &out[i].Template
+		subtract(t.Labels, in.Labels)
+		subtract(t.Annotations, in.Annotations)
+		subtract(t.Spec.NodeSelector, in.NodeSelector)
+		t.Spec.Tolerations = slices.DeleteFunc(t.Spec.Tolerations, func(own corev1.Toleration) bool {
+			return slices.ContainsFunc(in.Tolerations, func(ours corev1.Toleration) bool { return SameToleration(own, ours) })
+		})
+		t.Spec.SchedulingGates = slices.DeleteFunc(t.Spec.SchedulingGates, func(own corev1.PodSchedulingGate) bool {
+			return slices.Contains(in.Gates, own.Name)
+		})
+	}
+	return out
+}
+
+func subtract(from, what map[string]string) {
+	for key, value := range what { //berth:unordered each key by itself
+		if from[key] == value {
+			delete(from, key)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package rayservice_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/plan/rayservice"
+)
+
+// set is a pod set of pods that ask for so many processors.
+func set(name string, count int32, cpu string) kueue.PodSet {
+	return kueue.PodSet{Name: kueue.PodSetReference(name), Count: count, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "c", Image: "ray", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+	}}}}}
+}
+
+// groups are a head and so many workers that ask for so many processors.
+func groups(workers int32, cpu string) []kueue.PodSet {
+	return []kueue.PodSet{set("head", 1, "1"), set("workers", workers, cpu)}
+}
+
+func cluster(name string, rank rayservice.Rank, sets []kueue.PodSet) rayservice.Cluster {
+	return rayservice.Cluster{Name: name, UID: types.UID(name), Rank: rank, Current: true, Groups: sets}
+}
+
+func held(c rayservice.Cluster) rayservice.Cluster {
+	c.Held = true
+	return c
+}
+
+func outdated(c rayservice.Cluster) rayservice.Cluster {
+	c.Current = false
+	return c
+}
+
+// pods are some of a group of a cluster: gated, or let go for a pod set.
+func pods(of, group string, n int, stamp string) []*corev1.Pod {
+	var out []*corev1.Pod
+	for i := range n {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%s-%s%d", of, group, stamp, i), Labels: map[string]string{"ray.io/group": group},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "RayCluster", Name: of, UID: types.UID(of), Controller: new(true)}},
+		}}
+		p.UID = types.UID(p.Name)
+		switch stamp {
+		case "":
+			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{podset.ElasticGate}
+		case "open":
+		default:
+			p.Labels[kueue.PodSetLabel] = stamp
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// admitted is a slice of so many pods of each set.
+func admitted(sets ...kueue.PodSet) *kueue.Workload {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
+	a := &kueue.Admission{ClusterQueue: "q"}
+	for _, s := range sets {
+		w.Spec.PodSets = append(w.Spec.PodSets, s)
+		a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{Name: s.Name, Count: new(s.Count)})
+	}
+	lifecycle.Machine{}.Reserve(w, a, nil, metav1.Now())
+	return w
+}
+
+func show(sets []kueue.PodSet) string {
+	var out []string
+	for _, s := range sets {
+		out = append(out, fmt.Sprintf("%s:%d@%s", s.Name, s.Count, s.Template.Spec.Containers[0].Resources.Requests.Cpu()))
+	}
+	return strings.Join(out, " ")
+}
+
+func named(sets []kueue.PodSet, name string) kueue.PodSet {
+	return sets[slices.IndexFunc(sets, func(p kueue.PodSet) bool { return strings.HasPrefix(string(p.Name), name) })]
+}
+
+// suffix is the name that the workers of another shape get.
+func suffix(group, cpu string) string {
+	s := set(group, 1, cpu)
+	return group + "-" + rayservice.Shape(&s.Template)
+}
+
+func all(lists ...[]*corev1.Pod) []*corev1.Pod { return slices.Concat(lists...) }
+
+func TestDemand(t *testing.T) {
+	active, pending := cluster("a", rayservice.Active, groups(2, "1")), cluster("p", rayservice.Pending, groups(2, "1"))
+	big := cluster("p", rayservice.Pending, groups(2, "2"))
+	gone := cluster("o", rayservice.Dangling, groups(2, "1"))
+	deleting := cluster("o", rayservice.Deleting, groups(2, "1"))
+	two := suffix("workers", "2")
+	one := admitted(groups(2, "1")...)
+	running := func(c string) []*corev1.Pod {
+		return all(pods(c, "headgroup", 1, "head"), pods(c, "workers", 2, "workers"))
+	}
+	tests := map[string]struct {
+		s    rayservice.Service
+		want string
+		held string
+	}{
+		"no cluster":                   {s: rayservice.Service{}, want: "head:1@1 workers:2@1"},
+		"the first one":                {s: rayservice.Service{Clusters: []rayservice.Cluster{held(pending)}, Slices: []*kueue.Workload{one}}, want: "head:1@1 workers:2@1", held: "p"},
+		"active":                       {s: rayservice.Service{Clusters: []rayservice.Cluster{active}}, want: "head:1@1 workers:2@1"},
+		"active scaled by itself":      {s: rayservice.Service{Clusters: []rayservice.Cluster{cluster("a", rayservice.Active, groups(5, "1"))}}, want: "head:1@1 workers:5@1"},
+		"an upgrade of the same shape": {s: rayservice.Service{Clusters: []rayservice.Cluster{active, held(pending)}, Slices: []*kueue.Workload{one}}, want: "head:2@1 workers:4@1", held: "p"},
+		"an upgrade of another shape":  {s: rayservice.Service{Clusters: []rayservice.Cluster{active, held(big)}, Slices: []*kueue.Workload{one}}, want: "head:2@1 workers:2@1 " + two + ":2@2", held: "p"},
+		"a stale one counts nothing":   {s: rayservice.Service{Clusters: []rayservice.Cluster{active, held(outdated(big))}, Slices: []*kueue.Workload{one}}, want: "head:1@1 workers:2@1"},
+		"one that has run counts in full": {
+			s:    rayservice.Service{Clusters: []rayservice.Cluster{active, outdated(pending)}, Pods: running("p")[:2], Slices: []*kueue.Workload{one}},
+			want: "head:2@1 workers:4@1",
+		},
+		"what serves grows first, and alone": {
+			s:    rayservice.Service{Clusters: []rayservice.Cluster{cluster("a", rayservice.Active, groups(4, "1")), held(big)}, Slices: []*kueue.Workload{one}},
+			want: "head:1@1 workers:4@1",
+		},
+		"a dangling one counts what runs": {s: rayservice.Service{Clusters: []rayservice.Cluster{active, gone}, Pods: running("o")}, want: "head:2@1 workers:4@1"},
+		"and nothing else":                {s: rayservice.Service{Clusters: []rayservice.Cluster{active, gone}, Pods: pods("o", "workers", 2, "")}, want: "head:1@1 workers:2@1"},
+		"pods that outlived their cluster": {
+			s:    rayservice.Service{Clusters: []rayservice.Cluster{active}, Pods: running("x"), Slices: []*kueue.Workload{one}},
+			want: "head:2@1 workers:4@1",
+		},
+		"nothing shrinks while a cluster comes to its end": {
+			s:    rayservice.Service{Clusters: []rayservice.Cluster{active, deleting}, Pods: running("o")[:1], Slices: []*kueue.Workload{admitted(set("head", 2, "1"), set("workers", 4, "1"))}},
+			want: "head:2@1 workers:4@1",
+		},
+		"but when it has": {
+			s:    rayservice.Service{Clusters: []rayservice.Cluster{active, deleting}, Slices: []*kueue.Workload{admitted(set("head", 2, "1"), set("workers", 4, "1"))}},
+			want: "head:1@1 workers:2@1",
+		},
+		"more pods than it wants still run": {s: rayservice.Service{Clusters: []rayservice.Cluster{cluster("a", rayservice.Active, groups(1, "1"))}, Pods: running("a")}, want: "head:1@1 workers:2@1"},
+		"no cluster is of use": {
+			s:    rayservice.Service{Clusters: []rayservice.Cluster{gone}, Pods: running("o")[:1], Slices: []*kueue.Workload{one}},
+			want: "head:2@1 workers:2@1",
+		},
+		"held pods, not clusters": {
+			s:    rayservice.Service{HoldPods: true, Clusters: []rayservice.Cluster{active, pending}, Pods: all(running("a"), pods("p", "workers", 2, "")), Slices: []*kueue.Workload{one}},
+			want: "head:2@1 workers:4@1", held: "p",
+		},
+	}
+	for name, tc := range tests {
+		tc.s.Spec = groups(2, "1")
+		d := tc.s.Demand()
+		if got := show(d.PodSets); got != tc.want || strings.Join(d.Held, " ") != tc.held || d.Crowded != nil {
+			t.Errorf("%s: %s, want %s; held %v (%v)", name, got, tc.want, d.Held, d.Crowded)
+		}
+	}
+}
+
+// TestNamesStay: a shape keeps its name for as long as a slice has it, whatever becomes active.
+func TestNamesStay(t *testing.T) {
+	s := rayservice.Service{Spec: groups(2, "2"), Clusters: []rayservice.Cluster{
+		cluster("a", rayservice.Active, groups(2, "1")), held(cluster("b", rayservice.Pending, groups(2, "2"))),
+	}, Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}
+	two, three := suffix("workers", "2"), suffix("workers", "3")
+	both := s.Demand().PodSets
+	s.Slices = []*kueue.Workload{admitted(both...)}
+	s.Clusters = []rayservice.Cluster{cluster("b", rayservice.Active, groups(2, "2"))}
+	if got, want := show(s.Demand().PodSets), "head:1@1 "+two+":2@2"; got != want {
+		t.Errorf("after the switch: %s, want %s", got, want)
+	}
+	s.Clusters = append(s.Clusters, held(cluster("c", rayservice.Pending, groups(2, "3"))))
+	third := s.Demand().PodSets
+	if got, want := show(third), "head:2@1 "+two+":2@2 "+three+":2@3"; got != want {
+		t.Errorf("the next upgrade: %s, want %s", got, want)
+	}
+	s.Slices = []*kueue.Workload{admitted(third...)}
+	s.Clusters = []rayservice.Cluster{cluster("c", rayservice.Active, groups(2, "3")), held(cluster("d", rayservice.Pending, groups(2, "1")))}
+	if got, want := show(s.Demand().PodSets), "head:2@1 "+three+":2@3 workers:2@1"; got != want {
+		t.Errorf("and one after that: %s, want %s", got, want)
+	}
+	s.Clusters, s.Slices = nil, nil
+	if got := show(s.Demand().PodSets); got != "head:1@1 workers:2@2" {
+		t.Errorf("after a stop: %s", got)
+	}
+}
+
+func TestShape(t *testing.T) {
+	base := set("x", 1, "1").Template
+	base.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("1Gi")
+	tests := map[string]struct {
+		change func(*corev1.PodTemplateSpec)
+		same   bool
+	}{
+		"another image":   {func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "y" }, true},
+		"another command": {func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Command = []string{"y"} }, true},
+		"a label":         {func(p *corev1.PodTemplateSpec) { p.Labels = map[string]string{"a": "b"} }, true},
+		"a gate":          {func(p *corev1.PodTemplateSpec) { podset.Gate(p) }, true},
+		"the same, otherwise": {func(p *corev1.PodTemplateSpec) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1000m")
+		}, true},
+		"more": {func(p *corev1.PodTemplateSpec) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1001m")
+		}, false},
+		"a limit": {func(p *corev1.PodTemplateSpec) {
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"gpu": resource.MustParse("1")}
+		}, false},
+		"another container": {func(p *corev1.PodTemplateSpec) { p.Spec.Containers = append(p.Spec.Containers, corev1.Container{}) }, false},
+		"an init container": {func(p *corev1.PodTemplateSpec) {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{})
+		}, false},
+		"a node selector": {func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector = map[string]string{"a": "b"} }, false},
+		"a toleration":    {func(p *corev1.PodTemplateSpec) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a"}} }, false},
+		"affinity": {func(p *corev1.PodTemplateSpec) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+		}, false},
+		"a runtime class": {func(p *corev1.PodTemplateSpec) { p.Spec.RuntimeClassName = new("r") }, false},
+		"overhead":        {func(p *corev1.PodTemplateSpec) { p.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("1")} }, false},
+		"claims":          {func(p *corev1.PodTemplateSpec) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a"}} }, false},
+		"spread": {func(p *corev1.PodTemplateSpec) {
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
+		}, false},
+		"a priority":           {func(p *corev1.PodTemplateSpec) { p.Spec.PriorityClassName = "p" }, false},
+		"resources of the pod": {func(p *corev1.PodTemplateSpec) { p.Spec.Resources = &corev1.ResourceRequirements{} }, false},
+		"a topology": {func(p *corev1.PodTemplateSpec) {
+			p.Annotations = map[string]string{kueue.PodSetRequiredTopologyAnnotation: "r"}
+		}, false},
+		"some other annotation":  {func(p *corev1.PodTemplateSpec) { p.Annotations = map[string]string{"a": "r"} }, true},
+		"an empty node selector": {func(p *corev1.PodTemplateSpec) { p.Spec.NodeSelector = map[string]string{} }, true},
+	}
+	for name, tc := range tests {
+		changed := base.DeepCopy()
+		tc.change(changed)
+		if got := rayservice.Shape(changed) == rayservice.Shape(&base); got != tc.same {
+			t.Errorf("%s: the same shape: %v", name, got)
+		}
+	}
+}
+
+func TestReleases(t *testing.T) {
+	active, pending := cluster("a", rayservice.Active, groups(2, "1")), held(cluster("p", rayservice.Pending, groups(2, "1")))
+	both := []*kueue.Workload{admitted(set("head", 2, "1"), set("workers", 4, "1"))}
+	evicted := admitted(set("head", 2, "1"), set("workers", 4, "1"))
+	lifecycle.Machine{}.Evict(evicted, "Preempted", "", "", metav1.Now())
+	leftover := pods("gone", "workers", 1, "workers")
+	tests := map[string]struct {
+		s    rayservice.Service
+		want string
+	}{
+		"covered":                       {rayservice.Service{Clusters: []rayservice.Cluster{active, pending}, Slices: both}, "p"},
+		"not covered":                   {rayservice.Service{Clusters: []rayservice.Cluster{active, pending}, Slices: []*kueue.Workload{admitted(set("head", 2, "1"), set("workers", 3, "1"))}}, ""},
+		"another shape":                 {rayservice.Service{Clusters: []rayservice.Cluster{active, held(cluster("p", rayservice.Pending, groups(2, "2")))}, Slices: both}, ""},
+		"nothing is admitted":           {rayservice.Service{Clusters: []rayservice.Cluster{pending}}, ""},
+		"evicted":                       {rayservice.Service{Clusters: []rayservice.Cluster{active, pending}, Slices: []*kueue.Workload{evicted}}, ""},
+		"the service is stopped":        {rayservice.Service{Suspended: true, Clusters: []rayservice.Cluster{active, pending}, Slices: both}, ""},
+		"the first one":                 {rayservice.Service{Clusters: []rayservice.Cluster{pending}, Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}, "p"},
+		"the active one first":          {rayservice.Service{Clusters: []rayservice.Cluster{held(active), pending}, Slices: both}, "a"},
+		"what is left of others counts": {rayservice.Service{Clusters: []rayservice.Cluster{active, pending}, Pods: leftover, Slices: both}, ""},
+		"a dangling one stays held":     {rayservice.Service{Clusters: []rayservice.Cluster{held(cluster("d", rayservice.Dangling, groups(2, "1")))}, Slices: both}, ""},
+		"stale": {
+			rayservice.Service{Clusters: []rayservice.Cluster{active, outdated(pending)}, Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}, "p, stale",
+		},
+	}
+	for name, tc := range tests {
+		tc.s.Spec = groups(2, "1")
+		got := ""
+		if c, stale := tc.s.Releases(); c != nil {
+			if got = c.Name; stale {
+				got += ", stale"
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q is let go, want %q", name, got, tc.want)
+		}
+		if may := tc.s.MayRelease("p"); may != (strings.HasPrefix(tc.want, "p") || name == "the active one first") {
+			t.Errorf("%s: p may be let go: %v", name, may)
+		}
+	}
+}
+
+func TestFree(t *testing.T) {
+	active, pending := cluster("a", rayservice.Active, groups(2, "1")), cluster("p", rayservice.Pending, groups(2, "1"))
+	one, both := admitted(groups(2, "1")...), admitted(set("head", 2, "1"), set("workers", 4, "1"))
+	gatedA, gatedP := pods("a", "workers", 3, ""), pods("p", "workers", 2, "")
+	over := pods("a", "workers", 1, "workers")
+	over[0].Status.Phase = corev1.PodFailed
+	tests := map[string]struct {
+		s    rayservice.Service
+		want string
+	}{
+		"as many as there is room":       {rayservice.Service{Clusters: []rayservice.Cluster{active}, Pods: gatedA, Slices: []*kueue.Workload{one}}, "a-workers-0 a-workers-1"},
+		"less those that run":            {rayservice.Service{Clusters: []rayservice.Cluster{active}, Pods: all(gatedA, pods("a", "workers", 1, "workers")), Slices: []*kueue.Workload{one}}, "a-workers-0"},
+		"but not those that are over":    {rayservice.Service{Clusters: []rayservice.Cluster{active}, Pods: all(gatedA, over), Slices: []*kueue.Workload{one}}, "a-workers-0 a-workers-1"},
+		"a pending one that is covered":  {rayservice.Service{Clusters: []rayservice.Cluster{active, pending}, Pods: all(gatedA[:2], gatedP), Slices: []*kueue.Workload{both}}, "a-workers-0 a-workers-1 p-workers-0 p-workers-1"},
+		"one that is not comes up never": {rayservice.Service{Clusters: []rayservice.Cluster{active, pending}, Pods: gatedP, Slices: []*kueue.Workload{one}}, ""},
+		"a stale one never":              {rayservice.Service{Clusters: []rayservice.Cluster{active, outdated(pending)}, Pods: gatedP, Slices: []*kueue.Workload{both}}, ""},
+		"a dangling one never":           {rayservice.Service{Clusters: []rayservice.Cluster{active, cluster("p", rayservice.Dangling, groups(2, "1"))}, Pods: gatedP, Slices: []*kueue.Workload{both}}, ""},
+		"a stopped one never":            {rayservice.Service{Suspended: true, Clusters: []rayservice.Cluster{active}, Pods: gatedA, Slices: []*kueue.Workload{one}}, ""},
+		"of another shape":               {rayservice.Service{Clusters: []rayservice.Cluster{cluster("a", rayservice.Active, groups(2, "2"))}, Pods: gatedA, Slices: []*kueue.Workload{one}}, ""},
+	}
+	for name, tc := range tests {
+		tc.s.Spec = groups(2, "1")
+		infos := []job.PodSetInfo{{Name: "head"}, {Name: "workers", NodeSelector: map[string]string{"pool": "x"}}}
+		var got []string
+		for _, p := range tc.s.Free(infos) {
+			got = append(got, p.Name)
+			if p.Spec.NodeSelector["pool"] != "x" || podset.HasGate(p.Spec.SchedulingGates) {
+				t.Errorf("%s: %s is let go as %v", name, p.Name, p.Spec)
+			}
+		}
+		if diff := gocmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+func TestExcess(t *testing.T) {
+	active := cluster("a", rayservice.Active, groups(2, "1"))
+	tests := map[string]struct {
+		s    rayservice.Service
+		want string
+	}{
+		"as admitted":              {rayservice.Service{Pods: pods("a", "workers", 2, "open"), Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}, ""},
+		"one too many":             {rayservice.Service{Pods: pods("a", "workers", 3, "open"), Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}, "a-workers-open2"},
+		"those that were let stay": {rayservice.Service{Pods: all(pods("a", "workers", 2, "workers"), pods("a", "workers", 1, "open")), Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}, "a-workers-open0"},
+		"and only they are spared": {rayservice.Service{Pods: pods("a", "workers", 3, "workers"), Slices: []*kueue.Workload{admitted(groups(2, "1")...)}}, ""},
+		"nothing is admitted":      {rayservice.Service{Pods: pods("a", "workers", 1, "open")}, "a-workers-open0"},
+		"gated":                    {rayservice.Service{Pods: pods("a", "workers", 3, "")}, ""},
+	}
+	for name, tc := range tests {
+		tc.s.Spec, tc.s.Clusters = groups(2, "1"), []rayservice.Cluster{active}
+		var got []string
+		for _, p := range tc.s.Excess() {
+			got = append(got, p.Name)
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: %v, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestTooManySets: an upgrade that needs more pod sets than a Workload takes waits, and what serves goes on.
+func TestTooManySets(t *testing.T) {
+	many := func(cpu string) []kueue.PodSet {
+		out := []kueue.PodSet{set("head", 1, "1")}
+		for i := range 9 {
+			out = append(out, set(fmt.Sprintf("g%d", i), 1, cpu))
+		}
+		return out
+	}
+	s := rayservice.Service{Spec: many("2"), Slices: []*kueue.Workload{admitted(many("1")...)}, Clusters: []rayservice.Cluster{
+		cluster("a", rayservice.Active, many("1")), held(cluster("p", rayservice.Pending, many("2"))),
+	}}
+	d := s.Demand()
+	if len(d.PodSets) != 10 || len(d.Held) > 0 || d.Crowded == nil || !strings.Contains(d.Crowded.Error(), "19 different pod sets") {
+		t.Errorf("%d sets, held %v: %v", len(d.PodSets), d.Held, d.Crowded)
+	}
+	s.Clusters[1] = held(cluster("p", rayservice.Pending, many("2")[:9]))
+	if d := s.Demand(); d.Crowded != nil || len(d.PodSets) != 18 {
+		t.Errorf("%d sets: %v", len(d.PodSets), d.Crowded)
+	}
+	if got := cmp.Compare(len(named(d.PodSets, "g0").Name), 2); got != 0 {
+		t.Errorf("the sets of the active cluster have other names: %s", show(d.PodSets))
+	}
+}
