@@ -123,7 +123,7 @@ func TestNewConfig(t *testing.T) {
 	}{
 		"enabled":      {batchv1.SchemeGroupVersion.WithKind("Job"), true, true},
 		"not enabled":  {schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}, false, true},
-		"not built":    {schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayService"}, false, true}, // its clusters are queued, each by itself
+		"of Ray":       {schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayService"}, true, true},
 		"external":     {schema.GroupVersionKind{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}, true, true},
 		"in between":   {schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}, false, true},
 		"none of ours": {schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "CronJob"}, false, false},

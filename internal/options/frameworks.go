@@ -37,7 +37,7 @@ var frameworks = []Framework{
 	{Name: "trainer.kubeflow.org/trainjob", GVK: gvk("trainer.kubeflow.org", "v1alpha1", "TrainJob"), MultiKueue: true, Built: true},
 	{Name: "ray.io/rayjob", GVK: gvk("ray.io", "v1", "RayJob"), MultiKueue: true, Built: true},
 	{Name: "ray.io/raycluster", GVK: gvk("ray.io", "v1", "RayCluster"), MultiKueue: true, Built: true},
-	{Name: "ray.io/rayservice", GVK: gvk("ray.io", "v1", "RayService"), MultiKueue: true},
+	{Name: "ray.io/rayservice", GVK: gvk("ray.io", "v1", "RayService"), MultiKueue: true, Built: true},
 	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true, Built: true},
 	{
 		Name: "sparkoperator.k8s.io/sparkapplication", GVK: gvk("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),

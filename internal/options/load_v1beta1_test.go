@@ -197,6 +197,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	}
 	delete(within("integrations"), "declaredKinds")
 	delete(within("integrations"), "spark")
+	delete(within("integrations"), "rayService")
 	delete(within("integrations"), "honourUserSuspend")
 	delete(within("multiKueue"), "clusterProfile")
 	for _, key := range []string{"incrementalDispatcherConfig", "previousOrigins", "remoteRetentionAfterFinish", "singleClusterPreemptionTimeout"} {

@@ -47,6 +47,9 @@ type Options struct {
 	HonourUserSuspend bool
 	// SparkOverhead: count the memory that Spark adds unasked.
 	SparkOverhead bool
+	// GatedRayPods: the pods of a RayService's new cluster are held, and not
+	// the cluster.
+	GatedRayPods bool
 	// LabelKeysToCopy go from a job to its Workload.
 	LabelKeysToCopy []string
 
@@ -272,6 +275,9 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 	o.DeclaredKinds, _ = declare.Compile(c.Integrations.DeclaredKinds, nil, nil)
 	if spark := c.Integrations.Spark; spark != nil {
 		o.SparkOverhead = spark.ImplicitMemoryOverhead
+	}
+	if service := c.Integrations.RayService; service != nil {
+		o.GatedRayPods = service.UpgradeHold == configv1beta2.GatedPods
 	}
 	if certs := c.InternalCertManagement; *certs.Enable {
 		o.Certs = Certs{Internal: true, Service: *certs.WebhookServiceName, Secret: *certs.WebhookSecretName}

@@ -184,6 +184,12 @@ func validateIntegrations(in *configv1beta2.Integrations, gates Gates, path *fie
 		}
 		seen[kind] = true
 	}
+	if service := in.RayService; service != nil {
+		known := []string{"", string(configv1beta2.ChildSuspended), string(configv1beta2.GatedPods)}
+		if hold := string(service.UpgradeHold); !slices.Contains(known, hold) {
+			errs = append(errs, notSupported(path.Child("rayService", "upgradeHold"), hold, known[1:]))
+		}
+	}
 	_, invalid := declare.Compile(in.DeclaredKinds, slices.Collect(maps.Keys(seen)), path.Child("declaredKinds"))
 	return append(errs, invalid...)
 }

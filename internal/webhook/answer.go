@@ -66,7 +66,8 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	if err != nil {
 		return badRequest(err)
 	}
-	if err := change(ctx, req, object); err != nil {
+	told := &advice{}
+	if err := change(context.WithValue(ctx, adviceKey{}, told), req, object); err != nil {
 		return failure(err)
 	}
 	after, err := json.Marshal(object)
@@ -80,7 +81,7 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	if operations, err = rooted(req.Object.Raw, operations); err != nil {
 		return badRequest(err)
 	}
-	return admission.Patched("", operations...)
+	return admission.Patched("", operations...).WithWarnings(told.lines...)
 }
 
 // rooted adds operations that make what others add to: an object that was sent may leave out what its type always has. The spec is

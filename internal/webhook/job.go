@@ -36,8 +36,8 @@ func (s *server) exists(ctx context.Context, key client.ObjectKey, object client
 // defaultJob makes a new job wait in its queue (spec: 30 §3.1).
 func (s *server) defaultJob(d *job.Descriptor) defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
-		if req.Operation == admissionv1.Update && hasUserStop(s.o, d) {
-			return s.userStop(ctx, d, req, object)
+		if req.Operation == admissionv1.Update && !d.Serving {
+			return s.changeJob(ctx, d, req, object)
 		}
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
@@ -53,10 +53,12 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 		if err := s.defaultLabels(ctx, req.Namespace, object); err != nil {
 			return err
 		}
-		reach, err := s.suspend(ctx, d, req.Namespace, object)
+		sent := object.DeepCopyObject().(client.Object)
+		v, err := s.suspend(ctx, d, req.Namespace, object)
 		if err != nil {
 			return err
 		}
+		reach := v.Reach
 		if err := s.delegate(ctx, d, req.Namespace, object); err != nil {
 			return err
 		}
@@ -64,12 +66,33 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 			return nil
 		}
 		in, err := s.setting(ctx, d, object)
-		if err == nil {
-			in.Reach = reach
-			d.Default(object, reach == job.Managed, in)
+		if err != nil {
+			return err
 		}
-		return err
+		in.Reach, in.Ancestor = reach, v.Ancestor
+		if d.Guard != nil {
+			if err := s.siblings(ctx, d, &v, in); err != nil {
+				return err
+			}
+			warnings, _ := d.Guard(sent, nil, in)
+			advise(ctx, warnings...)
+		}
+		d.Default(object, reach == job.Managed, in)
+		return nil
 	}
+}
+
+// changeJob keeps what holds a job that changes, and obeys users who stop theirs.
+func (s *server) changeJob(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
+	if d.Guard != nil {
+		if err := s.guard(ctx, d, req, object); err != nil {
+			return err
+		}
+	}
+	if hasUserStop(s.o, d) {
+		return s.userStop(ctx, d, req, object)
+	}
+	return nil
 }
 
 // defaultLabels names the default queue and the default priority class, where there are such, for a job that nobody
@@ -112,21 +135,21 @@ func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.O
 }
 
 // suspend stops a job that is going to have a Workload, and says how far Berth's hands go for it (spec: 30 §4.2.3).
-func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Reach, error) {
+func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Verdict, error) {
 	if object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting {
-		return job.Ignored, nil
+		return job.Verdict{Reach: job.Ignored}, nil
 	}
 	v, err := s.gate.Judge(ctx, namespace, object)
 	switch {
 	case err != nil:
-		return job.Undecided, err
+		return v, err
 	case v.Err != nil:
-		return job.Undecided, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+		return v, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
 	case d.Serving:
 	case v.Reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)):
 		d.Suspend(object)
 	}
-	return v.Reach, nil
+	return v, nil
 }
 
 // delegate hands a job to worker clusters if its queue has a check for that.

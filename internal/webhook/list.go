@@ -47,6 +47,8 @@ type Options struct {
 	// Training says that SetupTraining registers the webhooks of TrainJobs, with those of their queues in them: the paths are
 	// the same.
 	Training bool
+	// Pods are those of jobs that are led, if this process keeps them in memory. Nil: the API server is asked.
+	Pods client.Reader
 	// Self is the user name of the manager, whose stops are its own.
 	Self string
 	// StrictOnFlavors refuses every unknown flavor in an admission check strategy: gate
@@ -75,6 +77,9 @@ type hook struct {
 	declared bool
 	// onUpdate has a mutating one called for changes, too.
 	onUpdate bool
+	// family is the kind of jobs whose pods it is about, and label one that all of them have.
+	family *job.Descriptor
+	label  string
 	// onlyIf is a match condition; empty for none.
 	onlyIf    string
 	gvk       schema.GroupVersionKind
@@ -100,11 +105,12 @@ func hooks(o *Options) []hook {
 		resources := []string{d.Resource}
 		out = append(out,
 			hook{
-				mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving || hasUserStop(o, d), gvk: d.GVK, resources: resources,
+				mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving || hasUserStop(o, d) || d.Guard != nil, gvk: d.GVK, resources: resources,
 				defaults: func(s *server) defaulter { return s.defaultJob(d) },
 			},
 			hook{jobs: true, declared: d.Declared, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
 		)
+		out = append(out, familyHooks(o, d)...)
 	}
 	of := kueue.GroupVersion.WithKind
 	out = append(out,
@@ -126,6 +132,10 @@ func hooks(o *Options) []hook {
 		if h.mutating {
 			h.name, h.path = "m"+kind+".kb.io", Path(h.gvk, true)
 		}
+		if h.family != nil {
+			of := strings.ToLower(h.family.GVK.Kind)
+			h.name, h.path = h.name[:len(h.name)-len("kb.io")]+of+".kb.io", h.path+"-of-"+of
+		}
 	}
 	return out
 }
@@ -144,6 +154,8 @@ type server struct {
 	o      *Options
 	gate   *integration.Gate
 	reader client.Reader
+	cache  client.Reader // also of kinds without Go types
+	live   client.Reader
 	scheme *runtime.Scheme
 	// descriptors are the enabled kinds of jobs.
 	descriptors []*job.Descriptor
@@ -152,7 +164,7 @@ type server struct {
 func newServer(mgr ctrl.Manager, o *Options) *server {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
 	return &server{
-		o: o, reader: mgr.GetClient(), scheme: mgr.GetScheme(), descriptors: enabled,
+		o: o, reader: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), descriptors: enabled,
 		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), mgr.GetAPIReader()),
 	}
 }
@@ -216,18 +228,21 @@ func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfi
 	}
 	for _, h := range hooks(&o) {
 		rules := []admissionv1.RuleWithOperations{h.rule()}
-		var selector *metav1.LabelSelector
+		var selector, objects *metav1.LabelSelector
 		if h.jobs {
 			selector = o.Namespaces.DeepCopy()
 		}
+		if h.label != "" {
+			objects = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: h.label, Operator: metav1.LabelSelectorOpExists}}}
+		}
 		if h.mutating {
 			mutating.Webhooks = append(mutating.Webhooks, admissionv1.MutatingWebhook{
-				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, MatchConditions: h.conditions(),
+				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, ObjectSelector: objects, MatchConditions: h.conditions(),
 				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			})
 		} else {
 			validating.Webhooks = append(validating.Webhooks, admissionv1.ValidatingWebhook{
-				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, MatchConditions: h.conditions(),
+				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, ObjectSelector: objects, MatchConditions: h.conditions(),
 				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			})
 		}

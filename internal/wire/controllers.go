@@ -41,6 +41,10 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := mgr.Add(everywhere(e.Run)); err != nil {
 		return err
 	}
+	ray, err := newKubeRay(ctx, mgr, &cfg)
+	if err != nil {
+		return err
+	}
 	requests := requests(ctx, mgr, &cfg.Options)
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests}
 	if cfg.Groups.Has(Scheduler) {
@@ -52,7 +56,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}{
 		{Scheduler, func() error { return addWriters(mgr, e, requests, cfg) }},
 		{Queues, func() error { return addQueues(mgr, e, cfg) }},
-		{Integrations, func() error { return addJobs(ctx, mgr, cfg) }},
+		{Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
 		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
@@ -61,6 +65,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{Webhooks, func() error {
 			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 			o := webhookOptions(&cfg.Options, cfg.Groups)
+			ray.serve(&o)
 			if cfg.Options.HonourUserSuspend {
 				var err error
 				if o.Self, err = account(ctx, mgr); err != nil {
@@ -98,9 +103,9 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 }
 
 // addJobs adds the integrations of job kinds.
-func addJobs(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) error {
 	return jobs.Setup(ctx, mgr, jobs.Options{
-		Config: integration.NewConfig(&cfg.Options), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+		Config: ray.config(), Pods: ray.pods, Ready: ray.ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Wrote: cfg.meter.Wrote, Created: jobCreated(cfg.meter),
 	})

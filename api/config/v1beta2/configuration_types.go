@@ -170,7 +170,30 @@ type Integrations struct {
 	// Spark is about SparkApplications. Berth has it beyond upstream.
 	// +optional
 	Spark *SparkIntegration `json:"spark,omitempty"`
+
+	// RayService is about RayServices. Berth has it beyond upstream.
+	// +optional
+	RayService *RayServiceIntegration `json:"rayService,omitempty"`
 }
+
+// RayServiceIntegration is about RayServices.
+type RayServiceIntegration struct {
+	// UpgradeHold is how the new cluster of an elastic RayService waits for
+	// quota beside the one that serves: ChildSuspended holds the cluster,
+	// GatedPods lets it be made at once and holds its pods. Default:
+	// ChildSuspended. (spec: 30 §4.10.3)
+	// +optional
+	UpgradeHold RayServiceUpgradeHold `json:"upgradeHold,omitempty"`
+}
+
+// RayServiceUpgradeHold is a way to hold a cluster.
+type RayServiceUpgradeHold string
+
+// The ways.
+const (
+	ChildSuspended RayServiceUpgradeHold = "ChildSuspended"
+	GatedPods      RayServiceUpgradeHold = "GatedPods"
+)
 
 // SparkIntegration is about SparkApplications.
 type SparkIntegration struct {

@@ -34,6 +34,9 @@ type reconciler struct {
 	now    func() time.Time
 	// created is told of every Workload that was made; may be nil
 	created func(kind string, job client.Object, w *kueue.Workload)
+	// ungated is told of every pod of a job that is led when it is let go; may be nil
+	ungated func(w *kueue.Workload, at time.Time)
+	family  *family // of a kind that has one
 
 	mu   sync.Mutex
 	told map[told]string // what was last told about a state
@@ -90,6 +93,9 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		return o, err
 	case job.Managed:
 		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
+			return nil, err
+		}
+		if err := r.gatherFamily(ctx, key, o); err != nil {
 			return nil, err
 		}
 		if err := r.prebuilt(ctx, o); err != nil {
@@ -182,7 +188,7 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 
 // classes reads the priority classes that the job names, and the default one if it names none.
 func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes, error) {
-	podSets, err := r.d.PodSets(o.Job, &job.Setting{Config: r.cfg, Objects: o.Objects})
+	podSets, err := r.d.PodSets(o.Job, job.NewSetting(r.cfg, o))
 	if err != nil {
 		return job.Classes{}, nil //nolint:nilerr // the plan says what is wrong with them
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -63,6 +64,12 @@ type Options struct {
 	// made for a job. Nil: nobody is told.
 	Wrote   reconcile.Wrote
 	Created func(kind string, job client.Object, w *kueue.Workload)
+	// Ungated is told of every pod that was let go of a job that is led, and by which Workload. Nil: nobody is told.
+	Ungated func(w *kueue.Workload, at time.Time)
+	// Pods are those of the jobs that are led, for whoever else reads them. Nil: nobody does.
+	Pods *integration.Pods
+	// Ready is called before the first job of a kind is looked at, when its CRD is there. Nil: nothing is.
+	Ready func(context.Context, *job.Descriptor) error
 }
 
 // Indexes of the cache.
@@ -90,7 +97,16 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			d: d, cfg: o.Config, gate: gate, now: o.Now, kinds: all,
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
-			told:   map[told]string{}, created: o.Created,
+			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
+		}
+		if d.Family != nil {
+			pods := o.Pods
+			if pods == nil {
+				if pods, err = integration.NewPods(mgr, d.Family.PodLabel); err != nil {
+					return fmt.Errorf("integration %s: %w", d.Framework, err)
+				}
+			}
+			r.family = &family{pods: pods, written: map[types.NamespacedName]map[types.UID]written{}}
 		}
 		if d.Join == nil {
 			if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
@@ -98,6 +114,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			}
 		}
 		start := func(ctx context.Context) error {
+			if o.Ready != nil {
+				if err := o.Ready(ctx, d); err != nil {
+					return fmt.Errorf("integration %s: %w", d.Framework, err)
+				}
+			}
 			if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
 				return fmt.Errorf("integration %s: %w", d.Framework, err)
 			}
@@ -157,14 +178,18 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 			b = b.Watches(child, handler.EnqueueRequestsFromMapFunc(r.ofChild))
 		}
 	}
-	return b.
+	c, err := b.
 		Named(r.name()).
 		For(r.d.New()).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
 		WithOptions(controllerOptions(workers)).
-		Complete(r)
+		Build(r)
+	if err != nil || r.family == nil {
+		return err
+	}
+	return r.watchPods(c)
 }
 
 func controllerOptions(workers int) controller.Options {
@@ -218,7 +243,7 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 
 // ofChild finds the elastic job that controls an object, which has the annotations of the job.
 func (r *reconciler) ofChild(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && job.IsElastic(o) {
+	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.Family != nil) {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
 	}
 	return nil

@@ -61,7 +61,11 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		return named(err, "creating workload", a.Workload)
 	case job.UpdateWorkload:
 		base := observedWorkload(o, a.Workload.UID)
-		return named(r.client.Patch(ctx, a.Workload, pinned(base), manager), "updating workload", a.Workload)
+		err := r.client.Patch(ctx, a.Workload, pinned(base), manager)
+		if err == nil && o.Job != nil {
+			r.note(client.ObjectKeyFromObject(o.Job), base.ResourceVersion, a.Workload, true)
+		}
+		return named(err, "updating workload", a.Workload)
 	case job.DeleteWorkload:
 		uid := a.Workload.UID
 		err := r.client.Delete(ctx, a.Workload, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -75,6 +79,8 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		return r.status.PodsReady(ctx, observedWorkload(o, a.Workload.UID), a.Workload)
 	case job.WriteReplacements:
 		return r.status.Replacements(ctx, observedWorkload(o, a.Workload.UID), a.Workload, string(manager))
+	case job.PatchFamily, job.DeleteFamily:
+		return r.writeFamily(ctx, o, a, manager)
 	default:
 		return r.writeJob(ctx, o, a, manager)
 	}

@@ -37,6 +37,7 @@ func DescriptorsWith(trains *train.Config, kinds []*declare.Kind) []*plan.Descri
 		pod.Descriptor(),
 		ray.Cluster(),
 		ray.Job(),
+		ray.Service(),
 		statefulset.Descriptor(),
 		spark.Descriptor(),
 		trainjob.Descriptor(trains),

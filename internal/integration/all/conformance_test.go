@@ -215,6 +215,14 @@ spec:
 			integrationtest.Failed:    "{jobDeploymentStatus: Failed, jobStatus: FAILED}",
 		},
 	},
+	"ray.io/rayservice": {
+		Manifest: "apiVersion: ray.io/v1\nkind: RayService\nspec:\n  rayClusterConfig:\n" + indent(rayCluster, 4),
+		PodSets:  []string{"head:1", "small:3"},
+		Endless:  true,
+		Status: map[integrationtest.State]string{
+			integrationtest.Active: conditionText("Ready"), integrationtest.Stopped: conditionText("Suspended"),
+		},
+	},
 	"trainer.kubeflow.org/trainjob": {
 		Manifest: `
 apiVersion: trainer.kubeflow.org/v1alpha1

@@ -9,6 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/integration/jobset"
 	"github.com/berth-project/berth/internal/integration/leaderworkerset"
 	podkind "github.com/berth-project/berth/internal/integration/pod"
+	"github.com/berth-project/berth/internal/integration/ray"
 	"github.com/berth-project/berth/internal/integration/statefulset"
 	plan "github.com/berth-project/berth/internal/plan/job"
 )
@@ -27,6 +28,8 @@ func TestPodGroupDeletions(t *testing.T) { integrationtest.RunGroupDeletions(t, 
 func TestStatefulSets(t *testing.T) {
 	integrationtest.RunStatefulSets(t, statefulset.Descriptor(), pods())
 }
+
+func TestRayServices(t *testing.T) { integrationtest.RunRayServices(t, ray.Service(), ray.Cluster()) }
 
 func TestLeaderWorkerSets(t *testing.T) {
 	integrationtest.RunLeaderWorkerSets(t, &integrationtest.Kind{Descriptor: leaderworkerset.Descriptor(), Manifest: `

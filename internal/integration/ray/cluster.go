@@ -1,6 +1,7 @@
-// Package ray is the integration of the kinds that KubeRay runs: RayCluster and
-// RayJob. Both have a cluster in them, of a head and groups of workers; a RayJob
-// may add the pod that submits it.
+// Package ray is the integration of the kinds that KubeRay runs: RayCluster,
+// RayJob and RayService. All have a cluster in them, of a head and groups of
+// workers; a RayJob may add the pod that submits it, and a RayService replaces its
+// cluster by another one while it serves.
 //
 // What KubeRay adds to pods by itself is counted in the Workload and is never
 // written into the job (spec: 30 §4.9).
@@ -63,7 +64,12 @@ func Cluster() *plan.Descriptor {
 		},
 	}.Descriptor()
 	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
-	d.Default = func(o plan.Object, _ bool, in *plan.Setting) { gateCluster(view.Of(o), in) }
+	d.Default = func(o plan.Object, _ bool, in *plan.Setting) {
+		gateCluster(view.Of(o), in)
+		holdCluster(view.Of(o), in)
+	}
+	d.LedBy = isOfService
+	d.Guard = guardCluster
 	return d
 }
 

@@ -26,27 +26,32 @@ func gateCluster(o view.Object, in *plan.Setting) {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		ofRay = schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) == gvk("RayJob")
 	}
-	if !isElastic(o, in) || (in.Reach != plan.Managed && !(in.Reach == plan.Follows && ofRay)) {
-		return
-	}
-	spec := view.Map(o.Object, "spec")
-	gateTemplate(view.Map(spec, "headGroupSpec", "template"))
-	for _, group := range view.Maps(spec, "workerGroupSpecs") {
-		gateTemplate(view.Map(group, "template"))
+	if isElastic(o, in) && (in.Reach == plan.Managed || (in.Reach == plan.Follows && ofRay)) {
+		gateTemplates(view.Map(o.Object, "spec"))
 	}
 }
 
-func gateTemplate(template map[string]any) {
+// gateTemplates gives the templates of a cluster's spec the gate, and reports whether one had none.
+func gateTemplates(spec map[string]any) bool {
+	changed := gateTemplate(view.Map(spec, "headGroupSpec", "template"))
+	for _, group := range view.Maps(spec, "workerGroupSpecs") {
+		changed = gateTemplate(view.Map(group, "template")) || changed
+	}
+	return changed
+}
+
+func gateTemplate(template map[string]any) bool {
 	if template == nil {
-		return
+		return false
 	}
 	for _, gate := range view.Maps(template, "spec", "schedulingGates") {
 		if view.String(gate, "name") == kueue.ElasticJobSchedulingGate {
-			return
+			return false
 		}
 	}
 	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
 	view.Set(template, append(slices.Clip(gates), map[string]any{"name": kueue.ElasticJobSchedulingGate}), "spec", "schedulingGates")
+	return true
 }
 
 // child names the cluster of an elastic job that scales by itself: how many workers it has only that cluster knows.

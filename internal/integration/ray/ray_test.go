@@ -292,3 +292,31 @@ func TestCountsOfTheCluster(t *testing.T) {
 		}
 	}
 }
+
+// TestCurrent: a cluster is what its service asks for whatever KubeRay does to the text, and whatever it does not look at.
+func TestCurrent(t *testing.T) {
+	const spec = "rayVersion: '2', headGroupSpec: {template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}"
+	const group = "{groupName: a, replicas: 2, template: {spec: {containers: [{name: w, image: x}]}}}"
+	tests := map[string]struct {
+		goal, child string
+		want        bool
+	}{
+		"the same":             {spec, spec, true},
+		"written by KubeRay":   {spec, strings.Replace(strings.Replace(spec, "cpu: 1", "cpu: 1000m", 1), "headGroupSpec: {", "headGroupSpec: {rayStartParams: {}, ", 1), true},
+		"held":                 {spec, spec + ", suspend: true", true},
+		"scaled":               {spec + ", workerGroupSpecs: [" + group + "]", spec + ", workerGroupSpecs: [" + strings.Replace(group, "replicas: 2", "replicas: 7, scaleStrategy: {workersToDelete: [x]}", 1) + "]", true},
+		"gated":                {spec, strings.Replace(spec, "containers:", "schedulingGates: [{name: g}], tolerations: [{key: k}], containers:", 1), true},
+		"a group is added":     {spec + ", workerGroupSpecs: [" + group + "]", spec, true},
+		"a group is gone":      {spec, spec + ", workerGroupSpecs: [" + group + "]", false},
+		"another group":        {spec + ", workerGroupSpecs: [" + group + "]", spec + ", workerGroupSpecs: [" + strings.Replace(group, "image: x", "image: y", 1) + "]", false},
+		"asks for more":        {spec, strings.Replace(spec, "cpu: 1", "cpu: 2", 1), false},
+		"of another version":   {spec, strings.Replace(spec, "'2'", "'3'", 1), false},
+		"with a node selector": {spec, strings.Replace(spec, "containers:", "nodeSelector: {a: b}, containers:", 1), false},
+	}
+	for name, tc := range tests {
+		goal, child := parse(t, "kind: X\nspec: {"+tc.goal+"}"), parse(t, "kind: X\nspec: {"+tc.child+"}")
+		if got := ray.IsCurrent(view.Map(child.Object, "spec"), view.Map(goal.Object, "spec")); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
+	chain "github.com/berth-project/berth/internal/plan/slices"
+)
+
+// Family is what belongs to a job of a kind with a Family.
+type Family struct {
+	Children  []job.Object
+	Pods      []*corev1.Pod
+	Workloads []*kueue.Workload
+}
+
+// Into puts the family into a setting.
+func (f *Family) Into(in *job.Setting) {
+	in.Children, in.Pods, in.Workloads = f.Children, f.Pods, f.Workloads
+}
+
+// ReadFamily reads the objects that a job controls, the pods that those control, and the pods of earlier ones: they name the
+// chain of the job's Workloads, of which nil means that they are looked for. Objects come from one reader and pods from
+// another.
+func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Family, error) {
+	f := &Family{Workloads: workloads}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(d.Family.Child.GroupVersion().WithKind(d.Family.Child.Kind + "List"))
+	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // without the kind there are none
+		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.Family.Child.Kind, of.GetNamespace(), of.GetName(), err)
+	}
+	controllers := map[types.UID]bool{}
+	for i := range list.Items {
+		if child := &list.Items[i]; isControlled(child, of.GetUID()) {
+			f.Children = append(f.Children, child)
+			controllers[child.GetUID()] = true
+		}
+	}
+	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
+	if f.Workloads == nil {
+		var all kueue.WorkloadList
+		if err := objects.List(ctx, &all, client.InNamespace(of.GetNamespace())); err != nil {
+			return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
+		}
+		for i := range all.Items {
+			if isControlled(&all.Items[i], of.GetUID()) {
+				f.Workloads = append(f.Workloads, &all.Items[i])
+			}
+		}
+	}
+	chains := map[string]bool{}
+	for _, w := range f.Workloads {
+		chains[chain.Chain(w)] = true
+	}
+	var all corev1.PodList
+	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.Family.PodLabel}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing pods of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
+	}
+	for i := range all.Items {
+		pod := &all.Items[i]
+		ref := metav1.GetControllerOf(pod)
+		if (ref != nil && controllers[ref.UID]) || (pod.Labels[kueue.PodSetLabel] != "" && chains[pod.Annotations[kueue.WorkloadSliceNameAnnotation]]) {
+			f.Pods = append(f.Pods, pod.DeepCopy())
+		}
+	}
+	return f, nil
+}
+
+func isControlled(o metav1.Object, by types.UID) bool {
+	ref := metav1.GetControllerOf(o)
+	return ref != nil && ref.UID == by
+}
+
+// Pods is a cache of the pods with a label, and of what is looked at in them. It is filled once there is a kind whose pods
+// they are.
+type Pods struct {
+	cache.Cache
+	mgr   ctrl.Manager
+	mu    sync.Mutex
+	added bool
+}
+
+// NewPods makes the cache of the pods with a label. Nothing is read before Fill.
+func NewPods(mgr ctrl.Manager, label string) (*Pods, error) {
+	exists, err := labels.NewRequirement(label, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Label: labels.NewSelector().Add(*exists), Transform: trimPod},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cache of pods: %w", err)
+	}
+	return &Pods{Cache: c, mgr: mgr}, nil
+}
+
+// GetCache tells the manager that this is a cache.
+func (p *Pods) GetCache() cache.Cache { return p.Cache }
+
+// Fill starts the cache, once.
+func (p *Pods) Fill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.added {
+		return nil
+	}
+	if err := p.mgr.Add(p); err != nil {
+		return fmt.Errorf("cache of pods: %w", err)
+	}
+	p.added = true
+	return nil
+}
+
+// trimPod leaves of a pod what is looked at, or written.
+func trimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	annotations := map[string]string{}
+	for _, key := range []string{kueue.WorkloadSliceNameAnnotation, kueue.WorkloadAnnotation} {
+		if value, ok := pod.Annotations[key]; ok {
+			annotations[key] = value
+		}
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
+			OwnerReferences: pod.OwnerReferences, Labels: pod.Labels, Annotations: annotations,
+		},
+		Spec: corev1.PodSpec{
+			SchedulingGates: pod.Spec.SchedulingGates, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations,
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}, nil
+}

@@ -1,0 +1,4 @@
+package ray
+
+// IsCurrent is isCurrent.
+var IsCurrent = isCurrent

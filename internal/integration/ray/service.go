@@ -1,0 +1,324 @@
+package ray
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/podset"
+	"github.com/berth-project/berth/internal/plan/job/view"
+	"github.com/berth-project/berth/internal/plan/rayservice"
+)
+
+// +kubebuilder:rbac:groups=ray.io,resources=rayservices,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
+
+// Fields of a RayService.
+var (
+	topSuspend    = []string{"spec", "suspend"}
+	nestedSuspend = []string{"spec", "rayClusterConfig", "suspend"}
+	clusterConfig = []string{"spec", "rayClusterConfig"}
+	configPath    = field.NewPath("spec", "rayClusterConfig")
+)
+
+// redisFinalizer is on clusters whose control store is still cleaned up.
+const redisFinalizer = "ray.io/gcs-ft-redis-cleanup-finalizer"
+
+// Service describes RayService. It never finishes by itself.
+//
+// spec.suspend stops it as a whole. An elastic one is led, cluster by cluster (spec: 30 §4.10.3). Of any other one the
+// suspend of its clusters is a mirror of its own, and an upgrade stops all of it first. A KubeRay that knows no
+// spec.suspend is told to stop by that mirror alone, which reaches only clusters that are still to be made.
+func Service() *plan.Descriptor {
+	d := view.Kind{
+		Framework:  "ray.io/rayservice",
+		GVK:        gvk("RayService"),
+		Resource:   "rayservices",
+		Suspend:    topSuspend,
+		ManagedBy:  []string{"spec", "managedBy"},
+		OwnManager: ownManager,
+		Groups:     true,
+		Roles:      serviceRoles,
+		Finished:   func(view.Object) (string, bool, bool) { return "", false, false },
+		IsActive:   serviceIsActive,
+		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "Ready") },
+		Validate:   validateService,
+	}.Descriptor()
+	d.Remote = nil // its clusters would have to be counted where they are
+	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
+	d.PodSets = servicePodSets
+	d.Suspend = func(o plan.Object) {
+		view.Set(view.Of(o).Object, true, topSuspend...)
+		setNested(view.Of(o), true)
+	}
+	d.IsSuspended = func(o plan.Object) bool {
+		s := view.Of(o).Object
+		if top, has := view.Get(s, topSuspend...).(bool); has {
+			return top
+		}
+		return view.Bool(s, nestedSuspend...)
+	}
+	start := d.Start
+	d.Start = func(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
+		setNested(view.Of(o), false)
+		return start(o, infos, in)
+	}
+	d.PodsReady = serviceIsReady
+	d.Default = func(o plan.Object, managed bool, in *plan.Setting) {
+		if managed && isLed(view.Of(o), in) {
+			mend(o, in)
+		}
+	}
+	d.Guard = guardService
+	d.Children = []schema.GroupVersionKind{gvk("RayCluster")}
+	d.Family = &plan.Family{
+		Child: gvk("RayCluster"), PodLabel: rayservice.ClusterLabel,
+		Leads: leads, Mend: mend, Start: startLed, Step: step, Waits: waits,
+		MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
+			s, err := observe(view.Of(o), in)
+			return err == nil && s.HasRoom(pod)
+		},
+		IsActive: func(_ plan.Object, in *plan.Setting) bool {
+			if in.IsLegacy() { // its clusters stay, without pods
+				return slices.ContainsFunc(in.Pods, rayservice.Runs)
+			}
+			return len(in.Children) > 0 || slices.ContainsFunc(in.Pods, rayservice.Runs)
+		},
+		Lingers: func(_ plan.Object, in *plan.Setting) bool {
+			return in.RayService.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
+				return slices.Contains(c.GetFinalizers(), redisFinalizer)
+			})
+		},
+	}
+	return d
+}
+
+// leads says whether elastic services are led at all.
+func leads(cfg *plan.Config) bool { return cfg.ElasticJobs && cfg.RayService.Gating && !cfg.IsLegacy() }
+
+// isLed says whether a service is.
+func isLed(o metav1.Object, in *plan.Setting) bool {
+	return in != nil && in.Config != nil && leads(in.Config) && plan.IsElastic(o)
+}
+
+// setNested writes the suspend of clusters that are still to be made, if there is anything to suspend.
+func setNested(o view.Object, suspended bool) {
+	if view.Map(o.Object, clusterConfig...) != nil {
+		view.Set(o.Object, suspended, nestedSuspend...)
+	}
+}
+
+// serviceRoles are those of a new cluster.
+func serviceRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
+	return cluster(o, view.Map(o.Object, clusterConfig...), configPath)
+}
+
+// clusterRoles are those of a cluster that exists. Without replicas a group has as few as it may.
+func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
+	spec := view.Map(o.Object, "spec")
+	roles, err := cluster(o, spec, field.NewPath("spec"))
+	if err != nil {
+		return nil, podset.NotYet("cluster %s: %s", o.GetName(), err)
+	}
+	for i, group := range view.Maps(spec, "workerGroupSpecs") {
+		if _, least := group["minReplicas"]; group["replicas"] == nil && least && !view.Bool(group, "suspend") {
+			roles[i+1].Count = view.Int(group, 0, "minReplicas") * max(1, view.Int(group, 1, "numOfHosts"))
+		}
+	}
+	return roles, nil
+}
+
+// servicePodSets are what a service that is led needs next, and what the clusters of any other one have, or would have.
+func servicePodSets(object plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
+	o := view.Of(object)
+	if isLed(o, in) {
+		s, err := observe(o, in)
+		if err != nil {
+			return nil, err
+		}
+		return s.Demand().PodSets, nil
+	}
+	var out []kueue.PodSet
+	for _, c := range in.Children {
+		sets, err := view.PodSetsOf(view.Of(c), clusterRoles, in)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sets...) // of two clusters more than any slice has, so the service is stopped
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	return view.PodSetsOf(o, serviceRoles, in)
+}
+
+// serviceIsActive says whether KubeRay may have clusters of the service that it still has to take down. What it never
+// looked at has none, and one that knows no spec.suspend takes none down.
+func serviceIsActive(o view.Object) bool {
+	status := view.Map(o.Object, "status")
+	_, has := view.Get(o.Object, topSuspend...).(bool)
+	return has && len(status) > 0 && (!view.HasCondition(o, "Suspended") || view.HasCondition(o, "Suspending"))
+}
+
+// serviceIsReady takes the word of the service, but while a cluster is held, which keeps KubeRay from looking, that of the
+// active cluster.
+func serviceIsReady(object plan.Object, in *plan.Setting) bool {
+	o := view.Of(object)
+	if isLed(o, in) {
+		active := view.String(o.Object, "status", "activeServiceStatus", "rayClusterName")
+		held := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return view.Bool(view.Of(c).Object, "spec", "suspend") })
+		for _, c := range in.Children {
+			if held && c.GetName() == active {
+				return view.String(view.Of(c).Object, "status", "state") == ready
+			}
+		}
+	}
+	return view.HasCondition(o, "Ready")
+}
+
+// observe is the service with all that belongs to it, as the plan takes it.
+func observe(o view.Object, in *plan.Setting) (*rayservice.Service, error) {
+	spec, err := view.PodSetsOf(o, serviceRoles, in)
+	if err != nil {
+		return nil, err
+	}
+	s := &rayservice.Service{
+		Spec: spec, Suspended: view.Bool(o.Object, topSuspend...), Pods: in.Pods, Slices: in.Workloads, HoldPods: in.RayService.GatedPods,
+	}
+	active := view.String(o.Object, "status", "activeServiceStatus", "rayClusterName")
+	pending := view.String(o.Object, "status", "pendingServiceStatus", "rayClusterName")
+	goal := view.Map(o.Object, clusterConfig...)
+	for _, c := range in.Children {
+		child := view.Of(c)
+		groups, err := view.PodSetsOf(child, clusterRoles, in)
+		if err != nil {
+			return nil, err
+		}
+		cluster := rayservice.Cluster{
+			Name: child.GetName(), UID: child.GetUID(), Rank: rayservice.Dangling, Groups: groups,
+			Held: view.Bool(child.Object, "spec", "suspend"), Current: isCurrent(view.Map(child.Object, "spec"), goal),
+		}
+		switch {
+		case child.GetDeletionTimestamp() != nil:
+			cluster.Rank = rayservice.Deleting
+		case child.GetName() == active:
+			cluster.Rank = rayservice.Active
+		case child.GetName() == pending:
+			cluster.Rank = rayservice.Pending
+		}
+		s.Clusters = append(s.Clusters, cluster)
+	}
+	return s, nil
+}
+
+// startLed lets a service run whose clusters are let go one by one.
+func startLed(object plan.Object, in *plan.Setting) {
+	o := view.Of(object)
+	view.Set(o.Object, false, topSuspend...)
+	setNested(o, !in.RayService.GatedPods)
+}
+
+// mend puts back what holds the clusters and the pods of a service that is led. None of it moves KubeRay's hash.
+func mend(object plan.Object, in *plan.Setting) bool {
+	o := view.Of(object)
+	if view.Map(o.Object, clusterConfig...) == nil {
+		return false
+	}
+	hold := !in.RayService.GatedPods || view.Bool(o.Object, topSuspend...)
+	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
+	changed := !has || nested != hold
+	if changed {
+		setNested(o, hold)
+	}
+	if _, has := view.Get(o.Object, topSuspend...).(bool); !has {
+		view.Set(o.Object, false, topSuspend...)
+		changed = true
+	}
+	return gateTemplates(view.Map(o.Object, clusterConfig...)) || changed
+}
+
+// step finds the next write to the clusters and pods of a service: what was taken away is put back, then clusters are let
+// go, then pods.
+func step(ob *plan.Observed, in *plan.Setting) *plan.Action {
+	o := view.Of(ob.Job)
+	s, err := observe(o, in)
+	if err != nil {
+		return nil // the reconcile of the job says so
+	}
+	for _, c := range in.Children {
+		next := view.Of(c).DeepCopy()
+		if c.GetDeletionTimestamp() == nil && gateTemplates(view.Map(next.Object, "spec")) {
+			return &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+		}
+	}
+	if excess := s.Excess(); len(excess) > 0 {
+		return &plan.Action{Verb: plan.DeleteFamily, Family: objects(excess), Events: []plan.Event{{
+			Warning: true, Reason: "UpgradeUnheld", Note: "Deleted pods that ran without quota: somebody removed what held them",
+		}}}
+	}
+	if a := release(s, in); a != nil {
+		return a
+	}
+	if w := s.Granting(); w != nil {
+		infos, err := plan.InfosFromAdmission(in.Config, w, ob.Flavors)
+		if err != nil {
+			return &plan.Action{Verb: plan.Fail, Err: err}
+		}
+		if free := s.Free(infos); len(free) > 0 {
+			return &plan.Action{Verb: plan.PatchFamily, Family: objects(free), Workload: w}
+		}
+	}
+	if d := s.Demand(); d.Crowded != nil {
+		return &plan.Action{Events: []plan.Event{{Warning: true, Reason: "ErrWorkloadCompose", Note: d.Crowded.Error()}}}
+	}
+	return nil
+}
+
+// release lets the next cluster go, if there is one.
+func release(s *rayservice.Service, in *plan.Setting) *plan.Action {
+	c, stale := s.Releases()
+	if c == nil {
+		return nil
+	}
+	at := slices.IndexFunc(in.Children, func(o plan.Object) bool { return o.GetUID() == c.UID })
+	next := view.Of(in.Children[at]).DeepCopy()
+	view.Set(next.Object, false, "spec", "suspend")
+	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+	upgrade := slices.ContainsFunc(s.Clusters, func(x rayservice.Cluster) bool { return x.Rank == rayservice.Active && x.UID != c.UID })
+	switch {
+	case stale:
+		a.Events = []plan.Event{{
+			Warning: true, Reason: "UpgradeHoldStale",
+			Note: "Cluster " + c.Name + " is not wanted any more: it may be taken away, and none of its pods may run",
+		}}
+	case upgrade:
+		a.Events = []plan.Event{{Reason: "UpgradeReleased", Note: "Cluster " + c.Name + " has quota beside the active one and starts"}}
+	}
+	return a
+}
+
+// waits tells which clusters a new slice is for.
+func waits(object plan.Object, in *plan.Setting) []plan.Event {
+	s, err := observe(view.Of(object), in)
+	if err != nil {
+		return nil
+	}
+	var out []plan.Event
+	for _, name := range s.Demand().Held {
+		out = append(out, plan.Event{Reason: "UpgradeHeld", Note: "Cluster " + name + " waits for quota; the active one goes on"})
+	}
+	return out
+}
+
+func objects(pods []*corev1.Pod) []plan.Object {
+	out := make([]plan.Object, len(pods))
+	for i := range pods {
+		out[i] = pods[i]
+	}
+	return out
+}

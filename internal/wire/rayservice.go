@@ -1,0 +1,94 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/options"
+	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/rayservice"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// kubeRay is what is known of the KubeRay in the cluster, and the pods of its clusters.
+type kubeRay struct {
+	options *options.Options
+	reader  client.Reader
+	log     logr.Logger
+	pods    *integration.Pods
+	// legacy says that its RayServices have no spec.suspend: KubeRay before 1.7.
+	legacy atomic.Bool
+}
+
+func newKubeRay(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*kubeRay, error) {
+	k := &kubeRay{options: &cfg.Options, reader: mgr.GetAPIReader(), log: cfg.Log.WithName("rayservice")}
+	var err error
+	if k.pods, err = integration.NewPods(mgr, rayservice.ClusterLabel); err != nil {
+		return nil, err
+	}
+	return k, k.look(ctx)
+}
+
+// config is the configuration of jobs, with what is known.
+func (k *kubeRay) config() *plan.Config {
+	cfg := integration.NewConfig(k.options)
+	cfg.RayService.Legacy = k.legacy.Load
+	return cfg
+}
+
+// serve tells the webhooks.
+func (k *kubeRay) serve(o *webhook.Options) { o.Jobs, o.Pods = k.config(), k.pods }
+
+// ready looks again when RayServices begin to be served.
+func (k *kubeRay) ready(ctx context.Context, d *plan.Descriptor) error {
+	if d.Family == nil {
+		return nil
+	}
+	return k.look(ctx)
+}
+
+// look finds out whether RayServices can be stopped as a whole (spec: 30 §4.10.3).
+func (k *kubeRay) look(ctx context.Context) error {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	err := k.reader.Get(ctx, client.ObjectKey{Name: "rayservices.ray.io"}, crd)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the CRD of RayServices: %w", err)
+	}
+	legacy := !keeps(crd.Object, "v1", "suspend")
+	if k.legacy.Swap(legacy) != legacy && legacy {
+		k.log.Info("This KubeRay has no spec.suspend of RayServices: upgrades do not wait for quota, and a service that is preempted keeps " +
+			"what its clusters hold until they are gone. KubeRay 1.7 has it")
+	}
+	return nil
+}
+
+// keeps says whether a version of a CRD stores a field of the spec.
+func keeps(crd map[string]any, version, field string) bool {
+	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
+	for _, v := range versions {
+		of, ok := v.(map[string]any)
+		if !ok || of["name"] != version {
+			continue
+		}
+		spec, _, _ := unstructured.NestedMap(of, "schema", "openAPIV3Schema", "properties", "spec")
+		if open, _, _ := unstructured.NestedBool(spec, "x-kubernetes-preserve-unknown-fields"); open {
+			return true
+		}
+		_, has, _ := unstructured.NestedMap(spec, "properties", field)
+		return has
+	}
+	return false
+}
