@@ -124,6 +124,17 @@ func TestHoldJobSets(t *testing.T) {
 	}
 }
 
+// All replicas of an installation hold the Lease under one name, and another installation under another (spec: 60 §5.6).
+func TestLeaseHolder(t *testing.T) {
+	for namespace, want := range map[string]string{"berth-system": us, "other": "berth/other"} {
+		o := options.Default()
+		o.LeaderElection.Namespace = namespace
+		if got := leaseHolder(&o); got != want {
+			t.Errorf("in %s: %s, want %s", namespace, got, want)
+		}
+	}
+}
+
 // Without the rights JobSets are acted upon all the same; while the API server does not answer they are not, and in the end
 // the manager gives up.
 func TestLeaseTrouble(t *testing.T) {
