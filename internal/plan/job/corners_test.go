@@ -119,13 +119,6 @@ func TestDecideCorners(t *testing.T) {
 		"14: deactivated by Berth, active again": {
 			func(s *scene) { s.deactivated(); s.o.Workloads[0].Spec.Active = nil; s.o.Now = at(9999) }, "nothing",
 		},
-		"16: a job whose pods have gates may run without an admission": {
-			func(s *scene) {
-				s.cfg.ElasticJobs = true
-				s.job.Annotations[kueue.ElasticJobAnnotation] = "true"
-				s.cfg.Lifecycle.Pending(s.running(), kueue.ReasonPendingEvaluation, "", at(50))
-			}, "nothing",
-		},
 		"15a: what a kind cannot do is permanent": {
 			func(s *scene) {
 				s.admitted()
