@@ -16,7 +16,7 @@ const kindsRole = "kueue-configured-kinds-role"
 const managerAccount = "kueue-controller-manager"
 
 // kindAccess lets the manager use the job kinds that the configuration names, which its own role cannot know: declared ones
-// like any other, external ones as owners of jobs.
+// like any other, external ones as owners of jobs, and those that go to other clusters.
 func kindAccess(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 	var rules []rbacv1.PolicyRule
 	for _, k := range o.Options.DeclaredKinds {
@@ -29,6 +29,12 @@ func kindAccess(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 	}
 	for _, gvk := range o.Options.ExternalFrameworks {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{gvk.Group}, Resources: []string{declare.Resource(gvk)}, Verbs: []string{"get"}})
+	}
+	for _, f := range o.Options.MultiKueue.ExternalFrameworks { // sent to other clusters, from where their status comes back
+		resource := declare.Resource(f.GVK)
+		rules = append(rules,
+			rbacv1.PolicyRule{APIGroups: []string{f.GVK.Group}, Resources: []string{resource}, Verbs: []string{"get", "list", "patch", "watch"}},
+			rbacv1.PolicyRule{APIGroups: []string{f.GVK.Group}, Resources: []string{resource + "/status"}, Verbs: []string{"get", "patch"}})
 	}
 	if len(rules) == 0 {
 		return nil, nil

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/integration/integrationtest/kuberay"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
@@ -23,7 +24,7 @@ import (
 type rayWorld struct {
 	*world
 	revive   revival
-	operator *kubeRay
+	operator *kuberay.Operator
 	service  *unstructured.Unstructured
 }
 
@@ -35,9 +36,9 @@ func newRayWorld(t *testing.T, kind *Kind, start trouble, kinds []*job.Descripto
 	if change != nil {
 		change(w.cfg)
 	}
-	r := &rayWorld{world: w, operator: &kubeRay{world: w}}
+	r := &rayWorld{world: w, operator: &kuberay.Operator{Client: w.c, Namespace: w.namespace}}
 	r.revive = start(w)
-	t.Cleanup(r.operator.begin())
+	t.Cleanup(r.operator.Begin(w.ctx))
 	return r
 }
 
@@ -184,7 +185,7 @@ func (w *rayWorld) serves(what string) {
 	w.t.Helper()
 	w.until(what, func() error {
 		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(w.service), w.service))
-		clusters := w.operator.list(w.ctx, "RayCluster")
+		clusters := w.operator.Objects(w.ctx, "RayCluster")
 		active := view.String(w.service.Object, "status", "activeServiceStatus", "rayClusterName")
 		gated := slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return podset.HasGate(p.Spec.SchedulingGates) })
 		if len(clusters) != 1 || clusters[0].GetName() != active || gated || !view.HasCondition(w.service, "Ready") {
@@ -228,7 +229,7 @@ func (w *rayWorld) child() *unstructured.Unstructured {
 	var found *unstructured.Unstructured
 	w.until("there is a second cluster", func() error {
 		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(w.service), w.service))
-		for _, c := range w.operator.list(w.ctx, "RayCluster") {
+		for _, c := range w.operator.Objects(w.ctx, "RayCluster") {
 			if c.GetName() == view.String(w.service.Object, "status", "pendingServiceStatus", "rayClusterName") {
 				found = &c
 				return nil
@@ -265,8 +266,8 @@ func RunRayServices(t *testing.T, kinds ...*job.Descriptor) {
 // serves again.
 func upgradedAndPreempted(w *rayWorld) {
 	w.serve(2)
-	hash := w.operator.list(w.ctx, "RayCluster")[0].GetAnnotations()[hashAnnotation]
-	if again := hashOf(view.Map(w.service.Object, "spec", "rayClusterConfig")); again != hash {
+	hash := w.operator.Objects(w.ctx, "RayCluster")[0].GetAnnotations()[kuberay.HashAnnotation]
+	if again := kuberay.HashOf(view.Map(w.service.Object, "spec", "rayClusterConfig")); again != hash {
 		w.t.Errorf("the start has moved the hash from %s to %s", hash, again)
 	}
 	w.edit(ask("2"))
@@ -318,7 +319,7 @@ func upgradeWrites(w *rayWorld) {
 	start := time.Now()
 	w.admit(next)
 	w.until("the gate is open", func() error {
-		if len(w.operator.list(w.ctx, "RayCluster")) == 2 && w.isHeld(w.child()) {
+		if len(w.operator.Objects(w.ctx, "RayCluster")) == 2 && w.isHeld(w.child()) {
 			return fmt.Errorf("the cluster is held")
 		}
 		return nil
@@ -363,7 +364,7 @@ func reverted(w *rayWorld) {
 // growsFirst has the cluster that serves grow while an upgrade waits.
 func growsFirst(w *rayWorld) {
 	w.serve(2)
-	active := w.operator.list(w.ctx, "RayCluster")[0]
+	active := w.operator.Objects(w.ctx, "RayCluster")[0]
 	w.edit(ask("2"))
 	w.slice(2, "head:2 workers:2 workers-x:2")
 	w.until("the cluster can grow", func() error {
@@ -385,12 +386,12 @@ func growsFirst(w *rayWorld) {
 
 // incremental upgrades by steps: the new cluster begins small and grows, each time with quota.
 func incremental(w *rayWorld) {
-	w.operator.incremental = true
+	w.operator.Incremental = true
 	w.serve(3)
 	w.edit(ask("2"))
 	w.admit(w.slice(2, "head:2 workers:3 workers-x:1"))
 	w.serves("the new cluster serves, small")
-	c := w.operator.list(w.ctx, "RayCluster")[0]
+	c := w.operator.Objects(w.ctx, "RayCluster")[0]
 	w.slice(1, "head:1 workers:0 workers-x:1")
 	w.until("it can grow", func() error {
 		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(&c), &c))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/integration/integrationtest/kuberay"
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -117,18 +118,18 @@ func layers(w *rayWorld) {
 	if gates := view.Maps(c.Object, "spec", "workerGroupSpecs")[0]; len(view.Maps(gates, "template", "spec", "schedulingGates")) != 1 {
 		w.t.Error("the gate of the cluster's template is not put back")
 	}
-	bare := &corev1.Pod{Spec: corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
-	bare.Name, bare.Namespace = "bare", w.namespace
+	bare := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "bare", Namespace: w.namespace},
+		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "c", Image: "x"}}},
+	}
 	bare.Labels = map[string]string{"ray.io/cluster": c.GetName(), "ray.io/group": "workers"}
-	bare.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c, rayGVK("RayCluster"))}
+	bare.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c, kuberay.GVK("RayCluster"))}
 	w.must(w.c.Create(w.ctx, bare, client.DryRunAll))
 	if !podset.HasGate(bare.Spec.SchedulingGates) {
 		w.t.Error("a pod of the cluster has no gate")
 	}
 	bare.Labels["ray.io/cluster"] = "x"
-	bare.OwnerReferences = nil
-	bare.Spec.SchedulingGates = nil
-	bare.ResourceVersion, bare.UID = "", ""
+	bare.OwnerReferences, bare.Spec.SchedulingGates, bare.ResourceVersion, bare.UID = nil, nil, "", ""
 	w.must(w.c.Create(w.ctx, bare, client.DryRunAll))
 	if podset.HasGate(bare.Spec.SchedulingGates) {
 		w.t.Error("a pod of nobody has the gate")
@@ -145,14 +146,16 @@ func layers(w *rayWorld) {
 		gated = pods[0]
 		return nil
 	})
-	open := func() error {
-		p := gated.DeepCopy()
-		p.Spec.SchedulingGates = nil
-		return w.c.Patch(w.ctx, p, client.MergeFrom(&gated), client.DryRunAll)
-	}
-	w.must(open())
+	w.must(w.open(&gated))
 	w.evict(next)
-	w.refused(open(), "spec.schedulingGates", "llm")
+	w.refused(w.open(&gated), "spec.schedulingGates", "llm")
+}
+
+// open takes the gates off a pod, and tells what the API server says.
+func (w *rayWorld) open(pod *corev1.Pod) error {
+	p := pod.DeepCopy()
+	p.Spec.SchedulingGates = nil
+	return w.c.Patch(w.ctx, p, client.MergeFrom(pod), client.DryRunAll)
 }
 
 // try changes an object, and tells what the API server says.
@@ -202,7 +205,7 @@ func downtime(w *rayWorld) {
 	})
 	w.until("it serves again", func() error {
 		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(w.service), w.service))
-		if clusters := w.operator.list(w.ctx, "RayCluster"); len(clusters) != 1 || !view.HasCondition(w.service, "Ready") {
+		if clusters := w.operator.Objects(w.ctx, "RayCluster"); len(clusters) != 1 || !view.HasCondition(w.service, "Ready") {
 			return fmt.Errorf("%d clusters", len(clusters))
 		}
 		return nil

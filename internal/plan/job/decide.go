@@ -587,17 +587,3 @@ func (s *decider) stop(why StopReason, w *kueue.Workload) (a *Action, over bool)
 	}
 	return a, false
 }
-
-// nextStep is the descriptor's, or to suspend and restore in one write.
-func (s *decider) nextStep(podSets []kueue.PodSet, why StopReason) (Step, Object) {
-	if s.d.Stop != nil {
-		return s.d.Stop(s.job, podSets, why)
-	}
-	if s.suspended {
-		return Stopped, nil
-	}
-	next := clone(s.job)
-	s.d.Suspend(next)
-	s.d.Restore(next, podSets)
-	return Change, next
-}

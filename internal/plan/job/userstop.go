@@ -39,3 +39,17 @@ func (s *decider) userStop(w *kueue.Workload) Action {
 	s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "Its user stopped the job", s.o.Now)
 	return Action{Verb: WriteStatus, Workload: next}
 }
+
+// nextStep is the descriptor's, or to suspend and restore in one write.
+func (s *decider) nextStep(podSets []kueue.PodSet, why StopReason) (Step, Object) {
+	if s.d.Stop != nil {
+		return s.d.Stop(s.job, podSets, why)
+	}
+	if s.suspended {
+		return Stopped, nil
+	}
+	next := clone(s.job)
+	s.d.Suspend(next)
+	s.d.Restore(next, podSets)
+	return Change, next
+}

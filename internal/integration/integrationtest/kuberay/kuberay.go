@@ -1,4 +1,5 @@
-package integrationtest
+// Package kuberay stands in for KubeRay 1.7 in tests, as far as spec 30 §4.10.1 says what that does.
+package kuberay
 
 import (
 	"context"
@@ -23,26 +24,29 @@ import (
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
-// kubeRay stands in for KubeRay 1.7, as far as spec 30 §4.10.1 says what that does: it makes clusters for services and pods
+// Operator makes clusters for services and pods
 // for clusters, stops both, and replaces a cluster by another one when what the service asks for has another hash. Of each
 // service and cluster it makes one step after the other, in KubeRay's order.
-type kubeRay struct {
-	*world
-	incremental bool // upgrade by steps: the new cluster begins with as few workers as it may
+type Operator struct {
+	client.Client
+	Namespace   string
+	Incremental bool // upgrade by steps: the new cluster begins with as few workers as it may
 
 	mu   sync.Mutex
 	made int
 }
 
-const hashAnnotation = "ray.io/hash-without-replicas-and-workers-to-delete"
+// HashAnnotation has the hash of what a cluster was made for.
+const HashAnnotation = "ray.io/hash-without-replicas-and-workers-to-delete"
 
-func rayGVK(kind string) schema.GroupVersionKind {
+// GVK is a kind of Ray's.
+func GVK(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
 }
 
-// begin runs the operator until the function that it returns is called.
-func (k *kubeRay) begin() (stop func()) {
-	ctx, cancel := context.WithCancel(k.ctx)
+// Begin runs the operator until the function that it returns is called.
+func (k *Operator) Begin(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
 		for tick := time.NewTicker(20 * time.Millisecond); ; {
@@ -58,15 +62,16 @@ func (k *kubeRay) begin() (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-func (k *kubeRay) list(ctx context.Context, kind string) []unstructured.Unstructured {
-	list := view.NewList(rayGVK(kind))
-	_ = k.c.List(ctx, list, client.InNamespace(k.namespace))
+// Objects are those of a kind.
+func (k *Operator) Objects(ctx context.Context, kind string) []unstructured.Unstructured {
+	list := view.NewList(GVK(kind))
+	_ = k.List(ctx, list, client.InNamespace(k.Namespace))
 	return list.Items
 }
 
-func (k *kubeRay) podsOf(ctx context.Context, uid any) []corev1.Pod {
+func (k *Operator) podsOf(ctx context.Context, uid any) []corev1.Pod {
 	var list corev1.PodList
-	_ = k.c.List(ctx, &list, client.InNamespace(k.namespace))
+	_ = k.List(ctx, &list, client.InNamespace(k.Namespace))
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
 		ref := metav1.GetControllerOf(&p)
 		return ref == nil || fmt.Sprint(ref.UID) != fmt.Sprint(uid)
@@ -74,9 +79,9 @@ func (k *kubeRay) podsOf(ctx context.Context, uid any) []corev1.Pod {
 }
 
 // step looks at everything once. What fails is done in the next step.
-func (k *kubeRay) step(ctx context.Context) {
-	clusters := k.list(ctx, "RayCluster")
-	for _, s := range k.list(ctx, "RayService") {
+func (k *Operator) step(ctx context.Context) {
+	clusters := k.Objects(ctx, "RayCluster")
+	for _, s := range k.Objects(ctx, "RayService") {
 		k.service(ctx, &s, slices.DeleteFunc(slices.Clone(clusters), func(c unstructured.Unstructured) bool {
 			ref := metav1.GetControllerOf(&c)
 			return ref == nil || ref.UID != s.GetUID()
@@ -88,21 +93,21 @@ func (k *kubeRay) step(ctx context.Context) {
 		k.cluster(ctx, &c)
 	}
 	var pods corev1.PodList
-	_ = k.c.List(ctx, &pods, client.InNamespace(k.namespace))
+	_ = k.List(ctx, &pods, client.InNamespace(k.Namespace))
 	for i := range pods.Items { // the garbage collector
 		if ref := metav1.GetControllerOf(&pods.Items[i]); ref != nil && ref.Kind == "RayCluster" && !known[string(ref.UID)] {
-			_ = k.c.Delete(ctx, &pods.Items[i])
+			_ = k.Delete(ctx, &pods.Items[i])
 		}
 	}
 }
 
 // service is one reconcile of a service.
-func (k *kubeRay) service(ctx context.Context, s *unstructured.Unstructured, clusters []unstructured.Unstructured) {
+func (k *Operator) service(ctx context.Context, s *unstructured.Unstructured, clusters []unstructured.Unstructured) {
 	active := view.String(s.Object, "status", "activeServiceStatus", "rayClusterName")
 	pending := view.String(s.Object, "status", "pendingServiceStatus", "rayClusterName")
 	for i := range clusters { // dangling ones go
 		if name := clusters[i].GetName(); name != active && name != pending {
-			_ = k.c.Delete(ctx, &clusters[i])
+			_ = k.Delete(ctx, &clusters[i])
 		}
 	}
 	suspend, suspended, suspending := view.Bool(s.Object, "spec", "suspend"), view.HasCondition(s, "Suspended"), view.HasCondition(s, "Suspending")
@@ -129,7 +134,7 @@ func (k *kubeRay) service(ctx context.Context, s *unstructured.Unstructured, clu
 		return &clusters[at]
 	}
 	if pending != "" && find(pending) == nil {
-		k.create(ctx, s, pending)
+		k.makeCluster(ctx, s, pending)
 		return
 	}
 	for _, name := range []string{active, pending} {
@@ -141,16 +146,16 @@ func (k *kubeRay) service(ctx context.Context, s *unstructured.Unstructured, clu
 		k.says(ctx, s, pending, "", "Ready")
 		return
 	}
-	goal := hashOf(view.Map(s.Object, "spec", "rayClusterConfig"))
+	goal := HashOf(view.Map(s.Object, "spec", "rayClusterConfig"))
 	have := ""
 	for _, name := range []string{pending, active} {
 		if c := find(name); c != nil && have == "" {
-			have = c.GetAnnotations()[hashAnnotation]
+			have = c.GetAnnotations()[HashAnnotation]
 		}
 	}
 	switch c := find(active); {
 	case have == goal:
-	case c != nil && c.GetAnnotations()[hashAnnotation] == goal: // rolled back
+	case c != nil && c.GetAnnotations()[HashAnnotation] == goal: // rolled back
 		k.says(ctx, s, active, "", "Ready")
 	case view.String(s.Object, "spec", "upgradeStrategy", "type") == "None" && active != "":
 	default:
@@ -165,7 +170,7 @@ func (k *kubeRay) service(ctx context.Context, s *unstructured.Unstructured, clu
 func isHead(p corev1.Pod) bool { return p.Labels["ray.io/node-type"] == "head" }
 
 // says writes the status of a service.
-func (k *kubeRay) says(ctx context.Context, s *unstructured.Unstructured, active, pending, condition string) {
+func (k *Operator) says(ctx context.Context, s *unstructured.Unstructured, active, pending, condition string) {
 	status := map[string]any{
 		"activeServiceStatus": map[string]any{"rayClusterName": active}, "pendingServiceStatus": map[string]any{"rayClusterName": pending},
 		"conditions": []any{map[string]any{"type": "Initializing", "status": "False"}},
@@ -174,15 +179,15 @@ func (k *kubeRay) says(ctx context.Context, s *unstructured.Unstructured, active
 		status["conditions"] = []any{map[string]any{"type": condition, "status": "True"}}
 	}
 	s.Object["status"] = status
-	_ = k.c.Status().Update(ctx, s)
+	_ = k.Status().Update(ctx, s)
 }
 
 // create makes a cluster, with all labels and annotations of the service.
-func (k *kubeRay) create(ctx context.Context, s *unstructured.Unstructured, name string) {
-	c := view.New(rayGVK("RayCluster"))
+func (k *Operator) makeCluster(ctx context.Context, s *unstructured.Unstructured, name string) {
+	c := view.New(GVK("RayCluster"))
 	c.SetName(name)
 	c.SetNamespace(s.GetNamespace())
-	c.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(s, rayGVK("RayService"))})
+	c.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(s, GVK("RayService"))})
 	labels, annotations := s.GetLabels(), s.GetAnnotations()
 	if labels == nil {
 		labels = map[string]string{}
@@ -191,16 +196,16 @@ func (k *kubeRay) create(ctx context.Context, s *unstructured.Unstructured, name
 		annotations = map[string]string{}
 	}
 	labels["ray.io/originated-from-cr-name"], labels["ray.io/originated-from-crd"] = s.GetName(), "RayService"
-	annotations[hashAnnotation] = hashOf(view.Map(s.Object, "spec", "rayClusterConfig"))
+	annotations[HashAnnotation] = HashOf(view.Map(s.Object, "spec", "rayClusterConfig"))
 	c.SetLabels(labels)
 	c.SetAnnotations(annotations)
 	c.Object["spec"] = typed(view.Map(s.Object, "spec", "rayClusterConfig"))
-	if k.incremental && view.String(s.Object, "status", "activeServiceStatus", "rayClusterName") != "" {
+	if k.Incremental && view.String(s.Object, "status", "activeServiceStatus", "rayClusterName") != "" {
 		for _, group := range view.Maps(c.Object, "spec", "workerGroupSpecs") {
 			delete(group, "replicas")
 		}
 	}
-	_ = k.c.Create(ctx, c)
+	_ = k.Create(ctx, c)
 }
 
 // typed is a cluster's spec as KubeRay writes it: it has been through Go types.
@@ -219,8 +224,8 @@ func typed(spec map[string]any) map[string]any {
 	return spec
 }
 
-// hashOf is what KubeRay knows a cluster by.
-func hashOf(spec map[string]any) string {
+// HashOf is what KubeRay knows a cluster by.
+func HashOf(spec map[string]any) string {
 	spec = typed(spec)
 	delete(spec, "suspend")
 	delete(spec, "upgradeStrategy")
@@ -242,11 +247,11 @@ func hashOf(spec map[string]any) string {
 
 // cluster is one reconcile of a cluster: it has the pods that it wants, none while it is suspended, and is ready when all
 // of them may run.
-func (k *kubeRay) cluster(ctx context.Context, c *unstructured.Unstructured) {
+func (k *Operator) cluster(ctx context.Context, c *unstructured.Unstructured) {
 	pods := k.podsOf(ctx, c.GetUID())
 	if view.Bool(c.Object, "spec", "suspend") {
 		for i := range pods {
-			_ = k.c.Delete(ctx, &pods[i])
+			_ = k.Delete(ctx, &pods[i])
 		}
 		if len(pods) == 0 {
 			k.state(ctx, c, "suspended")
@@ -264,18 +269,18 @@ func (k *kubeRay) cluster(ctx context.Context, c *unstructured.Unstructured) {
 }
 
 // state writes the state of a cluster, if it is another one.
-func (k *kubeRay) state(ctx context.Context, c *unstructured.Unstructured, state string) {
+func (k *Operator) state(ctx context.Context, c *unstructured.Unstructured, state string) {
 	if view.String(c.Object, "status", "state") != state {
 		c.Object["status"] = map[string]any{"state": state}
-		_ = k.c.Status().Update(ctx, c)
+		_ = k.Status().Update(ctx, c)
 	}
 }
 
 // scale brings a group to its size, and says whether all its pods may run.
-func (k *kubeRay) scale(ctx context.Context, c *unstructured.Unstructured, pods []corev1.Pod, role, group string, template map[string]any, n int) bool {
+func (k *Operator) scale(ctx context.Context, c *unstructured.Unstructured, pods []corev1.Pod, role, group string, template map[string]any, n int) bool {
 	have := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels["ray.io/group"] != group })
 	for i := n; i < len(have); i++ {
-		_ = k.c.Delete(ctx, &have[i])
+		_ = k.Delete(ctx, &have[i])
 	}
 	for i := len(have); i < n; i++ {
 		var t corev1.PodTemplateSpec
@@ -287,10 +292,10 @@ func (k *kubeRay) scale(ctx context.Context, c *unstructured.Unstructured, pods 
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			GenerateName: c.GetName() + "-" + strings.ToLower(group) + "-", Namespace: c.GetNamespace(), Annotations: t.Annotations,
 			Labels:          labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c, rayGVK("RayCluster"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c, GVK("RayCluster"))},
 		}, Spec: t.Spec}
 		pod.Spec.AutomountServiceAccountToken = new(false)
-		_ = k.c.Create(ctx, pod)
+		_ = k.Create(ctx, pod)
 	}
 	return len(have) == n && !slices.ContainsFunc(have, func(p corev1.Pod) bool { return podset.HasGate(p.Spec.SchedulingGates) })
 }
