@@ -259,29 +259,29 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 		return 0, errors.New("the job there is another manager's")
 	}
 	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.name), create)
-	if fault := faultOf(err); fault != nil && there == nil {
-		w.faults.keep(uid, conn.name, *fault)
+	if err != nil && there != nil {
+		w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
+		if create {
+			return deferred, nil // the check tells; the job runs on
+		}
+		return 0, err
 	}
 	if err != nil {
-		if there != nil {
-			w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
-		}
-		if there != nil && create {
-			return deferred, nil // the check tells; the job runs on
+		if fault := faultOf(err); fault != nil {
+			w.faults.keep(uid, conn.name, *fault)
 		}
 		return 0, err
 	}
 	if todo.Deferred {
 		again = deferred
 	}
-	if todo.Do == dispatch.CreateJob {
+	switch {
+	case todo.Do == dispatch.CreateJob:
 		return again, w.createJob(ctx, s, conn, todo.Object)
-	}
-	if todo.Deferred && todo.Do == dispatch.PatchStatus && w.Now().Sub(there.GetCreationTimestamp().Time) < deferred {
-		return deferred, nil // the local job is about to start: what is only true until then is not worth a write
-	}
-	if todo.Do == dispatch.DeleteJob {
+	case todo.Do == dispatch.DeleteJob:
 		return again, conn.delete(ctx, kept, there)
+	case todo.Deferred && todo.Do == dispatch.PatchStatus && w.Now().Sub(there.GetCreationTimestamp().Time) < deferred:
+		return deferred, nil // the local job is about to start: what is only true until then is not worth a write
 	}
 	if err := w.followStatus(ctx, s, conn, &todo); err != nil {
 		if create && !apierrors.IsConflict(err) {

@@ -63,7 +63,7 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 		return err
 	}
 	if o.Job.Refused = f.Precondition(scope); o.Job.Refused != nil || !f.Creates {
-		return nil
+		return nil //nolint:nilerr // that it is refused is what was asked for
 	}
 	for i := range o.Clusters {
 		c := &o.Clusters[i]

@@ -98,19 +98,16 @@ func plain(value ref.Val) (any, error) {
 	case types.Int:
 		return int64(v), nil
 	case types.Uint:
-		if v > math.MaxInt64 {
-			return nil, fmt.Errorf("gives the number %d, which is too large", uint64(v))
-		}
-		return int64(v), nil
+		return small(uint64(v))
 	case types.Double:
 		return number(float64(v))
 	case apiservercel.Quantity:
 		return v.String(), nil
 	case *types.Optional:
-		if v.HasValue() {
-			return plain(v.GetValue())
+		if !v.HasValue() {
+			return nil, nil
 		}
-		return nil, nil
+		return plain(v.GetValue())
 	case *mutation.JSONPatchVal:
 		return plainOp(v)
 	case *dynamic.ObjectVal:
@@ -118,18 +115,30 @@ func plain(value ref.Val) (any, error) {
 	case traits.Mapper:
 		return plainMap(v)
 	case traits.Lister:
-		out := []any{}
-		for it := v.Iterator(); it.HasNext() == types.True; {
-			entry, err := plain(it.Next())
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, entry)
-		}
-		return out, nil
+		return plainList(v)
 	default:
 		return nil, fmt.Errorf("gives a %s, which a field cannot hold: make it a text with string(…)", value.Type().TypeName())
 	}
+}
+
+func plainList(v traits.Lister) (any, error) {
+	out := []any{}
+	for it := v.Iterator(); it.HasNext() == types.True; {
+		entry, err := plain(it.Next())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, entry)
+	}
+	return out, nil
+}
+
+// small is a number that JSON's whole numbers can hold.
+func small(n uint64) (any, error) {
+	if n > math.MaxInt64 {
+		return nil, fmt.Errorf("gives the number %d, which is too large", n)
+	}
+	return int64(n), nil
 }
 
 // number keeps whole numbers whole: counts that were worked out with fractions are still counts.

@@ -355,7 +355,7 @@ func (c *compiler) mutations(phase string, list []configv1beta2.ExternalMutation
 	}
 	var names []string
 	for i := range list {
-		m, at := &list[i], at.Index(i)
+		m, at := &list[i], at.Index(i) //nolint:govet // of the list, and then of one
 		names = c.name(names, m.Name, at.Child("name"))
 		if m.PatchType == "" {
 			c.errs = append(c.errs, field.Required(at.Child("patchType"), "JSONPatch or ApplyConfiguration"))
@@ -393,7 +393,7 @@ func (c *compiler) statusSync() {
 		c.out.when = c.expression(StatusSync, "when", in.When, at.Child("when"), expr.Bool)
 	}
 	if m := in.Metadata; m != nil {
-		at := at.Child("metadata")
+		at = at.Child("metadata")
 		c.out.AnnotationPrefixes, c.out.LabelPrefixes = m.AnnotationPrefixes, m.LabelPrefixes
 		for name, list := range map[string][]string{"annotationPrefixes": m.AnnotationPrefixes, "labelPrefixes": m.LabelPrefixes} { //berth:unordered errors are sorted
 			for i, prefix := range list {
@@ -417,7 +417,7 @@ func (c *compiler) specSync() {
 		c.errs = append(c.errs, field.Required(at.Child("allowedPaths"), "what may change, such as /spec/status"))
 	}
 	for i, text := range in.AllowedPaths {
-		at := at.Child("allowedPaths").Index(i)
+		at := at.Child("allowedPaths").Index(i) //nolint:govet // of the list, and then of one
 		path, err := pointer(text)
 		switch {
 		case err != nil:

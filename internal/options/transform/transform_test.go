@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func compiled(t testing.TB, text string) (*Framework, field.ErrorList) {

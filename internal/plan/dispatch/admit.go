@@ -159,25 +159,18 @@ const (
 	tellAfter = 30 * time.Second
 )
 
-// report says on the check why the Workload waits: what failed on which cluster, and what clusters say that have not admitted it for
-// a while.
-func (d *decider) report() {
-	var parts []string
-	urgent := false
+// reasons are why the Workload waits, and whether one of them is to be told at once.
+func (d *decider) reasons() (parts []string, urgent bool) {
 	if message := externalMessage(d.w); message != "" {
 		parts, urgent = append(parts, message), true
 	}
 	for i := range d.clusters {
 		c := &d.clusters[i]
-		if !c.Listed {
+		if !c.Listed || (c.Fault == nil && c.Copy == nil) {
 			continue
 		}
 		if c.Fault != nil {
-			parts = append(parts, c.Fault.on(c.Name))
-			urgent = true
-			continue
-		}
-		if c.Copy == nil {
+			parts, urgent = append(parts, c.Fault.on(c.Name)), true
 			continue
 		}
 		if age := d.o.Now.Sub(c.Copy.CreationTimestamp.Time); age < tellAfter {
@@ -188,6 +181,13 @@ func (d *decider) report() {
 			parts = append(parts, c.Name+": "+q.Message)
 		}
 	}
+	return parts, urgent
+}
+
+// report says on the check why the Workload waits: what failed on which cluster, and what clusters say that have not admitted it for
+// a while.
+func (d *decider) report() {
+	parts, urgent := d.reasons()
 	if len(parts) == 0 {
 		return
 	}

@@ -154,6 +154,8 @@ func (h *hub) carryOut(s dispatch.Step) error {
 			}
 		}
 		h.active = false
+	case dispatch.EndJob: // there are no external controllers here
+		return errors.New("ends a job")
 	case dispatch.Annotate:
 		h.local = s.Workload.DeepCopy()
 	case dispatch.WriteStatus:

@@ -62,8 +62,9 @@ const (
 	PatchJob
 	// PatchJobStatus patches the status of the job.
 	PatchJobStatus
-	// PatchFamily patches the objects in Family, which belong to the job, to be as they are there; DeleteFamily deletes them.
+	// PatchFamily patches the objects in Family, which belong to the job, to be as they are there.
 	PatchFamily
+	// DeleteFamily deletes the objects in Family.
 	DeleteFamily
 	// DeleteJob deletes the job, its children in the background. Of a Composite these three write the members that are in
 	// Job.

@@ -218,11 +218,10 @@ func TestSetsCorners(t *testing.T) {
 			w.Name, w.Finalizers, w.DeletionTimestamp = "old", nil, new(at(1))
 		}, []string{"create W in lq main:2"}},
 		"its workload is deleted, with a pod": {func(s *served) {
-			w := hold(s)
+			hold(s)
 			member(s)
 			s.settle()
-			w = s.o.Workloads[0]
-			w.DeletionTimestamp = new(at(1))
+			s.o.Workloads[0].DeletionTimestamp = new(at(1))
 			member(s).Name = "web-1"
 		}, nil},
 		"its workload is deleted, without one": {func(s *served) { hold(s).DeletionTimestamp = new(at(1)) }, []string{"update W in lq main:2 let go", "create W in lq main:2"}},

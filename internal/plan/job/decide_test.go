@@ -142,6 +142,8 @@ func describeAction(a job.Action) string {
 		out = "job status"
 	case job.DeleteJob:
 		out = "delete job"
+	case job.PatchFamily, job.DeleteFamily:
+		out = fmt.Sprintf("family %d", len(a.Family))
 	}
 	for _, e := range a.Events {
 		out += " +" + e.Reason

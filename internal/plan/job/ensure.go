@@ -152,9 +152,10 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 	if w == nil {
 		return nil, nil
 	}
-	if owner := metav1.GetControllerOf(w); owner != nil && owner.UID != s.job.GetUID() {
+	switch owner := metav1.GetControllerOf(w); {
+	case owner != nil && owner.UID != s.job.GetUID():
 		return nil, nil
-	} else if owner == nil {
+	case owner == nil:
 		next := w.DeepCopy()
 		next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
 		labelUID(next, s.job)
@@ -169,14 +170,14 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 		if s.finished || s.suspended {
 			return w, nil
 		}
-		a, over := s.stop(NoMatchingWorkload, w)
-		if a == nil && !over {
-			a = &Action{}
+		if a, over := s.stop(NoMatchingWorkload, w); a != nil || over {
+			return w, a
 		}
-		return w, a
+		return w, &Action{}
 	}
 	replaces := s.elastic && w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "" // whoever made it looks after its size
-	if s.finished || replaces || (s.led() && chain.CompareShaped(w, podSets) != chain.Grows) || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
+	fits := s.led() && chain.CompareShaped(w, podSets) != chain.Grows
+	if s.finished || replaces || fits || s.cfg.equivalent(s.job, podSets, s.suspended, true, w, s.o.Flavors) {
 		return w, nil
 	}
 	next := w.DeepCopy()

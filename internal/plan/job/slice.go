@@ -29,11 +29,8 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, o
 		return nil, a, true
 	}
 	live := chain.Live(own)
-	if w, a = s.pastSlices(own, len(live) > 0); w != nil || a != nil {
+	if w, a = s.pastSlices(own, len(live) > 0); w != nil || a != nil || len(live) == 0 {
 		return w, a, true
-	}
-	if len(live) == 0 {
-		return nil, nil, true
 	}
 	if w, a = s.deletedSlice(live); w != nil || a != nil {
 		return w, a, true

@@ -361,7 +361,7 @@ func TestTooManySets(t *testing.T) {
 		t.Errorf("%d sets, held %v: %v", len(d.PodSets), d.Held, d.Crowded)
 	}
 	s.Clusters[1] = held(cluster("p", rayservice.Pending, many("2")[:9]))
-	if d := s.Demand(); d.Crowded != nil || len(d.PodSets) != 18 {
+	if d = s.Demand(); d.Crowded != nil || len(d.PodSets) != 18 {
 		t.Errorf("%d sets: %v", len(d.PodSets), d.Crowded)
 	}
 	if got := cmp.Compare(len(named(d.PodSets, "g0").Name), 2); got != 0 {

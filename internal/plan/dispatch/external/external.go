@@ -42,11 +42,8 @@ type Error struct{ Code, Text string }
 
 // As finds such an error in another one, nil if there is none.
 func As(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return nil
+	e, _ := errors.AsType[*Error](err)
+	return e
 }
 
 // Error is the text.
@@ -273,8 +270,11 @@ func (f *Framework) Release(copied map[string]any) {
 // Manager is the value of the mark on a local job. An error means that it is no text.
 func (f *Framework) Manager(job map[string]any) (string, error) {
 	value, err := get(job, f.ManagedBy)
-	if err != nil || f.Unchecked {
-		return "", nil // it is not there
+	if f.Unchecked {
+		return "", nil
+	}
+	if err != nil {
+		return "", nil //nolint:nilerr // it is not there
 	}
 	text, ok := value.(string)
 	if !ok {

@@ -138,8 +138,7 @@ func TestCreate(t *testing.T) {
 			if diff := cmp.Diff(kept, before); diff != "" {
 				t.Errorf("the base was changed:\n%s", diff)
 			}
-			var coded *Error
-			if errors.As(err, &coded) {
+			if coded := As(err); coded != nil {
 				if coded.Code != tc.want || !strings.HasPrefix(coded.Text, "Run.v1.x.dev/creation") || !strings.Contains(coded.Text, `on "w1"`) {
 					t.Errorf("got [%s] %s, want %s", coded.Code, coded.Text, tc.want)
 				}
@@ -199,8 +198,16 @@ func FuzzGuard(f *testing.F) {
 	fixed := func(o map[string]any) string {
 		var out []string
 		for _, path := range [][]string{
-			{"apiVersion"}, {"kind"}, {"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "ownerReferences"}, {"metadata", "finalizers"},
-			{"metadata", "generateName"}, {"metadata", "uid"}, {"status"}, {"spec", "managedBy"},
+			{"apiVersion"},
+			{"kind"},
+			{"metadata", "name"},
+			{"metadata", "namespace"},
+			{"metadata", "ownerReferences"},
+			{"metadata", "finalizers"},
+			{"metadata", "generateName"},
+			{"metadata", "uid"},
+			{"status"},
+			{"spec", "managedBy"},
 		} {
 			value, err := get(o, path)
 			out = append(out, fmt.Sprint(value, err == nil))

@@ -363,14 +363,7 @@ func diff(out [][]string, path []string, from, to any) [][]string {
 	default:
 		return append(out, slices.Clone(path))
 	}
-	keys := sortedKeys(a)
-	for _, key := range sortedKeys(b) {
-		if _, ok := a[key]; !ok {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(append(sortedKeys(a), sortedKeys(b)...)))) {
 		x, was := a[key]
 		y, is := b[key]
 		at := append(slices.Clone(path), key)

@@ -221,6 +221,7 @@ func (x *world) step() bool {
 	case job.DeleteJob:
 		x.remove(names...)
 		return written("delete " + list)
+	case job.PatchFamily, job.DeleteFamily: // pods lead nobody
 	}
 	panic(fmt.Sprintf("unknown verb %d", a.Verb))
 }
