@@ -54,14 +54,9 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 	}
 	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	if f.Workloads == nil {
-		var all kueue.WorkloadList
-		if err := objects.List(ctx, &all, client.InNamespace(of.GetNamespace())); err != nil {
-			return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
-		}
-		for i := range all.Items {
-			if isControlled(&all.Items[i], of.GetUID()) {
-				f.Workloads = append(f.Workloads, &all.Items[i])
-			}
+		var err error
+		if f.Workloads, err = workloadsOf(ctx, objects, of); err != nil {
+			return nil, err
 		}
 	}
 	chains := map[string]bool{}
@@ -81,6 +76,20 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 		}
 	}
 	return f, nil
+}
+
+func workloadsOf(ctx context.Context, objects client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
+	var all kueue.WorkloadList
+	if err := objects.List(ctx, &all, client.InNamespace(of.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
+	}
+	var out []*kueue.Workload
+	for i := range all.Items {
+		if isControlled(&all.Items[i], of.GetUID()) {
+			out = append(out, &all.Items[i])
+		}
+	}
+	return out, nil
 }
 
 func isControlled(o metav1.Object, by types.UID) bool {

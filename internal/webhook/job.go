@@ -42,44 +42,48 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
 		}
-		claimed := d.Claimed != nil && d.Claimed(object)
-		if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !claimed {
-			return nil
-		}
-		if claimed {
+		switch claimed := d.Claimed != nil && d.Claimed(object); {
+		case claimed:
 			d.Default(object, false, &job.Setting{Config: s.o.Jobs})
 			return nil
-		}
-		if err := s.defaultLabels(ctx, req.Namespace, object); err != nil {
-			return err
-		}
-		sent := object.DeepCopyObject().(client.Object)
-		v, err := s.suspend(ctx, d, req.Namespace, object)
-		if err != nil {
-			return err
-		}
-		reach := v.Reach
-		if err := s.delegate(ctx, d, req.Namespace, object); err != nil {
-			return err
-		}
-		if d.Default == nil {
+		case d.Marked != nil && s.o.Jobs.PodsOfParentsOnly:
 			return nil
 		}
-		in, err := s.setting(ctx, d, object)
-		if err != nil {
-			return err
-		}
-		in.Reach, in.Ancestor = reach, v.Ancestor
-		if d.Guard != nil {
-			if err := s.siblings(ctx, d, &v, in); err != nil {
-				return err
-			}
-			warnings, _ := d.Guard(sent, nil, in)
-			advise(ctx, warnings...)
-		}
-		d.Default(object, reach == job.Managed, in)
+		return s.queueJob(ctx, d, req.Namespace, object)
+	}
+}
+
+// queueJob makes a new job wait that no other object speaks for.
+func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+	if err := s.defaultLabels(ctx, namespace, object); err != nil {
+		return err
+	}
+	sent := object.DeepCopyObject().(client.Object)
+	v, err := s.suspend(ctx, d, namespace, object)
+	if err != nil {
+		return err
+	}
+	reach := v.Reach
+	if err := s.delegate(ctx, d, namespace, object); err != nil {
+		return err
+	}
+	if d.Default == nil {
 		return nil
 	}
+	in, err := s.setting(ctx, d, object)
+	if err != nil {
+		return err
+	}
+	in.Reach, in.Ancestor = reach, v.Ancestor
+	if d.Guard != nil {
+		if err := s.siblings(ctx, d, &v, in); err != nil {
+			return err
+		}
+		warnings, _ := d.Guard(sent, nil, in)
+		advise(ctx, warnings...)
+	}
+	d.Default(object, reach == job.Managed, in)
+	return nil
 }
 
 // changeJob keeps what holds a job that changes, and obeys users who stop theirs.

@@ -83,7 +83,7 @@ func TestExternalFrameworks(t *testing.T) {
 	}
 	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
 
-	make := func(t *testing.T, gvk schema.GroupVersionKind, name, annotations, spec string) func(*cluster) (*unstructured.Unstructured, error) {
+	create := func(t *testing.T, gvk schema.GroupVersionKind, name, annotations, spec string) func(*cluster) (*unstructured.Unstructured, error) {
 		hub.create(parse(t, fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {namespace: team, name: %s, labels: {kueue.x-k8s.io/queue-name: main}, annotations: %s}\nspec: %s",
 			gvk.GroupVersion(), gvk.Kind, name, annotations, spec)))
 		return func(c *cluster) (*unstructured.Unstructured, error) {
@@ -137,7 +137,7 @@ func TestExternalFrameworks(t *testing.T) {
 			return nil
 		})
 	}
-	rejected := func(t *testing.T, get func(*cluster) (*unstructured.Unstructured, error), code, event string) {
+	rejected := func(t *testing.T, get func(*cluster) (*unstructured.Unstructured, error), code, _ string) {
 		t.Helper()
 		eventually(t, 30*time.Second, "it is rejected", func() error {
 			w, err := workload(get)
@@ -158,7 +158,7 @@ func TestExternalFrameworks(t *testing.T) {
 	}
 
 	t.Run("a PipelineRun runs there, and its cancellation reaches it", func(t *testing.T) {
-		get := make(t, pipelineRun, "run", "{results.tekton.dev/record: hub, keep: me}", "{managedBy: kueue.x-k8s.io/multikueue, pipelineRef: {name: build}}")
+		get := create(t, pipelineRun, "run", "{results.tekton.dev/record: hub, keep: me}", "{managedBy: kueue.x-k8s.io/multikueue, pipelineRef: {name: build}}")
 		eventually(t, time.Minute, "it runs there", func() error {
 			u, err := get(w1)
 			if err != nil {
@@ -174,12 +174,12 @@ func TestExternalFrameworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		local, err := get(hub)
+		mine, err := get(hub)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, found, _ := unstructured.NestedString(u.Object, "spec", "managedBy"); found || u.GetAnnotations()["results.tekton.dev/record"] != "" ||
-			u.GetAnnotations()["keep"] != "me" || u.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation] != string(local.GetUID()) {
+			u.GetAnnotations()["keep"] != "me" || u.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation] != string(mine.GetUID()) {
 			t.Errorf("the copy: %+v", u.Object)
 		}
 		says(t, get, `{"startTime":"2026-01-02T03:04:05Z","conditions":[{"type":"Succeeded","status":"Unknown","reason":"Running","message":"m"}]}`)
@@ -196,7 +196,7 @@ func TestExternalFrameworks(t *testing.T) {
 			}
 			return nil
 		})
-		if err := hub.Patch(t.Context(), local, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"Cancelled"}}`))); err != nil {
+		if err := hub.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"Cancelled"}}`))); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, 20*time.Second, "it is cancelled there", func() error {
@@ -213,11 +213,11 @@ func TestExternalFrameworks(t *testing.T) {
 		ends(t, get, kueue.ReasonFailed, "was cancelled")
 	})
 	t.Run("a PipelineRun that cannot move", func(t *testing.T) {
-		get := make(t, pipelineRun, "tied", "{a: b}", "{managedBy: kueue.x-k8s.io/multikueue, workspaces: [{name: w, persistentVolumeClaim: {claimName: c}}]}")
+		get := create(t, pipelineRun, "tied", "{a: b}", "{managedBy: kueue.x-k8s.io/multikueue, workspaces: [{name: w, persistentVolumeClaim: {claimName: c}}]}")
 		rejected(t, get, "", "")
 	})
 	t.Run("a Crew that the manager ends", func(t *testing.T) {
-		get := make(t, crew, "sails", "{example.com/by: hub}", "{size: 1}")
+		get := create(t, crew, "sails", "{example.com/by: hub}", "{size: 1}")
 		eventually(t, time.Minute, "it is there", func() error {
 			u, err := get(w1)
 			if err != nil {
@@ -232,10 +232,10 @@ func TestExternalFrameworks(t *testing.T) {
 		})
 		says(t, get, `{"phase":"Running"}`)
 		says(t, get, `{"phase":"Done"}`)
-		ends(t, get, kueue.ReasonSucceeded, "the crew says Done")
+		ends(t, get, kueue.ReasonSucceeded, "Done") // the hub may see it for itself
 	})
 	t.Run("a Crew that its worker evicts", func(t *testing.T) {
-		get := make(t, crew, "evicted", "{example.com/by: hub}", "{size: 1}")
+		get := create(t, crew, "evicted", "{example.com/by: hub}", "{size: 1}")
 		var uid types.UID
 		eventually(t, time.Minute, "it is there", func() error {
 			u, err := get(w1)
@@ -274,12 +274,12 @@ func TestExternalFrameworks(t *testing.T) {
 		w1.empty(30 * time.Second)
 	})
 	t.Run("a Crew whose copy would touch what it may not", func(t *testing.T) {
-		get := make(t, crew, "evil", "{example.com/by: hub}", "{evil: true}")
+		get := create(t, crew, "evil", "{example.com/by: hub}", "{evil: true}")
 		rejected(t, get, "", "")
 		w1.empty(10 * time.Second)
 	})
 	t.Run("a Crew of somebody else's", func(t *testing.T) {
-		get := make(t, crew, "other", "{example.com/by: me}", "{size: 1}")
+		get := create(t, crew, "other", "{example.com/by: me}", "{size: 1}")
 		rejected(t, get, "", "")
 	})
 }

@@ -82,6 +82,21 @@ const (
 // byOwner is the index of Workloads by the name of an owner of one kind.
 func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
 
+// newFamily is what a kind with a family needs, nil for others.
+func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error) {
+	if d.Family == nil {
+		return nil, nil
+	}
+	pods := o.Pods
+	if pods == nil {
+		var err error
+		if pods, err = integration.NewPods(mgr, d.Family.PodLabel); err != nil {
+			return nil, err
+		}
+	}
+	return &family{pods: pods, written: map[types.NamespacedName]map[types.UID]written{}}, nil
+}
+
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || (d.Serving && d.Sets == nil) })
@@ -99,14 +114,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
 		}
-		if d.Family != nil {
-			pods := o.Pods
-			if pods == nil {
-				if pods, err = integration.NewPods(mgr, d.Family.PodLabel); err != nil {
-					return fmt.Errorf("integration %s: %w", d.Framework, err)
-				}
-			}
-			r.family = &family{pods: pods, written: map[types.NamespacedName]map[types.UID]written{}}
+		if r.family, err = newFamily(mgr, &o, d); err != nil {
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
 		if d.Join == nil {
 			if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {

@@ -259,19 +259,23 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 		return 0, errors.New("the job there is another manager's")
 	}
 	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.name), create)
-	if err != nil && there != nil {
+	switch fault := faultOf(err); {
+	case err != nil && there != nil:
 		w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
 		if create {
 			return deferred, nil // the check tells; the job runs on
 		}
-		return 0, err
+	case fault != nil:
+		w.faults.keep(uid, conn.name, *fault)
 	}
 	if err != nil {
-		if fault := faultOf(err); fault != nil {
-			w.faults.keep(uid, conn.name, *fault)
-		}
 		return 0, err
 	}
+	return w.carryJob(ctx, s, conn, there, &todo, create)
+}
+
+// carryJob does what is to be done about the job, there is nil without one.
+func (w *workloads) carryJob(ctx context.Context, s *sight, conn *connection, there client.Object, todo *dispatch.JobStep, create bool) (again time.Duration, err error) {
 	if todo.Deferred {
 		again = deferred
 	}
@@ -279,17 +283,17 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 	case todo.Do == dispatch.CreateJob:
 		return again, w.createJob(ctx, s, conn, todo.Object)
 	case todo.Do == dispatch.DeleteJob:
-		return again, conn.delete(ctx, kept, there)
+		return again, conn.delete(ctx, conn.stores[s.kind.GVK], there)
 	case todo.Deferred && todo.Do == dispatch.PatchStatus && w.Now().Sub(there.GetCreationTimestamp().Time) < deferred:
 		return deferred, nil // the local job is about to start: what is only true until then is not worth a write
 	}
-	if err := w.followStatus(ctx, s, conn, &todo); err != nil {
+	if err := w.followStatus(ctx, s, conn, todo); err != nil {
 		if create && !apierrors.IsConflict(err) {
 			return deferred, nil // the check tells; the job runs on
 		}
 		return again, err
 	}
-	return again, w.forwardSpec(ctx, s, conn, there, &todo)
+	return again, w.forwardSpec(ctx, s, conn, there, todo)
 }
 
 // followStatus gives the local job the status and the keys of its copy.

@@ -167,13 +167,7 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 		return nil, &a
 	}
 	if lifecycle.IsFinished(w) {
-		if s.finished || s.suspended {
-			return w, nil
-		}
-		if a, over := s.stop(NoMatchingWorkload, w); a != nil || over {
-			return w, a
-		}
-		return w, &Action{}
+		return w, s.outlive(w)
 	}
 	replaces := s.elastic && w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "" // whoever made it looks after its size
 	fits := s.led() && chain.CompareShaped(w, podSets) != chain.Grows
@@ -183,6 +177,17 @@ func (s *decider) adopt() (*kueue.Workload, *Action) {
 	next := w.DeepCopy()
 	s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, "The workload does not describe the job that names it", s.o.Now)
 	return nil, &Action{Verb: WriteStatus, Workload: next}
+}
+
+// outlive stops a job whose Workload is finished and it is not.
+func (s *decider) outlive(w *kueue.Workload) *Action {
+	if s.finished || s.suspended {
+		return nil
+	}
+	if a, over := s.stop(NoMatchingWorkload, w); a != nil || over {
+		return a
+	}
+	return &Action{}
 }
 
 // sync (end of step 5) lets the Workload follow the gates and the priority class of its job. A Workload that was made by

@@ -19,10 +19,8 @@ func (c *Config) isElastic(d *Descriptor, job Object) bool {
 // there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
 // handled like any other, by its live Workloads.
 func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, ok bool) {
-	if s.d.Annotate != nil && !s.finished {
-		if next := clone(s.job); s.d.Annotate(next, s.in) {
-			return nil, &Action{Verb: PatchJob, Job: next}, true
-		}
+	if next := clone(s.job); s.d.Annotate != nil && !s.finished && s.d.Annotate(next, s.in) {
+		return nil, &Action{Verb: PatchJob, Job: next}, true
 	}
 	own, a := s.ownSlices()
 	if a != nil {
@@ -39,8 +37,10 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, o
 	if len(kept.Over) > 0 {
 		return nil, s.endSlice(&kept.Over[0]), true
 	}
-	if a = s.endHeir(kept.Head, live); a != nil && s.led() {
-		return nil, a, true
+	if s.led() {
+		if a = s.endHeir(kept.Head, live); a != nil {
+			return nil, a, true
+		}
 	}
 	w = kept.Selected
 	if kept.Head != w {
