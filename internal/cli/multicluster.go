@@ -12,10 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/cli/multicluster"
+	"github.com/berth-project/berth/internal/wire"
 )
 
 const multiclusterDemoHelp = `Shows many clusters on one machine: a manager and two workers, each a Kubernetes control plane of its own with simulated nodes. Jobs of
@@ -42,6 +44,7 @@ func newMulticluster(version string) *cobra.Command {
 }
 
 func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err error) {
+	wire.LeadLogs(logr.Discard()) // what goes wrong is shown
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	dir, err := os.MkdirTemp("", "berth-multicluster-")
 	if err != nil {

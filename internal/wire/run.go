@@ -61,7 +61,12 @@ type Config struct {
 }
 
 // Run builds the manager and runs it until ctx ends.
-func Run(ctx context.Context, cfg Config) error {
+func Run(ctx context.Context, cfg Config) (err error) {
+	defer func() {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = nil // what is told to stop while it starts, stops
+		}
+	}()
 	LeadLogs(cfg.Log)
 	announce(&cfg)
 	cfg.REST = rest.CopyConfig(cfg.REST)
@@ -86,7 +91,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := addEverything(ctx, mgr, cfg); err != nil {
 		return fmt.Errorf("starting the manager: %w", err)
 	}
-	if err := mgr.Start(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}
 	return nil

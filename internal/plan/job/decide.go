@@ -248,7 +248,7 @@ func (s *decider) blind(err error) Action {
 		if a := s.ending(w); a != nil {
 			return *a
 		}
-		if lifecycle.IsEvicted(w) && lifecycle.IsReserved(w) {
+		if lifecycle.IsLeaving(w) {
 			if a := s.evicted(w); a.Verb != Nothing {
 				return a
 			}

@@ -74,7 +74,7 @@ func (s *decider) end() Action {
 // endHeir finishes the slice that waits to take the place of one that was evicted: it is built for a job that stops.
 func (s *decider) endHeir(head *kueue.Workload, live []*kueue.Workload) *Action {
 	for _, w := range live {
-		if head != nil && lifecycle.IsEvicted(head) && w != head && !lifecycle.IsReserved(w) && chain.Replaces(w) == head.Name {
+		if s.led() && head != nil && lifecycle.IsEvicted(head) && w != head && !lifecycle.IsReserved(w) && chain.Replaces(w) == head.Name {
 			return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The workload slice that it was to replace is evicted"})
 		}
 	}

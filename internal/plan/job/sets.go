@@ -161,7 +161,7 @@ func (s *setsDecider) part(p *Part, w *kueue.Workload) *Action {
 		return nil
 	case len(p.PodSets) == 0:
 		return s.holdPart(w)
-	case lifecycle.IsEvicted(w) && lifecycle.IsReserved(w) && len(s.members(w.Name)) == 0: // there is no group to give it back
+	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0: // there is no group to give it back
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Release(next, false, s.o.Now)
 		return &Action{Verb: WriteStatus, Workload: next}

@@ -37,16 +37,14 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *Action, o
 	if len(kept.Over) > 0 {
 		return nil, s.endSlice(&kept.Over[0]), true
 	}
-	if s.led() {
-		if a = s.endHeir(kept.Head, live); a != nil {
-			return nil, a, true
-		}
+	if a = s.endHeir(kept.Head, live); a != nil {
+		return nil, a, true
 	}
 	w = kept.Selected
 	if kept.Head != w {
 		s.head = kept.Head
 	}
-	if s.finished || (lifecycle.IsEvicted(w) && lifecycle.IsReserved(w)) {
+	if s.finished || lifecycle.IsLeaving(w) {
 		return w, nil, true
 	}
 	a, ok = s.resize(w, podSets)

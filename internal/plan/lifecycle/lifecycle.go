@@ -75,6 +75,9 @@ func IsFinished(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadFinishe
 // IsEvicted says whether the Workload was evicted and has not reserved quota again since.
 func IsEvicted(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadEvicted) }
 
+// IsLeaving says whether the Workload was evicted and has not given back its quota yet.
+func IsLeaving(w *kueue.Workload) bool { return IsEvicted(w) && IsReserved(w) }
+
 // IsActive says whether the Workload may be admitted at all: spec.active is not false.
 func IsActive(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
 
