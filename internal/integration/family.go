@@ -45,11 +45,11 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // without the kind there are none
 		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.Family.Child.Kind, of.GetNamespace(), of.GetName(), err)
 	}
-	controllers := map[types.UID]bool{}
+	controllers := map[types.UID]bool{} // all there are, and whether the job controls them
 	for i := range list.Items {
-		if child := &list.Items[i]; isControlled(child, of.GetUID()) {
+		child := &list.Items[i]
+		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
 			f.Children = append(f.Children, child)
-			controllers[child.GetUID()] = true
 		}
 	}
 	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
@@ -70,13 +70,25 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 	}
 	for i := range all.Items {
 		pod := &all.Items[i]
-		ref := metav1.GetControllerOf(pod)
-		if (ref != nil && controllers[ref.UID]) || (pod.Labels[kueue.PodSetLabel] != "" && chains[pod.Annotations[kueue.WorkloadSliceNameAnnotation]]) {
+		if controls(d, of, controllers, pod) || (pod.Labels[kueue.PodSetLabel] != "" && chains[pod.Annotations[kueue.WorkloadSliceNameAnnotation]]) {
 			f.Pods = append(f.Pods, pod.DeepCopy())
 		}
 	}
 	return f, nil
 }
+
+// controls says whether a pod is of an object of the job, or of one that is gone: those are told by their names.
+func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]bool, pod *corev1.Pod) bool {
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil || ref.Kind != d.Family.Child.Kind {
+		return false
+	}
+	ours, exists := controllers[ref.UID]
+	return ours || (!exists && WasOf(ref.Name, of.GetName()))
+}
+
+// WasOf says whether an object of this name may have been made for a job: its name begins with that of the job.
+func WasOf(object, job string) bool { return strings.HasPrefix(object, job+"-") }
 
 func workloadsOf(ctx context.Context, objects client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
 	var all kueue.WorkloadList

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,8 @@ func (r *reconciler) watchPods(c controller.Controller) error {
 	return c.Watch(source.Kind(r.family.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofFamilyPod)))
 }
 
-// ofFamilyPod finds the job that controls what controls the pod, or, if that is gone, the job of the chain that it names.
+// ofFamilyPod finds the job that controls what controls the pod, or, if that is gone, the job of the chain that it names, and those
+// whose objects have such names.
 func (r *reconciler) ofFamilyPod(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.Family.Child {
@@ -58,21 +60,22 @@ func (r *reconciler) ofFamilyPod(ctx context.Context, pod *corev1.Pod) []ctrlrec
 	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}, child); err == nil && child.GetUID() == ref.UID {
 		return r.ofControlled(child)
 	}
-	if chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]; chain != "" {
-		var list kueue.WorkloadList
-		if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace)); err != nil {
-			return nil
-		}
-		for i := range list.Items {
-			w := &list.Items[i]
-			if w.Name == chain || w.Annotations[kueue.WorkloadSliceNameAnnotation] == chain {
-				if found := r.ofControlled(w); len(found) > 0 {
-					return found
-				}
+	var list kueue.WorkloadList
+	if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]
+	for i := range list.Items {
+		w := &list.Items[i]
+		for _, found := range r.ofControlled(w) {
+			named := chain != "" && (w.Name == chain || w.Annotations[kueue.WorkloadSliceNameAnnotation] == chain)
+			if (named || integration.WasOf(ref.Name, found.Name)) && !slices.Contains(out, found) {
+				out = append(out, found)
 			}
 		}
 	}
-	return nil
+	return out
 }
 
 // ofControlled finds the job of our kind that controls an object.

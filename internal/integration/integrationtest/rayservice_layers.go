@@ -194,8 +194,8 @@ func downtime(w *rayWorld) {
 	w.until("it is stopped, and queued with what it asks for now", func() error {
 		for _, x := range w.live() {
 			if x.UID != s.UID && !lifecycle.IsReserved(x) && x.Spec.PodSets[1].Template.Spec.Containers[0].Resources.Requests.Cpu().Value() == 2 {
-				if n := len(w.pods()); n > 0 { // the garbage collector takes them after their cluster
-					return fmt.Errorf("%d pods are left", n)
+				if n := len(w.pods()); n > 0 {
+					w.t.Fatalf("%d pods are left", n)
 				}
 				w.admit(x)
 				return nil
