@@ -22,8 +22,8 @@ GENERATOR := $(TOOLS)/controller-gen
 RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
-.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane \
-	demo generate packages tidy storm measure measure-burst measure-clusters measure-jobsets measure-trainjobs load bench bench-core clean need-go
+.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane test-kuberay \
+	demo generate packages tidy storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -50,13 +50,20 @@ check: fmt-check lint laws generated tidy-check ## all that needs no control pla
 test: test-main test-controlplane ## every test, on a real control plane where it matters (ARGS='-short' to skip the long ones)
 
 test-main: build $(RENDER)
-	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 40m $(ARGS) ./...
 
 test-controlplane: controlplane
-	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 20m $(ARGS) ./...
+	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -timeout 40m $(ARGS) ./...
 
-storm: build ## every write of a life interrupted, 60 lives with kills, 200 random schedules; a quarter of an hour
+test-kuberay: build ## Berth beside the real operator of KubeRay, which is built first; some minutes
+	@$(SLOWBUILD) tools/kuberay github.com/ray-project/kuberay/ray-operator '$(TOOLS)/kuberay' '4 minutes' -ldflags '-s -w'
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' KUBERAY='$(TOOLS)/kuberay' \
+		KUBERAY_CRDS="$$(cd tools/kuberay && $(GO) list -m -f '{{.Dir}}' github.com/ray-project/kuberay/ray-operator)/config/crd/bases" \
+		$(GO) test -count=1 -timeout 20m $(ARGS) ./test/kuberay
+
+storm: build ## every write of a life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules; half an hour
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' -count 1 -timeout 60m -v -long $(ARGS)
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestFailures$$' -count 1 -timeout 60m -v -long $(ARGS)
 
 measure: build ## memory, processor time and API writes of a running manager, as name: value lines
 	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'
@@ -74,6 +81,16 @@ measure-trainjobs: build ## 1,000 TrainJobs that a queue starts at once, as name
 
 measure-clusters: build ## 1,000 Jobs (ARGS='-jobs 200') from one manager to two workers, as name: value lines; ten minutes
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasure$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.]*.*: [0-9]'
+
+measure-black-hole: build ## how long Jobs take to three workers while one of them never answers (ARGS='-dispatches 50 -rounds 1'); five minutes
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasureBlackHole$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.0-9]*.*: [0-9]'
+
+measure-copies: build ## memory of a manager with 5,000 copies on two workers (ARGS='-objects 500'); ten minutes
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasureMemory$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.]*.*: [0-9]'
+
+measure-upgrades: build ## how soon after its admission the second cluster of a RayService starts, as name: value lines; a minute
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/integration/integrationtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x | \
+		awk '/^BenchmarkGateOpens/ { for (i = 5; i < NF; i += 2) { split($$(i + 1), of, "/"); printf "rayservice.gate_%s_ms: %s\n", of[2], $$i } }'
 
 load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)
@@ -99,6 +116,7 @@ tidy: need-go ## go mod tidy in every module
 	cd controlplane && $(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd tools/lint && $(GO) mod tidy
+	cd tools/kuberay && $(GO) mod tidy
 	cd tools/render && $(GO) mod tidy
 
 fmt-check: $(LINT)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/webhook"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -46,7 +47,7 @@ var placeholders = strings.NewReplacer(
 
 // chartConfig makes a configuration with placeholders, and with every job kind that there is.
 func chartConfig() (string, error) {
-	gates := map[string]bool{options.SparkApplicationIntegration.String(): true}
+	gates := map[string]bool{feature.SparkApplicationIntegration.String(): true}
 	var frameworks []string
 	for _, f := range options.Frameworks() {
 		frameworks = append(frameworks, f.Name)

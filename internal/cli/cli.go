@@ -128,7 +128,7 @@ func newRoot(version, program string) *cobra.Command {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddGroup(&cobra.Group{ID: clusterGroup, Title: "Clusters and the manager:"})
-	for _, command := range []*cobra.Command{newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newMulticluster(version), newReplay(), newAgent(version)} {
+	for _, command := range []*cobra.Command{newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newMulticluster(version), newMultiKueue(), newImport(version), newReplay(), newAgent(version)} {
 		command.GroupID = clusterGroup
 		root.AddCommand(command)
 		if command.Args == nil {

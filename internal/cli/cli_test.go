@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/options"
 )
 
 // programEnv makes this test binary be berth.
@@ -57,6 +58,21 @@ func TestBadUsage(t *testing.T) {
 		"unknown root flag":     {"--version", "error: unknown flag: --version: see berth --help"},
 		"no value":              {"up --dir", "error: flag needs an argument: --dir: see berth up --help"},
 		"no number":             {"up --port x", `error: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax: see berth up --help`},
+		"no namespace":          {"import --queuelabel a --queuemapping b=c", "error: --namespace: is missing: name the namespaces whose pods are imported"},
+		"an empty namespace":    {"import -n a, --queuelabel a --queuemapping b=c", `error: --namespace "": is no name of a namespace: `},
+		"no mapping":            {"import -n a", "error: --queuelabel or --queuemapping-file: is missing: say which pods go into which LocalQueue"},
+		"a label alone":         {"import -n a --queuelabel x", "error: --queuemapping: is missing: name a LocalQueue for each value of the label x, as in value=queue"},
+		"a mapping alone":       {"import -n a --queuemapping x=y", "error: --queuemapping: needs --queuelabel, the label whose values it maps"},
+		"label and file":        {"import -n a --queuelabel x --queuemapping-file " + config, "error: --queuelabel and --queuemapping-file: give one of the two"},
+		"mapping and file":      {"import -n a --queuemapping x=y --queuemapping-file " + config, "error: --queuemapping and --queuemapping-file: give one of the two"},
+		"no list of rules":      {"import -n a --queuemapping-file " + config, "error: " + config + ":1: want a list, got a mapping"},
+		"no label to add":       {"import -n a --queuelabel x --queuemapping x=y --add-labels a=b!", `error: --add-labels a=b!: "b!" is no value of a label: `},
+		"no key to add":         {"import -n a --queuelabel x --queuemapping x=y --add-labels a!=b", `error: --add-labels a!=b: "a!" is no key of a label: `},
+		"a label of its own":    {"import -n a --queuelabel x --queuemapping x=y --add-labels kueue.x-k8s.io/managed=true", "error: --add-labels kueue.x-k8s.io/managed=true: the import sets this label itself"},
+		"everything excluded":   {"import -n a --queuelabel x --queuemapping x=y --exclude-resource-prefixes a,,b", "error: --exclude-resource-prefixes: an empty prefix would exclude every resource"},
+		"no workers":            {"import -n a --queuelabel x --queuemapping x=y -c 0", "error: --concurrent-workers 0: must be at least 1"},
+		"no requests":           {"import -n a --queuelabel x --queuemapping x=y --qps 0", "error: --qps 0: must be more than 0"},
+		"no burst":              {"import -n a --queuelabel x --queuemapping x=y --burst 0", "error: --burst 0: must be at least 1"},
 		"argument":              {"down all", `error: unexpected argument "all": berth down takes flags only, see berth down --help`},
 		"port":                  {"up --port 65536", "error: --port 65536: must be from 0 to 65535"},
 		"nodes":                 {"up --nodes -1", "error: --nodes -1: must not be negative"},
@@ -73,6 +89,8 @@ func TestBadUsage(t *testing.T) {
 		"port of no use":        {"manager --visibility-bind-address :0", `error: --visibility-bind-address ":0": the API server has to know the port: name one`},
 		"address's port":        {"manager --health-probe-bind-address :x", `error: --health-probe-bind-address ":x": the port must be a number from 0 to 65535`},
 		"webhook port":          {"manager --webhook-port 0", "error: --webhook-port 0: must be from 1 to 65535"},
+		"no JobSets":            {"manager --kube-api-qps 0", "error: --kube-api-qps 0: must be more than 0, or negative for no limit"},
+		"no burst of JobSets":   {"manager --kube-api-burst 0", "error: --kube-api-burst 0: must be at least 1"},
 		"webhook URL":           {"manager --webhook-url http://x", `error: --webhook-url "http://x": must be like https://host:9443`},
 		"webhook URL install":   {"install --webhook-url x:9443", `error: --webhook-url "x:9443": must be like https://host:9443`},
 		"certificates":          {"manager --webhook-cert-dir " + empty, "error: --webhook-cert-dir: stat " + empty + "/tls.crt: no such file or directory: put tls.crt and tls.key there"},
@@ -194,7 +212,7 @@ func TestFlags(t *testing.T) {
 	contract := map[string]string{
 		"up":      "dir port config nodes node-capacity controllers no-manager no-nodes detach feature-gates log-level",
 		"down":    "dir purge",
-		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address visibility-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level",
+		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address visibility-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level zap-devel zap-encoder zap-stacktrace-level zap-time-encoding",
 		"install": "kubeconfig webhook-url print",
 		"demo":    "keep",
 		"version": "client",
@@ -316,8 +334,9 @@ func TestManagerFlags(t *testing.T) {
 		args []string
 		want []any
 	}{
-		"none":  {nil, []any{":8443", ":8081", 9443, true}},
-		"given": {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=:1", "--webhook-port=2", "--leader-elect=false"}, []any{"0", ":1", 2, false}},
+		"none":  {nil, []any{":8443", ":8081", 9443, true, options.Client{QPS: 500, Burst: 500}}},
+		"given": {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=:1", "--webhook-port=2", "--leader-elect=false", "--kube-api-qps=3.5", "--kube-api-burst=4"}, []any{"0", ":1", 2, false, options.Client{QPS: 3.5, Burst: 4}}},
+		"one":   {[]string{"--kube-api-qps=-1"}, []any{":8443", ":8081", 9443, true, options.Client{QPS: -1, Burst: 500}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, cmd := &manager{}, &cobra.Command{}
@@ -331,7 +350,7 @@ func TestManagerFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := cfg.Options
-			got := []any{o.Metrics.Address, o.Health.Address, o.Webhook.Port, o.LeaderElection.Enabled}
+			got := []any{o.Metrics.Address, o.Health.Address, o.Webhook.Port, o.LeaderElection.Enabled, o.JobSet.Client}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}

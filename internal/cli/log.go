@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"flag"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/go-logr/logr"
@@ -12,18 +15,69 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-// logFlag adds --log-level.
-func logFlag(flags *pflag.FlagSet, level *string) {
-	flags.StringVarP(level, "log-level", "v", "info", "how much to log: error, info, debug, or a number, the more the higher")
+// logging are the flags that say how the manager logs.
+type logging struct {
+	level string
+	zap   zap.Options
 }
 
-// newLog makes the log of the manager, in readable lines, and leads those of the libraries to it.
+// zapFlags are those of the library that are known to the manager's users, beside the level. spec: 70 §5.5.
+var zapFlags = map[string]string{
+	"zap-encoder":          "how lines are written: console or json",
+	"zap-devel":            "log as for development: level debug, stacks of warnings",
+	"zap-stacktrace-level": "from which level on there are stacks: info, error or panic",
+	"zap-time-encoding":    "how times are written: epoch, millis, nano, iso8601, rfc3339 or rfc3339nano (default rfc3339nano)",
+}
+
+// add adds the flags; defaults are the library's only where they are ours too.
+func (l *logging) add(flags *pflag.FlagSet) {
+	logFlag(flags, &l.level)
+	library := flag.NewFlagSet("", flag.ContinueOnError)
+	l.zap.BindFlags(library)
+	for _, name := range slices.Sorted(maps.Keys(zapFlags)) {
+		f := pflag.PFlagFromGoFlag(library.Lookup(name))
+		f.Usage = zapFlags[name]
+		flags.AddFlag(f)
+	}
+}
+
+// logFlag adds --log-level.
+func logFlag(flags *pflag.FlagSet, level *string) {
+	flags.StringVarP(level, "log-level", "v", levelInfo, "how much to log: error, info, debug, or a number, the more the higher")
+}
+
+const levelInfo = "info"
+
+// newLog makes a log in readable lines, and leads those of the libraries to it.
 func newLog(to io.Writer, level string) (logr.Logger, error) {
-	enabled, err := parseLevel(level)
+	return (&logging{level: level}).open(to)
+}
+
+// open makes the log as the flags say, and leads those of the libraries to it.
+func (l *logging) open(to io.Writer) (logr.Logger, error) {
+	enabled, err := parseLevel(l.level)
 	if err != nil {
 		return logr.Logger{}, err
 	}
-	log := zap.New(zap.WriteTo(to), zap.ConsoleEncoder(), zap.Level(enabled), zap.StacktraceLevel(zapcore.DPanicLevel))
+	o := l.zap
+	o.DestWriter = to
+	if !o.Development || l.level != levelInfo {
+		o.Level = enabled
+	}
+	if o.StacktraceLevel == nil && !o.Development {
+		o.StacktraceLevel = zapcore.DPanicLevel
+	}
+	if o.TimeEncoder == nil {
+		o.TimeEncoder = zapcore.RFC3339NanoTimeEncoder
+	}
+	if o.NewEncoder == nil {
+		console := flag.NewFlagSet("", flag.ContinueOnError)
+		o.BindFlags(console)
+		if err := console.Set("zap-encoder", "console"); err != nil {
+			return logr.Logger{}, err
+		}
+	}
+	log := zap.New(zap.UseFlagOptions(&o))
 	wire.LeadLogs(log)
 	return log, nil
 }
@@ -32,7 +86,7 @@ func parseLevel(level string) (zapcore.Level, error) {
 	switch level {
 	case "error":
 		return zapcore.ErrorLevel, nil
-	case "info":
+	case levelInfo:
 		return zapcore.InfoLevel, nil
 	case "debug":
 		return zapcore.DebugLevel, nil

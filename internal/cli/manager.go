@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -33,7 +34,8 @@ type manager struct {
 	webhookPort int
 	certDir     string
 	leaderElect bool
-	logLevel    string
+	jobSets     options.Client // requests about them
+	log         logging
 	settings    settings
 	addresses   addresses
 }
@@ -58,9 +60,11 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&m.certDir, "webhook-cert-dir", "",
 		"folder with tls.crt and tls.key to serve the webhooks with; their configuration is then somebody else's (default: one is made and shared in a Secret)")
 	flags.StringVar(&m.webhookURL, "webhook-url", "", "URL under which the API server reaches the webhooks (default as said above)")
+	flags.Float32Var(&m.jobSets.QPS, "kube-api-qps", 0, "requests about JobSets in a second, negative for no limit (default as in the configuration, 500)")
+	flags.IntVar(&m.jobSets.Burst, "kube-api-burst", 0, "requests about JobSets at once (default as in the configuration, 500)")
 	flags.BoolVar(&m.leaderElect, "leader-elect", true, "let one of several managers decide")
 	flags.BoolVar(&m.install, "install", false, "first install the CRDs, access rules and webhook configurations")
-	logFlag(flags, &m.logLevel)
+	m.log.add(flags)
 }
 
 func (m *manager) run(cmd *cobra.Command, version string) error {
@@ -79,10 +83,23 @@ func (m *manager) run(cmd *cobra.Command, version string) error {
 		}
 	}
 	cfg.Log.Info("Starting Berth", "version", version, "server", cfg.REST.Host)
+	if err := tellConfiguration(cfg.Log, &cfg.Options); err != nil {
+		return err
+	}
 	cfg.Version, cfg.OnReady = version, func() { cfg.Log.Info("Ready") }
 	if err := wire.Run(cmd.Context(), cfg); err != nil && !interrupted(cmd.Context()) {
 		return err
 	}
+	return nil
+}
+
+// tellConfiguration logs the configuration that counts, with its defaults and before the flags. spec: 70 §3.1.
+func tellConfiguration(log logr.Logger, o *options.Options) error {
+	text, err := o.YAML()
+	if err != nil {
+		return err
+	}
+	log.Info("The configuration, with its defaults", "yaml", text)
 	return nil
 }
 
@@ -105,6 +122,9 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	if flags.Changed("leader-elect") {
 		o.LeaderElection.Enabled = m.leaderElect
 	}
+	if err := m.limitJobSets(flags, &o); err != nil {
+		return wire.Config{}, err
+	}
 	if err := checkWebhookURL(m.webhookURL); err != nil {
 		return wire.Config{}, err
 	}
@@ -115,7 +135,7 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 			}
 		}
 	}
-	log, err := newLog(cmd.ErrOrStderr(), m.logLevel)
+	log, err := m.log.open(cmd.ErrOrStderr())
 	if err != nil {
 		return wire.Config{}, err
 	}
@@ -130,4 +150,21 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 		Reload:  reload,
 		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, Log: log,
 	}, nil
+}
+
+// limitJobSets puts the flags of JobSet's own manager over the configuration. spec: 70 §5.5.
+func (m *manager) limitJobSets(flags *pflag.FlagSet, o *options.Options) error {
+	if flags.Changed("kube-api-qps") {
+		o.JobSet.Client.QPS = m.jobSets.QPS
+	}
+	if flags.Changed("kube-api-burst") {
+		o.JobSet.Client.Burst = m.jobSets.Burst
+	}
+	switch {
+	case flags.Changed("kube-api-qps") && m.jobSets.QPS == 0:
+		return usage("--kube-api-qps 0: must be more than 0, or negative for no limit")
+	case flags.Changed("kube-api-burst") && o.JobSet.Client.QPS > 0 && o.JobSet.Client.Burst < 1:
+		return usage("--kube-api-burst %d: must be at least 1", o.JobSet.Client.Burst)
+	}
+	return nil
 }

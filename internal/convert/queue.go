@@ -12,6 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
@@ -189,8 +190,8 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	if out = append(out, checks...); !remote { // nodes of the workers are no business of this cluster
 		out = unless(out, unplaced, kueue.ReasonTopologyNotFound, "Topologies not found: ")
 	}
-	if circle := state.Circle(string(cq.Spec.CohortName), known.Parent); circle != nil {
-		out = append(out, Problem{kueue.ReasonUnknown, state.InCircle(circle)})
+	if circle := quota.Circle(string(cq.Spec.CohortName), known.Parent); circle != nil {
+		out = append(out, Problem{kueue.ReasonUnknown, quota.InCircle(circle)})
 	}
 	return out
 }

@@ -47,11 +47,12 @@ type Requests struct {
 
 // Workload converts a Workload as of its resourceVersion.
 func Workload(w *kueue.Workload, r Requests) state.Workload {
+	base, boost := r.Priority(w)
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
 		Since: since(w, r), Queueable: queueable(w, r), Resting: resting(w), Problem: problem(w), Gated: gated(w),
-		Priority: r.priority(w), Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
+		Priority: base + boost, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if r.Slices {
 		r.slice(&def, w)
@@ -77,6 +78,9 @@ func (r *Requests) slice(def *state.Workload, w *kueue.Workload) {
 	if ref := metav1.GetControllerOf(w); ref != nil {
 		def.Owner = string(ref.UID)
 	}
+	if origin := w.Labels[kueue.MultiKueueOriginLabel]; origin != "" { // a slice that its manager has just made has no job here yet
+		def.Owner = origin + "/" + cmp.Or(w.Annotations[kueue.WorkloadSliceNameAnnotation], w.Name)
+	}
 }
 
 // claims says which claims keep a workload waiting, "" for none. spec: 20 §4.12.
@@ -90,18 +94,17 @@ func (r *Requests) claims(w *kueue.Workload) string {
 	return ""
 }
 
-// priority is the effective one. spec: 10 §4.14.
-func (r *Requests) priority(w *kueue.Workload) int64 {
-	p := int64(0)
+// Priority is that of the spec, and what is added to it. spec: 10 §4.14.
+func (r *Requests) Priority(w *kueue.Workload) (base, boost int64) {
 	if w.Spec.Priority != nil {
-		p = int64(*w.Spec.Priority)
+		base = int64(*w.Spec.Priority)
 	}
 	if text, has := w.Annotations[kueue.PriorityBoostAnnotation]; has && r.Boost {
-		if boost, err := strconv.ParseInt(text, 10, 32); err == nil { // the webhook refuses any other
-			p += boost
+		if n, err := strconv.ParseInt(text, 10, 32); err == nil { // the webhook refuses any other
+			boost = n
 		}
 	}
-	return p
+	return base, boost
 }
 
 func instant(nanos int64) workload.Instant { return workload.Instant(nanos) }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
@@ -35,38 +36,38 @@ func NewConfig(o *options.Options) *job.Config {
 		WaitForPodsReady:       o.PodsReady.Enabled,
 		DeleteDeactivatedAfter: o.Retention.Deactivated,
 		Lifecycle:              Machine(o),
-		AdmissionGatedBy:       on(options.AdmissionGatedBy),
-		AssignQueueLabels:      on(options.AssignQueueLabelsForPods),
-		AnnotationIdentifiers:  on(options.WorkloadIdentifierAnnotations),
-		DefaultPriorityClass:   on(options.WorkloadPriorityClassDefaulting),
-		ElasticJobs:            on(options.ElasticJobsViaWorkloadSlices),
-		FastQuotaRelease:       on(options.FastQuotaReleaseInPodIntegration),
-		FinishOrphans:          on(options.FinishOrphanedWorkloads),
-		GroupsOwnWorkloads:     on(options.PodIntegrationValidateGroupOwner),
-		ImmutableGroupSize:     on(options.LWSImmutableGroupSize),
-		MultiKueue:             on(options.MultiKueue),
-		PartialAdmission:       on(options.PartialAdmission),
-		ReclaimablePods:        on(options.ReclaimablePods),
+		AdmissionGatedBy:       on(feature.AdmissionGatedBy),
+		AssignQueueLabels:      on(feature.AssignQueueLabelsForPods),
+		AnnotationIdentifiers:  on(feature.WorkloadIdentifierAnnotations),
+		DefaultPriorityClass:   on(feature.WorkloadPriorityClassDefaulting),
+		ElasticJobs:            on(feature.ElasticJobsViaWorkloadSlices),
+		FastQuotaRelease:       on(feature.FastQuotaReleaseInPodIntegration),
+		FinishOrphans:          on(feature.FinishOrphanedWorkloads),
+		GroupsOwnWorkloads:     on(feature.PodIntegrationValidateGroupOwner),
+		ImmutableGroupSize:     on(feature.LWSImmutableGroupSize),
+		MultiKueue:             on(feature.MultiKueue),
+		PartialAdmission:       on(feature.PartialAdmission),
+		ReclaimablePods:        on(feature.ReclaimablePods),
 		RayService: job.RayService{
-			Gating: on(options.RayServiceUpgradeGating), GatedPods: o.GatedRayPods,
-			DeferCleanup: on(options.DeferRayServiceFinalizationForRedisCleanup),
+			Gating: on(feature.RayServiceUpgradeGating), GatedPods: o.GatedRayPods,
+			DeferCleanup: on(feature.DeferRayServiceFinalizationForRedisCleanup), Forward: on(feature.MultiKueueRemoteSpecSync),
 		},
-		ReassignPods:             !on(options.SkipReassignmentForPodOwnedWorkloads),
-		ShortNames:               on(options.ShortWorkloadNames),
+		ReassignPods:             !on(feature.SkipReassignmentForPodOwnedWorkloads),
+		ShortNames:               on(feature.ShortWorkloadNames),
 		SparkOverhead:            o.SparkOverhead,
 		HonourUserSuspend:        o.HonourUserSuspend,
-		SkipOwnersWhenDeleting:   on(options.SkipAncestorCheckForDeletedWorkloads),
-		Topology:                 on(options.TopologyAwareScheduling),
-		TopologySliceConstraints: on(options.TASMultiLayerTopology),
-		ValidateFreed:            on(options.ValidateRayAndSparkJobUpdates),
+		SkipOwnersWhenDeleting:   on(feature.SkipAncestorCheckForDeletedWorkloads),
+		Topology:                 on(feature.TopologyAwareScheduling),
+		TopologySliceConstraints: on(feature.TASMultiLayerTopology),
+		ValidateFreed:            on(feature.ValidateRayAndSparkJobUpdates),
 	}
 }
 
 // Machine is the state machine of Workloads, as the options want it.
 func Machine(o *options.Options) lifecycle.Machine {
 	return lifecycle.Machine{
-		LegacyReasons:    !o.Gates.On(options.UnadmittedWorkloadsObservability),
-		ExplicitStatus:   o.Gates.On(options.UnadmittedWorkloadsExplicitStatus),
+		LegacyReasons:    !o.Gates.On(feature.UnadmittedWorkloadsObservability),
+		ExplicitStatus:   o.Gates.On(feature.UnadmittedWorkloadsExplicitStatus),
 		WaitForPodsReady: o.PodsReady.Enabled,
 	}
 }
@@ -75,7 +76,7 @@ func Machine(o *options.Options) lifecycle.Machine {
 func Rules(o *options.Options) lifecycle.Rules {
 	r := lifecycle.Rules{
 		Machine: Machine(o), KeepFinished: o.Retention.Finished,
-		Orphans: o.Gates.On(options.FinishOrphanedWorkloads), Gated: o.Gates.On(options.AdmissionGatedBy),
+		Orphans: o.Gates.On(feature.FinishOrphanedWorkloads), Gated: o.Gates.On(feature.AdmissionGatedBy),
 	}
 	if p := o.PodsReady; p.Enabled {
 		r.Ready = &lifecycle.ReadyRules{Timeout: p.Timeout, Recovery: p.Recovery, Base: p.BackoffBase, Max: p.BackoffMax, Limit: p.BackoffLimit}

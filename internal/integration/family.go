@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -55,7 +50,7 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	if f.Workloads == nil {
 		var err error
-		if f.Workloads, err = workloadsOf(ctx, objects, of); err != nil {
+		if f.Workloads, err = WorkloadsOf(ctx, objects, of); err != nil {
 			return nil, err
 		}
 	}
@@ -90,15 +85,16 @@ func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]boo
 // WasOf says whether an object of this name may have been made for a job: its name begins with that of the job.
 func WasOf(object, job string) bool { return strings.HasPrefix(object, job+"-") }
 
-func workloadsOf(ctx context.Context, objects client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
+// WorkloadsOf are the Workloads that an object controls.
+func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
 	var all kueue.WorkloadList
-	if err := objects.List(ctx, &all, client.InNamespace(of.GetNamespace())); err != nil {
+	if err := reader.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
 	var out []*kueue.Workload
 	for i := range all.Items {
-		if isControlled(&all.Items[i], of.GetUID()) {
-			out = append(out, &all.Items[i])
+		if w := &all.Items[i]; isControlled(w, of.GetUID()) {
+			out = append(out, w.DeepCopy())
 		}
 	}
 	return out, nil
@@ -107,72 +103,4 @@ func workloadsOf(ctx context.Context, objects client.Reader, of metav1.Object) (
 func isControlled(o metav1.Object, by types.UID) bool {
 	ref := metav1.GetControllerOf(o)
 	return ref != nil && ref.UID == by
-}
-
-// Pods is a cache of the pods with a label, and of what is looked at in them. It is filled once there is a kind whose pods
-// they are.
-type Pods struct {
-	cache.Cache
-	mgr   ctrl.Manager
-	mu    sync.Mutex
-	added bool
-}
-
-// NewPods makes the cache of the pods with a label. Nothing is read before Fill.
-func NewPods(mgr ctrl.Manager, label string) (*Pods, error) {
-	exists, err := labels.NewRequirement(label, selection.Exists, nil)
-	if err != nil {
-		return nil, err
-	}
-	c, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: labels.NewSelector().Add(*exists), Transform: trimPod},
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cache of pods: %w", err)
-	}
-	return &Pods{Cache: c, mgr: mgr}, nil
-}
-
-// GetCache tells the manager that this is a cache.
-func (p *Pods) GetCache() cache.Cache { return p.Cache }
-
-// Fill starts the cache, once.
-func (p *Pods) Fill() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.added {
-		return nil
-	}
-	if err := p.mgr.Add(p); err != nil {
-		return fmt.Errorf("cache of pods: %w", err)
-	}
-	p.added = true
-	return nil
-}
-
-// trimPod leaves of a pod what is looked at, or written.
-func trimPod(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil
-	}
-	annotations := map[string]string{}
-	for _, key := range []string{kueue.WorkloadSliceNameAnnotation, kueue.WorkloadAnnotation} {
-		if value, ok := pod.Annotations[key]; ok {
-			annotations[key] = value
-		}
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
-			OwnerReferences: pod.OwnerReferences, Labels: pod.Labels, Annotations: annotations,
-		},
-		Spec: corev1.PodSpec{
-			SchedulingGates: pod.Spec.SchedulingGates, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations,
-		},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase},
-	}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -111,7 +112,7 @@ func TestGate(t *testing.T) {
 
 func TestNewConfig(t *testing.T) {
 	o := &options.Options{
-		Frameworks: []string{"batch/job", "ray.io/rayservice"}, Gates: options.DefaultGates(),
+		Frameworks: []string{"batch/job", "ray.io/rayservice"}, Gates: feature.Default(),
 		ExternalFrameworks: []schema.GroupVersionKind{{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}},
 		ManagedNamespaces:  labels.Everything(), LabelKeysToCopy: []string{"team"},
 	}
@@ -138,7 +139,7 @@ func TestNewConfig(t *testing.T) {
 	if !cfg.FinishOrphans || !cfg.Topology || cfg.ShortNames || !cfg.Lifecycle.WaitForPodsReady || cfg.Lifecycle.LegacyReasons {
 		t.Errorf("gates are not at their defaults: %+v", cfg)
 	}
-	o.Gates = o.Gates.With(options.UnadmittedWorkloadsObservability, false)
+	o.Gates = o.Gates.With(feature.UnadmittedWorkloadsObservability, false)
 	if !integration.Machine(o).LegacyReasons {
 		t.Error("the gate for reasons does nothing")
 	}

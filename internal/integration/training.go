@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/plan/train/patch"
 )
@@ -17,11 +18,11 @@ func TrainConfig(o *options.Options, self string) *train.Config {
 		ExtraGPUs: t.GPUResources,
 		Patches: patch.Config{
 			ConflictPolicy: patch.ConflictPolicy(t.ConflictPolicy), SchedulingManagers: t.SchedulingManagers,
-			RestrictMetadata: t.RestrictMetadata, StrictTargets: t.StrictTargets, Selectors: o.Gates.On(options.RuntimePatchSelectors),
+			RestrictMetadata: t.RestrictMetadata, StrictTargets: t.StrictTargets, Selectors: o.Gates.On(feature.RuntimePatchSelectors),
 			Ownership: patch.Ownership{Mode: patch.OwnershipMode(t.OwnershipMode), Self: self},
 		},
 	}
-	if o.Gates.On(options.TrainJobStatus) {
+	if o.Gates.On(feature.TrainJobStatus) {
 		cfg.Progress = &train.Progress{URL: cmp.Or(t.StatusURL, fmt.Sprintf("https://%s.%s.svc:%d", t.StatusService, o.Namespace, t.StatusPort))}
 	}
 	for _, r := range t.Reserved {

@@ -39,7 +39,7 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	} else {
 		r.with(func(role []string) { r.scheduler.looksFailed.add(1, role) })
 	}
-	for _, m := range r.phases() {
+	for _, m := range slices.Concat(r.phases(), r.connections()) {
 		ch <- m
 	}
 	for _, v := range r.vectors {

@@ -22,6 +22,9 @@ type schedulerFamilies struct {
 	attempts, recomputations         *counter
 	attemptTime                      *histogram
 	dispatched, remotelyAdmitted     *counter
+	lost, transforms                 *counter
+	transformCost, transformTime     *histogram
+	connected                        *prometheus.Desc
 	creation, ungating               *histogram
 	preempted, preemptedOf, replaced *counter
 	phases                           *histogram
@@ -101,6 +104,14 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 			"Workloads created on a worker cluster.", nil, queueLabel, "cluster"),
 		remotelyAdmitted: m.counter("multikueue_workloads_admitted_total",
 			"Workloads admitted by a worker cluster.", nil, queueLabel, "cluster"),
+		lost:      m.counter("multikueue_worker_lost_total", "Workloads sent again since their worker cluster was lost.", nil, "cluster"),
+		connected: m.gauge("multikueue_cluster_connected", "Whether a worker cluster can be reached: 1, or 0.", nil, "cluster"),
+		transforms: m.counter("multikueue_external_transform_total",
+			"Evaluations of the expressions of external frameworks, by phase and result: success, error, too_costly.", nil, "framework", "phase", resultLabel),
+		transformCost: m.histogram("multikueue_external_transform_cost",
+			"Cost of an evaluation, in units of CEL.", prometheus.ExponentialBuckets(100, 10, 6), nil, "framework", "phase"),
+		transformTime: m.histogram("multikueue_external_transform_duration_seconds",
+			"Time that an evaluation took.", prometheus.ExponentialBuckets(0.0001, 10, 5), nil, "framework", "phase"),
 		ungating: m.histogram("kueue_pod_scheduling_gate_removal_seconds",
 			"Time from the admission of a Workload to the removal of a scheduling gate of its pods.", prometheus.DefBuckets, ofQueue, nameLabel, queueLabel, "is_group"),
 		preempted: m.counter("kueue_preempted_workloads_total",

@@ -26,6 +26,11 @@ kueue_admission_cycle_preemption_skips                      g cluster_queue +CQ
 kueue_preemption_target_recomputations_total                c cluster_queue result +CQ
 multikueue_workloads_dispatched_total                       c cluster_queue cluster
 multikueue_workloads_admitted_total                         c cluster_queue cluster
+multikueue_worker_lost_total                                c cluster
+multikueue_cluster_connected                                g cluster
+multikueue_external_transform_total                         c framework phase result
+multikueue_external_transform_cost                          h framework phase
+multikueue_external_transform_duration_seconds              h framework phase
 kueue_pod_scheduling_gate_removal_seconds                   h name cluster_queue is_group +CQ
 kueue_pending_workloads                                     g cluster_queue status +CQ +WL
 kueue_finished_workloads                                    g cluster_queue +CQ

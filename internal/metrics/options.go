@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -36,8 +37,8 @@ type Build struct {
 func NewOptions(o *options.Options) Options {
 	on := o.Gates.On
 	return Options{
-		Metrics: o.Metrics, Cohorts: on(options.MetricsForCohorts), Hashes: on(options.SchedulingEquivalenceHashing),
-		Unadmitted: on(options.UnadmittedWorkloadsObservability), CreationLatency: on(options.MetricForWorkloadCreationLatency),
+		Metrics: o.Metrics, Cohorts: on(feature.MetricsForCohorts), Hashes: on(feature.SchedulingEquivalenceHashing),
+		Unadmitted: on(feature.UnadmittedWorkloadsObservability), CreationLatency: on(feature.MetricForWorkloadCreationLatency),
 		FairSharing: o.FairSharing.Enabled, UsageSharing: o.AdmissionFairSharing.Enabled, LeaderElection: o.LeaderElection.Enabled,
 	}
 }

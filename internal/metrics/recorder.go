@@ -30,6 +30,7 @@ type Recorder struct {
 	kept      map[string]kept // by ClusterQueue
 	workloads Workloads       // nil until there is a cache to look at
 	trainJobs func() []string // nil: there are none
+	clusters  func() map[string]bool
 }
 
 var _ prometheus.Collector = (*Recorder)(nil)

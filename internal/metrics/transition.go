@@ -105,16 +105,8 @@ func turnedAt(w *kueue.Workload, condition string) time.Time {
 	return lifecycle.Condition(w, condition).LastTransitionTime.Time
 }
 
-// inLineSince is when a Workload was created, or was let back into line the last time.
-func inLineSince(w *kueue.Workload) time.Time {
-	if c := lifecycle.Condition(w, kueue.WorkloadRequeued); c != nil && c.Status == metav1.ConditionTrue {
-		return c.LastTransitionTime.Time
-	}
-	return w.CreationTimestamp.Time
-}
-
 func (t *transition) reserved() {
-	waited := turnedAt(t.after, kueue.WorkloadQuotaReserved).Sub(inLineSince(t.after)).Seconds()
+	waited := turnedAt(t.after, kueue.WorkloadQuotaReserved).Sub(lifecycle.InLineSince(t.after)).Seconds()
 	t.each(t.after, func(life *lifeFamilies, queue, custom []string) {
 		life.reserved.add(1, queue, t.class(), custom, t.role)
 		life.reservedWait.observe(waited, queue, t.class(), custom, t.role)
@@ -123,7 +115,7 @@ func (t *transition) reserved() {
 
 func (t *transition) admitted() {
 	at := turnedAt(t.after, kueue.WorkloadAdmitted)
-	waited := at.Sub(inLineSince(t.after)).Seconds()
+	waited := at.Sub(lifecycle.InLineSince(t.after)).Seconds()
 	t.each(t.after, func(life *lifeFamilies, queue, custom []string) {
 		more := t.withWorkload(life, custom)
 		life.admitted.add(1, queue, t.class(), more, t.role)
@@ -141,7 +133,7 @@ func (t *transition) admitted() {
 func (t *transition) ready() {
 	at := turnedAt(t.after, kueue.WorkloadPodsReady)
 	t.each(t.after, func(life *lifeFamilies, queue, custom []string) {
-		life.readyWait.observe(at.Sub(inLineSince(t.after)).Seconds(), queue, t.class(), custom, t.role)
+		life.readyWait.observe(at.Sub(lifecycle.InLineSince(t.after)).Seconds(), queue, t.class(), custom, t.role)
 		if lifecycle.IsAdmitted(t.after) {
 			life.admittedUntilReady.observe(at.Sub(turnedAt(t.after, kueue.WorkloadAdmitted)).Seconds(), queue, t.class(), custom, t.role)
 		}

@@ -171,6 +171,13 @@ func TestCycles(t *testing.T) {
 	w.expect("", "kueue_workload_creation", "kueue_workload_creation_latency_seconds{job_kind=Job} 1/1")
 	w.recorder.RemotelyAdmitted("q", "east")
 	w.expect("", "multikueue", "multikueue_workloads_admitted_total{cluster=east,cluster_queue=q} 1")
+	w.recorder.WorkerLost("east")
+	w.expect("", "multikueue_worker", "multikueue_worker_lost_total{cluster=east} 1")
+	w.recorder.SetClusters(func() map[string]bool { return map[string]bool{"east": true, "west": false} })
+	w.expect("", "multikueue_cluster", "multikueue_cluster_connected{cluster=east} 1", "multikueue_cluster_connected{cluster=west} 0")
+	w.recorder.Transformed("F.v1.g", "creation", "error", 300, 2e9)
+	w.expect("", "multikueue_external", "multikueue_external_transform_total{framework=F.v1.g,phase=creation,result=error} 1",
+		"multikueue_external_transform_cost{framework=F.v1.g,phase=creation} 1/300", "multikueue_external_transform_duration_seconds{framework=F.v1.g,phase=creation} 1/2")
 	w.queue("q", "", "cpu=1")
 	w.recorder.PreemptionSkips("q", 2)
 	w.recorder.PreemptionSkips("q", 1)

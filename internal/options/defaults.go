@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
 
@@ -49,7 +50,7 @@ const (
 
 // setDefaults writes the defaults into the fields that the file leaves out.
 // podNamespace is the namespace of the service account, or empty.
-func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates Gates) {
+func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feature.Gates) {
 	c.APIVersion, c.Kind = configv1beta2.GroupVersion.String(), configv1beta2.Kind
 	if podNamespace == "" {
 		podNamespace = DefaultNamespace
@@ -131,8 +132,8 @@ func setClientDefaults(c *configv1beta2.Configuration) {
 	}
 }
 
-func setSchedulingDefaults(c *configv1beta2.Configuration, gates Gates) {
-	if !gates.On(DisableWaitForPodsReady) {
+func setSchedulingDefaults(c *configv1beta2.Configuration, gates feature.Gates) {
+	if !gates.On(feature.DisableWaitForPodsReady) {
 		c.WaitForPodsReady = orNew(c.WaitForPodsReady)
 		setPodsReadyDefaults(c.WaitForPodsReady)
 	}

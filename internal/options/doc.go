@@ -3,7 +3,7 @@
 //
 // Loading has four steps, and a mistake in any of them stops the start:
 //
-//		text ──decode──► Configuration ──gates──► Gates ──defaults, check──► Options
+//		text ──decode──► Configuration ──► feature.Gates ──defaults, check──► Options
 //
 //	  - package strict reads YAML: an unknown, repeated or mistyped field is
 //	    an error with its line, its full path and the name that was likely meant.

@@ -2,6 +2,8 @@ package options
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // Framework is a job kind that has a built-in integration (spec: 30 §2.2).
@@ -14,7 +16,7 @@ type Framework struct {
 	// clusters.
 	MultiKueue bool
 	// gates must all be on for the framework to be listed.
-	gates []Gate
+	gates []feature.Gate
 	// Built is true when this build has the integration. Without it the kind is
 	// known, as the owner of others, and not managed.
 	Built bool
@@ -41,7 +43,7 @@ var frameworks = []Framework{
 	{Name: "workload.codeflare.dev/appwrapper", GVK: gvk("workload.codeflare.dev", "v1beta2", "AppWrapper"), MultiKueue: true, Built: true},
 	{
 		Name: "sparkoperator.k8s.io/sparkapplication", GVK: gvk("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
-		gates: []Gate{SparkApplicationIntegration}, Built: true,
+		gates: []feature.Gate{feature.SparkApplicationIntegration}, Built: true,
 	},
 }
 
@@ -89,10 +91,8 @@ var shippedConcurrency = map[string]int{
 // otherReconciledKinds are the kinds of controllers that belong to no
 // framework and have no shipped worker count.
 var otherReconciledKinds = []string{
-	"AdmissionCheck.kueue.x-k8s.io", "WorkloadPriorityClass.kueue.x-k8s.io", "Topology.kueue.x-k8s.io",
-	"MultiKueueCluster.kueue.x-k8s.io", "MultiKueueConfig.kueue.x-k8s.io", "ProvisioningRequestConfig.kueue.x-k8s.io",
-	"ProvisioningRequest.autoscaling.x-k8s.io", "TrainingRuntime.trainer.kubeflow.org",
-	"ClusterTrainingRuntime.trainer.kubeflow.org", "Node", "Namespace",
+	"AdmissionCheck.kueue.x-k8s.io", "MultiKueueCluster.kueue.x-k8s.io",
+	"TrainingRuntime.trainer.kubeflow.org", "ClusterTrainingRuntime.trainer.kubeflow.org",
 }
 
 // reconciledKinds are the keys that controller.groupKindConcurrency may have.

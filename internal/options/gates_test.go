@@ -1,39 +1,12 @@
 package options
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-)
 
-func TestGateTable(t *testing.T) {
-	seen := map[string]bool{}
-	for i, spec := range gateTable {
-		switch {
-		case spec.name == "":
-			t.Errorf("gate %d has no row", i)
-		case seen[spec.name]:
-			t.Errorf("%s has two rows", spec.name)
-		case retiredGates[spec.name]:
-			t.Errorf("%s is both in use and retired", spec.name)
-		case spec.locked != (spec.stage == GA):
-			t.Errorf("%s: GA and locked go together", spec.name)
-		case spec.stage == Alpha && spec.on:
-			t.Errorf("%s is alpha and on by default", spec.name)
-		}
-		seen[spec.name] = true
-		for _, parent := range spec.needs {
-			if spec.on && !gateTable[parent].on {
-				t.Errorf("%s is on by default, but %s, which it needs, is off", spec.name, parent)
-			}
-		}
-		if spec.name != TopologyAwareScheduling.String() && strings.HasPrefix(spec.name, "TAS") && spec.needs[0] != TopologyAwareScheduling {
-			t.Errorf("%s must need TopologyAwareScheduling (spec: 70 §5.7)", spec.name)
-		}
-	}
-}
+	"github.com/berth-project/berth/internal/options/feature"
+)
 
 func TestGates(t *testing.T) {
 	allTAS := "TASProfileMixed, TASFailedNodeReplacement, TASFailedNodeReplacementFailFast, TASReplaceNodeOnPodTermination, " +
@@ -42,57 +15,56 @@ func TestGates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flag     string
 		file     string
-		on, off  []Gate
+		on, off  []feature.Gate
 		inert    []string
 		warnings []string
 	}{
-		"nothing set": {on: []Gate{PartialAdmission, TLSOptions}, off: []Gate{ConcurrentAdmission, UnadmittedWorkloadsExplicitStatus}},
+		"nothing set": {on: []feature.Gate{feature.PartialAdmission, feature.TLSOptions}, off: []feature.Gate{feature.ConcurrentAdmission, feature.UnadmittedWorkloadsExplicitStatus}},
 		"by flag": {
-			flag: "ConcurrentAdmission=true, PartialAdmission=f,", on: []Gate{ConcurrentAdmission}, off: []Gate{PartialAdmission},
+			flag: "ConcurrentAdmission=true, PartialAdmission=f,", on: []feature.Gate{feature.ConcurrentAdmission}, off: []feature.Gate{feature.PartialAdmission},
 			inert: []string{"ConcurrentAdmission"},
 		},
 		"by file": {
-			file: "ConcurrentAdmission: true", on: []Gate{ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
+			file: "ConcurrentAdmission: true", on: []feature.Gate{feature.ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
 		},
-		"one that is acted upon": {flag: "QuotaCheckStrategy=false", off: []Gate{QuotaCheckStrategy}},
+		"one that is acted upon": {flag: "QuotaCheckStrategy=false", off: []feature.Gate{feature.QuotaCheckStrategy}},
 		"flag and file, equal": { // spec: 70 §7 example 20
-			flag: "ConcurrentAdmission=true", file: "ConcurrentAdmission: true", on: []Gate{ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
+			flag: "ConcurrentAdmission=true", file: "ConcurrentAdmission: true", on: []feature.Gate{feature.ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
 			warnings: []string{"feature gates are set both in the file and by --feature-gates; both are used, but keep them in one place"},
 		},
 		"flag and file, joined": {
-			flag: "ConcurrentAdmission=true", file: "PartialAdmission: false", on: []Gate{ConcurrentAdmission}, off: []Gate{PartialAdmission},
+			flag: "ConcurrentAdmission=true", file: "PartialAdmission: false", on: []feature.Gate{feature.ConcurrentAdmission}, off: []feature.Gate{feature.PartialAdmission},
 			inert:    []string{"ConcurrentAdmission"},
 			warnings: []string{"feature gates are set both in the file and by --feature-gates; both are used, but keep them in one place"},
 		},
 		"children follow": { // spec: 70 §7 example 17
-			flag: "TopologyAwareScheduling=false", off: []Gate{TopologyAwareScheduling, TASProfileMixed, TASFailedNodeReplacementFailFast, TASCacheTopologyTree},
+			flag: "TopologyAwareScheduling=false", off: []feature.Gate{feature.TopologyAwareScheduling, feature.TASProfileMixed, feature.TASFailedNodeReplacementFailFast, feature.TASCacheTopologyTree},
 			inert:    []string{"TopologyAwareScheduling"},
 			warnings: []string{"feature gate TopologyAwareScheduling is off, and so are the gates that need it: " + allTAS},
 		},
 		"children of children follow": {
-			flag: "TASFailedNodeReplacement=false", on: []Gate{TASProfileMixed}, off: []Gate{TASFailedNodeReplacementFailFast, TASReplaceNodeOnPodTermination},
+			flag: "TASFailedNodeReplacement=false", on: []feature.Gate{feature.TASProfileMixed}, off: []feature.Gate{feature.TASFailedNodeReplacementFailFast, feature.TASReplaceNodeOnPodTermination},
 			inert:    []string{"TASFailedNodeReplacement"},
 			warnings: []string{"feature gate TASFailedNodeReplacement is off, and so are the gates that need it: TASFailedNodeReplacementFailFast, TASReplaceNodeOnPodTermination"},
 		},
 		"a child may be off by name too": {
-			flag: "FlavorFungibility=false,FlavorFungibilityPreserveScanProgress=false", off: []Gate{FlavorFungibility, FlavorFungibilityPreserveScanProgress},
+			flag: "FlavorFungibility=false,FlavorFungibilityPreserveScanProgress=false", off: []feature.Gate{feature.FlavorFungibility, feature.FlavorFungibilityPreserveScanProgress},
 		},
 		"all alpha": {
-			flag: "AllAlpha=true,ShortWorkloadNames=false", on: []Gate{ConcurrentAdmission, TASBalancedPlacement, RestartJob}, off: []Gate{ShortWorkloadNames, UnadmittedWorkloadsExplicitStatus},
-			inert: []string{"ShortWorkloadNames"},
+			flag: "AllAlpha=true,ShortWorkloadNames=false", on: []feature.Gate{feature.ConcurrentAdmission, feature.TASBalancedPlacement, feature.RestartJob}, off: []feature.Gate{feature.ShortWorkloadNames, feature.UnadmittedWorkloadsExplicitStatus},
 		},
-		"all beta on": {flag: "AllBeta=true", on: []Gate{UnadmittedWorkloadsExplicitStatus}, off: []Gate{ConcurrentAdmission, TASReplaceNodeDueToNotReadyOverFixedTime}},
+		"all beta on": {flag: "AllBeta=true", on: []feature.Gate{feature.UnadmittedWorkloadsExplicitStatus}, off: []feature.Gate{feature.ConcurrentAdmission, feature.TASReplaceNodeDueToNotReadyOverFixedTime}},
 		"all beta off": {
-			flag: "AllBeta=false", off: []Gate{PartialAdmission, TopologyAwareScheduling, KueueDRAIntegration}, on: []Gate{TLSOptions},
+			flag: "AllBeta=false", off: []feature.Gate{feature.PartialAdmission, feature.TopologyAwareScheduling, feature.KueueDRAIntegration}, on: []feature.Gate{feature.TLSOptions},
 		},
-		"locked gate at its value": {flag: "ManagedJobsNamespaceSelectorAlwaysRespected=true", on: []Gate{ManagedJobsNamespaceSelectorAlwaysRespected}},
+		"locked gate at its value": {flag: "ManagedJobsNamespaceSelectorAlwaysRespected=true", on: []feature.Gate{feature.ManagedJobsNamespaceSelectorAlwaysRespected}},
 		"retired": {
-			flag:     "LendingLimit=true,MultiKueueAllowInsecureKubeconfigs=false",
-			warnings: []string{"feature gate LendingLimit is gone and changes nothing; remove it", "feature gate MultiKueueAllowInsecureKubeconfigs is gone and changes nothing; remove it"},
+			flag:     "LendingLimit=true,MultiKueueAllowInsecureKubeconfigs=false,ProvisioningACC=true",
+			warnings: []string{"feature gate LendingLimit is gone and changes nothing; remove it", "feature gate MultiKueueAllowInsecureKubeconfigs is gone and changes nothing; remove it", "feature gate ProvisioningACC is gone and changes nothing; remove it"},
 		},
 		"of the API server": {flag: "APIServingWithRoutine=true", inert: []string{"APIServingWithRoutine"}},
 		"of JobSet and Trainer": {
-			flag: "ElasticJobSet=true,TrainJobStatus=true", on: []Gate{ElasticJobSet, TrainJobStatus},
+			flag: "ElasticJobSet=true,TrainJobStatus=true", on: []feature.Gate{feature.ElasticJobSet, feature.TrainJobStatus},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,39 +120,4 @@ func TestGateMistakes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Whatever is set, a gate that is on has its parents on, a locked gate keeps
-// its value, and the order of the names does not matter.
-func TestGateProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		names := rapid.SliceOfDistinct(rapid.IntRange(0, int(gateCount)-1), rapid.ID[int]).Draw(t, "gates")
-		settings := make([]gateSetting, 0, len(names)+2)
-		for _, n := range names {
-			settings = append(settings, gateSetting{name: Gate(n).String(), on: rapid.Bool().Draw(t, "on")})
-		}
-		for _, stage := range []string{allAlpha, allBeta} {
-			if rapid.Bool().Draw(t, stage) {
-				settings = append(settings, gateSetting{name: stage, on: rapid.Bool().Draw(t, "all on")})
-			}
-		}
-		r := resolveGates(settings)
-		for i, spec := range gateTable {
-			for _, parent := range spec.needs {
-				if r.gates.On(Gate(i)) && !r.gates.On(parent) {
-					t.Fatalf("%s is on without %s", spec.name, parent)
-				}
-			}
-		}
-		for _, s := range settings[:len(names)] {
-			got := r.gates.On(gatesByName()[s.name])
-			if len(r.problems) == 0 && got != s.on {
-				t.Fatalf("%s was set to %t and is %t", s.name, s.on, got)
-			}
-		}
-		shuffled := rapid.Permutation(settings).Draw(t, "order")
-		if again := resolveGates(shuffled); again.gates != r.gates || len(again.problems) != len(r.problems) {
-			t.Fatalf("another order gives another result")
-		}
-	})
 }

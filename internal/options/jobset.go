@@ -13,6 +13,7 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	jobsetconfig "github.com/berth-project/berth/api/jobsetconfig/v1alpha1"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
@@ -75,7 +76,7 @@ type jobSetFile struct {
 var jobSetSections = []string{"clientConnection", "leaderElection"}
 
 // jobSetGates are the feature gates that JobSet knows.
-var jobSetGates = []Gate{ElasticJobSet, InPlaceRestart, RestartJob, TLSOptions}
+var jobSetGates = []feature.Gate{feature.ElasticJobSet, feature.InPlaceRestart, feature.RestartJob, feature.TLSOptions}
 
 func readJobSetFile(source string, root *yaml.Node) *jobSetFile {
 	f := &jobSetFile{Decoder: strict.Decoder{Source: source}}
@@ -120,7 +121,7 @@ func (f *jobSetFile) joinGates(c *configv1beta2.Configuration) {
 		switch {
 		case name == "AllAlpha":
 			for _, gate := range jobSetGates {
-				if _, named := f.set.FeatureGates[gate.String()]; !named && gateTable[gate].stage == Alpha {
+				if _, named := f.set.FeatureGates[gate.String()]; !named && gate.Stage() == feature.Alpha {
 					gates[gate.String()] = on
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 const jobSetHeader = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -32,7 +34,7 @@ featureGates: {InPlaceRestart: true}
 				Enabled: true, Name: "6d4f6a47.jobset.x-k8s.io", Namespace: "training",
 				LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 			}}
-			if o.JobSet != want || !o.Gates.On(InPlaceRestart) || o.Gates.On(RestartJob) || len(o.Warnings) > 0 {
+			if o.JobSet != want || !o.Gates.On(feature.InPlaceRestart) || o.Gates.On(feature.RestartJob) || len(o.Warnings) > 0 {
 				t.Errorf("%+v, warnings %q", o.JobSet, o.Warnings)
 			}
 			text, err := o.YAML()
@@ -40,7 +42,7 @@ featureGates: {InPlaceRestart: true}
 				t.Fatal(err)
 			}
 			again, err := parse("again.yaml", []byte(text), "")
-			if err != nil || again.JobSet != want || !again.Gates.On(InPlaceRestart) {
+			if err != nil || again.JobSet != want || !again.Gates.On(feature.InPlaceRestart) {
 				t.Errorf("the effective configuration does not say the same: %v, %+v", err, again.JobSet)
 			}
 		})
@@ -53,7 +55,7 @@ featureGates: {InPlaceRestart: true}
 	})
 	t.Run("all alpha gates", func(t *testing.T) {
 		o, err := parse("c.yaml", []byte(jobSetHeader+"featureGates: {AllAlpha: true, RestartJob: false, AllBeta: true, TLSOptions: true}\n"), "")
-		if err != nil || !o.Gates.On(InPlaceRestart) || !o.Gates.On(ElasticJobSet) || o.Gates.On(RestartJob) || o.Gates.On(ConcurrentAdmission) {
+		if err != nil || !o.Gates.On(feature.InPlaceRestart) || !o.Gates.On(feature.ElasticJobSet) || o.Gates.On(feature.RestartJob) || o.Gates.On(feature.ConcurrentAdmission) {
 			t.Errorf("error %v", err)
 		}
 	})

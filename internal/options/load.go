@@ -1,14 +1,11 @@
 package options
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,13 +15,14 @@ import (
 	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	jobsetconfig "github.com/berth-project/berth/api/jobsetconfig/v1alpha1"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // Default gives the options of a manager without a configuration file.
 func Default() Options {
 	c := &configv1beta2.Configuration{}
-	gates := DefaultGates()
+	gates := feature.Default()
 	setDefaults(c, podNamespace(), gates)
 	return resolve(c, gates)
 }
@@ -64,28 +62,28 @@ func unreadable(err error) string {
 // parse does the work of Load on the content of a file; an empty source stands
 // for no file.
 func parse(source string, data []byte, featureGates string) (Options, error) {
-	flagGates, problems := parseGatesFlag(featureGates)
+	flagGates, problems := feature.ParseFlag(featureGates)
 	f := readFile(source, data, flagGates)
 	if problems = append(problems, f.problems...); len(problems) > 0 {
 		return Options{}, fail(problems)
 	}
 	c, d, where := f.c, f.d, f.where
-	settings, warnings, problems := mergeGates(c.FeatureGates, func(name string) Problem {
+	settings, warnings, problems := feature.Merge(c.FeatureGates, func(name string) Problem {
 		return where("featureGates[" + name + "]")
 	}, flagGates)
-	resolved := resolveGates(settings)
-	problems = append(problems, resolved.problems...)
+	resolved := feature.Resolve(settings)
+	problems = append(problems, resolved.Problems...)
 	if f.podsReadyOff {
-		resolved.gates = resolved.gates.With(DisableWaitForPodsReady, true)
+		resolved.Gates = resolved.Gates.With(feature.DisableWaitForPodsReady, true)
 		c.FeatureGates = maps.Clone(c.FeatureGates)
 		if c.FeatureGates == nil {
 			c.FeatureGates = map[string]bool{}
 		}
-		c.FeatureGates[DisableWaitForPodsReady.String()] = true
+		c.FeatureGates[feature.DisableWaitForPodsReady.String()] = true
 	}
 
-	setDefaults(c, podNamespace(), resolved.gates)
-	for _, err := range validate(c, resolved.gates) {
+	setDefaults(c, podNamespace(), resolved.Gates)
+	for _, err := range validate(c, resolved.Gates) {
 		p := where(err.Field)
 		p.Detail = err.ErrorBody()
 		problems = append(problems, p)
@@ -98,21 +96,19 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 		return Options{}, fail(problems)
 	}
 
-	o := resolve(c, resolved.gates)
-	o.inertGates = resolved.inert
+	o := resolve(c, resolved.Gates)
+	o.inertGates = resolved.Inert
 	if f.podsReadyOff { // and it is acted upon
 		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })
 	}
 	o.notYet = notYet(d.Order, c)
-	o.Warnings = slices.Concat(warnings, resolved.warnings, warningsOf(c, d), f.joined)
+	o.Warnings = slices.Concat(warnings, resolved.Warnings, warningsOf(c, d), f.joined)
 	f.training.resolve(&o)
 	if f.moving != nil {
 		o.Warnings = append(o.Warnings, oldVersionWarning(f.moving))
 	}
 	return o, nil
 }
-
-var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // file is what a configuration file says, before its defaults.
 type file struct {
@@ -188,20 +184,7 @@ type documents struct{ manager, jobSets, training *yaml.Node }
 
 // documents finds the documents of a file, one of each kind, and says what is wrong with the others.
 func (d *decoder) documents(data []byte) (found documents) {
-	for reader := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var doc yaml.Node
-		err := reader.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			d.syntax(err)
-			return documents{}
-		}
-		if len(doc.Content) == 0 || strict.IsNull(doc.Content[0]) {
-			continue
-		}
-		root := doc.Content[0]
+	for root := range d.Documents(data) {
 		is := &found.manager
 		switch {
 		case isOfJobSets(root):
@@ -217,6 +200,9 @@ func (d *decoder) documents(data []byte) (found documents) {
 			return documents{}
 		}
 		*is = root
+	}
+	if len(d.Problems) > 0 {
+		return documents{}
 	}
 	if found == (documents{}) {
 		d.Problems = append(d.Problems, Problem{Source: d.Source, Detail: fmt.Sprintf(
@@ -235,16 +221,6 @@ func isOfJobSets(root *yaml.Node) bool {
 }
 
 // syntax reports what the YAML library could not read.
-func (d *decoder) syntax(err error) {
-	p := Problem{Source: d.Source, Detail: err.Error()}
-	if m := yamlErrorLine.FindStringSubmatch(p.Detail); m != nil {
-		p.Detail = p.Detail[len(m[0]):]
-		p.Line, _ = strconv.Atoi(m[1]) // no line stays 0
-	}
-	p.Detail = "not valid YAML: " + p.Detail
-	d.Problems = append(d.Problems, p)
-}
-
 // rightKind checks apiVersion and kind before anything else is read, so that a
 // file of another kind is not reported field by field.
 func (d *decoder) rightKind(root *yaml.Node) bool {

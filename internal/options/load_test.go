@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
@@ -70,7 +71,7 @@ func TestDefault(t *testing.T) {
 			RestrictMetadata: true, StrictTargets: true, RecreateDeletedJobSet: true,
 			StatusAddress: ":10443", StatusPort: 10443, StatusService: "kubeflow-trainer-controller-manager", StatusQPS: 5, StatusBurst: 10,
 		},
-		Gates: DefaultGates(),
+		Gates: feature.Default(),
 	}
 	for name, managed := range map[string]bool{"kube-system": false, "berth-system": false, "team-a": true} {
 		if got.ManagedNamespaces.Matches(labels.Set{"kubernetes.io/metadata.name": name}) != managed {
@@ -82,7 +83,7 @@ func TestDefault(t *testing.T) {
 	}
 	got.ManagedNamespaces, got.Effective = nil, nil
 	got.ManagedNamespaceSelector = want.ManagedNamespaceSelector
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Options{}, Gates{}), cmp.Comparer(sameSelector)); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Options{}, feature.Gates{}), cmp.Comparer(sameSelector)); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 }

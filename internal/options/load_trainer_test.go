@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 const trainerHead = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
@@ -74,7 +76,7 @@ featureGates: {TrainJobStatus: true}
 	if diff := cmp.Diff(wantTLS, o.TLS); diff != "" {
 		t.Errorf("TLS (-want +got):\n%s", diff)
 	}
-	if !o.Gates.On(TrainJobStatus) || len(o.InertGates()) > 0 || len(o.NotYet()) > 0 {
+	if !o.Gates.On(feature.TrainJobStatus) || len(o.InertGates()) > 0 || len(o.NotYet()) > 0 {
 		t.Errorf("gates: inert %q, not yet %q", o.InertGates(), o.NotYet())
 	}
 	if diff := cmp.Diff([]string{
@@ -135,14 +137,14 @@ func TestTrainerDefaults(t *testing.T) {
 	if o.LeaderElection.Enabled || o.LeaderElection.Name != "trainer.kubeflow.org" || o.Client != (Client{QPS: 50, Burst: 100}) || o.Metrics.Plain || !o.Metrics.Open ||
 		o.Metrics.Address != ":8443" || o.Health != (Health{":8081", "/readyz", "/healthz"}) || o.Webhook.Port != 9443 ||
 		o.Certs != (Certs{Internal: true, Service: "kubeflow-trainer-controller-manager", Secret: "kubeflow-trainer-webhook-cert"}) ||
-		o.Trainer.StatusPort != 10443 || o.TLS.MinVersion != tls.VersionTLS12 || !o.Gates.On(TrainJobStatus) {
+		o.Trainer.StatusPort != 10443 || o.TLS.MinVersion != tls.VersionTLS12 || !o.Gates.On(feature.TrainJobStatus) {
 		t.Errorf("%+v", o)
 	}
 	o, err = Parse("c.yaml", []byte(trainerHead+"certManagement: {enable: false}\nfeatureGates: {TrainJobStatus: true}\ntls: {minVersion: VersionTLS10, cipherSuites: [none]}\n"), "TrainJobStatus=false")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Certs.Internal || o.Gates.On(TrainJobStatus) || o.Trainer.StatusService != "kubeflow-trainer-controller-manager" || o.TLS.MinVersion != tls.VersionTLS12 || o.TLS.CipherSuites != nil {
+	if o.Certs.Internal || o.Gates.On(feature.TrainJobStatus) || o.Trainer.StatusService != "kubeflow-trainer-controller-manager" || o.TLS.MinVersion != tls.VersionTLS12 || o.TLS.CipherSuites != nil {
 		t.Errorf("%+v", o)
 	}
 	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.Contains(w, "VersionTLS10 is not safe") }) {
@@ -209,7 +211,7 @@ featureGates: {RuntimePatchSelectors: false, TrainJobStatus: true}
 	if o.Concurrency("Job.batch") != 3 || o.Concurrency("TrainJob.trainer.kubeflow.org") != 4 || o.Concurrency("TrainingRuntime.trainer.kubeflow.org") != 2 {
 		t.Errorf("concurrency %v", o.GroupKindConcurrency)
 	}
-	if !o.Gates.On(TrainJobStatus) || !o.Gates.On(RuntimePatchSelectors) {
+	if !o.Gates.On(feature.TrainJobStatus) || !o.Gates.On(feature.RuntimePatchSelectors) {
 		t.Error("gates")
 	}
 	if len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0], "webhook is about the whole process") {

@@ -18,6 +18,7 @@ import (
 	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/trainer"
 	"github.com/berth-project/berth/internal/options/transform"
 )
@@ -77,7 +78,7 @@ type Options struct {
 	MultiKueue           WorkerClusters
 	JobSet               JobSet
 	Trainer              trainer.Options
-	Gates                Gates
+	Gates                feature.Gates
 
 	// Effective is the configuration with its defaults, for what is not
 	// resolved above and for the log. It must not be changed.
@@ -237,7 +238,7 @@ func (o *Options) document() any {
 }
 
 // resolve turns a configuration that passed validate into values.
-func resolve(c *configv1beta2.Configuration, gates Gates) Options {
+func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 	tlsValues, _ := resolveTLS(c.TLS, nil)
 	o := Options{
 		Namespace:                  *c.Namespace,
@@ -260,7 +261,7 @@ func resolve(c *configv1beta2.Configuration, gates Gates) Options {
 		CacheSyncTimeout:     c.Controller.CacheSyncTimeout.Duration,
 		GroupKindConcurrency: maps.Clone(c.Controller.GroupKindConcurrency),
 		Resources: Resources{
-			IgnoreUndeclared:    gates.On(QuotaCheckStrategy) && *c.Resources.QuotaCheckStrategy == configv1beta2.IgnoreUndeclared,
+			IgnoreUndeclared:    gates.On(feature.QuotaCheckStrategy) && *c.Resources.QuotaCheckStrategy == configv1beta2.IgnoreUndeclared,
 			ExcludePrefixes:     slices.Clone(c.Resources.ExcludeResourcePrefixes),
 			Transformations:     c.Resources.Transformations,
 			DeviceClassMappings: c.Resources.DeviceClassMappings,
@@ -301,29 +302,29 @@ func resolveLeaderElection(l *configv1beta2.LeaderElection, namespace string) Le
 	}
 }
 
-func resolveMetrics(m *configv1beta2.Metrics, gates Gates) Metrics {
+func resolveMetrics(m *configv1beta2.Metrics, gates feature.Gates) Metrics {
 	out := Metrics{
 		Address: m.BindAddress, ClusterQueueResources: m.EnableClusterQueueResources,
 		LocalQueues: labels.Nothing(),
 	}
-	if gates.On(LocalQueueMetrics) && m.LocalQueueMetrics.Enable {
+	if gates.On(feature.LocalQueueMetrics) && m.LocalQueueMetrics.Enable {
 		out.LocalQueues = labels.Everything()
 		if s := m.LocalQueueMetrics.LocalQueueSelector; s != nil {
 			out.LocalQueues = selectorOf(s)
 		}
 	}
-	if gates.On(CustomMetricLabels) {
+	if gates.On(feature.CustomMetricLabels) {
 		out.CustomLabels = m.CustomLabels
 	}
 	return out
 }
 
 // resolveScheduling fills in what decides about Workloads over time.
-func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates Gates) {
+func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature.Gates) {
 	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil {
 		o.Retention = Retention{Finished: durationOf(p.Workloads.AfterFinished), Deactivated: durationOf(p.Workloads.AfterDeactivatedByKueue)}
 	}
-	if w := c.WaitForPodsReady; !gates.On(DisableWaitForPodsReady) {
+	if w := c.WaitForPodsReady; !gates.On(feature.DisableWaitForPodsReady) {
 		r := w.RequeuingStrategy
 		o.PodsReady = PodsReady{
 			Enabled: true, Timeout: w.Timeout.Duration, Recovery: w.RecoveryTimeout.Duration, BlockAdmission: *w.BlockAdmission,
@@ -338,7 +339,7 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates Gates) 
 	if c.FairSharing != nil {
 		o.FairSharing = FairSharing{Enabled: true, Strategies: slices.Clone(c.FairSharing.PreemptionStrategies)}
 	}
-	if afs := c.AdmissionFairSharing; afs != nil && gates.On(AdmissionFairSharing) {
+	if afs := c.AdmissionFairSharing; afs != nil && gates.On(feature.AdmissionFairSharing) {
 		o.AdmissionFairSharing = UsageSharing{
 			Enabled: true, HalfLife: afs.UsageHalfLifeTime.Duration, SamplingInterval: afs.UsageSamplingInterval.Duration,
 			Weights: maps.Clone(afs.ResourceWeights),
@@ -346,13 +347,13 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates Gates) 
 	}
 }
 
-func resolveMultiKueue(m *configv1beta2.MultiKueue, gates Gates) WorkerClusters {
+func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) WorkerClusters {
 	out := WorkerClusters{
 		GCInterval: m.GCInterval.Duration, Origin: *m.Origin, WorkerLostTimeout: m.WorkerLostTimeout.Duration,
 		Dispatcher: *m.DispatcherName, StepSize: defaultStepSize, RoundTimeout: defaultRoundTimeout,
 		PreviousOrigins: m.PreviousOrigins, PreemptionTimeout: defaultPreemptionTimeout,
 	}
-	if steps := m.IncrementalDispatcherConfig; steps != nil && gates.On(MultiKueueIncrementalDispatcherConfig) {
+	if steps := m.IncrementalDispatcherConfig; steps != nil && gates.On(feature.MultiKueueIncrementalDispatcherConfig) {
 		out.StepSize = int(*steps.StepSize)
 		if steps.RoundTimeout != nil {
 			out.RoundTimeout = steps.RoundTimeout.Duration
@@ -364,8 +365,8 @@ func resolveMultiKueue(m *configv1beta2.MultiKueue, gates Gates) WorkerClusters 
 	if m.SingleClusterPreemptionTimeout != nil {
 		out.PreemptionTimeout = m.SingleClusterPreemptionTimeout.Duration
 	}
-	if gates.On(MultiKueueAdaptersForCustomJobs) {
-		out.ExternalFrameworks, _ = transform.Compile(m.ExternalFrameworks, gates.On(MultiKueueExternalTransforms), nil)
+	if gates.On(feature.MultiKueueAdaptersForCustomJobs) {
+		out.ExternalFrameworks, _ = transform.Compile(m.ExternalFrameworks, gates.On(feature.MultiKueueExternalTransforms), nil)
 	}
 	if p := m.ClusterProfile; p != nil {
 		out.AccessProviders = slices.Concat(p.AccessProviders, p.CredentialsProviders)

@@ -19,12 +19,13 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/trainer"
 )
 
 // validate checks the rules of spec 70 §3.3 on a configuration that has its
 // defaults, and reports every one that fails.
-func validate(c *configv1beta2.Configuration, gates Gates) field.ErrorList {
+func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorList {
 	errs := field.ErrorList{}
 	if msgs := validation.IsDNS1123Label(*c.Namespace); len(msgs) > 0 {
 		errs = append(errs, field.Invalid(field.NewPath("namespace"), *c.Namespace, strings.Join(msgs, "; ")))
@@ -41,7 +42,7 @@ func validate(c *configv1beta2.Configuration, gates Gates) field.ErrorList {
 	errs = append(errs, validateCerts(c.InternalCertManagement, field.NewPath("internalCertManagement"))...)
 	errs = append(errs, validateClient(c.ClientConnection, field.NewPath("clientConnection"))...)
 	errs = append(errs, validateIntegrations(c.Integrations, gates, field.NewPath("integrations"))...)
-	if !gates.On(DisableWaitForPodsReady) {
+	if !gates.On(feature.DisableWaitForPodsReady) {
 		errs = append(errs, validatePodsReady(c.WaitForPodsReady, field.NewPath("waitForPodsReady"))...)
 	}
 	errs = append(errs, validateMultiKueue(c, gates, field.NewPath("multiKueue"))...)
@@ -150,7 +151,7 @@ func validateClient(c *configv1beta2.ClientConnection, path *field.Path) field.E
 
 // validateIntegrations checks the lists of job kinds. No kind may appear
 // twice, under whatever name (spec: 70 §3.3, 30 §2.1).
-func validateIntegrations(in *configv1beta2.Integrations, gates Gates, path *field.Path) field.ErrorList {
+func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	seen := map[schema.GroupVersionKind]bool{}
 	for i, name := range in.Frameworks {

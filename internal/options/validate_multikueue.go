@@ -12,6 +12,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/execplugin"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/transform"
 )
 
@@ -21,7 +22,7 @@ const maxDispatcherName = 63
 
 // validateMultiKueue checks the section on worker clusters (spec: 70 §3.3,
 // 40 §3).
-func validateMultiKueue(c *configv1beta2.Configuration, gates Gates, path *field.Path) field.ErrorList {
+func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, path *field.Path) field.ErrorList {
 	m := c.MultiKueue
 	errs := notNegative(m.GCInterval, path.Child("gcInterval"))
 	for i, origin := range m.PreviousOrigins {
@@ -39,7 +40,7 @@ func validateMultiKueue(c *configv1beta2.Configuration, gates Gates, path *field
 	}
 	errs = append(errs, validateDispatcher(m, path)...)
 	errs = append(errs, validateAdapters(m.ExternalFrameworks, c.Integrations.Frameworks, path.Child("externalFrameworks"))...)
-	_, invalid := transform.Compile(m.ExternalFrameworks, gates.On(MultiKueueExternalTransforms), path.Child("externalFrameworks"))
+	_, invalid := transform.Compile(m.ExternalFrameworks, gates.On(feature.MultiKueueExternalTransforms), path.Child("externalFrameworks"))
 	errs = append(errs, invalid...)
 	if profile, at := m.ClusterProfile, path.Child("clusterProfile"); profile != nil {
 		errs = append(errs, execplugin.Validate(profile.AccessProviders, at.Child("accessProviders"))...)

@@ -13,6 +13,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // Bounds on device class mappings (spec: 70 §3.3).
@@ -31,9 +32,9 @@ var (
 	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-func validateResources(r *configv1beta2.Resources, gates Gates, path *field.Path) field.ErrorList {
+func validateResources(r *configv1beta2.Resources, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
-	if gates.On(QuotaCheckStrategy) {
+	if gates.On(feature.QuotaCheckStrategy) {
 		switch at := path.Child("quotaCheckStrategy"); {
 		case !slices.Contains(quotaCheckStrategies, *r.QuotaCheckStrategy):
 			errs = append(errs, field.NotSupported(at, *r.QuotaCheckStrategy, quotaCheckStrategies))
@@ -59,7 +60,7 @@ func validateResources(r *configv1beta2.Resources, gates Gates, path *field.Path
 }
 
 // validateMappings checks the quota names of devices (spec: 20 §4.12).
-func validateMappings(list []configv1beta2.DeviceClassMapping, gates Gates, path *field.Path) field.ErrorList {
+func validateMappings(list []configv1beta2.DeviceClassMapping, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	if len(list) > maxDeviceMappings {
 		errs = append(errs, field.TooMany(path, len(list), maxDeviceMappings))
@@ -143,7 +144,7 @@ func validateQuotaName(name corev1.ResourceName, path *field.Path) field.ErrorLi
 }
 
 // validateSources checks how one mapping measures its devices.
-func validateSources(list []configv1beta2.DeviceClassSource, gates Gates, path *field.Path) field.ErrorList {
+func validateSources(list []configv1beta2.DeviceClassSource, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	for i, s := range list {
 		at := path.Index(i)
@@ -155,13 +156,13 @@ func validateSources(list []configv1beta2.DeviceClassSource, gates Gates, path *
 		case (list[0].Counter == nil) != (s.Counter == nil):
 			errs = append(errs, field.Forbidden(at, "counter and capacity may not be mixed in one mapping; make two mappings"))
 		case s.Counter != nil:
-			errs = append(errs, needGate(KueueDRAIntegrationPartitionableDevices, gates, at.Child("counter"))...)
+			errs = append(errs, needGate(feature.KueueDRAIntegrationPartitionableDevices, gates, at.Child("counter"))...)
 			for _, msg := range validation.IsDNS1123Label(s.Counter.Name) {
 				errs = append(errs, field.Invalid(at.Child("counter", "name"), s.Counter.Name, msg))
 			}
 			errs = append(errs, validateMeasure(s.Counter, at.Child("counter"))...)
 		default:
-			errs = append(errs, needGate(KueueDRAIntegrationConsumableCapacity, gates, at.Child("capacity"))...)
+			errs = append(errs, needGate(feature.KueueDRAIntegrationConsumableCapacity, gates, at.Child("capacity"))...)
 			errs = append(errs, validateCapacityName(s.Capacity.Name, at.Child("capacity", "name"))...)
 			errs = append(errs, validateMeasure(s.Capacity, at.Child("capacity"))...)
 		}
@@ -169,7 +170,7 @@ func validateSources(list []configv1beta2.DeviceClassSource, gates Gates, path *
 	return errs
 }
 
-func needGate(gate Gate, gates Gates, path *field.Path) field.ErrorList {
+func needGate(gate feature.Gate, gates feature.Gates, path *field.Path) field.ErrorList {
 	if gates.On(gate) {
 		return nil
 	}

@@ -492,6 +492,10 @@ func TestWarnings(t *testing.T) {
 			"metrics: {localQueueMetrics: {}}",
 			"metrics.localQueueMetrics has no enable, which turns the series of LocalQueues off; add enable: true, or remove localQueueMetrics",
 		},
+		"kind that is only read": {
+			"controller: {groupKindConcurrency: {AdmissionCheck.kueue.x-k8s.io: 2, Topology.kueue.x-k8s.io: 2}}",
+			"controller.groupKindConcurrency[Topology.kueue.x-k8s.io]: no such kind is reconciled; did you mean Workload.kueue.x-k8s.io?",
+		},
 		"unknown kind":     {"controller: {groupKindConcurrency: {Jobs.batch: 2}}", "controller.groupKindConcurrency[Jobs.batch]: no such kind is reconciled; did you mean Job.batch?"},
 		"label key":        {"integrations: {labelKeysToCopy: [a, \"b c\"]}", `integrations.labelKeysToCopy[1]: "b c" can be no label key and is never copied`},
 		"destructive":      {"objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1m}}", "objectRetentionPolicies.workloads.afterDeactivatedByKueue deletes jobs 1m0s after their Workload was deactivated by the manager"},

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // Field managers of a Workload's status. Tools built for the API apply with the same names and delete by omission, so
@@ -27,6 +28,7 @@ const (
 var ownedConditions = []string{
 	kueue.WorkloadQuotaReserved, kueue.WorkloadBlockedOnPreemptionGates, kueue.WorkloadEvicted, kueue.WorkloadAdmitted,
 	kueue.WorkloadPreempted, kueue.WorkloadRequeued, kueue.WorkloadDeactivationTarget, kueue.WorkloadFinished, kueue.WorkloadPodsReady,
+	lifecycle.RunsRemotelyCondition,
 }
 
 // WorkloadStatus writes the status of Workloads. Safe for concurrent use.

@@ -83,12 +83,14 @@
 // # Workloads
 //
 //	submit NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND]
-//	       [owner=UID] [replaces=NAME] [gated] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]
+//	       [owner=UID] [replaces=NAME] [gated] [checked] [problem=WHY] [PODS]
+//	       [/ NAME [xCOUNT] [PODS] ...]
 //
 // is a workload, or copies of it named NAME-0001 and so on; the name may be that of one
 // that is finished or deleted. at is when it was created, now
 // if nothing is said. replaces names the slice of the same owner whose place it takes;
-// gated keeps it from preempting, a problem from being admitted at all. After each / comes a pod set with the number of its pods;
+// gated keeps it from preempting, a problem from being admitted at all; checked has checks
+// to pass once it has quota. After each / comes a pod set with the number of its pods;
 // what stands before the first / is one pod set "main" of one pod. PODS are
 //
 //	[min=COUNT] [group=NAME] [selector.KEY=VALUE ...] [tolerate=KEY[:VALUE] ...]
@@ -113,9 +115,10 @@
 //	finish NAME
 //	evict NAME
 //	evicted NAME
+//	passes NAME
 //
 // A workload is finished; somebody else tells it to go; whoever was told to go, by the
-// engine or others, is gone and waits again.
+// engine or others, is gone and waits again; whoever has quota passes its checks.
 //
 // # Decisions
 //

@@ -171,13 +171,13 @@ func TestWorkload(t *testing.T) {
 		"replaced": {"submit w queue=A cpu=1\nqueue A f/cpu=2\nstep\nsubmit v queue=A replaces=w cpu=2\nstep", with(func(w *state.Workload) {
 			w.LocalQueue, w.Queue, w.Version, w.ReservedAt, w.Queueable = "A", "A", 3, 3e9, false
 		})},
-		"replaced, but admitted once more before that was written": {"submit w queue=A prio=50 cpu=1\nqueue A f/cpu=3\n+ step\nsubmit x queue=A replaces=w cpu=1\n" +
+		"evicted before it was written what replaces it": {"submit w queue=A prio=50 cpu=1\nqueue A f/cpu=3\n+ step\nsubmit x queue=A replaces=w cpu=1\n" +
 			"submit y queue=A prio=1 cpu=2\nstep unwritten\nwritten y\nevict y\nevicted y\nevict w\nevicted w\nstep", with(func(w *state.Workload) {
-			w.LocalQueue, w.Queue, w.Priority, w.Version, w.ReservedAt, w.Queueable = "A", "A", 50, 6, 11e9, false
+			w.LocalQueue, w.Queue, w.Priority, w.Version, w.ReservedAt = "A", "A", 50, 4, 2e9 // in no line now
 		})},
 		"replaced before it was written": {"submit w queue=A prio=60 cpu=1\nqueue A within=lower f/cpu=1\n+ submit x queue=A replaces=w cpu=1\nstep unwritten\nwrite-fails w\n" +
 			"queue A within=lower f/cpu=2\nreserve y queue=A f/cpu=1\nsubmit z queue=A prio=1 cpu=1\nstep", with(func(w *state.Workload) {
-			w.LocalQueue, w.Priority, w.Version, w.Queueable = "A", 60, 2, false
+			w.LocalQueue, w.Priority, w.Version = "A", 60, 1 // it has nothing that could be taken
 		})},
 		"gone": {"reserve w queue=A f/cpu=1\nevict w\nevicted w", with(func(w *state.Workload) {
 			w.LocalQueue, w.Queue, w.Version, w.ReservedAt, w.PodSets = "A", "A", 3, 1e9, plain

@@ -87,21 +87,20 @@ type player struct {
 	// Decided, and not written yet, by name.
 	admissions map[string]admission
 	evictions  map[string]bool
+	checked    map[string]bool // who has checks to pass once admitted, by name
 }
 
 // admission is what has to be written of a decision to admit a workload.
 type admission struct {
 	grant      state.Grant
 	at         workload.Instant
-	generation int64  // of the workload that was looked at
-	replaced   string // name of the slice whose place it takes, or ""
-	version    uint64 // of that one
+	generation int64 // of the workload that was looked at
 }
 
 func newPlayer(most limits) *player {
 	p := &player{
 		most: most, workloads: map[string]*state.Workload{}, nodes: map[string]bool{}, frs: map[string]bool{},
-		admissions: map[string]admission{}, evictions: map[string]bool{},
+		admissions: map[string]admission{}, evictions: map[string]bool{}, checked: map[string]bool{},
 	}
 	p.create(state.Options{Options: cycle.Defaults()})
 	return p
@@ -134,7 +133,7 @@ var commands = map[string]command{
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +
-		"[gated] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
+		"[gated] [checked] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
 	"reserve": {"NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [pending] FLAVOR/RESOURCE=AMOUNT ...", (*player).reserve, false},
 	"edit": {"NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated] [gate=open|closed] " +
 		"[problem=WHY] [rest=yes|no] [ready=yes|no] " +
@@ -142,6 +141,7 @@ var commands = map[string]command{
 	"finish":  {"NAME", (*player).finish, false},
 	"evict":   {"NAME", (*player).evict, false},
 	"evicted": {"NAME", (*player).evicted, false},
+	"passes":  {"NAME", (*player).passes, false},
 
 	"wait":        {"SECONDS", (*player).wait, false},
 	"step":        {"[budget=CYCLES] [unwritten] [quiet]", (*player).step, true},

@@ -76,10 +76,6 @@ func (p *player) step(a *args) string {
 func (p *player) decided(d cycle.Decision) {
 	if d.Look.Verdict == trace.Admitted {
 		w := admission{grant: p.s.Grant(&d), at: d.Workload.ReservedAt, generation: p.s.Generation(d.Workload.UID)}
-		if d.Replaced != nil {
-			w.replaced = d.Replaced.UID
-			w.version = p.workloads[w.replaced].Version
-		}
 		p.admissions[d.Workload.UID] = w
 	}
 	for _, v := range d.Evict {
@@ -112,13 +108,12 @@ func (p *player) current(name string) bool {
 	return def != nil && def.Queueable && !def.Reserved && def.Generation == p.admissions[name].generation
 }
 
-// admit writes an admission, and finishes the slice that it replaces. That is news for
-// nobody, unless that slice has lost its place meanwhile or never had it in writing, so
-// that it waits or has another, or others want to replace it too.
+// admit writes an admission. Unless there are checks to pass, the slice that it replaces
+// is finished then, which is news: it may have held more.
 func (p *player) admit(name string) (settled bool) {
 	w, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
-	def.Reserved, def.Admitted, def.Queue, def.ReservedAt, def.Held = true, true, w.grant.Queue, w.at, nil
+	def.Reserved, def.Admitted, def.Queue, def.ReservedAt, def.Held = true, !p.checked[name], w.grant.Queue, w.at, nil
 	for _, ps := range w.grant.PodSets {
 		for _, h := range ps.Held {
 			h.PodSet = ps.Name
@@ -127,16 +122,34 @@ func (p *player) admit(name string) (settled bool) {
 	}
 	def.Version++
 	p.s.AdmissionWritten(*def)
-	old := p.workloads[w.replaced]
-	if old == nil || !old.Queueable {
+	return !p.succeed(def)
+}
+
+// succeed finishes the slice whose place a workload that is admitted takes, if it is there.
+func (p *player) succeed(def *state.Workload) bool {
+	old := p.workloads[def.Replaces]
+	if old == nil || old == def || !def.Admitted || !old.Queueable || old.Owner != def.Owner || old.Namespace != def.Namespace {
+		return false
+	}
+	if w, writing := p.admissions[old.UID]; (old.Reserved && old.Queue == def.Queue) || (writing && w.grant.Queue == def.Queue) {
+		p.end(old)
 		return true
 	}
-	settled = old.Reserved && old.Version == w.version
-	for _, o := range p.workloads { //berth:unordered only asks whether there is one
-		settled = settled && (o == def || o.Replaces != old.Name)
+	return false
+}
+
+// passes: a workload with quota passes its checks.
+func (p *player) passes(a *args) string {
+	def := p.workload(a)
+	if a.err == nil && (!def.Reserved || def.Admitted) {
+		a.fail("%s has no check to pass now", quote(def.Name))
 	}
-	p.end(old)
-	return settled
+	if a.done() {
+		def.Admitted = true
+		p.set(def)
+		p.succeed(def)
+	}
+	return ""
 }
 
 // tell writes that a workload has to go, if it still holds something.

@@ -19,6 +19,7 @@ func (p *player) submit(a *args) string {
 	def.Namespace = before.nameOf("namespace", def.Namespace)
 	def.Created = p.at(before, "at")
 	def.Since = def.Created
+	checked := before.flag("checked")
 	p.change(&def, before, sets)
 	if len(def.PodSets) == 0 {
 		before.fail("%s asks for nothing; name resources, or a pod set after a \"/\"", name)
@@ -33,6 +34,11 @@ func (p *player) submit(a *args) string {
 		}
 	}
 	p.add(a, def, names)
+	for _, name := range names {
+		if a.err == nil {
+			p.checked[name] = checked
+		}
+	}
 	return ""
 }
 

@@ -30,18 +30,18 @@ type kin struct {
 type shape struct {
 	podSets []workload.PodSet
 	texts   []string // PodSet.Shape of each
-	users   int32    // classes
+	users   int32    // classes and definitions
 	hash    uint64
 	next    *shape // another shape of the same hash
 }
 
-func (s *State) kinOf(def *Workload, of *shape) kin {
-	k := kin{shape: of, namespace: def.Namespace, priority: def.Priority, gated: def.Gated}
-	if def.Replaces != "" {
-		k.apart = def.Replaces + "/" + def.Owner // no name has a slash
+func (s *State) kinOf(r *record) kin {
+	k := kin{shape: r.def.shape, namespace: r.lane.name.Namespace, priority: r.def.Priority, gated: r.def.Gated}
+	if r.replaces != "" {
+		k.apart = r.replaces + "/" + r.def.Owner // no name has a slash
 	}
 	if s.options.NoClasses {
-		k.apart = def.UID
+		k.apart = r.uid()
 	}
 	return k
 }
@@ -105,24 +105,8 @@ func (s *State) is(of *shape, podSets []PodSet) bool {
 	return true
 }
 
-// ofClass tells whether the pod sets of a record are those of its class.
-func (s *State) ofClass(r *record) bool {
-	return r.def.PodSets == nil || s.is(r.class.shape, r.def.PodSets)
-}
-
-// shed lets go of a record's pod sets if its class has them as well.
-func (s *State) shed(r *record) {
-	if r.class != nil && s.ofClass(r) {
-		r.def.PodSets = nil
-	}
-}
-
-// podSetsOf returns the pod sets of a record as they were defined.
-func (s *State) podSetsOf(r *record) []PodSet {
-	if r.def.PodSets != nil || r.class == nil {
-		return r.def.PodSets
-	}
-	of := r.class.shape
+// podSets returns what has a shape as it was defined.
+func (s *State) podSets(of *shape) []PodSet {
 	defs := make([]PodSet, len(of.podSets))
 	for i := range defs {
 		ps := &of.podSets[i]
@@ -137,28 +121,38 @@ func (s *State) podSetsOf(r *record) []PodSet {
 	return defs
 }
 
-// shapeOf finds the shape of a record.
-func (s *State) shapeOf(r *record) *shape {
-	if r.def.PodSets == nil && r.class != nil {
-		return r.class.shape
+// joinShape finds the shape of pod sets for another user, most likely the one that they had
+// before, if any.
+func (s *State) joinShape(podSets []PodSet, before *shape) *shape {
+	of := before
+	if of == nil || !s.is(of, podSets) {
+		hash := hashOf(podSets)
+		for of = s.shapes[hash]; of != nil && !s.is(of, podSets); {
+			of = of.next
+		}
+		if of == nil {
+			of = s.newShape(podSets)
+			of.hash, of.next = hash, s.shapes[hash]
+			s.shapes[hash] = of
+		}
 	}
-	podSets := r.def.PodSets
-	hash := hashOf(podSets)
-	of := s.shapes[hash]
-	for of != nil && !s.is(of, podSets) {
-		of = of.next
-	}
-	if of == nil {
-		of = s.newShape(podSets)
-		of.hash, of.next = hash, s.shapes[hash]
-		s.shapes[hash] = of
-	}
+	of.users++
 	return of
 }
 
-// joinClass finds the class of a record, which from then on shares its pod sets.
+// leaveShape counts one user of a shape less, and forgets it with the last one.
+func (s *State) leaveShape(of *shape) {
+	if of == nil {
+		return
+	}
+	if of.users--; of.users == 0 {
+		unlink(s.shapes, of.hash, of, func(of *shape) **shape { return &of.next })
+	}
+}
+
+// joinClass finds the class of a record.
 func (s *State) joinClass(r *record) {
-	kin := s.kinOf(&r.def, s.shapeOf(r))
+	kin := s.kinOf(r)
 	hash := kin.hash()
 	c := s.classes[hash]
 	for c != nil && c.kin != kin {
@@ -170,11 +164,11 @@ func (s *State) joinClass(r *record) {
 		s.classes[hash] = c
 		kin.shape.users++
 		c.space = s.space(kin.namespace)
-		s.spaces.all[c.space].classes++
+		s.spaces.All[c.space].classes++
 	}
 	c.members++
 	s.leaveClass(r)
-	r.class, r.def.PodSets = c, nil
+	r.class = c
 }
 
 func (s *State) leaveClass(r *record) {
@@ -187,13 +181,9 @@ func (s *State) leaveClass(r *record) {
 		return
 	}
 	unlink(s.classes, c.hash, c, func(c *class) **class { return &c.next })
-	s.spaces.all[c.space].classes--
+	s.spaces.All[c.space].classes--
 	s.sweepSpace(c.namespace)
-	if of := c.shape; of.users > 1 {
-		of.users--
-	} else {
-		unlink(s.shapes, of.hash, of, func(of *shape) **shape { return &of.next })
-	}
+	s.leaveShape(c.shape)
 }
 
 // unlink takes it out of those that are found by hash, and linked to others of the same.

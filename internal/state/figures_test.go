@@ -118,3 +118,63 @@ func BenchmarkCensus(b *testing.B) {
 		})
 	}
 }
+
+// TestResting: who would be in line but for a time counts as parked, in the LocalQueue that
+// it names at the moment, and in its ClusterQueue.
+func TestResting(t *testing.T) {
+	s := censusWorld(2, 0)
+	def := Workload{
+		UID: "w", Namespace: "ns", Name: "w", LocalQueue: "q0-0", Queueable: true, Resting: true,
+		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
+	}
+	set := func(edit func()) func() {
+		return func() { edit(); def.Version++; s.SetWorkload(def) }
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want [3]int // of q0-0, q0-1 and q1-0
+	}{
+		{"it rests", set(func() {}), [3]int{1, 0, 0}},
+		{"so it is said again", set(func() { def.Priority = 1 }), [3]int{1, 0, 0}},
+		{"in another LocalQueue", set(func() { def.LocalQueue = "q0-1" }), [3]int{0, 1, 0}},
+		{"of another queue", set(func() { def.LocalQueue = "q1-0" }), [3]int{0, 0, 1}},
+		{"it may not be in line", set(func() { def.Queueable = false }), [3]int{}},
+		{"and may again", set(func() { def.Queueable = true }), [3]int{0, 0, 1}},
+		{"it holds quota", set(func() { def.Reserved, def.Queue = true, "q1" }), [3]int{}},
+		{"and no more", set(func() { def.Reserved, def.Queue = false, "" }), [3]int{0, 0, 1}},
+		{"it is awake", set(func() { def.Resting = false }), [3]int{}},
+		{"it rests once more", set(func() { def.Resting = true }), [3]int{0, 0, 1}},
+		{"it is deleted", func() { s.DeleteWorkload("w") }, [3]int{}},
+	} {
+		step.do()
+		for i, name := range []string{"q0-0", "q0-1", "q1-0"} {
+			if got := s.LocalQueue("ns", name).Parked; got != step.want[i] {
+				t.Errorf("%s: %d are parked in %s, want %d", step.what, got, name, step.want[i])
+			}
+		}
+		for name, want := range map[string]int{"q0": step.want[0] + step.want[1], "q1": step.want[2]} {
+			if view, _ := s.Queue(name); view.Parked != want {
+				t.Errorf("%s: %d are parked in %s, want %d", step.what, view.Parked, name, want)
+			}
+		}
+	}
+}
+
+// TestLookAtHolder: what is said about a workload that holds quota is all that it holds, by
+// pod set; and to ask leaves the world as it is.
+func TestLookAtHolder(t *testing.T) {
+	s := censusWorld(1, 0)
+	s.SetWorkload(Workload{
+		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "q0-0", Reserved: true, Queue: "q0",
+		Held: []Held{{"driver", "f", "cpu", 1000}, {"worker", "f", "cpu", 2000}, {"worker", "gone", "gpu", 0}},
+	})
+	before := s.world.Table.Len()
+	want := "ns/w in q0 (priority 0): admitted\n  driver: 1 cpu from f (held)\n  worker: 2 cpu from f (held)\n  worker: 0 gpu from gone (held)\n"
+	if diff := cmp.Diff(want, s.Explain("w")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if after := s.world.Table.Len(); after != before {
+		t.Errorf("%d flavor-resources are known by it, %d before", after, before)
+	}
+}

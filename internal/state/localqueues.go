@@ -84,7 +84,7 @@ func (s *State) lanes(match func(*localQueue) bool) (out []*localQueue) {
 func (s *State) SetNamespace(name string, labels map[string]string) {
 	s.flight.note(Event{SetNamespace: &Namespace{name, labels}})
 	number := s.space(name)
-	n := &s.spaces.all[number]
+	n := &s.spaces.All[number]
 	if n.exists && maps.Equal(n.labels, labels) {
 		return
 	}
@@ -96,8 +96,8 @@ func (s *State) SetNamespace(name string, labels map[string]string) {
 func (s *State) DeleteNamespace(name string) {
 	s.flight.note(Event{DeleteNamespace: name})
 	number, known := s.namespaces[name]
-	if known && s.spaces.all[number].exists {
-		s.spaces.all[number] = space{classes: s.spaces.all[number].classes}
+	if known && s.spaces.All[number].exists {
+		s.spaces.All[number] = space{classes: s.spaces.All[number].classes}
 		s.sweepSpace(name)
 		s.rouse(name)
 	}

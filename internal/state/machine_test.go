@@ -35,6 +35,7 @@ func TestMachine(t *testing.T) {
 			"step again":       m.step,
 			"step once more":   m.step,
 			"written":          m.written,
+			"checks passed":    m.passed,
 			"more is written":  m.written,
 			"all is written":   m.allWritten,
 			"write fails":      m.writeFails,
@@ -117,8 +118,8 @@ type object struct {
 	old       []Workload      // earlier versions
 	admission *cycle.Decision // being written
 	grant     Grant
-	evicting  bool   // told to go, being written
-	replaced  string // the UID of the slice that took its place, until it is finished
+	evicting  bool // told to go, being written
+	checked   bool // it has checks to pass once it has quota
 }
 
 func newMachine(t *rapid.T) *machine {
@@ -182,7 +183,7 @@ func (m *machine) submit(t *rapid.T) {
 		Namespace:  rapid.SampledFrom([]string{"n0", "n0", "n0", "n1"}).Draw(t, "namespace"),
 		LocalQueue: rapid.SampledFrom(slices.Sorted(maps.Keys(m.lqNames()))).Draw(t, "localqueue"),
 		Queueable:  true,
-	}}
+	}, checked: rapid.IntRange(0, 2).Draw(t, "checked") == 2}
 	o.def.Created = m.tick()
 	if rapid.IntRange(0, 4).Draw(t, "older") == 0 {
 		o.def.Created = workload.Instant(rapid.Int64Range(0, m.now).Draw(t, "created"))
@@ -391,14 +392,23 @@ func (m *machine) allWritten(*rapid.T) {
 
 func (m *machine) write(o *object) {
 	o.def = m.asAdmitted(o)
+	o.def.Admitted = !o.checked
 	o.admission = nil
 	m.set(o)
 }
 
-// asAdmitted is the object as it will be once its admission is written.
+// passed: a workload with quota passes its checks.
+func (m *machine) passed(t *rapid.T) {
+	_, o := pick(t, "checked", m.objects, func(o *object) bool { return o.def.Reserved && !o.def.Admitted && !o.def.Evicting })
+	o.def.Admitted = true
+	m.set(o)
+}
+
+// asAdmitted is the object as it will be once its admission is written, if it has checks
+// to pass.
 func (m *machine) asAdmitted(o *object) Workload {
 	def := o.def
-	def.Reserved, def.Admitted, def.Queue, def.Held = true, true, o.grant.Queue, nil
+	def.Reserved, def.Queue, def.Held = true, o.grant.Queue, nil
 	def.ReservedAt = o.admission.Workload.ReservedAt
 	for _, ps := range o.grant.PodSets {
 		def.Held = append(def.Held, ps.Held...)
@@ -414,17 +424,7 @@ func (m *machine) writeFails(t *rapid.T) {
 
 // fail forgets an admission that is not going to be written.
 func (m *machine) fail(o *object) {
-	o.admission, o.evicting, o.replaced = nil, false, ""
-	m.forget(o)
-}
-
-// forget gives back the place of the slice that o replaced.
-func (m *machine) forget(o *object) {
-	for _, old := range m.objects {
-		if old.replaced == o.def.UID {
-			old.replaced = ""
-		}
-	}
+	o.admission, o.evicting = nil, false
 }
 
 func (m *machine) evictWritten(t *rapid.T) {
@@ -444,7 +444,6 @@ func (m *machine) evicted(t *rapid.T) {
 	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
 	o.def.Reserved, o.def.Admitted, o.def.Evicting, o.def.Held, o.def.Queue = false, false, false, nil, ""
 	o.def.Ready = false
-	o.replaced = ""
 	m.set(o)
 }
 
@@ -463,7 +462,7 @@ func (m *machine) mayStay(t *rapid.T) {
 func (m *machine) finish(t *rapid.T) {
 	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
 	o.def.Queueable, o.def.Reserved, o.def.Admitted, o.def.Evicting = false, false, false, false
-	o.def.Held, o.def.Queue, o.replaced = nil, "", ""
+	o.def.Held, o.def.Queue = nil, ""
 	if o.admission != nil {
 		m.fail(o)
 	}
@@ -474,7 +473,6 @@ func (m *machine) finish(t *rapid.T) {
 func (m *machine) delete(t *rapid.T) {
 	m.rarely(t)
 	uid, _ := pick(t, "workload", m.objects, any1)
-	m.forget(m.objects[uid])
 	delete(m.objects, uid)
 	m.s.DeleteWorkload(uid)
 }
@@ -534,7 +532,7 @@ func (m *machine) ready(t *rapid.T) {
 // slice submits a workload that may take the place of another one, which it may not if
 // the owner is not the same.
 func (m *machine) slice(t *rapid.T) {
-	_, before := pick(t, "slice", m.objects, func(o *object) bool { return o.def.Queueable && o.replaced == "" })
+	_, before := pick(t, "slice", m.objects, func(o *object) bool { return o.def.Queueable })
 	m.submit(t)
 	o := m.objects[fmt.Sprintf("u%02d", m.serial)]
 	o.def.LocalQueue, o.def.Replaces = before.def.LocalQueue, before.def.Name // in its namespace or, in vain, in another
@@ -608,7 +606,7 @@ func (m *machine) step(t *rapid.T) {
 	}
 	for _, d := range r.Decisions { // all are charged by now, and still each fits
 		rec := m.s.records[d.Workload.UID]
-		if d.Look.Verdict == trace.Admitted && rec.yields == "" && !m.fitsBeside(rec) {
+		if d.Look.Verdict == trace.Admitted && rec.in != nil && !m.fitsBeside(rec) {
 			t.Fatalf("%s was admitted past quota", d.Workload.Key)
 		}
 	}
@@ -627,11 +625,9 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 	case d.Look.Verdict == trace.Admitted:
 		o.admission, o.grant = d, m.s.Grant(d)
 		if d.Replaced != nil {
-			old := m.objects[d.Replaced.UID]
-			if old == nil || old.def.Name != o.def.Replaces || old.def.Owner != o.def.Owner {
+			if old := m.objects[d.Replaced.UID]; old == nil || old.def.Name != o.def.Replaces || old.def.Owner != o.def.Owner {
 				t.Fatalf("%s takes the place of %s", o.def.Key(), d.Replaced.Key)
 			}
-			old.replaced = o.def.UID
 		}
 	}
 	for _, v := range d.Evict {
@@ -706,19 +702,26 @@ func (m *machine) check(t *rapid.T) {
 	if len(seen) > 0 {
 		t.Fatalf("in place, but gone: %v", seen)
 	}
+	m.checkSlices(t)
 }
 
 // place says where an object belongs.
 func (m *machine) place(o *object) string {
-	def := o.def
-	if o.admission != nil {
-		def = m.asAdmitted(o)
-	}
+	def := m.counted(o)
 	if def.Reserved {
-		if _, ok := m.queues[def.Queue]; ok && o.replaced == "" {
+		_, ok := m.queues[def.Queue]
+		for _, heir := range m.objects {
+			ok = ok && (!m.follows(heir, o) || !m.counted(heir).Admitted)
+		}
+		if ok {
 			return "held in " + def.Queue
 		}
 		return ""
+	}
+	for _, heir := range m.objects {
+		if comesAfter(heir, o) && m.counted(heir).Reserved {
+			return ""
+		}
 	}
 	lq, ok := m.lqs[def.Namespace+"/"+def.LocalQueue]
 	if _, exists := m.queues[lq.Queue]; !ok || !exists || lq.Stopped || !def.Queueable || def.Resting {
@@ -814,14 +817,8 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
 		o := m.objects[uid]
-		def := o.def
-		if o.admission != nil {
-			def = m.asAdmitted(o)
-		}
+		def := m.counted(o)
 		def.Evicting = def.Evicting || o.evicting
-		if o.replaced != "" {
-			def.Queueable, def.Reserved, def.Held = false, false, nil
-		}
 		add(func(s *State) { s.SetWorkload(def) })
 	}
 	if shuffle != nil {
@@ -868,7 +865,7 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 		switch {
 		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !parked:
 			return // somebody is in its way, who got there at another time
-		case d.Look.Verdict == trace.Admitted && parked && m.options.FungibilityOff && anotherFirst(d.Look):
+		case d.Look.Verdict == trace.Admitted && parked && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
 			return // it fits since others took something, which wakes nobody
 		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10
@@ -882,11 +879,21 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 
 // anotherFirst tells whether a pod set before the last got another flavor for want of the
 // first: the search does not take back what it found, nor go on where it stopped when
-// fungibility is off, so with less for an earlier pod set there may be enough for a later
-// one. spec: 10 §4.6.1.
+// fungibility is off or it asks for fewer pods, so with less for an earlier pod set there
+// may be enough for a later one. spec: 10 §4.6.1.
 func anotherFirst(look *trace.Look) bool {
-	last := look.Choices[len(look.Choices)-1].PodSet
+	last := look.PodSets[len(look.PodSets)-1].Name
 	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last })
+}
+
+// inPart tells whether not all pods were admitted.
+func inPart(look *trace.Look, r *record) bool {
+	for i := range look.PodSets {
+		if look.PodSets[i].Count < r.wl.PodSets[i].Count {
+			return true
+		}
+	}
+	return false
 }
 
 // TestOrderOfSetup: however the same objects arrive, the same is decided.

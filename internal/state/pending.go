@@ -70,7 +70,7 @@ func (s *State) Waiting(queue string) (*Roll, bool) {
 func (s *State) eachWaiting(q *queue, visit func(*record)) {
 	for _, l := range s.heading(q.def.Name) {
 		for r := l.records; r != nil; r = r.next {
-			if (r.rests && !l.def.Stopped) || r.in == q.q && (!r.wl.Reserved || (r.assumed && !r.def.Reserved)) {
+			if (r.def.rests() && !l.def.Stopped) || r.in == q.q && (!r.wl.Reserved || (r.assumed() && !r.def.Reserved)) {
 				visit(r)
 			}
 		}
@@ -136,7 +136,7 @@ func (r *Roll) Page(localQueue *Name, offset, limit int64) []Placed {
 // as things are. It also returns its place in line from 0, −1 if it has none.
 func (s *State) LookNow(uid string) (look *trace.Look, place int) {
 	r := s.records[uid]
-	if r == nil || r.in == nil || r.wl.Reserved || r.yields != "" {
+	if r == nil || r.in == nil || r.wl.Reserved {
 		return s.Look(uid), -1
 	}
 	place = s.placeInLine(r)

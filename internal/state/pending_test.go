@@ -160,7 +160,7 @@ func TestRollKeeps(t *testing.T) {
 	want := read(at)
 	s.Step(1, 100)
 	for i := range 20 {
-		def := s.records[fmt.Sprintf("w%02d", i)].def
+		def := s.workload(s.records[fmt.Sprintf("w%02d", i)])
 		def.Version, def.Priority, def.Since, def.LocalQueue = 2, 9, workload.Instant(100-i), "other"
 		if i%4 == 0 {
 			s.DeleteWorkload(def.UID)

@@ -77,8 +77,8 @@ func (s *State) closed(def *Queue) string {
 		slices.Sort(missing)
 		return "ResourceFlavors not found: " + strings.Join(slices.Compact(missing), ", ")
 	}
-	if circle := Circle(def.Cohort, s.parentOf); circle != nil {
-		return InCircle(circle)
+	if circle := quota.Circle(def.Cohort, s.parentOf); circle != nil {
+		return quota.InCircle(circle)
 	}
 	return ""
 }

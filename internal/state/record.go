@@ -21,23 +21,29 @@ import (
 //	    │ deleted                └───────── SetWorkload, not reserved    ▼ reserved
 //	    └───────────────────────────────────────────────────────────── held
 type record struct {
-	def     Workload     // without PodSets where these are those of its class
-	in      *cycle.Queue // in whose line it stands or whose quota it holds, nil nowhere
-	class   *class
-	got     *flavor.Holding
-	said    *said
-	assumed bool  // Step admitted it, and that is not written yet
-	rests   bool  // it is counted in lane.resting
-	number  int32 // in State.byNumber
-	wl      *workload.Workload
-	first   workload.Workload // the memory of its first wl: who looks at one needs the other
-	// yields is the UID of the slice that took its place: what is written of its own
-	// reservation counts no longer, unless the admission of that slice fails.
-	yields string
+	def      definition
+	in       *cycle.Queue    // in whose line it stands or whose quota it holds, nil nowhere
+	class    *class          // of the definition that it has its place by
+	got      *flavor.Holding // what Step gave it, until that is written
+	said     *said
+	passed   bool   // it would wait, but a slice that comes after it has quota: it is in no line
+	replaces string // the name of the slice whose place it is to take, see Workload.Replaces
+	wl       *workload.Workload
+	first    workload.Workload // the memory of its first wl: who looks at one needs the other
 
 	lane       *localQueue // the LocalQueue that it names
 	prev, next *record     // in lane.records
 }
+
+func (r *record) uid() string { return r.first.UID }
+
+func (r *record) name() Name {
+	namespace, name := r.first.Split()
+	return Name{namespace, name}
+}
+
+// assumed tells whether Step admitted it, and that is not written yet.
+func (r *record) assumed() bool { return r.got != nil }
 
 // said is what was decided about a workload the last time: of the figures nothing is
 // kept, since they can be had as they are now.
@@ -59,61 +65,77 @@ func (s *State) SetWorkload(def Workload) {
 func (s *State) setWorkload(def *Workload) {
 	r := s.records[def.UID]
 	if r == nil {
-		r = s.newRecord(def.UID)
+		r = s.newRecord(def.UID, def.Key())
 	} else if def.Version < r.def.Version {
 		return
 	}
 	s.touch(r)
 	defer s.touch(r)
-	var before Workload
-	if r.wl != nil {
-		before = r.def
-	}
+	before, followed, had := past{r.def, r.lane, r.replaces}, s.before(r), s.quotaOf(r)
 	s.define(r, def)
-	if r.assumed && s.asAssumed(r) {
-		return
+	if followed != nil && followed != s.before(r) {
+		s.charge(followed)
 	}
-	if r.wl != nil && !r.assumed && s.samePlace(r, &before) {
-		s.shed(r)
-		s.world.SetReady(r.wl, def.Ready)
-		if def.Evicting {
-			s.world.SetEvicting(r.wl, true)
+	if s.stays(r, def, &before) {
+		if p := s.before(r); def.Admitted != before.def.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it takes the place now
+			s.charge(r)
+			s.tellKin(r, nil)
 		}
 		return
 	}
 	if r.wl != nil {
 		// Being told to go outlives an update that does not know of it yet, but not
 		// one that takes it back, nor a new reservation.
-		sameOne := r.assumed || before.ReservedAt == def.ReservedAt
-		s.world.SetEvicting(r.wl, r.wl.Evicting && sameOne && !before.Evicting)
+		sameOne := r.assumed() || before.def.ReservedAt == r.def.ReservedAt
+		s.world.SetEvicting(r.wl, r.wl.Evicting && sameOne && !before.def.Evicting)
 	}
-	s.place(r)
+	s.place(r, had)
+}
+
+// stays tells whether a record keeps its place now that it is defined anew.
+func (s *State) stays(r *record, def *Workload, before *past) bool {
+	switch {
+	case r.assumed() && !def.Reserved:
+		return def.Queueable // it knows nothing of the admission yet
+	case r.assumed():
+		if !s.confirms(r) {
+			return false
+		}
+	case r.wl == nil || !r.samePlace(before):
+		return false
+	}
+	s.world.SetReady(r.wl, def.Ready)
+	if def.Evicting {
+		s.world.SetEvicting(r.wl, true)
+	}
+	return true
 }
 
 // define replaces what is known of a record, and files it under its names.
 func (s *State) define(r *record, def *Workload) {
-	uid, name := r.def.UID, r.def.Name
-	lane, before := Name{r.def.Namespace, r.def.LocalQueue}, Name{r.def.Namespace, r.def.Replaces}
-	r.def = *def
-	defer s.countResting(r)
-	if r.lane == nil || lane != (Name{def.Namespace, def.LocalQueue}) {
+	fresh := r.lane == nil
+	if fresh && s.names != nil {
+		s.names[r.name()] = r
+	}
+	if name := (Name{def.Namespace, def.LocalQueue}); fresh || name != r.lane.name {
 		s.leaveLane(r)
-		r.lane = s.lane(Name{def.Namespace, def.LocalQueue})
+		r.lane = s.lane(name)
 		if r.next = r.lane.records; r.next != nil {
 			r.next.prev = r
 		}
 		r.lane.records = r
+	} else if r.def.rests() {
+		r.lane.resting--
 	}
-	// Equal texts that are kept anyway take the place of those that came with the definition.
-	r.def.Namespace, r.def.LocalQueue = r.lane.name.Namespace, r.lane.name.Name
-	if uid == def.UID && name == def.Name {
-		r.def.UID, r.def.Name = uid, name
+	before := r.def.shape
+	r.def = s.definition(def, before)
+	s.leaveShape(before)
+	if r.def.rests() {
+		r.lane.resting++
 	}
-	if uid == "" && s.names != nil {
-		s.names[Name{def.Namespace, def.Name}] = r
-	}
-	if before.Name != def.Replaces {
-		s.unfile(r, before)
+	if r.replaces != def.Replaces {
+		s.unfile(r)
+		r.replaces = def.Replaces
 		if def.Replaces != "" {
 			s.nameAll()
 			name := Name{def.Namespace, def.Replaces}
@@ -122,24 +144,11 @@ func (s *State) define(r *record, def *Workload) {
 	}
 }
 
-// countResting counts a record in its LocalQueue while it rests.
-func (s *State) countResting(r *record) {
-	rests := r.def.Resting && r.def.Queueable && !r.def.Reserved
-	switch {
-	case rests && !r.rests:
-		r.lane.resting++
-	case r.rests && !rests:
-		r.lane.resting--
-	}
-	r.rests = rests
-}
-
 func (s *State) leaveLane(r *record) {
 	if r.lane == nil {
 		return
 	}
-	if r.rests {
-		r.rests = false
+	if r.def.rests() {
 		r.lane.resting--
 	}
 	switch {
@@ -153,17 +162,6 @@ func (s *State) leaveLane(r *record) {
 	}
 	s.dropLane(r.lane)
 	r.lane, r.prev, r.next = nil, nil, nil
-}
-
-// unfile takes a record out of the heirs of the slice that it wanted to replace.
-func (s *State) unfile(r *record, before Name) {
-	if before.Name == "" {
-		return
-	}
-	s.heirs[before] = slices.DeleteFunc(s.heirs[before], func(o *record) bool { return o == r })
-	if len(s.heirs[before]) == 0 {
-		delete(s.heirs, before)
-	}
 }
 
 // Written is SetWorkload for the outcome of a write of our own: it changes nothing for
@@ -185,59 +183,23 @@ func (s *State) AdmissionWritten(def Workload) {
 	case r == nil: // deleted meanwhile
 	case def.Version >= r.def.Version:
 		s.setWorkload(&def)
-	case r.assumed:
-		s.place(r)
+	case r.assumed():
+		s.place(r, s.quotaOf(r))
 		s.touch(r)
 	}
 }
 
-// asAssumed tells whether an assumed workload can stay where it is: its definition knows
-// nothing of the admission yet, or confirms it. Then nothing is released and nobody woken.
-func (s *State) asAssumed(r *record) bool {
-	def := &r.def
-	if !def.Reserved {
-		return def.Queueable
-	}
-	if r.in == nil || def.Queue != r.in.Name || def.Priority != r.wl.Priority || def.Since != r.wl.Since ||
-		!slices.Equal(s.amounts(def.Held), r.wl.Usage) {
+// confirms tells whether what is written of an assumed workload is what it was given, which is
+// nobody's news then: nothing is released and nobody woken.
+func (s *State) confirms(r *record) bool {
+	def, q := &r.def, s.quotaOf(r)
+	if q == nil || def.Queue != q.Name || def.Priority != r.wl.Priority || def.Since != r.wl.Since ||
+		!slices.Equal(s.amounts(def.Held), r.got.Usage) {
 		return false
 	}
-	r.assumed, r.got = false, nil
-	s.shed(r)
+	r.got = nil
 	s.world.Written(r.wl, def.ReservedAt)
-	s.world.SetReady(r.wl, def.Ready)
-	if def.Evicting {
-		s.world.SetEvicting(r.wl, true)
-	}
 	return true
-}
-
-// samePlace tells whether nothing changed, since it was defined as before, that decisions
-// depend on.
-func (s *State) samePlace(r *record, before *Workload) bool {
-	a, b := before, &r.def
-	if a.Reserved && b.Reserved { // what it asked for does not matter while it holds something
-		return a.Priority == b.Priority && a.Since == b.Since && a.Queue == b.Queue && a.ReservedAt == b.ReservedAt &&
-			(!a.Evicting || b.Evicting) && slices.Equal(a.Held, b.Held)
-	}
-	type flat struct {
-		localQueue, queue, replaces, owner  string
-		priority                            int64
-		since                               workload.Instant
-		queueable, resting, reserved, gated bool
-		problem                             workload.Problem
-	}
-	flatten := func(w *Workload) flat {
-		f := flat{w.LocalQueue, w.Queue, w.Replaces, w.Owner, w.Priority, w.Since, w.Queueable, w.Resting, w.Reserved, w.Gated, workload.Problem{}}
-		if w.Problem != nil {
-			f.problem = *w.Problem
-		}
-		return f
-	}
-	if flatten(a) != flatten(b) || (a.Evicting && !b.Evicting) || !slices.Equal(a.Held, b.Held) {
-		return false
-	}
-	return s.ofClass(r)
 }
 
 // DeleteWorkload forgets a workload and gives back what it held.
@@ -248,26 +210,28 @@ func (s *State) DeleteWorkload(uid string) {
 		return
 	}
 	s.touch(r)
+	had := s.quotaOf(r)
 	s.unplace(r)
-	s.restore(r)
+	r.def.Reserved = false
 	s.leaveClass(r)
+	s.leaveShape(r.def.shape)
 	s.leaveLane(r)
-	s.unfile(r, Name{r.def.Namespace, r.def.Replaces})
+	s.unfile(r)
 	delete(s.strays[r.def.Queue], uid)
 	delete(s.records, uid)
-	s.byNumber.drop(r.number)
-	if name := (Name{r.def.Namespace, r.def.Name}); s.names[name] == r {
+	s.byNumber.Drop(r.first.Record)
+	if name := r.name(); s.names[name] == r {
 		delete(s.names, name)
 	}
-	s.tellHeirs(r)
+	s.tellKin(r, had)
 }
 
 // AdmissionFailed takes back an admission that could not be written: the workload
 // returns to its place in line, and the slice that it replaced to its own.
 func (s *State) AdmissionFailed(uid string) {
 	s.flight.note(Event{AdmissionFailed: uid})
-	if r := s.records[uid]; r != nil && r.assumed {
-		s.place(r)
+	if r := s.records[uid]; r != nil && r.assumed() {
+		s.place(r, s.quotaOf(r))
 	}
 }
 
@@ -292,14 +256,14 @@ func (s *State) replace(lanes []*localQueue) {
 	var waiting []*record
 	for _, l := range lanes {
 		for r := l.records; r != nil; r = r.next {
-			if !r.assumed && !r.wl.Reserved {
+			if !r.assumed() && !r.wl.Reserved {
 				waiting = append(waiting, r)
 			}
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *record) int { return strings.Compare(a.def.UID, b.def.UID) })
+	slices.SortFunc(waiting, func(a, b *record) int { return strings.Compare(a.uid(), b.uid()) })
 	for _, r := range waiting {
-		s.place(r)
+		s.place(r, s.quotaOf(r))
 	}
 }
 
@@ -309,7 +273,7 @@ func (s *State) stray(r *record) {
 	if s.strays[r.def.Queue] == nil {
 		s.strays[r.def.Queue] = map[string]*record{}
 	}
-	s.strays[r.def.Queue][r.def.UID] = r
+	s.strays[r.def.Queue][r.uid()] = r
 }
 
 // gather counts in a new queue what workloads hold of it already.
@@ -318,18 +282,13 @@ func (s *State) gather(queue string) {
 	delete(s.strays, queue)
 	for _, uid := range slices.Sorted(maps.Keys(strays)) {
 		if r := strays[uid]; r.def.Reserved && r.def.Queue == queue && r.in == nil {
-			s.place(r)
+			s.place(r, s.quotaOf(r))
 		}
 	}
 }
 
 func (s *State) unplace(r *record) {
-	if r.assumed {
-		r.assumed, r.got = false, nil
-		if !r.def.Reserved {
-			defer s.restore(r)
-		}
-	}
+	r.got = nil
 	if r.in == nil {
 		return
 	}
@@ -341,27 +300,23 @@ func (s *State) unplace(r *record) {
 	r.in = nil
 }
 
-// place moves a record where its definition says it belongs.
-func (s *State) place(r *record) {
+// place moves a record where its definition says it belongs. had is the queue of whose
+// quota it had some before.
+func (s *State) place(r *record, had *cycle.Queue) {
 	s.unplace(r)
 	evicting := r.def.Evicting || (r.wl != nil && r.wl.Evicting && r.def.Reserved)
 	s.intern(r)
-	defer s.tellHeirs(r)
+	r.passed = s.superseded(r)
+	defer s.tellKin(r, had)
 	if r.def.Reserved {
-		r.wl.Evicting = evicting
-		switch q := s.queues[r.def.Queue]; {
-		case q == nil:
+		r.wl.Evicting, r.wl.ReservedAt, r.wl.Ready = evicting, r.def.ReservedAt, r.def.Ready
+		if s.queues[r.def.Queue] == nil {
 			s.stray(r)
-		case r.yields == "":
-			r.in = q.q
-			r.wl.Queue, r.wl.Usage = q.q.Index, s.amounts(r.def.Held)
-			r.wl.ReservedAt, r.wl.Ready = r.def.ReservedAt, r.def.Ready
-			s.world.Reserve(r.wl)
 		}
+		s.charge(r)
 		return
 	}
-	r.yields = ""
-	if !r.def.Queueable {
+	if r.passed || !r.def.Queueable {
 		return
 	}
 	q, reason, note := s.route(r)
@@ -418,7 +373,7 @@ func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
 
 // notice makes what is known of a workload without a look a record of one.
 func (s *State) notice(r *record, q *queue, look trace.Look) {
-	look.Workload, look.UID, look.Queue = r.def.Key(), r.def.UID, ""
+	look.Workload, look.UID, look.Queue = r.first.Key, r.uid(), ""
 	look.Priority, look.Verdict = r.def.Priority, trace.Waits
 	if q != nil {
 		look.Queue = q.def.Name
@@ -436,16 +391,10 @@ func (s *State) intern(r *record) {
 		r.wl = &workload.Workload{} // what knows the old one may go on reading it, see Waiter
 	}
 	*r.wl = workload.Workload{
-		UID: def.UID, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Record: r.number, Space: r.class.space, Gated: def.Gated, Successor: def.Replaces != "", Problem: def.Problem,
+		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
+		PodSets: r.class.shape.podSets, Class: r.class.id, Space: r.class.space, Gated: def.Gated, Successor: r.replaces != "", Problem: def.Problem,
 	}
-	if old != nil {
-		r.wl.Key = old.Key
-		if was == r.class {
-			r.wl.Scan = old.Scan
-		}
-	} else {
-		r.wl.Key = def.Key()
-		def.Name = r.wl.Key[len(def.Namespace)+1:] // one copy is enough
+	if old != nil && was == r.class {
+		r.wl.Scan = old.Scan
 	}
 }

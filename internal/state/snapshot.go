@@ -36,7 +36,6 @@ type WorkloadMemory struct {
 	Priority int64            `json:",omitempty"` // being of this priority
 	Since    workload.Instant `json:",omitempty"` // and in line since
 	Evicting bool             `json:",omitempty"`
-	Yields   string           `json:",omitempty"`
 	// What was decided about it the last time.
 	Verdict trace.Verdict  `json:",omitempty"`
 	Reason  trace.Reason   `json:",omitempty"`
@@ -51,7 +50,7 @@ func (s *State) Snapshot() *Snapshot {
 	out := &Snapshot{Options: s.options, Memory: s.world.Remember()}
 	out.Resources, out.Pairs = s.world.Table.Names(), s.world.Table.Pairs()
 	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
-		if n := s.spaces.all[s.namespaces[name]]; n.exists {
+		if n := s.spaces.All[s.namespaces[name]]; n.exists {
 			out.Namespaces = append(out.Namespaces, Namespace{name, n.labels})
 		}
 	}
@@ -77,14 +76,13 @@ func (s *State) Snapshot() *Snapshot {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.records)) {
 		r := s.records[uid]
-		m := WorkloadMemory{Def: r.def, Evicting: r.wl.Evicting, Yields: r.yields}
-		if r.assumed {
+		m := WorkloadMemory{Def: s.workload(r), Evicting: r.wl.Evicting}
+		if r.assumed() {
 			m.Assumed, m.At, m.Priority, m.Since = r.got, r.wl.ReservedAt, r.wl.Priority, r.wl.Since
-			if q := s.queueOf(r.wl); q != nil {
+			if q := s.quotaOf(r); q != nil {
 				m.In = q.Name
 			}
 		}
-		m.Def.PodSets = s.podSetsOf(r)
 		if r.said != nil {
 			m.Verdict, m.Reason, m.Note, m.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
 		}
@@ -134,19 +132,18 @@ func Restore(from *Snapshot) (*State, error) {
 
 // recall places a workload as it was.
 func (s *State) recall(m *WorkloadMemory) error {
-	r := s.newRecord(m.Def.UID)
-	r.yields = m.Yields
+	r := s.newRecord(m.Def.UID, m.Def.Key())
 	if m.Verdict != "" {
 		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims})
 	}
 	s.define(r, &m.Def)
 	if m.Assumed == nil {
-		r.wl = &workload.Workload{Key: m.Def.Key(), Reservation: workload.Reservation{Evicting: m.Evicting}}
-		s.place(r)
+		r.wl = &workload.Workload{Reservation: workload.Reservation{Evicting: m.Evicting}}
+		s.place(r, s.quotaOf(r))
 		return nil
 	}
 	s.intern(r)
-	r.assumed, r.got = true, m.Assumed
+	r.got = m.Assumed
 	if m.In == "" {
 		return nil // its queue is gone since
 	}
@@ -154,11 +151,9 @@ func (s *State) recall(m *WorkloadMemory) error {
 	if q == nil {
 		return fmt.Errorf("it was admitted to ClusterQueue %s, which is not there", m.In)
 	}
-	r.wl.Queue, r.wl.Usage, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, m.Assumed.Usage, m.At, m.Evicting
+	r.wl.Queue, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, m.At, m.Evicting
 	r.wl.Priority, r.wl.Since = m.Priority, m.Since
-	if m.Yields == "" {
-		r.in = q.q
-		s.world.Reserve(r.wl)
-	}
+	s.charge(r)
+	s.tellKin(r, nil)
 	return nil
 }

@@ -27,9 +27,9 @@ type State struct {
 	localQueues map[Name]*localQueue
 	leads       map[string][]*localQueue // the LocalQueues that exist, by ClusterQueue
 	namespaces  map[string]int32         // the numbers of spaces
-	spaces      slots[space]
+	spaces      resource.Slots[space]
 	records     map[string]*record            // by UID
-	byNumber    slots[*record]                // by workload.Workload.Record
+	byNumber    resource.Slots[*record]       // by workload.Workload.Record
 	names       map[Name]*record              // the newest of each name
 	heirs       map[Name][]*record            // the slices that want to replace the one of a name
 	strays      map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
@@ -95,7 +95,7 @@ func New(o Options) *State {
 		records: map[string]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
 	}
 	s.world.NamespaceLabels = func(w *workload.Workload) (map[string]string, bool) {
-		n := &s.spaces.all[w.Space]
+		n := &s.spaces.All[w.Space]
 		return n.labels, n.exists
 	}
 	s.world.Predecessor = s.predecessor
@@ -128,31 +128,29 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 }
 
 // decided takes note of decisions, and tells whether there is more to look at for them:
-// slices whose predecessor was just admitted, or lost its place to another one.
+// slices whose predecessor was just admitted.
 func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
-		rec := s.byNumber.all[d.Workload.Record]
+		rec := s.byNumber.All[d.Workload.Record]
 		s.say(rec, said{d.Look.Verdict, d.Look.Reason, d.Look.Note, d.Look.Victims})
 		if d.Look.Verdict == trace.Admitted {
-			rec.assumed, rec.got = true, d.Admitted
-			s.replaced(rec, d.Replaced)
+			rec.got = d.Admitted
 		}
 		s.touch(rec)
 	}
 	if len(s.heirs) == 0 {
 		return false
 	}
-	// Not before everything is noted: an heir may have been admitted, and replaced, itself.
+	// Not before everything is noted: an heir may have been admitted itself.
 	for i := range decisions {
-		d := &decisions[i]
-		if d.Look.Verdict != trace.Admitted {
-			continue
-		}
-		for _, w := range []*workload.Workload{d.Workload, d.Replaced} {
-			if w != nil && s.records[w.UID] != nil {
-				more = s.tellHeirs(s.records[w.UID]) || more
+		if d := &decisions[i]; d.Look.Verdict == trace.Admitted {
+			rec := s.byNumber.All[d.Workload.Record]
+			charged := s.charge(rec)
+			if p := s.before(rec); p != nil {
+				more = s.yield(p) || more
 			}
+			more = s.tellHeirs(rec) || charged || more
 		}
 	}
 	return more
@@ -250,10 +248,10 @@ func (s *State) amounts(held []Held) resource.Vector {
 	}
 	v := make(resource.Vector, 0, len(held))
 	for _, h := range held {
+		fr := s.world.Table.FR(h.Flavor, h.Resource)
 		if h.Amount <= 0 {
 			continue
 		}
-		fr := s.world.Table.FR(h.Flavor, h.Resource)
 		s.world.Quota.Reach(fr)
 		v = v.Add(fr, h.Amount)
 	}

@@ -97,10 +97,10 @@ func (s *State) tally(v *View, reserved iter.Seq[*workload.Workload]) {
 	var all, admitted resource.Vector
 	for w := range reserved {
 		v.Reserved++
-		all = sum(all, w.Usage)
+		all = all.Sum(w.Usage)
 		if r := s.records[w.UID]; r.def.Admitted {
 			v.Admitted++
-			admitted = sum(admitted, w.Usage)
+			admitted = admitted.Sum(w.Usage)
 		}
 	}
 	for _, e := range all {
@@ -109,13 +109,6 @@ func (s *State) tally(v *View, reserved iter.Seq[*workload.Workload]) {
 	for _, e := range admitted {
 		v.Usage = append(v.Usage, s.held(e))
 	}
-}
-
-func sum(a, b resource.Vector) resource.Vector {
-	for _, e := range b {
-		a = a.Add(e.FR, e.Amount)
-	}
-	return a
 }
 
 func (s *State) held(e resource.Entry) Held {
@@ -181,29 +174,28 @@ func (s *State) Line(queue string) []string {
 // nil for unknown workloads, and for those that have no place.
 func (s *State) Look(uid string) *trace.Look {
 	r := s.records[uid]
-	switch {
-	case r == nil:
+	if r == nil {
 		return nil
-	case r.in != nil && r.wl.Reserved:
-		return s.holding(r)
-	case r.yields != "":
-		return &trace.Look{
-			Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority, Verdict: trace.Withdrawn,
-			Note: "another slice of its job has taken its place",
-		}
-	case r.in == nil && (r.said == nil || !r.def.Queueable):
-		return nil
-	case r.said == nil:
-		return &trace.Look{
-			Workload: r.wl.Key, UID: uid, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Waits,
-			Reason: trace.PendingEvaluation, Note: s.behind(r),
-		}
 	}
 	look := &trace.Look{Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority}
 	if r.in != nil {
 		look.Queue = r.in.Name
 	}
-	if r.in != nil && r.in.Closed == "" {
+	switch {
+	case r.in != nil && r.wl.Reserved:
+		return s.holding(r)
+	case r.passed:
+		look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, "a later slice of its job has quota, and may take its place for good"
+		return look
+	case r.in == nil && s.quotaOf(r) != nil:
+		look.Verdict, look.Note = trace.Withdrawn, "another slice of its job has taken its place"
+		return look
+	case r.in == nil && (r.said == nil || !r.def.Queueable):
+		return nil
+	case r.said == nil:
+		look.Verdict, look.Reason, look.Note = trace.Waits, trace.PendingEvaluation, s.behind(r)
+		return look
+	case r.in != nil && r.in.Closed == "":
 		look = s.world.Explain(r.wl)
 	}
 	look.Verdict, look.Reason, look.Note, look.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
@@ -212,18 +204,31 @@ func (s *State) Look(uid string) *trace.Look {
 
 // holding is what a workload with a reservation holds.
 func (s *State) holding(r *record) *trace.Look {
-	look := &trace.Look{Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted}
-	held := r.def.Held
-	if r.assumed {
-		held = nil
-		for _, ps := range s.grant(r.in.Name, r.got).PodSets {
-			held = append(held, ps.Held...)
-		}
+	look := &trace.Look{
+		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted, Table: s.world.Table,
 	}
-	for _, h := range held {
-		look.Choices = append(look.Choices, trace.Choice{PodSet: h.PodSet, Pair: &resource.Pair{Flavor: h.Flavor, Resource: h.Resource}, Amount: h.Amount, Mode: "held"})
+	for _, h := range s.heldBy(r) {
+		last := len(look.PodSets) - 1
+		if last < 0 || look.PodSets[last].Name != h.PodSet {
+			look.PodSets = append(look.PodSets, trace.PodSet{Name: h.PodSet})
+			last++
+		}
+		c := trace.Choice{Amount: h.Amount, FR: s.world.Table.FR(h.Flavor, h.Resource), Mode: trace.Held}
+		look.PodSets[last].Resources = append(look.PodSets[last].Resources, c)
 	}
 	return look
+}
+
+// heldBy is what a record has quota for, pod set by pod set.
+func (s *State) heldBy(r *record) []Held {
+	if !r.assumed() {
+		return r.def.Held
+	}
+	var held []Held
+	for _, ps := range s.grant("", r.got).PodSets {
+		held = append(held, ps.Held...)
+	}
+	return held
 }
 
 // Explain is Look in words, "" where there is none.

@@ -66,11 +66,14 @@ func explanation(ctx context.Context, s *Server, namespace, name string, _ url.V
 func describe(out *berthv1alpha1.Explanation, look *trace.Look) {
 	out.Text, out.ClusterQueue, out.Priority = look.String(), look.Queue, look.Priority
 	out.Verdict, out.Reason, out.Message = string(look.Verdict), string(look.Reason), look.Sentence()
-	for _, c := range look.Choices {
-		out.Flavors = append(out.Flavors, berthv1alpha1.FlavorChoice{
-			PodSet: c.PodSet, Resource: c.Resource, Flavor: c.Flavor, Mode: c.Mode, BorrowingLevel: int32(c.Level),
-			Amount: convert.Quantity(corev1.ResourceName(c.Resource), c.Amount),
-		})
+	for _, ps := range look.PodSets {
+		for _, c := range ps.Resources {
+			p := look.Table.Pair(c.FR)
+			out.Flavors = append(out.Flavors, berthv1alpha1.FlavorChoice{
+				PodSet: ps.Name, Resource: p.Resource, Flavor: p.Flavor, Mode: c.Mode.String(), BorrowingLevel: int32(c.Level),
+				Amount: convert.Quantity(corev1.ResourceName(p.Resource), c.Amount),
+			})
+		}
 	}
 	for i := range look.Refusals {
 		out.Shortfalls = append(out.Shortfalls, shortfall(&look.Refusals[i]))
@@ -88,9 +91,9 @@ func describe(out *berthv1alpha1.Explanation, look *trace.Look) {
 
 func shortfall(r *trace.Refusal) berthv1alpha1.Shortfall {
 	out := berthv1alpha1.Shortfall{
-		PodSet: r.PodSet, Resource: r.Resource, Flavor: r.Flavor, Reason: string(r.Reason), Message: r.String(), LimitedBy: r.Node,
+		PodSet: r.PodSet, Resource: r.Resource, Flavor: r.Flavor, Reason: string(r.Reason()), Message: r.String(), LimitedBy: r.Node,
 	}
-	if r.Reason == trace.NoMatchingFlavor {
+	if r.Reason() == trace.NoMatchingFlavor {
 		return out
 	}
 	quantity := func(a resource.Amount) *apiresource.Quantity {

@@ -19,15 +19,20 @@ import (
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/podset"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // Three layers hold what belongs to a job that is led: the job, the objects that it makes, and their pods. What a change
 // takes away is put back, and what may not be let go yet is refused. The rules look at what there is, never at who asks, so
 // they hold for Berth's own writes too, also in the middle of a restart (spec: 30 §4.10.3, Limitation 2).
 
-// familyHooks are the webhooks of the pods of jobs that are led.
+// familyHooks are the webhooks of the pods of jobs that are led. There are as many whatever is installed in the cluster: who writes
+// their configurations does not know, and one that nobody serves would keep all those pods from being made. Whether a job is led
+// is asked anew each time.
 func familyHooks(o *Options, d *job.Descriptor) []hook {
-	if d.Family == nil || !d.Family.Leads(o.Jobs) {
+	configured := *o.Jobs
+	configured.RayService.Legacy = nil
+	if !d.Family.CanLead() || !d.Family.Leads(&configured) {
 		return nil
 	}
 	h := hook{jobs: true, family: d, gvk: corev1.SchemeGroupVersion.WithKind("Pod"), resources: []string{"pods"}, label: d.Family.PodLabel}
@@ -42,7 +47,7 @@ func (s *server) leaderOf(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
 	if v.Reach != job.Follows || d.LedBy == nil || !d.LedBy(s.o.Jobs, v.Ancestor) {
 		return nil
 	}
-	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.Family != nil })
+	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.Family.CanLead() })
 	if at < 0 {
 		return nil
 	}
@@ -80,8 +85,8 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 		return err // a change does not need owners that exist
 	}
 	in := &job.Setting{Config: s.o.Jobs, Reach: v.Reach, Ancestor: v.Ancestor}
-	if d.Family != nil && v.Reach == job.Managed && d.IsSuspended(old) && !d.IsSuspended(object) {
-		if in.Workloads, err = s.workloadsOf(ctx, req.Namespace, old); err != nil {
+	if d.Family.CanLead() && v.Reach == job.Managed && d.IsSuspended(old) && !d.IsSuspended(object) {
+		if in.Workloads, err = s.workloadsOf(ctx, old); err != nil {
 			return err
 		}
 	}
@@ -98,27 +103,12 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 }
 
 // workloadsOf are the Workloads of a job as the cache has them, and, if none of them is admitted, as the API server has.
-func (s *server) workloadsOf(ctx context.Context, namespace string, of client.Object) ([]*kueue.Workload, error) {
-	if ok, err := s.isAdmitted(ctx, namespace, of); err != nil {
-		return nil, err
-	} else if ok {
-		return s.ownedBy(ctx, s.reader, namespace, of)
+func (s *server) workloadsOf(ctx context.Context, of client.Object) ([]*kueue.Workload, error) {
+	out, err := integration.WorkloadsOf(ctx, s.reader, of)
+	if err != nil || slices.ContainsFunc(out, lifecycle.IsAdmitted) {
+		return out, err
 	}
-	return s.ownedBy(ctx, s.live, namespace, of)
-}
-
-func (s *server) ownedBy(ctx context.Context, reader client.Reader, namespace string, of client.Object) ([]*kueue.Workload, error) {
-	var list kueue.WorkloadList
-	if err := reader.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing workloads of %s: %w", namespace, err)
-	}
-	var out []*kueue.Workload
-	for i := range list.Items {
-		if ref := metav1.GetControllerOf(&list.Items[i]); ref != nil && ref.UID == of.GetUID() {
-			out = append(out, &list.Items[i])
-		}
-	}
-	return out, nil
+	return integration.WorkloadsOf(ctx, s.live, of)
 }
 
 // siblings adds what the leader of a new object has already to the setting of the object.

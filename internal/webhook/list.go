@@ -27,6 +27,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -60,10 +61,10 @@ type Options struct {
 func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 	return Options{
 		Jobs: integration.NewConfig(o), Descriptors: descriptors, Namespaces: o.ManagedNamespaceSelector,
-		NonNegative:     o.Gates.On(options.WorkloadValidateResourcesAreNonNegative),
-		PodSetMetadata:  o.Gates.On(options.WorkloadValidationForPodSetMetadata),
-		PriorityBoost:   o.Gates.On(options.PriorityBoost),
-		StrictOnFlavors: o.Gates.On(options.RejectUpdatesToCQWithInvalidOnFlavors),
+		NonNegative:     o.Gates.On(feature.WorkloadValidateResourcesAreNonNegative),
+		PodSetMetadata:  o.Gates.On(feature.WorkloadValidationForPodSetMetadata),
+		PriorityBoost:   o.Gates.On(feature.PriorityBoost),
+		StrictOnFlavors: o.Gates.On(feature.RejectUpdatesToCQWithInvalidOnFlavors),
 	}
 }
 
@@ -81,7 +82,9 @@ type hook struct {
 	family *job.Descriptor
 	label  string
 	// onlyIf is a match condition; empty for none.
-	onlyIf    string
+	onlyIf string
+	// advises says that it warns and never refuses, so that what it is about may be written without it.
+	advises   bool
 	gvk       schema.GroupVersionKind
 	resources []string
 	// defaults is set if mutating, validate if not.
@@ -117,6 +120,7 @@ func hooks(o *Options) []hook {
 		hook{mutating: true, gvk: of("ClusterQueue"), resources: []string{"clusterqueues"}, defaults: (*server).holdUntilUnused},
 		hook{gvk: of("ClusterQueue"), resources: []string{"clusterqueues"}, validate: (*server).validateClusterQueue},
 		hook{gvk: of("Cohort"), resources: []string{"cohorts"}, validate: (*server).validateCohort},
+		hook{advises: true, onlyIf: "has(object.spec.fairSharing)", gvk: of("LocalQueue"), resources: []string{"localqueues"}, validate: (*server).advise},
 		hook{mutating: true, gvk: of("ResourceFlavor"), resources: []string{"resourceflavors"}, defaults: (*server).holdUntilUnused},
 		hook{gvk: of("ResourceFlavor"), resources: []string{"resourceflavors"}, validate: (*server).validateResourceFlavor},
 		hook{mutating: true, onlyIf: defaulted, gvk: of("Workload"), resources: []string{"workloads"}, defaults: (*server).defaultWorkload},
@@ -243,11 +247,18 @@ func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfi
 		} else {
 			validating.Webhooks = append(validating.Webhooks, admissionv1.ValidatingWebhook{
 				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, ObjectSelector: objects, MatchConditions: h.conditions(),
-				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				FailurePolicy: new(h.failurePolicy()), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			})
 		}
 	}
 	return mutating, validating
+}
+
+func (h *hook) failurePolicy() admissionv1.FailurePolicyType {
+	if h.advises {
+		return admissionv1.Ignore
+	}
+	return admissionv1.Fail
 }
 
 // rule says which requests a webhook gets: new objects, and changed ones for validation and for kinds that serve.

@@ -1,9 +1,11 @@
 package webhook
 
 import (
+	"context"
 	"reflect"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
@@ -23,6 +25,8 @@ func notYet(object client.Object) []string {
 		scope := o.Spec.AdmissionScope
 		add(scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing, "spec.admissionScope")
 		add(o.Spec.ConcurrentAdmissionPolicy != nil, "spec.concurrentAdmissionPolicy")
+	case *kueue.LocalQueue: // the weight counts in admission fair sharing only
+		add(o.Spec.FairSharing != nil, "spec.fairSharing")
 	case *kueue.ResourceFlavor:
 		add(o.Spec.TopologyName != "", "spec.topologyName")
 	case *kueue.Workload:
@@ -33,6 +37,11 @@ func notYet(object client.Object) []string {
 		}
 	}
 	return paths
+}
+
+// advise refuses nothing: the object is only looked at for what notYet says.
+func (*server) advise() validator {
+	return func(context.Context, *admission.Request, client.Object, client.Object) error { return nil }
 }
 
 // inert warns of what a job asks for and a feature gate turns off.

@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,12 +31,14 @@ func TestNotYet(t *testing.T) {
 		object client.Object
 		want   string // the path, "" for no warning
 	}{
-		"a plain queue":   {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "c"}}, ""},
-		"fair sharing":    {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}, ""},
-		"a scope":         {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}}, "spec.admissionScope"},
-		"a scope of none": {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{AdmissionMode: kueue.NoAdmissionFairSharing}}}, ""},
-		"several flavors": {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{}}}, "spec.concurrentAdmissionPolicy"},
-		"a pod set group": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g")} })}, ""},
+		"a plain queue":         {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "c"}}, ""},
+		"fair sharing":          {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{FairSharing: &kueue.FairSharing{}}}, ""},
+		"a weight of one's own": {&kueue.LocalQueue{Spec: kueue.LocalQueueSpec{FairSharing: &kueue.FairSharing{Weight: new(resource.MustParse("2"))}}}, "spec.fairSharing"},
+		"a plain LocalQueue":    {&kueue.LocalQueue{Spec: kueue.LocalQueueSpec{ClusterQueue: "c"}}, ""},
+		"a scope":               {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}}, "spec.admissionScope"},
+		"a scope of none":       {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{AdmissionMode: kueue.NoAdmissionFairSharing}}}, ""},
+		"several flavors":       {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{}}}, "spec.concurrentAdmissionPolicy"},
+		"a pod set group":       {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g")} })}, ""},
 		"a place": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) {
 			p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g"), Required: new("rack")}
 		})}, "spec.podSets[main].topologyRequest"},

@@ -552,15 +552,38 @@ func TestConfigurations(t *testing.T) {
 		"vjob.kb.io sys/hooks/validate-batch-v1-job [jobs] [CREATE UPDATE] restricted true",
 		"vclusterqueue.kb.io sys/hooks/validate-" + kueuePath + "clusterqueue [clusterqueues] [CREATE UPDATE] restricted false",
 		"vcohort.kb.io sys/hooks/validate-" + kueuePath + "cohort [cohorts] [CREATE UPDATE] restricted false",
+		"vlocalqueue.kb.io sys/hooks/validate-" + kueuePath + "localqueue [localqueues] [CREATE UPDATE] restricted false",
 		"vresourceflavor.kb.io sys/hooks/validate-" + kueuePath + "resourceflavor [resourceflavors] [CREATE UPDATE] restricted false",
 		"vworkload.kb.io sys/hooks/validate-" + kueuePath + "workload [workloads workloads/status] [CREATE UPDATE] restricted false",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	for _, w := range validating.Webhooks {
+		if ignored := *w.FailurePolicy == admissionregistration.Ignore; ignored != (w.Name == "vlocalqueue.kb.io") {
+			t.Errorf("%s: failure policy %s", w.Name, *w.FailurePolicy)
+		}
+	}
 	o.Jobs.Kinds = nil
 	if mutating, _ = Configurations(Target{URL: "https://127.0.0.1:1/"}, o); *mutating.Webhooks[0].ClientConfig.URL != "https://127.0.0.1:1/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" {
 		t.Errorf("a kind that is not enabled has a webhook, or the URL is wrong: %s", *mutating.Webhooks[0].ClientConfig.URL)
+	}
+}
+
+// TestServedAsConfigured: a webhook that is configured is served, whatever KubeRay turns out to be in the cluster: with one that nobody
+// serves no pod of Ray's could be made.
+func TestServedAsConfigured(t *testing.T) {
+	cfg := &job.Config{Kinds: job.Kinds{{Group: "ray.io", Version: "v1", Kind: "RayService"}: true}, ElasticJobs: true, RayService: job.RayService{Gating: true}}
+	paths := func() (out []string) {
+		for _, h := range hooks(&Options{Jobs: cfg, Descriptors: all.Descriptors()}) {
+			out = append(out, h.path)
+		}
+		return out
+	}
+	configured := paths()
+	cfg.RayService.Legacy = func() bool { return true }
+	if served := paths(); !slices.Contains(configured, "/mutate--v1-pod-of-rayservice") || !slices.Equal(served, configured) {
+		t.Errorf("configured %v, served %v", configured, served)
 	}
 }
 

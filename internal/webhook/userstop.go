@@ -3,7 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,7 +37,7 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 		delete(annotations, job.UserStopAnnotation)
 		d.Suspend(object)
 	case wants(old) && !wants(object):
-		admitted, err := s.isAdmitted(ctx, req.Namespace, old)
+		admitted, err := s.isAdmitted(ctx, old)
 		if err != nil || !admitted {
 			return err
 		}
@@ -63,16 +63,7 @@ func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
 }
 
 // isAdmitted says whether the job has a Workload that is admitted.
-func (s *server) isAdmitted(ctx context.Context, namespace string, object client.Object) (bool, error) {
-	var list kueue.WorkloadList
-	if err := s.reader.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return false, fmt.Errorf("listing workloads of %s: %w", namespace, err)
-	}
-	for i := range list.Items {
-		w := &list.Items[i]
-		if owner := metav1.GetControllerOf(w); owner != nil && owner.UID == object.GetUID() && lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) {
-			return true, nil
-		}
-	}
-	return false, nil
+func (s *server) isAdmitted(ctx context.Context, object client.Object) (bool, error) {
+	workloads, err := integration.WorkloadsOf(ctx, s.reader, object)
+	return slices.ContainsFunc(workloads, func(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }), err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/webhook"
@@ -38,6 +39,12 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := mgr.AddMetricsServerExtraHandler(flightPath, flightRecord(e)); err != nil {
 		return err
 	}
+	if err := mgr.AddMetricsServerExtraHandler(dumpPath, dumpState(e)); err != nil {
+		return err
+	}
+	if err := mgr.Add(dumpOnSignal(e, cfg.Log)); err != nil {
+		return err
+	}
 	if err := mgr.Add(everywhere(e.Run)); err != nil {
 		return err
 	}
@@ -50,18 +57,19 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if cfg.Groups.Has(Scheduler) {
 		follow.Lead = mgr.Elected()
 	}
+	nominate := &nominator{}
 	for _, part := range []struct {
 		group Group
 		add   func() error
 	}{
-		{Scheduler, func() error { return addWriters(mgr, e, requests, cfg) }},
+		{Scheduler, func() error { return addWriters(mgr, e, requests, nominate, cfg) }},
 		{Queues, func() error { return addQueues(mgr, e, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
 		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
-		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, cfg) }},
+		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, nominate, ray, cfg) }},
 		{Webhooks, func() error {
 			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 			o := webhookOptions(&cfg.Options, cfg.Groups)
@@ -95,10 +103,10 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
 	return convert.Requests{
 		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
-		KeepReclaimable: !o.Gates.On(options.ReclaimablePods), Boost: o.Gates.On(options.PriorityBoost),
-		HoldClaims: o.Gates.On(options.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(options.PrioritySortingWithinCohort),
-		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(options.AdmissionGatedBy),
-		Slices: o.Gates.On(options.ElasticJobsViaWorkloadSlices),
+		KeepReclaimable: !o.Gates.On(feature.ReclaimablePods), Boost: o.Gates.On(feature.PriorityBoost),
+		HoldClaims: o.Gates.On(feature.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(feature.PrioritySortingWithinCohort),
+		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
+		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
 }
 
@@ -113,20 +121,20 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) er
 
 // addUngater lets pods of elastic jobs go, as far as they are admitted.
 func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
-	if !cfg.Options.Gates.On(options.ElasticJobsViaWorkloadSlices) {
+	if !cfg.Options.Gates.On(feature.ElasticJobsViaWorkloadSlices) {
 		return nil
 	}
 	return ungate.Setup(ctx, mgr, ungate.Options{Config: integration.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
 }
 
 // addWriters adds what carries out the engine's decisions.
-func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, cfg Config) error {
+func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
 	status := reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote)
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
-		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter),
+		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter), Nominated: nominate.names,
 	}
 	admission.Init()
 	preemptor := &evict.Preemptor{
@@ -162,7 +170,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 	follower := &workloads.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
-		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(options.ElasticJobsViaWorkloadSlices),
+		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
 	if r := newReloader(&cfg); r != nil {
 		follower.Changed = r.rules

@@ -13,7 +13,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/controller/jobset"
-	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	planjobset "github.com/berth-project/berth/internal/plan/jobset"
 	"github.com/berth-project/berth/internal/webhook"
 )
@@ -34,7 +34,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	plan := planjobset.Config{
-		InPlaceRestart: o.Gates.On(options.InPlaceRestart), RestartJob: o.Gates.On(options.RestartJob), ElasticJobSet: o.Gates.On(options.ElasticJobSet),
+		InPlaceRestart: o.Gates.On(feature.InPlaceRestart), RestartJob: o.Gates.On(feature.RestartJob), ElasticJobSet: o.Gates.On(feature.ElasticJobSet),
 		LazyChildren: o.JobSet.LazyChildren, FailEarly: o.JobSet.FailEarly,
 	}
 	workers := o.GroupKindConcurrency["JobSet.jobset.x-k8s.io"]

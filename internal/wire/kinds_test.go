@@ -75,7 +75,10 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	o.LeaderElection.Enabled = false
-	o.Metrics.Address, o.Health.Address = "0", "0"
+	o.Health.Address = "0"
+	if !strings.HasPrefix(o.Metrics.Address, "127.0.0.1:") {
+		o.Metrics.Address = "0"
+	}
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	groups, err := ParseGroups("-training")

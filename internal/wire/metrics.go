@@ -83,11 +83,15 @@ func jobCreated(meter *metrics.Recorder) func(string, client.Object, *kueue.Work
 	}
 }
 
-// ungated meters how long pods wait for the removal of their gate.
-func ungated(meter *metrics.Recorder) func(*kueue.Workload, time.Time) {
-	return func(w *kueue.Workload, at time.Time) {
-		if c := lifecycle.Condition(w, kueue.WorkloadAdmitted); c != nil {
-			meter.GateRemoved(kueue.ElasticJobSchedulingGate, string(w.Status.Admission.ClusterQueue), false, at.Sub(c.LastTransitionTime.Time))
+// ungated meters how long pods wait for the removal of their gates.
+func ungated(meter *metrics.Recorder) func(w *kueue.Workload, gates []string, group bool, at time.Time) {
+	return func(w *kueue.Workload, gates []string, group bool, at time.Time) {
+		c := lifecycle.Condition(w, kueue.WorkloadAdmitted)
+		if c == nil || w.Status.Admission == nil {
+			return
+		}
+		for _, gate := range gates {
+			meter.GateRemoved(gate, string(w.Status.Admission.ClusterQueue), group, at.Sub(c.LastTransitionTime.Time))
 		}
 	}
 }

@@ -9,29 +9,36 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/multikueue"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	planjob "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // addWorkerClusters adds what sends Workloads to other clusters.
-func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominator, ray *kubeRay, cfg Config) error {
 	o := &cfg.Options
-	if !o.Gates.On(options.MultiKueue) {
+	if !o.Gates.On(feature.MultiKueue) {
 		return nil
 	}
-	jobs := integration.NewConfig(o)
-	enabled := slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !jobs.Kinds[d.GVK] })
+	enabled := Kinds(o)
 	log := cfg.Log.WithName("multikueue")
 	plan := dispatchConfig(o)
 	if len(o.MultiKueue.ExternalFrameworks) > 0 {
 		served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
 			return err
+		}
+		for _, f := range o.MultiKueue.ExternalFrameworks {
+			name := f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group
+			f.Observed = func(phase, result string, cost uint64, took time.Duration) {
+				cfg.meter.Transformed(name, phase, result, cost, took)
+			}
 		}
 		more, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, served, time.Now, log)
 		if err != nil {
@@ -41,26 +48,46 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, cfg Config) error 
 		enabled = append(more, enabled...) // what is known better wins
 	}
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
-	return multikueue.Setup(ctx, mgr, multikueue.Options{
-		Plan: plan, Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
-		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(options.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
-		AnyPath: !o.Gates.On(options.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(options.MultiKueueDegradedFrameworks),
+	var err error
+	nominate.ask, err = multikueue.Setup(ctx, mgr, multikueue.Options{
+		Plan: plan, Jobs: ray.config(), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
+		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
+		AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
+		Quota:         o.Gates.On(feature.MultiKueueManagerQuotaAutomation),
 		Status:        reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
 		Events:        reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),
 		ClusterEvents: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),
 		Workers:       o.Concurrency, Now: time.Now, Dispatched: cfg.meter.Dispatched, Admitted: cfg.meter.RemotelyAdmitted,
+		Lost: cfg.meter.WorkerLost, Connected: cfg.meter.SetClusters,
 	})
+	return err
+}
+
+// Kinds are the kinds of jobs that a configuration has managed.
+func Kinds(o *options.Options) []*planjob.Descriptor {
+	managed := integration.NewConfig(o).Kinds
+	return slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
+}
+
+// nominator asks what sends Workloads to other clusters, if anything does.
+type nominator struct{ ask multikueue.Nominate }
+
+func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
+	if n.ask == nil {
+		return nil
+	}
+	return n.ask(wl, required)
 }
 
 // dispatchConfig is what the options say about worker clusters.
 func dispatchConfig(o *options.Options) *dispatch.Config {
 	out := &dispatch.Config{
 		Lifecycle: integration.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: dispatch.External,
-		StepSize: o.MultiKueue.StepSize, RoundTimeout: o.MultiKueue.RoundTimeout, ConfigOrder: o.Gates.On(options.MultiKueueIncrementalDispatcherRespectConfigOrder),
-		Elastic: o.Gates.On(options.ElasticJobsViaWorkloadSlices), Annotations: o.Gates.On(options.WorkloadIdentifierAnnotations),
+		StepSize: o.MultiKueue.StepSize, RoundTimeout: o.MultiKueue.RoundTimeout, ConfigOrder: o.Gates.On(feature.MultiKueueIncrementalDispatcherRespectConfigOrder),
+		Elastic: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations),
 	}
 	out.PreviousOrigins, out.Retention = o.MultiKueue.PreviousOrigins, o.MultiKueue.Retention
-	out.Orchestrated, out.PreemptionTimeout = o.Gates.On(options.MultiKueueOrchestratedPreemption), o.MultiKueue.PreemptionTimeout
+	out.Orchestrated, out.PreemptionTimeout = o.Gates.On(feature.MultiKueueOrchestratedPreemption), o.MultiKueue.PreemptionTimeout
 	switch o.MultiKueue.Dispatcher {
 	case configv1beta2.DispatcherAllAtOnce:
 		out.Mode = dispatch.AllAtOnce

@@ -306,12 +306,15 @@ func (s *seen) warnings() {
 	claims := work(room, "claims", 1, "cpu=1", func(w *kueue.Workload) {
 		w.Spec.PodSets[0].Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("gpu")}}
 	})
-	for _, o := range []client.Object{queue, flavor, placed, claims} {
+	weighed := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: room, Name: "weighed"}, Spec: kueue.LocalQueueSpec{
+		ClusterQueue: room, FairSharing: &kueue.FairSharing{Weight: new(resource.MustParse("2"))},
+	}}
+	for _, o := range []client.Object{queue, flavor, placed, claims, weighed} {
 		if err := c.Create(s.Context(), o); err != nil {
 			s.Fatal(err)
 		}
 	}
-	want := []string{"spec.admissionScope", "spec.topologyName", "spec.podSets[main].topologyRequest", "spec.podSets[main].template.spec.resourceClaims"}
+	want := []string{"spec.admissionScope", "spec.topologyName", "spec.podSets[main].topologyRequest", "spec.podSets[main].template.spec.resourceClaims", "spec.fairSharing"}
 	if len(told.texts) != len(want) {
 		s.Fatalf("warnings %q", told.texts)
 	}

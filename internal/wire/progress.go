@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/progress"
 )
 
@@ -24,7 +25,7 @@ const defaultCertSecret = "kueue-webhook-server-cert"
 
 // servesProgress tells whether training code can report its progress.
 func servesProgress(o *options.Options, groups Groups) bool {
-	return groups.Has(Training) && o.Gates.On(options.TrainJobStatus)
+	return groups.Has(Training) && o.Gates.On(feature.TrainJobStatus)
 }
 
 // locateProgress says, where the manager is not reached by its Service, under which URL training code reports.
@@ -45,7 +46,7 @@ func locateProgress(cfg *Config) error {
 func addProgress(mgr ctrl.Manager, cfg *Config) error {
 	o := &cfg.Options.Trainer
 	account := rest.CopyConfig(mgr.GetConfig())
-	account.QPS, account.Burst = o.StatusQPS, o.StatusBurst
+	account.QPS, account.Burst, account.RateLimiter = o.StatusQPS, o.StatusBurst, nil
 	if o.StatusQPS == 0 {
 		account.QPS = -1
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/rayservice"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/webhook"
 )
 
@@ -24,7 +25,7 @@ type kubeRay struct {
 	options *options.Options
 	reader  client.Reader
 	log     logr.Logger
-	pods    *integration.Pods
+	pods    *reconcile.Pods
 	// legacy says that its RayServices have no spec.suspend: KubeRay before 1.7.
 	legacy atomic.Bool
 }
@@ -32,7 +33,7 @@ type kubeRay struct {
 func newKubeRay(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*kubeRay, error) {
 	k := &kubeRay{options: &cfg.Options, reader: mgr.GetAPIReader(), log: cfg.Log.WithName("rayservice")}
 	var err error
-	if k.pods, err = integration.NewPods(mgr, rayservice.ClusterLabel); err != nil {
+	if k.pods, err = reconcile.NewGatedPods(mgr, rayservice.ClusterLabel, rayservice.GroupLabel); err != nil {
 		return nil, err
 	}
 	return k, k.look(ctx)
@@ -50,7 +51,7 @@ func (k *kubeRay) serve(o *webhook.Options) { o.Jobs, o.Pods = k.config(), k.pod
 
 // ready looks again when RayServices begin to be served.
 func (k *kubeRay) ready(ctx context.Context, d *plan.Descriptor) error {
-	if d.Family == nil {
+	if !d.Family.CanLead() {
 		return nil
 	}
 	return k.look(ctx)

@@ -19,19 +19,21 @@ const reloadEvery = 5 * time.Second
 
 // takesEffect are the fields whose change a running manager takes. All others decide what it watches, listens on or has in
 // memory, and wait for a restart. spec: 70 §6 #5.
-var takesEffect = []string{"objectRetentionPolicies.workloads.afterFinished"}
+var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", "objectRetentionPolicies.workloads.afterFinished"}
 
 // reloader is a runnable that follows the configuration file on every replica.
 type reloader struct {
 	// load reads the file; flags count as they did at the start.
 	load    func() (options.Options, error)
 	started options.Options
-	// rules gets the rules of Workloads when they change.
+	// rules gets the rules of Workloads when they change, and limit another rate of requests.
 	rules chan lifecycle.Rules
+	limit throttle
 	log   logr.Logger
 
 	last   []string // what waited for a restart when the file was last read
 	kept   *time.Duration
+	client options.Client
 	failed string
 }
 
@@ -41,7 +43,7 @@ func newReloader(cfg *Config) *reloader {
 		return nil
 	}
 	return &reloader{
-		load: cfg.Reload, started: cfg.Options, kept: cfg.Options.Retention.Finished,
+		load: cfg.Reload, started: cfg.Options, kept: cfg.Options.Retention.Finished, client: cfg.Options.Client, limit: cfg.limit,
 		rules: make(chan lifecycle.Rules, 1), log: cfg.Log.WithName("options"),
 	}
 }
@@ -96,8 +98,17 @@ func (r *reloader) look() {
 		default:
 		}
 		r.rules <- integration.Rules(&with)
-		r.log.Info("The configuration file was changed, which takes effect now", "fields", strings.Join(takesEffect, ", "))
+		r.takenNow("objectRetentionPolicies.workloads.afterFinished")
 	}
+	if now.Client != r.client {
+		r.client = now.Client
+		r.limit.set(now.Client)
+		r.takenNow("clientConnection")
+	}
+}
+
+func (r *reloader) takenNow(field string) {
+	r.log.Info("The configuration file was changed, which takes effect now", "field", field)
 }
 
 // live tells whether all that a changed path stands for takes effect without a restart.

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -21,10 +23,12 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	r := newReloader(&Config{Options: o, Reload: load, Log: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
+	limit := newThrottle(o.Client)
+	r := newReloader(&Config{Options: o, Reload: load, limit: limit, Log: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
 	for _, step := range []struct {
 		what, text, want string
 		kept             time.Duration // 0: no new rules
+		qps              float32       // 0: what it was
 	}{
 		{what: "nothing", text: start},
 		{what: "another retention", text: strings.ReplaceAll(start, "1h", "2m"), want: "takes effect now", kept: 2 * time.Minute},
@@ -33,6 +37,9 @@ func TestReload(t *testing.T) {
 		{what: "the same port", text: start + "webhook: {port: 1}\n"},
 		{what: "a typo", text: start + "webhok: {port: 1}\n", want: "did you mean webhook?"},
 		{what: "the same typo", text: start + "webhok: {port: 1}\n"},
+		{what: "another limit", text: start + "clientConnection: {qps: 7, burst: 3}\n", want: "waits for a restart any more", qps: 7},
+		{what: "no limit", text: start + "clientConnection: {qps: -1}\n", want: "clientConnection", qps: float32(math.Inf(1))},
+		{what: "a port again", text: start + "webhook: {port: 1}\n", want: "webhook.port"},
 		{what: "back", text: start, want: "waits for a restart any more"},
 	} {
 		said, text = nil, step.text
@@ -40,6 +47,9 @@ func TestReload(t *testing.T) {
 		all := strings.Join(said, "\n")
 		if (step.want == "") != (all == "") || !strings.Contains(all, step.want) {
 			t.Errorf("%s: want %q said, got %q", step.what, step.want, all)
+		}
+		if want := cmp.Or(step.qps, 300); limit.QPS() != want {
+			t.Errorf("%s: %v requests a second, want %v", step.what, limit.QPS(), want)
 		}
 		select {
 		case rules := <-r.rules:

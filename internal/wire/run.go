@@ -24,7 +24,6 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/certs"
-	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/controller/jobset"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
@@ -58,6 +57,7 @@ type Config struct {
 	keeper *certs.Keeper          // of our own certificate, nil where somebody else makes them
 	meter  *metrics.Recorder      // made with the manager, as is
 	events *reconcile.EventBudget // of all controllers together
+	limit  throttle               // of requests to the API server
 }
 
 // Run builds the manager and runs it until ctx ends.
@@ -69,8 +69,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}()
 	LeadLogs(cfg.Log)
 	announce(&cfg)
-	cfg.REST = rest.CopyConfig(cfg.REST)
-	cfg.REST.QPS, cfg.REST.Burst = cfg.Options.Client.QPS, cfg.Options.Client.Burst
+	limitRequests(&cfg)
 	if err := locateProgress(&cfg); err != nil {
 		return err
 	}
@@ -127,7 +126,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&batchv1.Job{}: {Transform: jobset.Compact}, &kueue.Workload{}: {Transform: feed.Compact()},
+				&batchv1.Job{}: {Transform: compactJobs()}, &kueue.Workload{}: {Transform: reconcile.CompactWorkloads()},
 			},
 			ReaderFailOnMissingInformer: false,
 		},
@@ -142,12 +141,14 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 			BindAddress: o.Metrics.Address, SecureServing: !o.Metrics.Plain,
 			CertDir: metricsCerts(&cfg), TLSOpts: []func(*tls.Config){cfg.speak, cfg.keptCertificate},
 		},
-		LeaderElection: o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
+		LeaderElectionConfig: unhurried(cfg.REST),
+		LeaderElection:       o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
 		LeaderElectionNamespace: o.LeaderElection.Namespace, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &o.LeaderElection.LeaseDuration, RenewDeadline: &o.LeaderElection.RenewDeadline,
 		RetryPeriod: &o.LeaderElection.RetryPeriod,
 		Controller: ctrlconfig.Controller{
 			CacheSyncTimeout: o.CacheSyncTimeout, SkipNameValidation: new(true), // several managers in one test process
+			GroupKindConcurrency: o.GroupKindConcurrency, // of controllers that do not ask for theirs
 		},
 	}
 	if !o.Metrics.Open {
@@ -164,6 +165,17 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		return nil, err
 	}
 	return mgr, nil
+}
+
+// compactJobs makes the transform of the cache of Jobs.
+func compactJobs() func(object any) (any, error) {
+	var specs reconcile.PodSpecs
+	return func(object any) (any, error) {
+		if j, ok := object.(*batchv1.Job); ok {
+			specs.Share(&j.Spec.Template.Spec)
+		}
+		return jobset.Compact(object)
+	}
 }
 
 // serving tells whether the webhook server accepts connections.

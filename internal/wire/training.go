@@ -16,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/training"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/webhook"
 )
@@ -32,7 +33,7 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, defaultCertSecret)},
 	})
 	cfg.meter.SetTrainJobs(phases(mgr.GetCache()))
-	if err == nil && o.Gates.On(options.TrainJobStatus) {
+	if err == nil && o.Gates.On(feature.TrainJobStatus) {
 		err = addProgress(mgr, &cfg)
 	}
 	if err != nil || !cfg.Groups.Has(Webhooks) {

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/visibility"
 )
 
@@ -27,7 +28,7 @@ const visibilityCertDir = "/visibility"
 
 // servesVisibility tells whether the visibility API is to be served.
 func servesVisibility(o *options.Options) bool {
-	return o.Gates.On(options.VisibilityOnDemand) && o.VisibilityAddress != "0"
+	return o.Gates.On(feature.VisibilityOnDemand) && o.VisibilityAddress != "0"
 }
 
 // addVisibility adds the visibility API, which answers from the engine on every replica.

@@ -67,7 +67,7 @@ func configured(t *testing.T, text string) options.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.LeaderElection.Enabled = false
+	o.LeaderElection.Enabled, o.JobSet.Lease.Enabled = false, false // a machine that is busy must not end them
 	o.Metrics.Address, o.Health.Address, o.VisibilityAddress = "0", "0", "0"
 	o.Webhook.Host = "127.0.0.1"
 	return o

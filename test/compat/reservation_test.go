@@ -67,7 +67,7 @@ func TestReservation(t *testing.T) {
 			}
 		},
 		"10 §7.40 a strict head blocks, and a higher priority overtakes": func(w *world) {
-			w.queue("q", "4", func(q *kueue.ClusterQueue) { q.Spec.QueueingStrategy = kueue.StrictFIFO })
+			w.queue("q", "4", strict)
 			w.admits(w.workload("first", "q", "2"))
 			head := w.workload("head", "q", "3", priority(1))
 			w.waits(kueue.ReasonWaitingForQuota, head)

@@ -3,6 +3,7 @@ package multicluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,11 @@ var remoteKinds = map[string]remoteKind{
 		},
 		"{jobDeploymentStatus: Running, jobStatus: RUNNING}", "{jobDeploymentStatus: Suspended, jobStatus: ''}",
 		"{jobDeploymentStatus: Complete, jobStatus: SUCCEEDED}", false,
+	},
+	"ray.io/rayservice": {
+		func(template string) string { return "{rayClusterConfig: " + rayCluster(template) + "}" },
+		"{activeServiceStatus: {rayClusterName: x}, conditions: [{type: Ready, status: 'True', reason: R, message: m, lastTransitionTime: '2026-01-02T03:05:05Z'}]}",
+		"{conditions: [{type: Suspended, status: 'True', reason: R, message: m, lastTransitionTime: '2026-01-02T03:05:05Z'}]}", "", true,
 	},
 	"workload.codeflare.dev/appwrapper": {
 		func(template string) string {
@@ -290,12 +296,17 @@ func TestRemoteKinds(t *testing.T) {
 	}
 	var kinds []*planjob.Descriptor
 	names := []string{}
+	gated := map[string]*planjob.Descriptor{}
 	for _, d := range all.Descriptors() {
 		if d.Remote == nil {
 			continue
 		}
 		names = append(names, d.Framework)
-		if d.Framework != "batch/job" { // TestDispatch
+		switch {
+		case d.Framework == "batch/job": // TestDispatch
+		case d.Remote.Gated: // a test of its own, below
+			gated[d.Framework] = d
+		default:
 			kinds = append(kinds, d)
 		}
 	}
@@ -308,6 +319,8 @@ func TestRemoteKinds(t *testing.T) {
 				c.create(looseCRD(d.GVK, d.Resource))
 			}
 		}
+		lws := gated["leaderworkerset.x-k8s.io/leaderworkerset"]
+		c.create(looseCRD(lws.GVK, lws.Resource))
 	})
 	w := kindWorld{clusters[0], clusters[1]}
 	for _, c := range clusters {
@@ -333,6 +346,13 @@ func TestRemoteKinds(t *testing.T) {
 	runs, gone := map[string]*remoteRun{}, map[string]*remoteRun{}
 	for _, d := range kinds { // all at once: most of the time is spent waiting
 		runs[d.Framework], gone[d.Framework] = w.create(t, d, "run"), w.create(t, d, "gone")
+	}
+	own := map[string]func(*testing.T){
+		"elastic": w.elastic(t), "upgrade": w.upgrade(t), "pod": w.singlePods(t), "pod group": w.podGroup(t), "statefulset": w.statefulSet(t),
+		"leaderworkerset": w.leaderWorkerSet(t, gated["leaderworkerset.x-k8s.io/leaderworkerset"]),
+	}
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		t.Run(name, own[name])
 	}
 	for _, d := range kinds {
 		t.Run(d.Framework, func(t *testing.T) {

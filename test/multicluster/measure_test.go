@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,6 +26,8 @@ import (
 var (
 	measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
 	howMany = flag.Int("jobs", 1000, "how many jobs to measure with")
+	inTurn  = flag.Bool("in-turn", false, "nominate workers one after the other, with the incremental dispatcher")
+	seconds = flag.Int("seconds", 1, "how long each of them runs")
 )
 
 // TestMeasure prints how long it takes until Jobs are dispatched to two workers and have ended, and what that costs in writes.
@@ -33,7 +35,11 @@ func TestMeasure(t *testing.T) {
 	if !*measure {
 		t.Skip("not asked to measure")
 	}
-	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{})
+	configs := map[string]string{}
+	if *inTurn {
+		configs["hub"] = "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, incrementalDispatcherConfig: {stepSize: 1}}\n"
+	}
+	all := start(t, []string{"hub", "w1", "w2"}, configs)
 	hub, w1, w2 := all[0], all[1], all[2]
 	hub.workers(w1, w2)
 	hub.queues("100", "workers")
@@ -43,12 +49,17 @@ func TestMeasure(t *testing.T) {
 		hub.connection(name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
 	}
 	before := []map[string]float64{hub.writes(), w1.writes(), w2.writes()}
+	book := &ledger{counts: map[string]int{}, life: fmt.Sprintf("j%04d", *howMany/2)}
+	for _, c := range all {
+		book.follow(t, c, kueue.GroupVersion.WithKind("Workload"))
+		book.follow(t, c, batchv1.SchemeGroupVersion.WithKind("Job"))
+	}
 	began := time.Now()
 	var wg sync.WaitGroup
 	for part := range 8 {
 		wg.Go(func() {
 			for i := part; i < *howMany; i += 8 {
-				if err := hub.Create(context.Background(), job(fmt.Sprintf("j%04d", i), "10m", "1")); err != nil {
+				if err := hub.Create(context.Background(), job(fmt.Sprintf("j%04d", i), "10m", strconv.Itoa(*seconds))); err != nil {
 					t.Errorf("creating a job: %v", err)
 				}
 			}
@@ -78,9 +89,10 @@ func TestMeasure(t *testing.T) {
 	}
 	reach("dispatched", func(w *kueue.Workload) bool { return w.Status.ClusterName != "" || lifecycle.IsFinished(w) })
 	reach("finished", lifecycle.IsFinished)
-	report("manager.rss_mb", hub.rss())
+	report("manager.rss_mb", hub.manager.RSS())
 	w1.empty(time.Minute)
 	w2.empty(time.Minute)
+	book.end(*howMany)
 	total := 0.0
 	for i, c := range all {
 		after := c.writes()
@@ -135,23 +147,4 @@ func (c *cluster) writes() map[string]float64 {
 		}
 	}
 	return counts
-}
-
-// rss is the memory of the manager in MB.
-func (c *cluster) rss() float64 {
-	c.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.manager.Process.Pid))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			return kb / 1024
-		}
-	}
-	return 0
 }

@@ -3,19 +3,15 @@
 package multicluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,24 +24,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/test/process"
 )
 
 // system is the namespace of the managers.
 const system = options.DefaultNamespace
 
-// binary is a program that `make build` left in bin/.
-func binary(t *testing.T, name string) string {
+// eventually is how tests of whole worlds wait: for as long as each thing may take.
+// eventually waits for what a quiet machine shows within limit: three control planes share it with other tests.
+func eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%s is not built: run `make build`", path)
-	}
-	return path
+	embeddedtest.Within(t, 3*limit, what, check)
 }
 
 // cluster is a control plane with a manager.
@@ -55,9 +47,7 @@ type cluster struct {
 	name, dir, port string
 	proxy           *proxy // between a hub and the cluster
 	config          string
-	manager         *exec.Cmd
-	dead            chan struct{}
-	log             *logBuffer
+	manager         *process.Manager
 }
 
 // start starts control planes that end with the test, and in each a manager with the given configuration.
@@ -73,7 +63,7 @@ func startWith(t *testing.T, names []string, configs map[string]string, prepare 
 	var wg sync.WaitGroup
 	errs := make([]error, len(names))
 	for i, name := range names {
-		c := &cluster{t: t, name: name, dir: t.TempDir(), port: strconv.Itoa(freePort(t)), log: &logBuffer{}}
+		c := &cluster{t: t, name: name, dir: t.TempDir(), port: strconv.Itoa(embeddedtest.FreePort(t))}
 		c.proxy = newProxy(t, "127.0.0.1:"+c.port)
 		c.config = filepath.Join(c.dir, "config.yaml")
 		if err := os.WriteFile(c.config, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"+configs[name]), 0o600); err != nil {
@@ -83,9 +73,6 @@ func startWith(t *testing.T, names []string, configs map[string]string, prepare 
 		t.Cleanup(func() {
 			c.stopManager()
 			_ = c.down()
-			if t.Failed() {
-				t.Logf("log of the manager of %s:\n%s", name, c.log.tail())
-			}
 		})
 		wg.Go(func() { errs[i] = c.up() })
 	}
@@ -118,7 +105,7 @@ func (c *cluster) up() error {
 func (c *cluster) down() error { return c.run("down", "--dir", c.dir) }
 
 func (c *cluster) run(args ...string) error {
-	if out, err := exec.Command(binary(c.t, "berth"), args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(process.Binary(c.t, "berth"), args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("berth %v: %w\n%s", args, err, out)
 	}
 	return nil
@@ -127,38 +114,14 @@ func (c *cluster) run(args ...string) error {
 // startManager starts the manager and waits until it is ready.
 func (c *cluster) startManager() {
 	c.t.Helper()
-	address := func() string { return "127.0.0.1:" + strconv.Itoa(freePort(c.t)) }
-	health := address()
-	c.manager, c.dead = exec.Command(binary(c.t, "berth"), "manager", "--config", c.config, "--kubeconfig", c.kubeconfig(), "--install",
-		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--visibility-bind-address", address(),
-		"--webhook-port", strconv.Itoa(freePort(c.t)), "--leader-elect=false"), make(chan struct{})
-	c.manager.Stdout, c.manager.Stderr = c.log, c.log
-	c.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.manager.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	go func(m *exec.Cmd, dead chan struct{}) {
-		_ = m.Wait() // how it ended is the test's business
-		close(dead)
-	}(c.manager, c.dead)
-	eventually(c.t, time.Minute, "the manager of "+c.name+" is ready", func() error {
-		response, err := http.Get("http://" + health + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("status %d: %s", response.StatusCode, c.log.tail())
-		}
-		return nil
-	})
+	c.manager = process.Start(c.t, c.kubeconfig(), "--config", c.config, "--install", "--leader-elect=false",
+		"--webhook-port", strconv.Itoa(embeddedtest.FreePort(c.t)))
 }
 
 // stopManager ends the manager as a crash would.
 func (c *cluster) stopManager() {
 	if c.manager != nil {
-		_ = c.manager.Process.Kill() // fails when it is dead already
-		<-c.dead
+		c.manager.Kill()
 		c.manager = nil
 	}
 }
@@ -242,48 +205,4 @@ func (c *cluster) connection(name string, status metav1.ConditionStatus, reason 
 		}
 		return nil
 	})
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) tail() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	text := b.buf.String()
-	return text[max(0, len(text)-6000):]
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// eventually waits for check to succeed, and fails the test with its last error.
-func eventually(t *testing.T, within time.Duration, what string, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not: %s: %v", within, what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -151,9 +152,14 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+// tail is the last lines, the long ones cut: what failed is said before them, and has to be in sight.
 func (l *log) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	text := l.buf.String()
-	return text[max(0, len(text)-8000):]
+	lines := strings.Split(l.buf.String(), "\n")
+	lines = lines[max(0, len(lines)-25):]
+	for i, line := range lines {
+		lines[i] = line[:min(len(line), 300)]
+	}
+	return strings.Join(lines, "\n")
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // asPod is what training code in a pod has: the environment and the files that its volume would show.
@@ -82,7 +83,7 @@ func (p *asPod) report(percent int) int {
 func TestProgress(t *testing.T) {
 	port := embeddedtest.FreePort(t)
 	k := start(t, func(o *options.Options) {
-		o.Gates = o.Gates.With(options.TrainJobStatus, true)
+		o.Gates = o.Gates.With(feature.TrainJobStatus, true)
 		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
 	})
 	for _, name := range []string{"lark", "wren"} {

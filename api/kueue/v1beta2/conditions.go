@@ -47,6 +47,8 @@ const (
 	// ReasonQuotaReserved is the reason of QuotaReserved=True, and of Evicted, Preempted and BlockedOnPreemptionGates
 	// turned False by a new reservation.
 	ReasonQuotaReserved = "QuotaReserved"
+	// ReasonImported is the reason of QuotaReserved=True and Admitted=True of a Workload that was made for a pod that ran already.
+	ReasonImported = "Imported"
 	// ReasonWaitingForQuota means that quota is in use by others.
 	ReasonWaitingForQuota = "WaitingForQuota"
 	// ReasonNoMatchingFlavor means that no flavor matches the pods' selectors, affinity and tolerations.

@@ -175,10 +175,13 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 		}
 		status, position, why := statusOf(w), "", ""
 		if status == statusPending {
+			why = pendingBecause(w)
 			if at, ok := places[client.ObjectKeyFromObject(w)]; ok {
 				position = count(at)
+				if why == "" { // as one is that is like another that does not fit: that is looked at, and this is not (spec: 10 §4.4)
+					why = kueue.ReasonPendingEvaluation + ": in line; berth explain says what would be short"
+				}
 			}
-			why = pendingBecause(w)
 		}
 		priority := int32(0)
 		if w.Spec.Priority != nil {

@@ -47,6 +47,9 @@ type Writer struct {
 	Requests convert.Requests
 	Now      func() time.Time
 	Log      logr.Logger
+	// Nominated are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass:
+	// they are written with its reservation. None: they are found later. Nil: nobody is asked.
+	Nominated func(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string
 	// Took is told how long the write of one verdict took. Nil: nobody is told.
 	Took func(time.Duration)
 
@@ -130,6 +133,8 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		if cluster != "" {
 			next.Status.ClusterName = cluster
+		} else if names := w.nominated(wl, required); len(names) > 0 {
+			next.Status.NominatedClusterNames = names
 		}
 		return w.Machine.Reserve(next, admission, required, now)
 	})
@@ -138,12 +143,30 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	}
 	def := convert.Workload(stored, w.Requests)
 	w.Engine.Post(func(s *state.State) { s.AdmissionWritten(def) })
-	waited := now.Sub(wl.CreationTimestamp.Time).Round(time.Second)
-	w.Events.Normal(stored, kueue.ReasonQuotaReserved, fmt.Sprintf("Quota reserved in ClusterQueue %s after waiting %s", d.Queue, waited))
+	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, d, now))
 	if lifecycle.IsAdmitted(stored) {
-		w.Events.Normal(stored, kueue.ReasonAdmitted, fmt.Sprintf("Admitted by ClusterQueue %s", d.Queue))
+		e := lifecycle.AdmittedNow(stored, now)
+		w.Events.Normal(stored, e.Reason, e.Note)
 	}
 	return nil
+}
+
+// reservedNote tells where, after how many whole seconds in line, and what else was tried. spec: 70 §5.2.
+func reservedNote(w *kueue.Workload, d engine.Decision, now metav1.Time) string {
+	note := fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs", d.Queue, now.Sub(lifecycle.InLineSince(w)).Seconds())
+	if d.Look != nil {
+		if tried := considered(d.Look); tried != "" {
+			note += "; Flavors considered: " + tried
+		}
+	}
+	return note
+}
+
+func (w *Writer) nominated(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
+	if w.Nominated == nil {
+		return nil
+	}
+	return w.Nominated(wl, required)
 }
 
 // clusterOf is the worker cluster of the slice whose place a workload takes, which it stays on. spec: 20 §4.11.

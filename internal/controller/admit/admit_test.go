@@ -10,12 +10,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -40,20 +36,7 @@ func newWriter(c client.WithWatch, cache client.Client) *Writer {
 
 func connect(t *testing.T) client.WithWatch {
 	t.Helper()
-	cfg := rest.CopyConfig(embeddedtest.Config(t))
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kueue.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme)
 	if err := c.Create(t.Context(), queueOf()); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +130,7 @@ func TestAdmissionIsOneWrite(t *testing.T) {
 	}
 }
 
-// With checks the first write reserves only; who follows the Workload admits it later. spec: 10 §4.9.
+// With checks the first write reserves, lists them and says where the Workload may be sent; who follows it admits it later. spec: 10 §4.9.
 func TestReservationWithChecks(t *testing.T) {
 	c := connect(t)
 	if err := c.Create(t.Context(), queueOf(kueue.AdmissionCheckStrategyRule{Name: "check"})); client.IgnoreAlreadyExists(err) != nil {
@@ -156,10 +139,20 @@ func TestReservationWithChecks(t *testing.T) {
 	w := create(t, c, "with-checks")
 	d := admission(w)
 	d.Queue, d.Grant.Queue = "cq-with-checks", "cq-with-checks"
-	if err := newWriter(c, c).write(t.Context(), d); err != nil {
+	writer := newWriter(c, c)
+	writer.Nominated = func(_ *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
+		return []string{"worker-for-" + string(required[0])}
+	}
+	if err := writer.write(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	got := live(t, c, w)
+	if names := got.Status.NominatedClusterNames; len(names) != 1 || names[0] != "worker-for-check" {
+		t.Errorf("nominated %v", names)
+	}
+	if checks := got.Status.AdmissionChecks; len(checks) != 1 || checks[0].Name != "check" || checks[0].State != kueue.CheckStatePending {
+		t.Errorf("checks %+v", checks)
+	}
 	if apimeta.IsStatusConditionTrue(got.Status.Conditions, kueue.WorkloadAdmitted) ||
 		!apimeta.IsStatusConditionTrue(got.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		t.Errorf("conditions %+v", got.Status.Conditions)

@@ -102,7 +102,7 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 			p.Preempted(o.by.Queue, string(wl.Status.Admission.ClusterQueue), o.victim.Reason)
 		}
 		p.post(stored)
-		p.Events.Normal(stored, kueue.ReasonPreempted, message)
+		p.Events.Normal(stored, kueue.ReasonPreempted, message+p.ranks(by, stored))
 		p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message)
 		if by != nil {
 			p.Events.Related(by, stored, "PreemptedWorkload", fmt.Sprintf("Preempted workload %s/%s (UID: %s) due to %s; preemptor path: %s; preemptee path: %s",
@@ -110,6 +110,19 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 		}
 		return nil
 	})
+}
+
+// ranks tells the effective priorities of both, and what they are made of; of a preemptor that is gone nothing is known.
+// spec: 10 §5.2.
+func (p *Preemptor) ranks(by, victim *kueue.Workload) string {
+	if by == nil {
+		return ""
+	}
+	rank := func(w *kueue.Workload) string {
+		base, boost := p.Requests.Priority(w)
+		return fmt.Sprintf("%d (base: %d, boost: %d)", base+boost, base, boost)
+	}
+	return "; preemptor effective priority: " + rank(by) + "; preemptee effective priority: " + rank(victim)
 }
 
 func (p *Preemptor) post(wl *kueue.Workload) {

@@ -19,11 +19,7 @@ import (
 // TestFinishedIsToldOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
 func TestFinishedIsToldOnce(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
-	w.admit(wl)
-	w.running("train")
+	w.started("train")
 	w.complete("train")
 	w.expectEvents("train", "CreatedWorkload", "FinishedWorkload", "Started")
 	before := len(w.writes.in(w.namespace))
@@ -41,11 +37,7 @@ func TestFinishedIsToldOnce(t *testing.T) {
 // TestRecreated deletes a Job and makes another of its name, while no manager looks (spec: 30 §7 example 19).
 func TestRecreated(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	old := w.workloadOf(j)
-	w.admit(old)
-	w.running("train")
+	j, old := w.started("train")
 	w.stop()
 	w.must(w.c.Delete(w.ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	again := w.newJob("train")
@@ -66,11 +58,7 @@ func TestRecreated(t *testing.T) {
 // TestAdmissionTakenBack clears the admission of a Job that runs by hand (spec: 30 §7 example 65).
 func TestAdmissionTakenBack(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
-	w.admit(wl)
-	w.running("train")
+	_, wl := w.started("train")
 	w.play(wl, func(x *kueue.Workload) bool {
 		return w.cfg.Lifecycle.Pending(x, kueue.ReasonPendingEvaluation, "by hand", metav1.Now())
 	})

@@ -14,18 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/plan/ungate"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // family is how the reconciler sees what belongs to jobs of a kind whose jobs are led.
 type family struct {
-	pods *integration.Pods
+	pods *reconcile.Pods
 
 	mu sync.Mutex
 	// written are, by job, the objects as they were last written and the cache may not show yet. Room that was given to a
@@ -40,12 +45,18 @@ type written struct {
 	sure   bool
 }
 
-// watchPods brings the job back when a pod changes.
+// watchPods brings the job back when a pod changes; one that is not led, when a pod is over.
 func (r *reconciler) watchPods(c controller.Controller) error {
 	if err := r.family.pods.Fill(); err != nil {
 		return err
 	}
-	return c.Watch(source.Kind(r.family.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofFamilyPod)))
+	gone := predicate.TypedFuncs[*corev1.Pod]{
+		CreateFunc: func(event.TypedCreateEvent[*corev1.Pod]) bool { return r.d.Family.CanLead() },
+		UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Pod]) bool {
+			return r.d.Family.CanLead() || ungate.IsOver(e.ObjectNew)
+		},
+	}
+	return c.Watch(source.Kind(r.family.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofFamilyPod), gone))
 }
 
 // ofFamilyPod finds the job that controls what controls the pod, or, if that is gone, the job of the chain that it names, and those
@@ -88,7 +99,7 @@ func (r *reconciler) ofControlled(o client.Object) []ctrlreconcile.Request {
 
 // gatherFamily reads what belongs to a job, with what was written to it and the cache does not show yet.
 func (r *reconciler) gatherFamily(ctx context.Context, key types.NamespacedName, o *job.Observed) error {
-	if r.d.Family == nil {
+	if !r.needsFamily(o) {
 		return nil
 	}
 	f, err := integration.ReadFamily(ctx, r.cache, r.family.pods, r.d, o.Job, o.Workloads)
@@ -121,6 +132,31 @@ func (r *reconciler) gatherFamily(ctx context.Context, key types.NamespacedName,
 		delete(fam.written, key)
 	}
 	o.Children, o.Pods = f.Children, f.Pods
+	return r.gatherOthers(ctx, o)
+}
+
+// needsFamily says whether what belongs to a job decides about it. That of one that is not led does only when it is stopped, and
+// has quota or is to be queued again.
+func (r *reconciler) needsFamily(o *job.Observed) bool {
+	if r.d.Family == nil || r.d.Family.CanLead() {
+		return r.d.Family != nil
+	}
+	waits := slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return !lifecycle.IsFinished(w) })
+	return r.d.IsSuspended(o.Job) && (!waits || slices.ContainsFunc(o.Workloads, lifecycle.IsReserved))
+}
+
+// gatherOthers adds the pods that none of the job's objects controls.
+func (r *reconciler) gatherOthers(ctx context.Context, o *job.Observed) error {
+	if r.d.Family.Others == nil {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := r.live.List(ctx, &pods, client.InNamespace(o.Job.GetNamespace()), client.MatchingLabels(r.d.Family.Others(o.Job))); err != nil {
+		return fmt.Errorf("listing pods of %s: %w", client.ObjectKeyFromObject(o.Job), err)
+	}
+	for i := range pods.Items {
+		o.Pods = append(o.Pods, &pods.Items[i])
+	}
 	return nil
 }
 
@@ -186,6 +222,7 @@ func (r *reconciler) writeFamily(ctx context.Context, o *job.Observed, a job.Act
 			r.note(key, over, gone, true)
 			continue
 		}
+		gates := opened(base, m)
 		err := r.client.Patch(ctx, m, pinned(base), manager)
 		if err == nil || !isRefused(err) {
 			r.note(key, over, m, err == nil)
@@ -193,11 +230,31 @@ func (r *reconciler) writeFamily(ctx context.Context, o *job.Observed, a job.Act
 		if err != nil {
 			return named(err, "updating", m)
 		}
-		if _, isPod := m.(*corev1.Pod); isPod && r.ungated != nil && a.Workload != nil {
-			r.ungated(a.Workload, r.now())
-		}
+		r.letGo(a.Workload, gates, false)
 	}
 	return nil
+}
+
+// opened are the gates that a pod has and is to have no more; none of what is no pod.
+func opened(base, next client.Object) (names []string) {
+	was, isPod := base.(*corev1.Pod)
+	will, stays := next.(*corev1.Pod)
+	if !isPod || !stays {
+		return nil
+	}
+	for _, g := range was.Spec.SchedulingGates {
+		if !job.PodHasGate(will, g.Name) {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+// letGo tells of a pod whose gates were opened for a Workload; without either there is nothing to tell.
+func (r *reconciler) letGo(w *kueue.Workload, gates []string, group bool) {
+	if r.ungated != nil && w != nil && len(gates) > 0 {
+		r.ungated(w, gates, group, r.now())
+	}
 }
 
 // member is an object that belongs to the job, as it was observed.

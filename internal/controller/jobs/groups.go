@@ -173,7 +173,7 @@ func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) 
 	if !managed {
 		return o, nil
 	}
-	if err := r.flavors(ctx, o); err != nil {
+	if err := errors.Join(r.flavors(ctx, o), r.delegated(ctx, o)); err != nil {
 		return nil, err
 	}
 	o.Classes, err = r.classes(ctx, o)

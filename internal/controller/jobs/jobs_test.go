@@ -110,6 +110,7 @@ type world struct {
 	stop      func()
 	rest      *rest.Config
 	setup     func(ctrl.Manager) error // adds more to a manager; may be nil
+	revive    func()                   // starts the manager again if it was killed; may be nil
 }
 
 func defaultConfig() *job.Config {
@@ -207,7 +208,12 @@ func (w *world) must(err error) {
 // eventually waits until check has nothing to complain about.
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
-	embeddedtest.Eventually(w.t, what, check)
+	embeddedtest.Eventually(w.t, what, func() error {
+		if w.revive != nil {
+			w.revive()
+		}
+		return check()
+	})
 }
 
 // settle waits until the manager has written nothing for a while.
@@ -322,6 +328,23 @@ func (w *world) running(name string) *batchv1.Job {
 	return w.job(name)
 }
 
+// queued is a new Job and its Workload, which waits.
+func (w *world) queued(name string) (*batchv1.Job, *kueue.Workload) {
+	w.t.Helper()
+	j := w.newJob(name)
+	w.create(j)
+	return j, w.workloadOf(j)
+}
+
+// started is a new Job that runs, as it was created, and its Workload as it was before it was admitted.
+func (w *world) started(name string) (*batchv1.Job, *kueue.Workload) {
+	w.t.Helper()
+	j, wl := w.queued(name)
+	w.admit(wl)
+	w.running(name)
+	return j, wl
+}
+
 // setStatus plays the Job controller.
 func (w *world) setStatus(name string, change func(*batchv1.JobStatus)) {
 	w.t.Helper()
@@ -382,9 +405,7 @@ func conditionTypes(wl *kueue.Workload) []string {
 
 func TestLifeOfAJob(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
+	_, wl := w.queued("train")
 	if got, want := wl.Spec.QueueName, kueue.LocalQueueName("lq"); got != want {
 		t.Errorf("queue: got %q, want %q", got, want)
 	}
@@ -423,11 +444,7 @@ func TestLifeOfAJob(t *testing.T) {
 
 func TestEvictionRestoresWhatTheUserWrote(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
-	w.admit(wl)
-	w.running("train")
+	j, wl := w.started("train")
 	w.setStatus("train", func(s *batchv1.JobStatus) { s.StartTime, s.Active = new(metav1.Now()), 2 })
 	w.evict(wl)
 	w.eventually("the job is suspended", func() error {
@@ -590,9 +607,7 @@ func TestDeletion(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
-			j := w.newJob("doomed")
-			w.create(j)
-			wl := w.workloadOf(j)
+			j, wl := w.queued("doomed")
 			tc.before(w, wl)
 			w.must(w.c.Delete(w.ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 			w.eventually("its workload ends", func() error {
@@ -608,11 +623,7 @@ func TestDeletion(t *testing.T) {
 
 func TestDeletedWorkload(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
-	w.admit(wl)
-	w.running("train")
+	j, wl := w.started("train")
 	w.must(w.c.Delete(w.ctx, wl))
 	w.eventually("there is a new workload", func() error {
 		if got := w.workloadOf(j); got.UID == wl.UID {
@@ -631,9 +642,7 @@ func TestDeletedWorkload(t *testing.T) {
 func TestEditsOfAWaitingJob(t *testing.T) {
 	cfg := defaultConfig()
 	w := newWorld(t, cfg)
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
+	_, wl := w.queued("train")
 	edit := func(change func(*batchv1.Job)) {
 		t.Helper()
 		w.eventually("the job can be edited", func() error {
@@ -847,11 +856,7 @@ func TestRestart(t *testing.T) {
 // TestInterruptedStop finds a job that a crash left between the writes of a stop.
 func TestInterruptedStop(t *testing.T) {
 	w := newWorld(t, defaultConfig())
-	j := w.newJob("train")
-	w.create(j)
-	wl := w.workloadOf(j)
-	w.admit(wl)
-	w.running("train")
+	w.started("train")
 	w.stop()
 	w.eventually("the first write of a stop", func() error {
 		current := w.job("train")

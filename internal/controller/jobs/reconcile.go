@@ -16,6 +16,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/decide"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -34,8 +35,8 @@ type reconciler struct {
 	now    func() time.Time
 	// created is told of every Workload that was made; may be nil
 	created func(kind string, job client.Object, w *kueue.Workload)
-	// ungated is told of every pod of a job that is led when it is let go; may be nil
-	ungated func(w *kueue.Workload, at time.Time)
+	// ungated is told of every pod that was let go; may be nil
+	ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	family  *family // of a kind that has one
 
 	mu   sync.Mutex
@@ -65,7 +66,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	a := job.Decide(r.cfg, r.d, o)
+	a := decide.Next(r.cfg, r.d, o)
 	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
 }
 
@@ -104,6 +105,11 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		if err := r.flavors(ctx, o); err != nil {
 			return nil, err
 		}
+		if r.d.Remote != nil && r.d.Remote.Gated {
+			if err := r.delegated(ctx, o); err != nil {
+				return nil, err
+			}
+		}
 		o.Classes, err = r.classes(ctx, o)
 		return o, err
 	default:
@@ -138,7 +144,7 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 	for i := range list.Items {
 		out = append(out, &list.Items[i])
 	}
-	job.SortByAge(out)
+	decide.SortByAge(out)
 	return out, nil
 }
 
@@ -214,12 +220,7 @@ func (r *reconciler) classesOf(ctx context.Context, object job.Object, podSets [
 	default:
 		var list schedulingv1.PriorityClassList
 		err = r.cache.List(ctx, &list)
-		for i := range list.Items {
-			class := &list.Items[i]
-			if class.GlobalDefault && (classes.Default == nil || class.Value < classes.Default.Value) {
-				classes.Default = class
-			}
-		}
+		classes.Default = job.DefaultClass(list.Items)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return classes, fmt.Errorf("reading priority classes: %w", err)

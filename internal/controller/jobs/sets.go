@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -19,6 +20,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/decide"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -67,6 +69,9 @@ func (r *sets) ofOwnedWorkload(_ context.Context, w client.Object) []ctrlreconci
 	for _, name := range r.ownerNames(w) {
 		out = append(out, request(w.GetNamespace(), name))
 	}
+	if of := w.GetAnnotations(); len(out) == 0 && job.IsRemote(w) && of[kueue.JobOwnerGVKAnnotation] == r.d.GVK.String() {
+		out = append(out, request(w.GetNamespace(), of[kueue.JobOwnerNameAnnotation])) // nobody owns it yet
+	}
 	return out
 }
 
@@ -85,7 +90,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	a, pods := job.DecideSets(r.cfg, r.d, o)
+	a, pods := decide.Sets(r.cfg, r.d, o)
 	if len(pods) == 0 {
 		return r.do(ctx, req.NamespacedName, &o.Observed, a).Result(ctx)
 	}
@@ -108,8 +113,8 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 }
 
 // gather reads what decides about one object.
-func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*job.ObservedSets, error) {
-	o := &job.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, StatefulSets: map[string]*appsv1.StatefulSet{}}
+func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
+	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, StatefulSets: map[string]*appsv1.StatefulSet{}}
 	var pods corev1.PodList
 	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name})
 	if err != nil {
@@ -119,6 +124,9 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*job.Obser
 		o.Pods = append(o.Pods, &pods.Items[i])
 	}
 	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
+		return nil, err
+	}
+	if err := r.delegated(ctx, &o.Observed); err != nil {
 		return nil, err
 	}
 	// Of an object that is gone nothing is known but its namespace, so that one is asked for first.
@@ -134,7 +142,7 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*job.Obser
 	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil || o.Job == nil {
 		return o, err
 	}
-	if err := r.legacy(ctx, o); err != nil {
+	if err := errors.Join(r.legacy(ctx, o), r.given(ctx, o)); err != nil {
 		return nil, err
 	}
 	if o.Verdict, err = r.gate.Judge(ctx, key.Namespace, o.Job); err != nil || o.Verdict.Reach != job.Managed {
@@ -148,7 +156,7 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*job.Obser
 }
 
 // legacy adds the Workload that an older version made without naming the object as its owner.
-func (r *sets) legacy(ctx context.Context, o *job.ObservedSets) error {
+func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
 	if len(o.Workloads) > 0 {
 		return nil
 	}
@@ -172,7 +180,7 @@ func (r *sets) podSetsOf(o job.Object) []kueue.PodSet {
 
 // statefulSets reads those that control pods. That one does not exist, the API server has to say: a cache that is behind
 // must not open a gate.
-func (r *sets) statefulSets(ctx context.Context, o *job.ObservedSets) error {
+func (r *sets) statefulSets(ctx context.Context, o *decide.ObservedSets) error {
 	for _, pod := range o.Pods {
 		ref := metav1.GetControllerOf(pod)
 		if ref == nil || ref.Kind != "StatefulSet" {

@@ -4,7 +4,7 @@
 //
 //	job ─────────────┐
 //	its Workloads ───┤                               ┌─ Workload: create, update, delete
-//	owners, namespace├─► gather ─► job.Decide ─► do ─┼─ status: finish, release, ready
+//	owners, namespace├─► gather ─► decide.Next ─► do ─┼─ status: finish, release, ready
 //	flavors, classes ┘                               └─ job: start, stop, delete
 //
 // Writes carry the resource version that was read, so a decision on an old
@@ -64,10 +64,11 @@ type Options struct {
 	// made for a job. Nil: nobody is told.
 	Wrote   reconcile.Wrote
 	Created func(kind string, job client.Object, w *kueue.Workload)
-	// Ungated is told of every pod that was let go of a job that is led, and by which Workload. Nil: nobody is told.
-	Ungated func(w *kueue.Workload, at time.Time)
+	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group. Nil:
+	// nobody is told.
+	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	// Pods are those of the jobs that are led, for whoever else reads them. Nil: nobody does.
-	Pods *integration.Pods
+	Pods *reconcile.Pods
 	// Ready is called before the first job of a kind is looked at, when its CRD is there. Nil: nothing is.
 	Ready func(context.Context, *job.Descriptor) error
 }
@@ -82,19 +83,18 @@ const (
 // byOwner is the index of Workloads by the name of an owner of one kind.
 func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
 
-// newFamily is what a kind with a family needs, nil for others.
+// newFamily is what a kind with a family needs, nil for others. All of them look at the same pods.
 func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error) {
 	if d.Family == nil {
 		return nil, nil
 	}
-	pods := o.Pods
-	if pods == nil {
+	if o.Pods == nil {
 		var err error
-		if pods, err = integration.NewPods(mgr, d.Family.PodLabel); err != nil {
+		if o.Pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
 			return nil, err
 		}
 	}
-	return &family{pods: pods, written: map[types.NamespacedName]map[types.UID]written{}}, nil
+	return &family{pods: o.Pods, written: map[types.NamespacedName]map[types.UID]written{}}, nil
 }
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.

@@ -12,6 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/decide"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -34,7 +35,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	}
 	err := r.write(ctx, o, a)
 	if err != nil && a.Starts != nil && r.d.Refused != nil && r.d.Refused(err) {
-		a = job.FailedToStart(r.cfg, a.Starts, err, o.Now)
+		a = decide.FailedToStart(r.cfg, a.Starts, err, o.Now)
 		err = r.write(ctx, o, a)
 	}
 	if err != nil {
@@ -91,7 +92,14 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 	return each(members(a.Job), func(m job.Object) error {
 		switch a.Verb {
 		case job.PatchJob:
-			return named(r.client.Patch(ctx, m, pinned(observedMember(o, m)), manager), "updating "+r.d.GVK.Kind, m)
+			base := observedMember(o, m)
+			gates := opened(base, m)
+			err := r.client.Patch(ctx, m, pinned(base), manager)
+			if err == nil {
+				_, group := a.Job.(job.Composite)
+				r.letGo(a.Starts, gates, group)
+			}
+			return named(err, "updating "+r.d.GVK.Kind, m)
 		case job.PatchJobStatus:
 			if r.d.GVK.Kind == "Pod" {
 				manager = podStatusManager

@@ -3,18 +3,14 @@ package jobset
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // Indexes of the cache of pods.
@@ -25,82 +21,43 @@ const (
 	jobSetNameLabel = jobsetv1alpha2.JobSetNameKey
 )
 
-// podCache is a cache that a manager starts together with its own.
-type podCache struct{ cache.Cache }
-
-// GetCache tells the manager that this is a cache.
-func (p podCache) GetCache() cache.Cache { return p.Cache }
-
 // NewPods adds a cache of the pods of JobSets to the manager: of no other pods, and only what placement and in-place
 // restarts look at. Both the controllers and the webhook of pods use it.
-func NewPods(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
-	exists, err := labels.NewRequirement(jobSetNameLabel, selection.Exists, nil)
+func NewPods(ctx context.Context, mgr ctrl.Manager) (*reconcile.Pods, error) {
+	pods, err := reconcile.NewPods(mgr, jobSetNameLabel, trim)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), ReaderFailOnMissingInformer: true,
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: labels.NewSelector().Add(*exists), Transform: trim},
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cache of pods: %w", err)
-	}
-	label := func(key string) client.IndexerFunc {
-		return func(o client.Object) []string {
+	for index, key := range map[string]string{PodsByJob: jobsetv1alpha2.JobKeyKey, podsByJobSet: jobSetNameLabel} {
+		err := pods.IndexField(ctx, &corev1.Pod{}, index, func(o client.Object) []string {
 			if value := o.GetLabels()[key]; value != "" {
 				return []string{value}
 			}
 			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("indexing pods: %w", err)
 		}
 	}
-	if err := pods.IndexField(ctx, &corev1.Pod{}, PodsByJob, label(jobsetv1alpha2.JobKeyKey)); err != nil {
-		return nil, fmt.Errorf("indexing pods: %w", err)
-	}
-	if err := pods.IndexField(ctx, &corev1.Pod{}, podsByJobSet, label(jobSetNameLabel)); err != nil {
-		return nil, fmt.Errorf("indexing pods: %w", err)
-	}
-	return pods, mgr.Add(podCache{pods})
+	return pods, pods.Fill()
 }
 
 // trim leaves of a pod what is looked at.
-func trim(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil
-	}
+func trim(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
-			OwnerReferences: pod.OwnerReferences,
-			Labels:          only(pod.Labels, jobSetNameLabel, jobsetv1alpha2.JobKeyKey),
-			Annotations: only(pod.Annotations, jobSetNameLabel, batchv1.JobCompletionIndexAnnotation, jobsetv1alpha2.ExclusiveTopologyAnnotation,
-				jobsetv1alpha2.NodeSelectorStrategyAnnotation, jobsetv1alpha2.InPlaceRestartAttemptAnnotation),
-		},
+		ObjectMeta: reconcile.TrimMeta(pod, []string{jobSetNameLabel, jobsetv1alpha2.JobKeyKey}, []string{
+			jobSetNameLabel, batchv1.JobCompletionIndexAnnotation, jobsetv1alpha2.ExclusiveTopologyAnnotation,
+			jobsetv1alpha2.NodeSelectorStrategyAnnotation, jobsetv1alpha2.InPlaceRestartAttemptAnnotation,
+		}),
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, InitContainerStatuses: restarted(pod.Status.InitContainerStatuses), ContainerStatuses: restarted(pod.Status.ContainerStatuses)},
 	}
 	if topology, ok := pod.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]; ok {
-		out.Spec.NodeSelector = only(pod.Spec.NodeSelector, topology)
+		out.Spec.NodeSelector = reconcile.Only(pod.Spec.NodeSelector, topology)
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget {
 			out.Status.Conditions = []corev1.PodCondition{c}
-		}
-	}
-	return out, nil
-}
-
-// only is the part of a map with some keys, or nil.
-func only(m map[string]string, keys ...string) map[string]string {
-	var out map[string]string
-	for k, v := range m {
-		if slices.Contains(keys, k) {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[k] = v
 		}
 	}
 	return out

@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -27,32 +29,36 @@ const deferred = 2 * time.Second
 func (w *workloads) carryOut(ctx context.Context, s *sight, plan *dispatch.Plan) (again time.Duration, err error) {
 	var errs []error
 	blocked := false
-	for i := range plan.Steps {
-		step := &plan.Steps[i]
-		if blocked && step.Do != dispatch.RemoveCopy {
-			continue
-		}
-		after, err := w.step(ctx, s, step)
-		if err != nil {
-			blocked = blocked || step.Blocks
-			if step.Cluster != "" {
-				err = fmt.Errorf("cluster %s: %w", step.Cluster, err)
+	for rest := plan.Steps; len(rest) > 0; {
+		now := rest[:max(1, promptOnes(rest))]
+		rest = rest[len(now):]
+		for i, result := range w.together(ctx, s, now, blocked) {
+			step := &now[i]
+			if err := result.err; err != nil {
+				blocked = blocked || step.Blocks
+				if step.Cluster != "" {
+					err = fmt.Errorf("cluster %s: %w", step.Cluster, err)
+				}
+				errs = append(errs, err)
+				continue
 			}
-			errs = append(errs, err)
-			continue
-		}
-		if after > 0 && (again == 0 || after < again) {
-			again = after
-		}
-		for _, e := range step.Events {
-			if e.Warning {
-				w.Events.Warning(s.observed.Local, e.Reason, e.Note)
-			} else {
-				w.Events.Normal(s.observed.Local, e.Reason, e.Note)
+			if after := result.again; after > 0 && (again == 0 || after < again) {
+				again = after
 			}
+			w.tell(s, result.events)
 		}
 	}
 	return again, first(errs)
+}
+
+func (w *workloads) tell(s *sight, events []lifecycle.Event) {
+	for _, e := range events {
+		if e.Warning {
+			w.Events.Warning(s.observed.Local, e.Reason, e.Note)
+		} else {
+			w.Events.Normal(s.observed.Local, e.Reason, e.Note)
+		}
+	}
 }
 
 // first joins errors so that those that only say that a cache lags behind do not hide others.
@@ -69,10 +75,10 @@ func first(errs []error) error {
 }
 
 func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (again time.Duration, err error) {
-	var conn *connection
+	var conn *worker.Connection
 	if step.Cluster != "" {
 		if conn = s.connections[step.Cluster]; conn == nil {
-			return 0, errStuck
+			return 0, worker.ErrStuck
 		}
 	}
 	switch step.Do {
@@ -81,11 +87,11 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 	case dispatch.CreateCopy:
 		return 0, w.create(ctx, s, conn, step)
 	case dispatch.UpdateCopy:
-		return 0, conn.writeWorkload(ctx, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Update(ctx, o) })
+		return 0, writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Update(ctx, o) })
 	case dispatch.UpdateCopyStatus:
-		return 0, conn.writeWorkload(ctx, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
+		return 0, writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
 	case dispatch.SyncJob, dispatch.MirrorJob:
-		return w.syncJob(ctx, s, conn, step.Do == dispatch.SyncJob)
+		return w.syncJobs(ctx, s, conn, step.Do == dispatch.SyncJob)
 	case dispatch.EndJob:
 		return time.Second, w.endJob(ctx, s, conn)
 	case dispatch.QuietJob:
@@ -118,6 +124,9 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.St
 	if step.OutOfSync {
 		w.faults.outOfSync(stored.UID, true)
 	}
+	if step.Lost && w.Lost != nil {
+		w.Lost(s.observed.Local.Status.ClusterName)
+	}
 	if step.Admitted && w.Admitted != nil {
 		w.Admitted(queueOf(stored), stored.Status.ClusterName)
 	}
@@ -135,50 +144,43 @@ func queueOf(wl *kueue.Workload) string {
 }
 
 // writeWorkload writes a copy.
-func (c *connection) writeWorkload(ctx context.Context, wl *kueue.Workload, write func(context.Context, client.Client, *kueue.Workload) error) error {
+func writeWorkload(ctx context.Context, conn *worker.Connection, wl *kueue.Workload, write func(context.Context, client.Client, *kueue.Workload) error) error {
 	next := wl.DeepCopy()
-	if err := c.call(ctx, func(ctx context.Context, cl client.Client) error { return write(ctx, cl, next) }); err != nil {
+	return conn.Call(ctx, func(ctx context.Context, cl client.Client) error {
+		err := write(ctx, cl, next)
+		if err == nil {
+			conn.Store(worker.WorkloadKind).Put(next)
+		}
 		return err
-	}
-	c.stores[workloadKind].put(next)
-	return nil
+	})
 }
 
 // remove deletes the job, then the Workload, from a cluster: a Workload that is gone already must not hide a job that is not. Nothing is
 // deleted that is not ours (spec: 40 §4.4).
-func (w *workloads) remove(ctx context.Context, s *sight, conn *connection) error {
+func (w *workloads) remove(ctx context.Context, s *sight, conn *worker.Connection) error {
 	if s.kind != nil {
-		if o := conn.jobOf(s); o != nil && o.GetDeletionTimestamp() == nil {
-			if err := conn.delete(ctx, conn.stores[s.kind.GVK], o); err != nil {
+		for _, o := range w.jobsOf(conn, s) {
+			if o.GetDeletionTimestamp() != nil {
+				continue
+			}
+			if err := conn.Delete(ctx, s.kind.GVK, o); err != nil {
 				return fmt.Errorf("deleting %s %s: %w", s.kind.GVK.Kind, o.GetName(), err)
 			}
 		}
 	}
-	o, ok := conn.stores[workloadKind].get(s.key).(*kueue.Workload)
+	o, ok := conn.Store(worker.WorkloadKind).Get(s.key).(*kueue.Workload)
 	if !ok || !w.Plan.Owns(o) {
 		return nil
 	}
-	return conn.deleteWorkload(ctx, o)
-}
-
-// delete deletes one object, and nothing that has taken its name since.
-func (c *connection) delete(ctx context.Context, from *store, o client.Object) error {
-	uid := o.GetUID()
-	err := c.call(ctx, func(ctx context.Context, cl client.Client) error {
-		return cl.Delete(ctx, o.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	})
-	if err = client.IgnoreNotFound(err); err == nil && len(o.GetFinalizers()) == 0 {
-		from.drop(o)
-	}
-	return err
+	return deleteWorkload(ctx, conn, o)
 }
 
 // deleteWorkload takes the finalizer off a copy and deletes it.
-func (c *connection) deleteWorkload(ctx context.Context, o *kueue.Workload) error {
+func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workload) error {
 	next := o.DeepCopy()
 	if controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer) {
 		patch := client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})
-		err := c.call(ctx, func(ctx context.Context, cl client.Client) error { return cl.Patch(ctx, next, patch) })
+		err := conn.Call(ctx, func(ctx context.Context, cl client.Client) error { return cl.Patch(ctx, next, patch) })
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("letting workload %s go: %w", o.Name, err)
 		}
@@ -186,20 +188,25 @@ func (c *connection) deleteWorkload(ctx context.Context, o *kueue.Workload) erro
 	if o.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := c.delete(ctx, c.stores[workloadKind], next); err != nil {
+	if err := conn.Delete(ctx, worker.WorkloadKind, next); err != nil {
 		return fmt.Errorf("deleting workload %s: %w", o.Name, err)
 	}
 	return nil
 }
 
 // create makes a copy of the Workload. One that is there already is ours, and the watch was late, or it is not and stays.
-func (w *workloads) create(ctx context.Context, s *sight, conn *connection, step *dispatch.Step) error {
+func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connection, step *dispatch.Step) error {
 	uid := s.observed.Local.UID
 	next := step.Workload.DeepCopy()
-	err := conn.call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
+	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error {
+		err := c.Create(ctx, next)
+		if err == nil {
+			conn.Store(worker.WorkloadKind).Put(next)
+		}
+		return err
+	})
 	switch {
 	case err == nil:
-		conn.stores[workloadKind].put(next)
 		w.faults.clear(uid, step.Cluster)
 		if w.Dispatched != nil {
 			w.Dispatched(queueOf(s.observed.Local), step.Cluster)
@@ -207,11 +214,11 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *connection, step
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		var there kueue.Workload
-		if err := conn.call(ctx, func(ctx context.Context, c client.Client) error { return c.Get(ctx, s.key, &there) }); err != nil {
+		if err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Get(ctx, s.key, &there) }); err != nil {
 			return err
 		}
 		if w.Plan.Owns(&there) {
-			conn.stores[workloadKind].put(&there)
+			conn.Store(worker.WorkloadKind).Put(&there)
 			return nil
 		}
 		w.faults.note(uid, step.Cluster, dispatch.NameConflict, "a workload of this name is there that is not ours")
@@ -224,7 +231,7 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *connection, step
 
 // failed notes that something could not be created on a cluster.
 func (w *workloads) failed(s *sight, cluster string, err error) error {
-	if errors.Is(err, errStuck) {
+	if errors.Is(err, worker.ErrStuck) {
 		return err // the cluster is at fault, and is left out until it answers
 	}
 	code := dispatch.CreateFailed
@@ -243,7 +250,7 @@ func rejected(err error) bool {
 }
 
 // syncJob creates the job on the cluster that admitted the Workload, or brings the status of the local one up to date.
-func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, create bool) (again time.Duration, err error) {
+func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connection, create bool) (again time.Duration, err error) {
 	uid := s.observed.Local.UID
 	if s.observed.Job.Carried {
 		return 0, nil
@@ -251,22 +258,28 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 	if s.job == nil {
 		return 0, fmt.Errorf("%s %s does not exist", s.observed.Job.Kind, s.jobName)
 	}
-	kept := conn.stores[s.kind.GVK]
+	kept := conn.Store(s.kind.GVK)
 	key := client.ObjectKey{Namespace: s.key.Namespace, Name: s.jobName}
-	there := kept.get(key)
+	there := kept.Get(key)
 	if there != nil && !w.Plan.Owns(there) {
-		w.faults.note(uid, conn.name, dispatch.NameConflict, "the job there is another manager's")
+		w.faults.note(uid, conn.Name(), dispatch.NameConflict, "the job there is another manager's")
 		return 0, errors.New("the job there is another manager's")
 	}
-	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.name), create)
+	if there != nil && kept.Doomed(there) { // it is of an earlier run: made anew when it is gone
+		if there.GetDeletionTimestamp() == nil { // it is not known whether that was done
+			err = conn.Delete(ctx, s.kind.GVK, there)
+		}
+		return deferred, err
+	}
+	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.Name()), create)
 	switch fault := faultOf(err); {
 	case err != nil && there != nil:
-		w.faults.note(uid, conn.name, dispatch.StatusSync, err.Error())
+		w.faults.note(uid, conn.Name(), dispatch.StatusSync, err.Error())
 		if create {
 			return deferred, nil // the check tells; the job runs on
 		}
 	case fault != nil:
-		w.faults.keep(uid, conn.name, *fault)
+		w.faults.keep(uid, conn.Name(), *fault)
 	}
 	if err != nil {
 		return 0, err
@@ -275,17 +288,22 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *connection, cre
 }
 
 // carryJob does what is to be done about the job, there is nil without one.
-func (w *workloads) carryJob(ctx context.Context, s *sight, conn *connection, there client.Object, todo *dispatch.JobStep, create bool) (again time.Duration, err error) {
+func (w *workloads) carryJob(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *dispatch.JobStep, create bool) (again time.Duration, err error) {
 	if todo.Deferred {
 		again = deferred
+	}
+	if todo.Resized != nil && create && !s.observed.Job.Heir {
+		if wait, err := w.scale(ctx, s, conn, there, todo.Resized); err != nil || wait > 0 {
+			return max(again, wait), err
+		}
 	}
 	switch {
 	case todo.Do == dispatch.CreateJob:
 		return again, w.createJob(ctx, s, conn, todo.Object)
 	case todo.Do == dispatch.DeleteJob:
-		return again, conn.delete(ctx, conn.stores[s.kind.GVK], there)
-	case todo.Deferred && todo.Do == dispatch.PatchStatus && w.Now().Sub(there.GetCreationTimestamp().Time) < deferred:
-		return deferred, nil // the local job is about to start: what is only true until then is not worth a write
+		return again, conn.Delete(ctx, s.kind.GVK, there)
+	case create && w.startsSoon(s, there):
+		return deferred, nil // what is only true until then is not worth a write
 	}
 	if err := w.followStatus(ctx, s, conn, todo); err != nil {
 		if create && !apierrors.IsConflict(err) {
@@ -293,11 +311,31 @@ func (w *workloads) carryJob(ctx context.Context, s *sight, conn *connection, th
 		}
 		return again, err
 	}
+	if err := w.followUp(ctx, s, conn, there, create); err != nil {
+		return again, err
+	}
 	return again, w.forwardSpec(ctx, s, conn, there, todo)
 }
 
+// startsSoon says whether the local job is about to be started, a worker having admitted it just now by the manager's clock. It is for kinds
+// that must not have the status of a job that runs while they are suspended.
+func (w *workloads) startsSoon(s *sight, there client.Object) bool {
+	const soon = 10 * time.Second
+	o, ok := there.(job.Object)
+	if !ok || s.kind.Remote.Status == nil || s.kind.Remote.Gated || !s.kind.IsSuspended(s.job) {
+		return false
+	}
+	for _, c := range s.observed.Local.Status.AdmissionChecks {
+		if c.Name == s.observed.Check && c.State == kueue.CheckStateReady && w.Now().Sub(c.LastTransitionTime.Time) > soon {
+			return false
+		}
+	}
+	_, _, finished := s.kind.Finished(o)
+	return !finished
+}
+
 // followStatus gives the local job the status and the keys of its copy.
-func (w *workloads) followStatus(ctx context.Context, s *sight, conn *connection, todo *dispatch.JobStep) error {
+func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Connection, todo *dispatch.JobStep) error {
 	var err error
 	if todo.Do == dispatch.PatchStatus {
 		err = w.patchStatus(ctx, s, todo.Object, todo.Main)
@@ -306,25 +344,25 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *connection
 		err = w.patchKeys(ctx, s, todo.Object)
 	}
 	if err != nil && !apierrors.IsConflict(err) {
-		w.faults.note(s.observed.Local.UID, conn.name, dispatch.StatusSync, err.Error())
+		w.faults.note(s.observed.Local.UID, conn.Name(), dispatch.StatusSync, err.Error())
 	}
 	if err == nil && todo.SpecFault == nil {
-		w.faults.clear(s.observed.Local.UID, conn.name)
+		w.faults.clear(s.observed.Local.UID, conn.Name())
 	}
 	return err
 }
 
-func (w *workloads) createJob(ctx context.Context, s *sight, conn *connection, o *unstructured.Unstructured) error {
+func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
 	next := o.DeepCopy()
-	err := conn.call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
+	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
 	switch {
 	case err == nil:
-		w.faults.clear(s.observed.Local.UID, conn.name)
+		w.faults.clear(s.observed.Local.UID, conn.Name())
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		there := &metav1.PartialObjectMetadata{}
 		there.SetGroupVersionKind(s.kind.GVK)
-		if err := conn.call(ctx, func(ctx context.Context, c client.Client) error {
+		if err := conn.Call(ctx, func(ctx context.Context, c client.Client) error {
 			return c.Get(ctx, client.ObjectKeyFromObject(o), there)
 		}); err != nil {
 			return err
@@ -333,11 +371,11 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *connection, o
 			w.wake(s.key, deferred) // the watch is late
 			return nil
 		}
-		w.faults.note(s.observed.Local.UID, conn.name, dispatch.NameConflict, "a job of this name is there that is not ours")
+		w.faults.note(s.observed.Local.UID, conn.Name(), dispatch.NameConflict, "a job of this name is there that is not ours")
 		w.wake(s.key, settle)
 		return fmt.Errorf("[%s] a %s %s is there that is not ours", dispatch.NameConflict, s.kind.GVK.Kind, o.GetName())
 	default:
-		return w.failed(s, conn.name, err)
+		return w.failed(s, conn.Name(), err)
 	}
 }
 
@@ -367,13 +405,15 @@ func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructure
 
 // quiet takes what says that pods run out of the status of the local job.
 func (w *workloads) quiet(ctx context.Context, s *sight) error {
-	if s.job == nil {
-		return nil
+	for _, o := range s.locals() {
+		next, changes, err := dispatch.Quiet(s.kind, o)
+		if err == nil && changes {
+			f := w.external(s)
+			err = w.patchStatus(ctx, s.of(o), next, f != nil && f.Main)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	next, changes, err := dispatch.Quiet(s.kind, s.job)
-	if err != nil || !changes {
-		return err
-	}
-	f := w.external(s)
-	return w.patchStatus(ctx, s, next, f != nil && f.Main)
+	return nil
 }

@@ -12,8 +12,12 @@ import (
 // skipFor is how long a Workload stays away from a cluster that it cannot be created on (spec: 40 §4.13.5).
 const skipFor = 5 * time.Minute
 
-// maxCreates is how often a creation is tried before that.
-const maxCreates = 3
+// maxCreates is how often a creation is tried before that. Tries count that are apart by tryEvery at least: a worker that has just come back
+// may refuse everything for a while.
+const (
+	maxCreates = 3
+	tryEvery   = 10 * time.Second
+)
 
 // faults remembers what went wrong with Workloads on clusters. After a restart everything is tried again.
 type faults struct {
@@ -38,6 +42,8 @@ type entry struct {
 	fault dispatch.Fault
 	count int
 	at    time.Time
+	// counted is when it was counted last.
+	counted time.Time
 }
 
 func newFaults(now func() time.Time) *faults {
@@ -74,8 +80,10 @@ func (f *faults) note(uid types.UID, cluster, code, text string) {
 		e = &entry{}
 		r.clusters[cluster] = e
 	}
-	e.count++
 	e.at = f.now()
+	if e.count == 0 || e.at.Sub(e.counted) >= tryEvery {
+		e.count, e.counted = e.count+1, e.at
+	}
 	skip := code == dispatch.CreateRejected || code == dispatch.NameConflict || (code == dispatch.CreateFailed && e.count >= maxCreates)
 	e.fault = dispatch.Fault{Code: code, Text: text, Skip: skip}
 	if code == dispatch.StatusSync {
@@ -135,6 +143,15 @@ func (f *faults) clear(uid types.UID, cluster string) {
 	if r := f.all[uid]; r != nil {
 		delete(r.clusters, cluster)
 		r.syncs = 0
+	}
+}
+
+// back forgets what went wrong on a cluster, which is connected anew: everything is tried there again.
+func (f *faults) back(cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.all {
+		delete(r.clusters, cluster)
 	}
 }
 

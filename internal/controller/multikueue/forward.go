@@ -3,14 +3,16 @@ package multikueue
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/job"
@@ -52,11 +54,11 @@ func (w *workloads) patchKeys(ctx context.Context, s *sight, next *unstructured.
 const maxSpecWrites = 3
 
 // forwardSpec brings the copy up to date with its job.
-func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *connection, there client.Object, todo *dispatch.JobStep) error {
+func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *dispatch.JobStep) error {
 	uid := s.observed.Local.UID
 	if todo.SpecFault != nil {
 		if e := external.As(todo.SpecFault); e != nil {
-			w.faults.keep(uid, conn.name, dispatch.Fault{Code: e.Code, Text: e.Text, Located: true})
+			w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: e.Code, Text: e.Text, Located: true})
 		}
 		w.wake(s.key, deferred)
 		return nil // the job runs on
@@ -64,9 +66,9 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *connection,
 	if todo.Spec == nil {
 		return nil
 	}
-	if w.faults.wroteSpec(uid, conn.name, s.job.GetGeneration()) > maxSpecWrites {
-		w.faults.keep(uid, conn.name, dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
-			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", w.external(s).Name, conn.name, maxSpecWrites)})
+	if w.faults.wroteSpec(uid, conn.Name(), s.job.GetGeneration()) > maxSpecWrites {
+		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", w.external(s).Name, conn.Name(), maxSpecWrites)})
 		return nil
 	}
 	before, err := dispatch.Tree(s.kind, there.(job.Object))
@@ -75,14 +77,14 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *connection,
 	}
 	next := before.DeepCopy()
 	next.Object["spec"] = todo.Spec.Object["spec"]
-	err = conn.call(ctx, func(ctx context.Context, c client.Client) error {
+	err = conn.Call(ctx, func(ctx context.Context, c client.Client) error {
 		return c.Patch(ctx, next, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	switch {
 	case err == nil:
-		conn.stores[s.kind.GVK].put(next)
+		conn.Store(s.kind.GVK).Put(next)
 	case !apierrors.IsConflict(err):
-		w.faults.keep(uid, conn.name, dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", w.external(s).Name, conn.name, err), Located: true})
+		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", w.external(s).Name, conn.Name(), err), Located: true})
 	}
 	return err
 }
@@ -90,44 +92,37 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *connection,
 // forward has the Workloads of jobs looked at that change, for kinds whose copies follow them. It begins when the first such job is read:
 // before, the kind may not exist.
 func (w *workloads) forward(ctx context.Context, d *job.Descriptor, f *external.Framework) {
-	if len(f.SpecPaths) == 0 {
-		return
+	if len(f.SpecPaths) > 0 {
+		w.followChanges(ctx, d)
 	}
-	w.mu.Lock()
-	begun := w.forwarded[d.GVK]
-	w.forwarded[d.GVK] = true
-	w.mu.Unlock()
-	if begun {
-		return
-	}
-	informer, err := w.informers.GetInformer(ctx, d.New())
-	if err == nil {
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, next any) {
-			a, ok := old.(client.Object)
-			b, both := next.(client.Object)
-			if ok && both && a.GetGeneration() != b.GetGeneration() {
-				w.wakeOwned(b)
-			}
-		}})
-	}
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Following changes of jobs", "kind", d.GVK.Kind)
-		w.mu.Lock()
-		delete(w.forwarded, d.GVK)
-		w.mu.Unlock()
-	}
+}
+
+// followChanges has the Workloads of a job looked at when it asks for something else.
+func (w *workloads) followChanges(ctx context.Context, d *job.Descriptor) {
+	w.follow(ctx, d, cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, next any) {
+		a, ok := old.(client.Object)
+		b, both := next.(client.Object)
+		if ok && both && a.GetGeneration() != b.GetGeneration() {
+			w.wakeOwned(b)
+		}
+	}})
 }
 
 // wakeOwned has the Workloads of a job looked at.
 func (w *workloads) wakeOwned(o client.Object) {
+	w.wakeWhere(o.GetNamespace(), 0, func(ref *metav1.OwnerReference) bool { return ref.UID == o.GetUID() })
+}
+
+// wakeWhere has the Workloads looked at, after a while, that have an owner which matches.
+func (m *shared) wakeWhere(namespace string, after time.Duration, match func(*metav1.OwnerReference) bool) {
 	var list kueue.WorkloadList
-	if err := w.cache.List(context.Background(), &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-		return // it is looked at by and by
+	if err := m.cache.List(context.Background(), &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return // they are looked at by and by
 	}
 	for i := range list.Items {
-		for _, ref := range list.Items[i].OwnerReferences {
-			if ref.UID == o.GetUID() {
-				w.wake(client.ObjectKeyFromObject(&list.Items[i]), 0)
+		for j := range list.Items[i].OwnerReferences {
+			if match(&list.Items[i].OwnerReferences[j]) {
+				m.wake(client.ObjectKeyFromObject(&list.Items[i]), after)
 			}
 		}
 	}
@@ -135,22 +130,22 @@ func (w *workloads) wakeOwned(o client.Object) {
 
 // endJob removes a job whose copy was evicted, where nothing on the worker stops it. Its Workload holds the quota until the job is gone,
 // or runs no more.
-func (w *workloads) endJob(ctx context.Context, s *sight, conn *connection) error {
-	o := conn.jobOf(s)
+func (w *workloads) endJob(ctx context.Context, s *sight, conn *worker.Connection) error {
+	o := w.jobOf(conn, s)
 	if o != nil && o.GetDeletionTimestamp() == nil {
-		return conn.delete(ctx, conn.stores[s.kind.GVK], o)
+		return conn.Delete(ctx, s.kind.GVK, o)
 	}
 	runs := false
 	for i := range s.observed.Clusters {
-		if c := &s.observed.Clusters[i]; c.Name == conn.name {
+		if c := &s.observed.Clusters[i]; c.Name == conn.Name() {
 			runs = c.JobRuns
 		}
 	}
 	if o != nil && runs {
 		return nil
 	}
-	if copied, ok := conn.stores[workloadKind].get(s.key).(*kueue.Workload); ok && w.Plan.Owns(copied) {
-		return conn.deleteWorkload(ctx, copied)
+	if copied, ok := conn.Store(worker.WorkloadKind).Get(s.key).(*kueue.Workload); ok && w.Plan.Owns(copied) {
+		return deleteWorkload(ctx, conn, copied)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (w *workloads) lifecycle(s *sight) {
 		if conn == nil || !c.HasJob {
 			continue
 		}
-		o := conn.jobOf(s)
+		o := w.jobOf(conn, s)
 		if o == nil {
 			continue
 		}

@@ -3,16 +3,14 @@ package multikueue
 import (
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 type (
-	queueType  = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
-	schemeType = *runtime.Scheme
-	informers  = cache.Informers
+	queueType = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
+	informers = cache.Informers
 )
 
 // latch keeps the queue of a controller once that has started.

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +61,7 @@ func newServer(t *testing.T) *server {
 	s.must(err)
 	s.Client, err = client.New(cfg, client.Options{Scheme: newScheme()})
 	s.must(err)
-	for _, name := range []string{"workloads", "admissionchecks", "multikueueclusters", "multikueueconfigs"} {
+	for _, name := range []string{"workloads", "admissionchecks", "multikueueclusters", "multikueueconfigs", "clusterqueues", "localqueues"} {
 		raw, err := config.FS.ReadFile(path.Join("crd", "kueue.x-k8s.io_"+name+".yaml"))
 		s.must(err)
 		var crd apiextensionsv1.CustomResourceDefinition
@@ -67,7 +70,7 @@ func newServer(t *testing.T) *server {
 		s.must(s.Create(t.Context(), &crd))
 	}
 	s.eventually("the CRDs are served", func() error {
-		for _, list := range []client.ObjectList{&kueue.WorkloadList{}, &kueue.AdmissionCheckList{}, &kueue.MultiKueueClusterList{}, &kueue.MultiKueueConfigList{}} {
+		for _, list := range []client.ObjectList{&kueue.WorkloadList{}, &kueue.AdmissionCheckList{}, &kueue.MultiKueueClusterList{}, &kueue.MultiKueueConfigList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}} {
 			if err := s.List(t.Context(), list); err != nil {
 				return err
 			}
@@ -109,7 +112,7 @@ func (s *server) kubeconfig() []byte {
 }
 
 // manage runs the controllers until the test ends, with Jobs and a kind that no server has.
-func (s *server) manage() {
+func (s *server) manage(changes ...func(*multikueue.Options)) {
 	s.t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", s.path)
 	s.must(err)
@@ -118,13 +121,22 @@ func (s *server) manage() {
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
 	s.must(err)
+	jobs := batchv1.SchemeGroupVersion.WithKind("Job")
 	absent := schema.GroupVersionKind{Group: "absent.example", Version: "v1", Kind: "Absent"}
-	s.must(multikueue.Setup(s.t.Context(), mgr, multikueue.Options{
-		Plan:        &dispatch.Config{Origin: "hub", WorkerLostTimeout: time.Minute},
-		Descriptors: []*job.Descriptor{view.Kind{GVK: absent, Resource: "absents", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor()},
-		Namespace:   "default", QPS: -1, Degraded: true, Status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
+	o := multikueue.Options{
+		Plan: &dispatch.Config{Origin: "hub", WorkerLostTimeout: time.Minute},
+		Descriptors: []*job.Descriptor{
+			view.Kind{GVK: absent, Resource: "absents", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
+			view.Kind{GVK: jobs, Resource: "jobs", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
+		},
+		Namespace: "default", QPS: -1, Degraded: true, Status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
 		Workers: func(string) int { return 1 }, Now: time.Now,
-	}))
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	_, err = multikueue.Setup(s.t.Context(), mgr, o)
+	s.must(err)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error)
 	go func() { done <- mgr.Start(ctx) }()
@@ -198,6 +210,13 @@ func TestClusters(t *testing.T) {
 	w1("Active", "True/Active Connected")
 	w1("FrameworksAvailable", "False/MissingCRD These kinds of jobs cannot be sent there: Absent")
 	checked("True/SomeActiveClusters missing clusters: w2")
+	put(worker.restricted(rbacv1.PolicyRule{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"get", "list", "watch", "create"}}))
+	w1("FrameworksAvailable", "False/Forbidden These kinds of jobs cannot be sent there: Absent, Job (no permission to delete)")
+	w1("Active", "True/Active Connected")
+	put(worker.restricted())
+	w1("FrameworksAvailable", "False/Forbidden These kinds of jobs cannot be sent there: Absent, Job")
+	put(worker.kubeconfig())
+	w1("FrameworksAvailable", "False/MissingCRD These kinds of jobs cannot be sent there: Absent")
 	_, w2 := cluster("w2", kueue.ClusterSource{ClusterProfileRef: &kueue.ClusterProfileReference{Name: "p"}})
 	w2("Active", "False/MultiKueueClusterProfileFeatureDisabled")
 	_, w3 := cluster("w3", secret("w3"))
@@ -214,4 +233,31 @@ func TestClusters(t *testing.T) {
 	if _, err := os.Stat("/etc/multikueue/kubeconfigs"); err == nil {
 		t.Log("the folder of kubeconfigs exists here")
 	}
+}
+
+// restricted is a credential that may do with Workloads what the documents say, and what rules add to that.
+func (s *server) restricted(rules ...rbacv1.PolicyRule) []byte {
+	s.t.Helper()
+	ctx, name := s.t.Context(), fmt.Sprint("restricted-", len(rules))
+	rules = append(rules, rbacv1.PolicyRule{
+		APIGroups: []string{kueue.GroupVersion.Group}, Resources: []string{"workloads"},
+		Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+	})
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	s.must(s.Create(ctx, account))
+	s.must(s.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}))
+	s.must(s.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}},
+	}))
+	token := &authenticationv1.TokenRequest{}
+	s.must(s.SubResource("token").Create(ctx, account, token))
+	config, err := clientcmd.Load(s.kubeconfig())
+	s.must(err)
+	for user := range config.AuthInfos {
+		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	text, err := clientcmd.Write(*config)
+	s.must(err)
+	return text
 }

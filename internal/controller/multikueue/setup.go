@@ -1,14 +1,14 @@
 // Package multikueue sends Workloads to worker clusters and follows them there.
 //
-//	MultiKueueCluster ─► clusters ─► fleet: a connection for each worker, and
-//	Secret, file ────────┘             │    what it holds of ours, kept by watches
+//	MultiKueueCluster ─► worker.Fleet: a connection for each worker, and what
+//	                                   │    it holds of ours, kept by watches
 //	                                   ▼
 //	Workload, job, check, config ─► gather ─► dispatch.Decide ─► carry out
 //	                                   ▲                          │
 //	                                   └──── events of workers ◄──┘
 //
-// What to do is decided by internal/plan/dispatch; this package connects,
-// gathers and writes. One worker that does not answer must not delay what
+// What to do is decided by internal/plan/dispatch; this package gathers and
+// writes, through the connections of its package worker. One worker that does not answer must not delay what
 // concerns others: every worker has a rate limit, a time limit and a number of
 // calls of its own. (spec: 40 §4.1 to §4.7)
 package multikueue
@@ -16,15 +16,17 @@ package multikueue
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -35,8 +37,10 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -44,6 +48,8 @@ import (
 type Options struct {
 	// Plan is what the configuration says. The UID of the manager is filled in.
 	Plan *dispatch.Config
+	// Jobs is how jobs are read.
+	Jobs *job.Config
 	// Descriptors are the enabled kinds of jobs. Those without Remote are not sent.
 	Descriptors []*job.Descriptor
 	// Namespace is the manager's, where the Secrets and ClusterProfiles of workers are.
@@ -60,8 +66,10 @@ type Options struct {
 	AnyPath bool
 	// Degraded lets workers be used that do not serve every kind.
 	Degraded bool
-	Status   *reconcile.WorkloadStatus
-	Events   reconcile.Events
+	// Quota keeps the quota of ClusterQueues at the sum of the workers', where their MultiKueueConfig asks for it.
+	Quota  bool
+	Status *reconcile.WorkloadStatus
+	Events reconcile.Events
 	// ClusterEvents are those about MultiKueueClusters.
 	ClusterEvents reconcile.Events
 	// Workers is how many objects of a kind, given as Kind.group, are handled at once.
@@ -69,10 +77,11 @@ type Options struct {
 	Now     func() time.Time
 	// Dispatched and Admitted are told of copies that were made and admitted.
 	Dispatched, Admitted func(queue, cluster string)
+	// Lost is told of Workloads that are sent again since their cluster is lost, Connected how to look up which clusters can be reached. Nil:
+	// nobody is told.
+	Lost      func(cluster string)
+	Connected func(func() map[string]bool)
 }
-
-// PathPrefix is where kubeconfig files may be.
-const PathPrefix = "/etc/multikueue/kubeconfigs/"
 
 // enoughWorkers is how many Workloads are handled at once at least: most of the time of each is spent waiting for workers.
 const enoughWorkers = 32
@@ -80,92 +89,147 @@ const enoughWorkers = 32
 // enoughClusters is how many clusters are connected at once at least, so that one that does not answer delays no other.
 const enoughClusters = 32
 
-// settle is how long events of workers are gathered before the Workload is looked at.
-const settle = 200 * time.Millisecond
-
-// system is the namespace whose UID names a cluster.
-const system = "kube-system"
+// settle is how long events of workers are gathered before the Workload is looked at: less for those of copies, which decide what happens
+// next, than for those of jobs, whose status changes several times while they start and end (spec: 40 §4.1).
+const (
+	settle    = 200 * time.Millisecond
+	settleJob = time.Second
+)
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;multikueueconfigs;multikueueclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks/status;multikueueclusters/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs/status;tfjobs/status;xgboostjobs/status;paddlejobs/status;jaxjobs/status;mpijobs/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status;rayclusters/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status;rayclusters/status;rayservices/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=clusterprofiles,verbs=get;list;watch
 
-// Setup adds the controllers to the manager.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+// Nominate are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass; none if
+// that is to be found out later.
+type Nominate func(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string
+
+// Setup adds the controllers to the manager. Whoever reserves quota should ask what it returns, and write the answer with the reservation:
+// that saves a write for each Workload.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 	var ns corev1.Namespace
-	if err := mgr.GetAPIReader().Get(ctx, client.ObjectKey{Name: system}, &ns); err != nil {
-		return fmt.Errorf("reading namespace %s, whose UID marks what is sent to workers: %w", system, err)
+	if err := mgr.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
+		return nil, fmt.Errorf("reading namespace %s, whose UID marks what is sent to workers: %w", metav1.NamespaceSystem, err)
 	}
 	plan := *o.Plan
 	plan.ManagerUID = string(ns.UID)
 	o.Plan = &plan
 	m := &shared{
-		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(),
-		kinds: map[schema.GroupVersionKind]*job.Descriptor{}, started: o.Now(), clusterEvents: make(chan event.GenericEvent, 64),
+		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(),
+		kinds: map[schema.GroupVersionKind]*job.Descriptor{}, faults: newFaults(o.Now), quotaEvents: make(chan event.GenericEvent, 1),
 	}
 	for _, d := range o.Descriptors {
 		if d.Remote != nil {
 			m.kinds[d.GVK] = d
 		}
 	}
-	m.fleet = newFleet(m)
-	for _, add := range []func(context.Context, ctrl.Manager) error{m.addClusters, m.addChecks, m.addWorkloads} {
-		if err := add(ctx, mgr); err != nil {
-			return err
+	for _, add := range []func(ctrl.Manager) error{m.addClusters, m.addChecks, m.addWorkloads, m.addQuotas} {
+		if err := add(mgr); err != nil {
+			return nil, err
 		}
 	}
-	if err := mgr.Add(m.fleet); err != nil {
-		return err
+	if o.Connected != nil {
+		o.Connected(m.fleet.Reachable)
 	}
 	if o.GCInterval == 0 {
-		return nil
+		return m.nominate, nil
 	}
-	return mgr.Add(&collector{shared: m})
+	return m.nominate, mgr.Add(&collector{shared: m})
 }
 
 // shared is what all controllers of the package have in common.
 type shared struct {
 	Options
-	client  client.Client
-	cache   client.Reader
-	live    client.Reader
-	scheme  schemeType
-	kinds   map[schema.GroupVersionKind]*job.Descriptor
-	fleet   *fleet
-	started time.Time
-	// clusterEvents bring a cluster back whose connection ended.
-	clusterEvents chan event.GenericEvent
-	wake          func(types.NamespacedName, time.Duration)
+	client      client.Client
+	cache       client.Reader
+	live        client.Reader
+	kinds       map[schema.GroupVersionKind]*job.Descriptor
+	fleet       *worker.Fleet
+	faults      *faults
+	quotaEvents chan event.GenericEvent // a worker's queues changed
+	wake        func(types.NamespacedName, time.Duration)
+	nominate    Nominate
 }
 
-func (m *shared) addClusters(_ context.Context, mgr ctrl.Manager) error {
-	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultNamespaces: map[string]cache.Config{m.Namespace: {}}, DefaultTransform: cache.TransformStripManagedFields(),
+func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
+	m.fleet, err = worker.Setup(mgr, worker.Options{
+		Plan: m.Plan, Kinds: withChildren(m.kinds), Queues: m.Quota, Degraded: m.Degraded, Namespace: m.Namespace, Profiles: m.Profiles, Providers: m.Providers,
+		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, Changed: m.changed, Turned: m.turned,
+		Concurrency: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), enoughClusters),
 	})
-	if err != nil {
-		return err
-	}
-	if err := mgr.Add(secrets); err != nil {
-		return err
-	}
-	named := &metav1.PartialObjectMetadata{}
-	named.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	c := &clusters{shared: m}
-	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_cluster").
-		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(source.Kind[client.Object](secrets, named, handler.EnqueueRequestsFromMapFunc(c.ofSecret))).
-		WatchesRawSource(source.Channel(m.clusterEvents, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), enoughClusters)}).
-		Complete(c)
+	return err
 }
 
-func (m *shared) addChecks(_ context.Context, mgr ctrl.Manager) error {
+// withChildren are kinds of jobs with those of the objects that their copies control, where these matter here.
+func withChildren(kinds map[schema.GroupVersionKind]*job.Descriptor) map[schema.GroupVersionKind]*job.Descriptor {
+	out := maps.Clone(kinds)
+	for _, d := range kinds {
+		if d.Remote.Follow == nil || out[d.Family.Child] != nil {
+			continue
+		}
+		gvk := d.Family.Child
+		out[gvk] = &job.Descriptor{
+			GVK: gvk, Resource: strings.ToLower(gvk.Kind) + "s",
+			New: func() job.Object { return view.New(gvk) }, NewList: func() runtime.Object { return view.NewList(gvk) },
+		}
+	}
+	return out
+}
+
+// changed has the Workload looked at that an object of a worker belongs to, if it is here.
+func (m *shared) changed(o client.Object) {
+	ctx, key, after := context.Background(), client.ObjectKeyFromObject(o), settle // it only reads a cache
+	switch o.(type) {
+	case *kueue.ClusterQueue, *kueue.LocalQueue:
+		m.touchQuotas()
+		return
+	case *kueue.Workload:
+	default:
+		if m.wakeLeader(o) {
+			return
+		}
+		key.Name, after = m.Plan.WorkloadOf(o), settleJob
+	}
+	if key.Name == "" {
+		m.wakeJob(ctx, o)
+	}
+	if key.Name != "" && m.cache.Get(ctx, key, &kueue.Workload{}, client.UnsafeDisableDeepCopy) == nil {
+		m.wake(key, after)
+	}
+}
+
+// wakeLeader has the Workloads of a job looked at whose copy controls an object, if that matters, and tells whether it does. The object may
+// name an earlier one of them.
+func (m *shared) wakeLeader(o client.Object) bool {
+	by := metav1.GetControllerOf(o)
+	if by == nil {
+		return false
+	}
+	d := m.kinds[schema.FromAPIVersionAndKind(by.APIVersion, by.Kind)]
+	if d == nil || d.Remote.Follow == nil {
+		return false
+	}
+	m.wakeWhere(o.GetNamespace(), settle, func(ref *metav1.OwnerReference) bool { return ref.Kind == by.Kind && ref.Name == by.Name })
+	return true
+}
+
+// turned has everything looked at that a cluster matters to. What went wrong on one that is connected anew is tried there again.
+func (m *shared) turned(ctx context.Context, cluster string, fresh bool) {
+	if fresh {
+		m.faults.back(cluster)
+	}
+	m.wakeUsers(ctx, cluster)
+	m.touchQuotas()
+}
+
+func (m *shared) addChecks(mgr ctrl.Manager) error {
 	c := &checks{shared: m}
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_admissioncheck").
 		For(&kueue.AdmissionCheck{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -174,13 +238,13 @@ func (m *shared) addChecks(_ context.Context, mgr ctrl.Manager) error {
 		Complete(c)
 }
 
-func (m *shared) addWorkloads(_ context.Context, mgr ctrl.Manager) error {
+func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 	w := &workloads{
-		shared: m, faults: newFaults(m.Now), informers: mgr.GetCache(), gone: map[types.NamespacedName]*kueue.Workload{},
+		shared: m, informers: mgr.GetCache(), gone: map[types.NamespacedName]*kueue.Workload{},
 		forwarded: map[schema.GroupVersionKind]bool{},
 	}
 	queues := make(chan queueType, 1)
-	m.wake = waker(queues)
+	m.wake, m.nominate = waker(queues), w.nominate
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_workload").
 		Watches(&kueue.Workload{}, w.ofWorkload()).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(w.ofConfig)).

@@ -19,17 +19,19 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // workloads follows Workloads that have a check of ours.
 type workloads struct {
 	*shared
-	faults *faults
 
 	informers informers
+	pending   pending
 
 	mu        sync.Mutex
 	gone      map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
@@ -44,8 +46,12 @@ type sight struct {
 	kind    *job.Descriptor
 	job     job.Object
 	jobName string
+	// members are the objects of a job that may be several, of which job is the first.
+	members []job.Object
+	// slices are the Workloads of an elastic job that are not over, and this one.
+	slices []*kueue.Workload
 	// connections are those that were observed, by cluster: what is done is done through them.
-	connections map[string]*connection
+	connections map[string]*worker.Connection
 }
 
 // Reconcile looks at one Workload and does what is to be done.
@@ -59,10 +65,13 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 		ctrl.LoggerFrom(ctx).V(2).Info("Decided", "rule", plan.Rule, "steps", len(plan.Steps))
 	}
 	again, err := w.carryOut(ctx, s, &plan)
+	if err == nil {
+		err = plan.Err
+	}
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	if s.observed.Gone {
+	if s.observed.Gone && !w.pending.any(req.NamespacedName) {
 		w.mu.Lock()
 		delete(w.gone, req.NamespacedName)
 		w.mu.Unlock()
@@ -80,7 +89,7 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	s := &sight{key: key, connections: map[string]*connection{}}
+	s := &sight{key: key, connections: map[string]*worker.Connection{}}
 	s.observed.Local, s.observed.Gone, s.observed.Now = &local, err != nil, metav1.NewTime(w.Now())
 	if s.observed.Gone {
 		w.mu.Lock()
@@ -117,9 +126,18 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 
 // checkOf finds our check among those of a Workload.
 func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.AdmissionCheck, error) {
-	for _, state := range wl.Status.AdmissionChecks {
+	names := make([]kueue.AdmissionCheckReference, len(wl.Status.AdmissionChecks))
+	for i := range names {
+		names[i] = wl.Status.AdmissionChecks[i].Name
+	}
+	return m.checkAmong(ctx, names)
+}
+
+// checkAmong finds our check among some; nil if there is none.
+func (m *shared) checkAmong(ctx context.Context, names []kueue.AdmissionCheckReference) (*kueue.AdmissionCheck, error) {
+	for _, name := range names {
 		var check kueue.AdmissionCheck
-		err := m.cache.Get(ctx, client.ObjectKey{Name: string(state.Name)}, &check)
+		err := m.cache.Get(ctx, client.ObjectKey{Name: string(name)}, &check)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
@@ -157,25 +175,39 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 		return nil
 	}
 	facts.Adapter = true
-	if w.Plan.Elastic && job.IsElastic(s.observed.Local) { // the slices of one job would be sent to several clusters
-		facts.Adapter, facts.Kind = false, "elastic "+gvk.Kind
+	if err := w.slices(ctx, s); err != nil {
+		return err
 	}
+	facts.Gated, facts.Silent = s.kind.Remote.Gated, s.kind.Remote.Silent
+	facts.Active = lifecycle.RunsRemotely(s.observed.Local) // said of silent kinds only; others are asked
 	if s.observed.Gone {
-		return nil
+		return w.siblings(ctx, s)
+	}
+	if facts.Managed = facts.Gated; s.kind.Groups != nil {
+		return w.members(ctx, s)
 	}
 	object := s.kind.New()
 	err := w.cache.Get(ctx, client.ObjectKey{Namespace: s.key.Namespace, Name: name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		facts.Missing = true
-		return nil
+		return w.siblings(ctx, s)
 	case err != nil:
 		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
 	}
 	s.job = object
+	if facts.Gated {
+		return w.siblings(ctx, s)
+	}
 	facts.Active = s.kind.IsActive(object)
+	if w.Plan.Elastic && job.IsElastic(s.observed.Local) {
+		facts.Started = object
+	}
 	facts.Field, facts.Wanted = strings.Join(s.kind.Remote.ManagedBy, "."), kueue.MultiKueueControllerName
 	f := w.external(s)
+	if s.kind.Remote.Follow != nil {
+		w.followChanges(ctx, s.kind)
+	}
 	if f == nil {
 		facts.Manager = s.kind.ManagedBy(object)
 		facts.Managed = facts.Manager == kueue.MultiKueueControllerName
@@ -197,33 +229,64 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 // observe says what is known of every cluster of the configuration, and of those that hold something although they are not in it.
 func (w *workloads) observe(s *sight, config *kueue.MultiKueueConfig) {
 	for _, name := range config.Spec.Clusters {
-		s.observed.Clusters = append(s.observed.Clusters, w.look(s, w.fleet.get(name), true))
+		s.observed.Clusters = append(s.observed.Clusters, w.look(s, name, true))
 	}
-	for _, r := range w.fleet.all() {
-		if slices.Contains(config.Spec.Clusters, r.name) {
+	for _, name := range w.fleet.Names() {
+		if slices.Contains(config.Spec.Clusters, name) {
 			continue
 		}
-		if c := w.look(s, r, false); c.Connected && (c.Copy != nil || c.HasJob) {
+		if c := w.look(s, name, false); c.Connected && (c.Copy != nil || c.HasJob) {
 			s.observed.Clusters = append(s.observed.Clusters, c)
 		}
 	}
-	listed := len(config.Spec.Clusters)
-	slices.SortFunc(s.observed.Clusters[listed:], func(a, b dispatch.Cluster) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func (w *workloads) look(s *sight, r *remote, listed bool) dispatch.Cluster {
-	out := dispatch.Cluster{Name: r.name, Listed: listed}
-	conn, lost, first := r.connected()
-	out.LostSince, out.FirstLost = lost, first
-	out.Fault = w.faults.of(s.observed.Local.UID, r.name)
+// nominate finds the clusters of a Workload that gets quota now and passes no other check than ours.
+func (w *workloads) nominate(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
+	ctx := context.Background() // it only reads caches
+	if len(required) != 1 {
+		return nil
+	}
+	check, err := w.checkAmong(ctx, required)
+	if err != nil || check == nil {
+		return nil
+	}
+	config, err := w.configOf(ctx, check)
+	if err != nil {
+		return nil
+	}
+	gvk, name := w.ownerOf(wl)
+	s := &sight{key: client.ObjectKeyFromObject(wl), connections: map[string]*worker.Connection{}, kind: w.kinds[gvk], jobName: name}
+	if f := w.external(s); s.kind == nil || (f != nil && (f.Preconditions || f.Creates)) {
+		return nil // it may be refused
+	}
+	s.observed.Local = wl
+	w.observe(s, config)
+	return w.Plan.NominateAtOnce(wl, s.observed.Clusters)
+}
+
+func (w *workloads) look(s *sight, name string, listed bool) dispatch.Cluster {
+	link := w.fleet.Link(name)
+	conn := link.Connection
+	out := dispatch.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow}
+	out.Fault = w.faults.of(s.observed.Local.UID, name)
 	if conn == nil {
 		return out
 	}
-	s.connections[r.name] = conn
+	if w.pending.has(s.key, name) {
+		out.LostSince, out.Busy = s.observed.Now.Time, true
+		out.HasJob = s.kind != nil && len(w.jobsOf(conn, s)) > 0
+		return out
+	}
+	s.connections[name] = conn
 	out.Connected = true
-	if o, ok := conn.stores[workloadKind].get(s.key).(*kueue.Workload); ok {
+	if o, ok := conn.Store(worker.WorkloadKind).Get(s.key).(*kueue.Workload); ok {
 		if w.Plan.Owns(o) {
 			out.Copy = o
+			if o.DeletionTimestamp == nil && conn.Store(worker.WorkloadKind).Doomed(o) {
+				out.Copy = o.DeepCopy()
+				out.Copy.DeletionTimestamp = &s.observed.Now
+			}
 		} else {
 			out.Fault = &dispatch.Fault{Code: dispatch.NameConflict, Text: "another manager has a workload of this name there", Skip: true}
 		}
@@ -231,19 +294,19 @@ func (w *workloads) look(s *sight, r *remote, listed bool) dispatch.Cluster {
 	if s.kind == nil {
 		return out
 	}
-	out.Lacks = conn.lack(s.kind.GVK) != ""
-	out.HasJob = conn.jobOf(s) != nil
+	out.Lacks = conn.Lack(s.kind.GVK) != "" || (s.kind.Remote.Follow != nil && conn.Lack(s.kind.Family.Child) != "")
+	out.HasJob = len(w.jobsOf(conn, s)) > 0
 	return out
 }
 
 // jobOf is the remote job of a Workload, nil if there is none of ours.
-func (c *connection) jobOf(s *sight) job.Object {
-	kept := c.stores[s.kind.GVK]
+func (m *shared) jobOf(conn *worker.Connection, s *sight) job.Object {
+	kept := conn.Store(s.kind.GVK)
 	if kept == nil {
 		return nil // a controller of its own carries the jobs
 	}
-	o, ok := kept.get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
-	if !ok || !c.Plan.Owns(o) || c.Plan.WorkloadOf(o) != s.key.Name {
+	o, ok := kept.Get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
+	if !ok || !m.Plan.Owns(o) || !m.isOf(s, o) {
 		return nil
 	}
 	return o
@@ -254,9 +317,22 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 	add := func(o client.Object, q queueType) {
 		q.Add(ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
+	others := func(ctx context.Context, o client.Object, q queueType) {
+		for _, key := range w.siblingsOf(ctx, o) {
+			q.AddAfter(ctrlreconcile.Request{NamespacedName: key}, settle)
+		}
+	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queueType) { add(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queueType) { add(e.ObjectNew, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queueType) {
+			add(e.Object, q)
+			others(ctx, e.Object, q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueType) {
+			add(e.ObjectNew, q)
+			if moved(e.ObjectOld, e.ObjectNew) {
+				others(ctx, e.ObjectNew, q)
+			}
+		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueType) {
 			wl, ok := e.Object.(*kueue.Workload)
 			if !ok || len(wl.Status.AdmissionChecks) == 0 {
@@ -269,6 +345,7 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 			w.gone[client.ObjectKeyFromObject(wl)] = wl
 			w.mu.Unlock()
 			add(wl, q)
+			others(ctx, wl, q)
 		},
 	}
 }

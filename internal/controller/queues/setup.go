@@ -61,7 +61,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}, edited).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), editedOrTurned).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(turned)).
 		WatchesRawSource(localTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
 		Complete(&localQueues{c, e, newPace(all)})
@@ -91,14 +91,13 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 // generation as well.
 var edited = builder.WithPredicates(predicate.GenerationChangedPredicate{})
 
-// editedOrTurned lets those pass as well with which a ClusterQueue turned active or
-// inactive.
-var editedOrTurned = builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+// turned lets those pass as well with which a ClusterQueue turned active or inactive.
+var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	active := func(o client.Object) bool {
 		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
 	}
 	return active(e.ObjectOld) != active(e.ObjectNew)
-}}))
+}})
 
 // touched puts what the engine touched into a controller's queue, gathered for the
 // time of settle, and behind whatever else there is to do.

@@ -38,14 +38,18 @@ import (
 // workers is how many chains are handled at once.
 const workers = 4
 
-// byOwner is the index of Workloads by the UID of their controller.
-const byOwner = "berth.elasticOwner"
+// Indexes of the cache.
+const (
+	byChain = "berth.chain"        // of pods, and of Workloads: the name of their chain
+	byOwner = "berth.elasticOwner" // of Workloads: the UID of their controller
+)
 
 // Options say what to ungate.
 type Options struct {
 	Config *job.Config
-	// Ungated is told of every pod that was let go, and by which Workload; may be nil.
-	Ungated func(w *kueue.Workload, at time.Time)
+	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group; may be
+	// nil.
+	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	Now     func() time.Time
 }
 
@@ -55,8 +59,11 @@ type reconciler struct {
 	gate   *integration.Gate
 	client client.Client
 	live   client.Reader
-	pods   *pods
+	pods   *reconcile.Pods // those that were started for an admission; filled once there is an elastic job
 	watch  func() error
+
+	filling sync.Mutex
+	filled  bool
 
 	mu    sync.Mutex
 	freed map[types.NamespacedName]map[types.UID]bool // by chain: let go, and maybe still shown with the gate
@@ -64,9 +71,18 @@ type reconciler struct {
 
 // Setup adds the controller to the manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	cache, err := newPods(ctx, mgr)
+	cache, err := reconcile.NewGatedPods(mgr, kueue.PodSetLabel)
 	if err != nil {
 		return err
+	}
+	err = cache.IndexField(ctx, &corev1.Pod{}, byChain, func(o client.Object) []string {
+		if name := ungate.Chain(o.(*corev1.Pod)); name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("indexing pods: %w", err)
 	}
 	r := &reconciler{
 		Options: o, gate: integration.NewGate(o.Config, nil, mgr.GetCache(), mgr.GetAPIReader()), client: mgr.GetClient(), live: mgr.GetAPIReader(),
@@ -137,7 +153,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 }
 
 func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) error {
-	if err := r.pods.fill(ctx, r.watch); err != nil {
+	if err := r.fill(ctx); err != nil {
 		return err
 	}
 	v, err := r.gate.Judge(ctx, chain.Namespace, &metav1.ObjectMeta{})
@@ -165,6 +181,26 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		if err := r.free(ctx, chain, o, pod); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// fill begins to watch pods, once. Most clusters have no elastic job, and many pods.
+func (r *reconciler) fill(ctx context.Context) error {
+	r.filling.Lock()
+	defer r.filling.Unlock()
+	if r.filled {
+		return nil
+	}
+	if err := r.pods.Fill(); err != nil {
+		return err
+	}
+	if err := r.watch(); err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	r.filled = true
+	if !r.pods.WaitForCacheSync(ctx) {
+		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
 	}
 	return nil
 }
@@ -257,7 +293,7 @@ func (r *reconciler) free(ctx context.Context, chain types.NamespacedName, o *un
 		switch {
 		case err == nil:
 			if r.Ungated != nil {
-				r.Ungated(o.Slice, r.Now())
+				r.Ungated(o.Slice, []string{kueue.ElasticJobSchedulingGate}, false, r.Now())
 			}
 			return nil
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err):

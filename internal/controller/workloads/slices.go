@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/plan/slices"
 )
 
-// succeed finishes the Workload whose place another took, once that other holds quota. It looks at what is, so it is done
+// succeed finishes the Workload whose place another took, once that other is admitted. It looks at what is, so it is done
 // after a crash as well, and for Workloads that belong to no job. spec: 20 §4.11.
 func (f *Follower) succeed(ctx context.Context, wl *kueue.Workload, now metav1.Time) error {
 	name := slices.Replaces(wl)

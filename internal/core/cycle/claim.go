@@ -42,7 +42,7 @@ type leaver struct {
 type booking struct {
 	q      *Queue
 	usage  resource.Vector
-	before *workload.Workload // out of the forest meanwhile, or nil
+	before *workload.Workload // no victim for others meanwhile, or nil
 }
 
 func (q *Queue) keeps() bool { return q.claim != nil || q.stand != nil }
@@ -151,21 +151,20 @@ func (c *round) putBack(q *Queue) {
 	})
 }
 
-// book keeps usage from others, less what the slice that goes for it holds.
+// book keeps usage from others, less what the slice holds whose place it is for.
 func (c *round) book(q *Queue, usage resource.Vector, before *workload.Workload) {
 	b := booking{q: q, usage: usage}
 	if before != nil && before.Reserved && !before.Gone {
-		c.w.Quota.Release(q.Node, before.Usage)
+		b.usage = usage.Beyond(before.Usage)
 		b.before, before.Gone = before, true
 	}
-	c.w.Quota.Charge(q.Node, usage)
+	c.w.Quota.Charge(q.Node, b.usage)
 	c.booked = append(c.booked, b)
 }
 
 func (c *round) unbook(b booking) {
 	c.w.Quota.Release(b.q.Node, b.usage)
 	if b.before != nil {
-		c.w.Quota.Charge(b.q.Node, b.before.Usage)
 		b.before.Gone = false
 	}
 }
@@ -213,15 +212,12 @@ func (c *round) keepClaim(e *entry) {
 	c.w.keep(e.q, e.hadClaim, e.q.stand)
 }
 
-// fits tells whether usage can be charged to a queue in place of what the slice before
-// it holds.
+// fits tells whether usage can be charged to a queue beside what the slice before it
+// holds, of which it needs no more than the difference.
 func (c *round) fits(q *Queue, usage resource.Vector, before *workload.Workload) bool {
-	if before == nil || !before.Reserved || before.Gone {
-		return c.w.Quota.Fits(q.Node, usage)
+	if before != nil && before.Reserved && !before.Gone {
+		usage = usage.Beyond(before.Usage)
 	}
-	mark := c.w.Quota.Mark()
-	defer c.w.Quota.Rollback(mark)
-	c.w.Quota.Release(q.Node, before.Usage)
 	return c.w.Quota.Fits(q.Node, usage)
 }
 

@@ -116,6 +116,24 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
+// TestCyclesOfTrees: trees take their turns one after another, and their cycles count as if they had run side by side.
+func TestCyclesOfTrees(t *testing.T) {
+	w := NewWorld(Defaults())
+	for _, name := range []string{"b", "a"} {
+		q := addQueue(w, name, quota.None, 3)
+		enqueue(w, q, name+"1", 1, 2)
+		enqueue(w, q, name+"2", 2, 1)
+		enqueue(w, q, name+"3", 3, 1)
+	}
+	r := w.Step(1, 10)
+	if diff := cmp.Diff([]string{"a1 admitted", "b1 admitted", "a2 admitted", "b2 admitted", "a3 waits", "b3 waits"}, verdicts(r)); diff != "" {
+		t.Errorf("by cycle, and then by tree (-want +got):\n%s", diff)
+	}
+	if r.Cycles != 3 || r.Admitting != 2 || w.cycles != 3 {
+		t.Errorf("%d cycles of which %d admitted somebody, and %d so far; want 3, 2 and 3", r.Cycles, r.Admitting, w.cycles)
+	}
+}
+
 // TestRemovedQueue: what was reserved in it is free for the rest of the cohort.
 func TestRemovedQueue(t *testing.T) {
 	w := NewWorld(Defaults())

@@ -38,8 +38,8 @@ func (w *World) nominate(e *entry) {
 	if e.bar(); e.barred != "" {
 		return
 	}
-	if s := e.wl.Scan; s != nil && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node)) {
-		w.flavors.Resume = s.Tried
+	if w.mayResume(e) {
+		w.flavors.Resume = e.wl.Scan.Tried
 	}
 	w.inPlaceOf(e, func() {
 		w.assign(e)
@@ -48,6 +48,13 @@ func (w *World) nominate(e *entry) {
 			w.assign(e)
 		}
 	})
+}
+
+// mayResume tells whether a search goes on where the last one got to: that was in the cycle before, or nothing
+// has left the queue since. spec: 10 §4.6.5.
+func (w *World) mayResume(e *entry) bool {
+	s := e.wl.Scan
+	return s != nil && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node))
 }
 
 // problem refuses a head for what is wrong with the workload itself.
@@ -67,14 +74,17 @@ func (w *World) renominate(e *entry) {
 	e.got.Tried = e.got.Tried[:0]
 }
 
+// nobody is who can be preempted for a queue whose policies say never.
+var nobody = trace.Reach{Within: preempt.Never.String(), Reclaim: preempt.Never.String()}
+
 // prepare sets up the search for flavors for one head.
 func (w *World) prepare(e *entry) {
 	w.at = e
 	w.aim(e.q)
 	e.before, e.wl.Replaces, e.targets = nil, nil, nil
 	if e.wl.Successor {
-		if before, pins := w.Predecessor(e.wl); before != nil && before.Reserved && before.Queue == e.wl.Queue {
-			e.before, e.wl.Replaces, w.flavors.Pins = before, before, pins
+		if before, pins, waits := w.Predecessor(e.wl); before != nil && before.Reserved && before.Queue == e.wl.Queue {
+			e.before, e.wl.Replaces, w.flavors.Pins, e.second = before, before, pins, waits
 		}
 	}
 }
@@ -87,7 +97,10 @@ func (w *World) aim(q *Queue) {
 	s.IgnoreUndeclared = w.IgnoreUndeclared
 	s.PreemptsWhileBorrowing = q.Preemption.BorrowWithin || (w.Fair != nil && q.Preemption.Reclaim != preempt.Never)
 	s.NoReclaim = q.Preemption.Reclaim == preempt.Never
-	s.NoPreemption = s.NoReclaim && q.Preemption.Within == preempt.Never
+	s.Nobody = nil
+	if s.NoReclaim && q.Preemption.Within == preempt.Never {
+		s.Nobody = &nobody
+	}
 	s.Resume, s.Only, s.Pins = nil, nil, nil
 }
 
@@ -114,10 +127,9 @@ func (w *World) assign(e *entry) {
 	}
 	if e.got.Mode == flavor.Preempt || e.got.Mode == flavor.Reclaim {
 		e.note = "what is short could be had by preemption, but not together with the rest"
-		oracle := w.flavors.Oracle
-		w.flavors.Oracle = nobody
+		w.flavors.Nobody = &nobody
 		w.flavors.Assign(e.wl.PodSets, &w.fallback)
-		w.flavors.Oracle = oracle
+		w.flavors.Nobody = nil
 		if w.fallback.Mode == flavor.Fit {
 			e.got, w.fallback = w.fallback, e.got
 			e.got.Refusals, e.note = e.got.Refusals[:0], "" // they say that nobody was asked
@@ -125,10 +137,6 @@ func (w *World) assign(e *entry) {
 		}
 	}
 	w.shrink(e)
-}
-
-func nobody(*flavor.Question) (flavor.Mode, trace.Reach) {
-	return flavor.NoCandidates, trace.Reach{}
 }
 
 // attempt finds flavors and victims for some number of pods.
@@ -139,7 +147,7 @@ func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 	if e.got.Mode == flavor.NoFit || e.got.Mode == flavor.Fit {
 		return
 	}
-	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil {
+	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil && w.flavors.Nobody == nil {
 		w.frs = e.got.Needs(w.frs)
 		e.targets = w.preemption(e, e.got.Usage, w.frs).victims
 	}
@@ -227,9 +235,6 @@ func (w *World) preemption(e *entry, requests resource.Vector, need []resource.F
 // spec: 10 §4.6.3, §6 #30.
 func (w *World) oracle(q *flavor.Question) (flavor.Mode, trace.Reach) {
 	e := w.at
-	if p := e.q.Preemption; p.Within == preempt.Never && p.Reclaim == preempt.Never {
-		return flavor.NoCandidates, trace.Reach{Within: p.Within.String(), Reclaim: p.Reclaim.String()}
-	}
 	a := w.preemption(e, q.Requests, q.Need)
 	if len(a.victims) == 0 {
 		return flavor.NoCandidates, a.reach
@@ -285,7 +290,7 @@ func (c *round) look(e *entry) *trace.Look {
 // blank is a record of nothing but whom it is about.
 func (c *round) blank(e *entry) *trace.Look {
 	l := &c.w.looks.take(1)[0]
-	l.Workload, l.UID, l.Queue, l.Priority = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority
+	l.Workload, l.UID, l.Queue, l.Priority, l.Table = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority, c.w.Table
 	return l
 }
 
@@ -295,17 +300,9 @@ func (c *round) detail(l *trace.Look, e *entry) {
 	if e.got.Mode == flavor.NoFit || e.barred != "" {
 		return
 	}
-	n := 0
-	for _, ps := range e.got.PodSets {
-		n += len(ps.Resources)
-	}
-	l.Choices = c.w.choices.take(n)[:0]
-	for _, ps := range e.got.PodSets {
-		for _, r := range ps.Resources {
-			l.Choices = append(l.Choices, trace.Choice{
-				PodSet: ps.Name, Pair: c.w.Table.Ref(r.FR), Amount: r.Amount, Mode: r.Mode.String(), Level: int(r.Level),
-			})
-		}
+	l.PodSets = c.w.podSets.clone(e.got.PodSets)
+	for i := range l.PodSets {
+		l.PodSets[i].Resources = c.w.choices.clone(l.PodSets[i].Resources)
 	}
 }
 
@@ -326,7 +323,6 @@ func (w *World) wanted(e *entry) []workload.Want {
 // wakesOn says in a record what has to be released for it: the FRs of wants, each once,
 // sorted.
 func (w *World) wakesOn(l *trace.Look, wants []workload.Want) {
-	l.Table = w.Table
 	if len(wants) == 0 {
 		return
 	}

@@ -19,7 +19,8 @@ type Decision struct {
 	Workload *workload.Workload
 	Queue    string
 	// Admitted is what it gets, when the verdict is trace.Admitted, and Replaced the slice
-	// whose place it took: that one holds nothing any more, and is to be finished.
+	// whose place it takes: that one holds what it holds until this one has passed its
+	// checks, and is to be finished then.
 	Admitted *flavor.Holding
 	Replaced *workload.Workload
 	// Evict are the victims to be told to go now; those told before are left out.
@@ -64,6 +65,7 @@ type Result struct {
 // somebody is not ready, trees do matter to each other, and take their turns together.
 func (w *World) Step(now workload.Instant, budget int) Result {
 	w.settle()
+	w.checkClaims()
 	var r Result
 	w.expireClaims(now)
 	r.Next = w.wakeEdited(now)
@@ -134,6 +136,7 @@ type entry struct {
 	q       *Queue
 	wl      *workload.Workload
 	before  *workload.Workload // the slice whose place it takes, while that holds quota
+	second  bool               // another slice of the job has quota to take a place
 	got     flavor.Assignment
 	targets []preempt.Victim
 	barred  trace.Reason // why it is not looked at, with note
@@ -170,6 +173,7 @@ type scratch struct {
 
 	decided  slab[Decision]
 	looks    slab[trace.Look]
+	podSets  slab[trace.PodSet]
 	choices  slab[trace.Choice]
 	refusals slab[trace.Refusal]
 	releases slab[resource.FR]
@@ -200,8 +204,7 @@ type round struct {
 	victims   []leaver
 	booked    []booking
 	skipped   []loser
-	released  []*workload.Workload // whose places others took
-	passing   bool                 // something was kept from others in this cycle only
+	passing   bool // something was kept from others in this cycle only
 }
 
 // run runs one cycle, and returns its decisions.
@@ -230,10 +233,6 @@ func (c *round) run(queues []*Queue) []Decision {
 		}
 	}
 	c.undo()
-	for _, wl := range c.released {
-		c.w.wake(c.w.Queues[wl.Queue].tree, wl.Usage)
-	}
-	c.released = c.released[:0]
 	for _, l := range c.skipped {
 		if c.parkLoser(l) {
 			continue
@@ -335,8 +334,6 @@ func (c *round) process(e *entry) {
 		e.recomputed = e.outcome()
 	}
 	switch {
-	case slices.ContainsFunc(e.targets, replaced):
-		c.skip(e, "a workload that it would preempt was replaced by another slice of its job")
 	case e.got.Mode == flavor.NoFit:
 		if c.goesOn(e) {
 			c.wait(e, e.got.Reason, "")
@@ -376,7 +373,7 @@ func (c *round) without(e *entry) {
 // would have each other looked at for ever. spec: 10 §4.4, §4.6.5.
 func (c *round) goesOn(e *entry) bool {
 	rounds := int32(1)
-	if e.wl.Scan != nil {
+	if c.w.mayResume(e) {
 		rounds += e.wl.Scan.Rounds
 	}
 	c.remember(e)
@@ -414,14 +411,15 @@ func (e *entry) outcome() Recomputed {
 
 func gone(v preempt.Victim) bool { return v.Workload.Gone }
 
-// replaced tells whether a slice took the place of the victim in this cycle.
-func replaced(v preempt.Victim) bool { return !v.Workload.Reserved }
-
 // bar keeps a slice from taking the place of one that was told to go: by others in an
-// earlier cycle, or in this one.
+// earlier cycle, or in this one; and from being the second to take a place.
 func (e *entry) bar() {
-	if e.before != nil && e.before.Evicting {
+	switch {
+	case e.before == nil:
+	case e.before.Evicting:
 		e.barred, e.note = trace.WaitingForQuota, "the slice of its job that it is to replace is being stopped"
+	case e.second:
+		e.barred, e.note = trace.WaitingForQuota, "another slice of its job has quota, and waits to be admitted"
 	}
 }
 
@@ -532,21 +530,14 @@ func (c *round) admit(e *entry) {
 	}
 	e.q.Pending.Remove(e.wl)
 	e.wl.Scan = nil
-	d := Decision{Admitted: e.got.Holding(), Look: c.look(e)}
+	d := Decision{Admitted: e.got.Holding(), Look: c.blank(e)}
+	d.Look.Verdict, d.Look.Refusals, d.Look.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.before != nil && e.before.Reserved {
 		d.Replaced = e.before
-		e.q.holders.Remove(e.before)
-		w.charge(e.q, e.before, false)
-		w.countUnready(e.before, -1)
-		e.before.Reserved = false
-		w.Quota.Bump(e.q.Node)
+		e.wl.Usage = e.wl.Usage.Beyond(e.before.Usage)
 	}
 	w.Reserve(e.wl)
-	if d.Replaced != nil {
-		c.released = append(c.released, d.Replaced)
-	}
-	d.Look.Verdict = trace.Admitted
 	c.decide(e, d)
 }
 
@@ -560,9 +551,6 @@ func (c *round) fitsForReal(e *entry) bool {
 	defer f.Rollback(mark)
 	for _, b := range c.booked {
 		f.Release(b.q.Node, b.usage)
-		if b.before != nil {
-			f.Charge(b.q.Node, b.before.Usage)
-		}
 	}
 	for _, v := range c.victims {
 		f.Charge(v.Node, v.Workload.Usage)

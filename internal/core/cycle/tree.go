@@ -128,7 +128,6 @@ func (w *World) rebuild(root quota.Node) {
 		}
 	}
 	for _, q := range queues {
-		w.checkClaim(q)
 		w.rouse(q)
 	}
 	w.relook(t)
@@ -184,6 +183,16 @@ func earlier(a, b workload.Instant) workload.Instant {
 		return b
 	}
 	return a
+}
+
+// checkClaims is checkClaim for all queues of edited trees. It is for the beginning of a step: a queue may have left its
+// tree and come back since the last one, and whether somebody asked for figures in between must not matter.
+func (w *World) checkClaims() {
+	for _, t := range w.due {
+		for _, q := range t.queues {
+			w.checkClaim(q)
+		}
+	}
 }
 
 // checkClaim gives up a claim that rests on a victim in a tree that the queue no

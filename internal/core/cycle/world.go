@@ -29,8 +29,9 @@ type World struct {
 	// is no such namespace.
 	NamespaceLabels func(*workload.Workload) (map[string]string, bool)
 	// Predecessor returns the slice whose place a workload is to take, and the flavors
-	// that bind it, or nil. Only workloads with Successor set are asked about.
-	Predecessor func(*workload.Workload) (*workload.Workload, []workload.Pin)
+	// that bind it, or nil. It has to wait while another slice of the job has quota and is
+	// not admitted yet. Only workloads with Successor set are asked about.
+	Predecessor func(*workload.Workload) (before *workload.Workload, pins []workload.Pin, waits bool)
 
 	byNode []*Queue // by quota.Node
 	trees  []*tree  // by the quota.Node of the root
@@ -82,7 +83,7 @@ func NewWorld(o Options) *World {
 	w := &World{
 		Options: o, Table: t, Quota: quota.NewForest(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
-		Predecessor:     func(*workload.Workload) (*workload.Workload, []workload.Pin) { return nil, nil },
+		Predecessor:     func(*workload.Workload) (*workload.Workload, []workload.Pin, bool) { return nil, nil, false },
 	}
 	w.scratch.bind(w)
 	return w
@@ -226,7 +227,8 @@ func (w *World) wake(t *tree, released resource.Vector) {
 
 // Written says at which time the admission of a workload was written down.
 func (w *World) Written(wl *workload.Workload, at workload.Instant) {
-	if wl.ReservedAt == at {
+	if wl.ReservedAt == at || !wl.Reserved { // a slice whose place is taken already
+		wl.ReservedAt = at
 		return
 	}
 	q := w.Queues[wl.Queue]
@@ -250,7 +252,7 @@ func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 	q, was := w.Queues[wl.Queue], wl.Evicting
 	q.holders.SetEvicting(wl, evicting)
 	if head := q.Pending.Head(); evicting && !was && head != nil && head.Successor {
-		if before, _ := w.Predecessor(head); before == wl {
+		if before, _, _ := w.Predecessor(head); before == wl {
 			q.looked = nil
 			w.rouse(q)
 		}

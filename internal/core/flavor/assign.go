@@ -21,9 +21,9 @@ type Search struct {
 	// PreemptsWhileBorrowing: preemption is worth a look although the request is
 	// past what the queue owns.
 	PreemptsWhileBorrowing bool
-	// NoPreemption: the policies of the queue let nobody be preempted for it. It makes
-	// Wants more precise; Assign asks the Oracle all the same.
-	NoPreemption bool
+	// Nobody, unless nil: the policies of the queue let nobody be preempted for it, which
+	// is what refusals say. The Oracle is not asked then, and Wants are more precise.
+	Nobody *trace.Reach
 	// NoReclaim: they let nobody in other queues be preempted, so that the Oracle never
 	// says Reclaim.
 	NoReclaim bool
@@ -50,7 +50,7 @@ type Search struct {
 	question     Question
 	needs        []resource.FR // what the groups of pod sets before this one are short of, sorted
 	contradicted bool          // the last search refused a flavor for the labels of a pick
-	texts        map[detail]string
+	texts        map[detail]text
 	nodes        []nodeText   // by node
 	reach        *trace.Reach // the last one that was asked about; shared by refusals
 }
@@ -100,7 +100,7 @@ func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 	}
 	for i := range podSets {
 		if at := s.spans[i]; at.done {
-			into.PodSets = append(into.PodSets, PodSet{podSets[i].Name, podSets[i].Count, into.flat[at.from:at.to:at.to]})
+			into.PodSets = append(into.PodSets, trace.PodSet{Name: podSets[i].Name, Count: podSets[i].Count, Resources: into.flat[at.from:at.to:at.to]})
 		}
 	}
 	s.into, s.podSets = nil, nil
@@ -253,7 +253,7 @@ func (s *Search) give(number int16) {
 				if !ok {
 					continue
 				}
-				a.flat = append(a.flat, Resource{q.resource, q.got.fr, amount, int32(q.got.level), q.got.mode})
+				a.flat = append(a.flat, trace.Choice{Amount: amount, FR: q.got.fr, Level: int16(q.got.level), Mode: q.got.mode})
 				a.Usage = add(a.Usage, q.got.fr, amount)
 				a.Mode = min(a.Mode, q.got.mode)
 				a.Level = max(a.Level, q.got.level)

@@ -228,7 +228,7 @@ func TestRequests(t *testing.T) {
 					if i > 0 {
 						have.Given += " "
 					}
-					have.Given += w.Table.Name(r.Resource)
+					have.Given += w.Table.Pair(r.FR).Resource
 				}
 			}
 			if diff := cmp.Diff(tc.want, have); diff != "" {

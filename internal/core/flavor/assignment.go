@@ -10,7 +10,7 @@ import (
 
 // Assignment is the outcome for a whole workload.
 type Assignment struct {
-	PodSets  []PodSet        // in the workload's order; when NoFit, those that were done before
+	PodSets  []trace.PodSet  // in the workload's order; when NoFit, those that were done before
 	Mode     Mode            // the worst of its pod sets
 	Level    int             // the farthest any of its requests borrows
 	Usage    resource.Vector // by FR, without zeros
@@ -28,23 +28,7 @@ type Assignment struct {
 	// refusals are not about all flavors then.
 	Resumed bool
 
-	flat []Resource // of all pod sets
-}
-
-// PodSet is what one pod set got.
-type PodSet struct {
-	Name      string
-	Count     int32
-	Resources []Resource
-}
-
-// Resource is a resource with its flavor.
-type Resource struct {
-	Resource resource.ID
-	FR       resource.FR
-	Amount   resource.Amount // of all pods of the set
-	Level    int32
-	Mode     Mode
+	flat []trace.Choice // of all pod sets
 }
 
 // Untried tells whether a search stopped before its last flavor.
@@ -66,7 +50,7 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 
 // Holding is what is kept of an assignment that was charged.
 type Holding struct {
-	PodSets []PodSet
+	PodSets []trace.PodSet
 	Usage   resource.Vector
 }
 
@@ -76,15 +60,15 @@ func (a *Assignment) Holding() *Holding {
 	block := &struct {
 		Holding
 		usage   [4]resource.Entry
-		flat    [4]Resource
-		podSets [1]PodSet
+		flat    [4]trace.Choice
+		podSets [1]trace.PodSet
 	}{}
 	h := &block.Holding
 	h.Usage = append(block.usage[:0], a.Usage...)
 	h.PodSets = append(block.podSets[:0], a.PodSets...)
 	flat := block.flat[:0]
 	if len(a.flat) > len(block.flat) {
-		flat = make([]Resource, 0, len(a.flat))
+		flat = make([]trace.Choice, 0, len(a.flat))
 	}
 	for i := range h.PodSets {
 		from := len(flat)

@@ -70,24 +70,29 @@ func taintText(t workload.Taint) string {
 // maxTexts bounds what edits of flavors leave behind.
 const maxTexts = 1 << 12
 
-func (s *Search) text(d detail) string {
-	text, known := s.texts[d]
+// text is that of a detail, with the flavor that it is about.
+type text struct {
+	about *resource.Pair
+	text  string
+}
+
+func (s *Search) text(d detail) text {
+	t, known := s.texts[d]
 	if known {
-		return text
+		return t
 	}
 	if s.texts == nil || len(s.texts) >= maxTexts {
-		s.texts = map[detail]string{}
+		s.texts = map[detail]text{}
 	}
-	text = d.String()
-	s.texts[d] = text
-	return text
+	t = text{&resource.Pair{Flavor: d.flavor}, d.String()}
+	s.texts[d] = t
+	return t
 }
 
 // refuse notes that the flavor named in d cannot be had by a pod set.
 func (s *Search) refuse(podSet int, d detail) {
-	s.into.Refusals = append(s.into.Refusals, trace.Refusal{
-		PodSet: s.podSets[podSet].Name, Flavor: d.flavor, Reason: trace.NoMatchingFlavor, Detail: s.text(d),
-	})
+	t := s.text(d)
+	s.into.Refusals = append(s.into.Refusals, trace.Refusal{PodSet: s.podSets[podSet].Name, Pair: t.about, Detail: t.text})
 }
 
 // nodeText is the text that names a node of the tree.

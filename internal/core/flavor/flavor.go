@@ -90,7 +90,7 @@ func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 		if _, asks := s.requested(ps, a.resource); !asks {
 			continue
 		}
-		if s.Only != nil && !s.Only.gave(ps.Name, a.resource, o.FRs[a.at]) {
+		if s.Only != nil && !s.gave(ps.Name, a.resource, o.FRs[a.at]) {
 			return detail{kind: notNominated, flavor: o.Flavor.Name}
 		}
 		for _, pin := range s.Pins {
@@ -102,14 +102,14 @@ func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 	return detail{}
 }
 
-// gave tells whether a pod set got fr for a resource.
-func (a *Holding) gave(podSet string, id resource.ID, fr resource.FR) bool {
-	for i := range a.PodSets {
-		if a.PodSets[i].Name != podSet {
+// gave tells whether Only has a pod set get fr for a resource.
+func (s *Search) gave(podSet string, id resource.ID, fr resource.FR) bool {
+	for _, ps := range s.Only.PodSets {
+		if ps.Name != podSet {
 			continue
 		}
-		for _, r := range a.PodSets[i].Resources {
-			if r.Resource == id {
+		for _, r := range ps.Resources {
+			if s.Table.ResourceOf(r.FR) == id {
 				return r.FR == fr
 			}
 		}

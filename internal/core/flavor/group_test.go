@@ -26,8 +26,8 @@ func zoned(name, zone string) *Flavor {
 
 // texts are the refusals of an assignment, with who they are about.
 func texts(a *Assignment) (out []string) {
-	for _, r := range a.Refusals {
-		out = append(out, r.PodSet+": "+r.String())
+	for i := range a.Refusals {
+		out = append(out, a.Refusals[i].PodSet+": "+a.Refusals[i].String())
 	}
 	return out
 }
@@ -269,14 +269,14 @@ func TestShort(t *testing.T) {
 	w.settle()
 	want := []trace.Refusal{
 		{
-			PodSet: "main", Resource: "gpu", Flavor: "own", Reason: trace.WaitingForQuota,
-			Asked: 10, Available: 0, Potential: 10, Node: "cohort root", Preemptible: true, Reach: &trace.Reach{Within: "asked"},
+			PodSet: "main", Pair: &resource.Pair{Flavor: "own", Resource: "gpu"},
+			Asked: 10, Available: 0, Potential: 10, Node: "cohort root", Reach: &trace.Reach{Within: "asked"},
 		},
 		{
-			PodSet: "main", Resource: "gpu", Flavor: "borrowed", Reason: trace.WaitingForQuota,
+			PodSet: "main", Pair: &resource.Pair{Flavor: "borrowed", Resource: "gpu"},
 			Asked: 10, Available: 6, Potential: 10, Node: "ClusterQueue q", Limited: true,
 		},
-		{PodSet: "main", Resource: "gpu", Flavor: "small", Reason: trace.ExceedsMaxQuota, Asked: 10},
+		{PodSet: "main", Pair: &resource.Pair{Flavor: "small", Resource: "gpu"}, Asked: 10},
 	}
 	a := w.assign(podSet("main", w.ask("gpu")))
 	if diff := cmp.Diff(want, a.Refusals); diff != "" {

@@ -56,7 +56,7 @@ func (w *world) offer(name, res string, g grade) resource.FR {
 	fr := w.Table.FR(name, res)
 	cell := quota.Cell{FR: fr, Nominal: 10, Borrow: quota.NoLimit, Lend: quota.NoLimit}
 	switch g.mode {
-	case NoFit:
+	case NoFit, trace.Held:
 	case Fit:
 		at := []quota.Node{w.Node, w.mid, w.root}[g.level]
 		w.cells[at] = append(w.cells[at], cell)

@@ -29,8 +29,15 @@ type Question struct {
 
 // preempt asks the oracle about the flavor that was just tried, and grades it.
 func (s *Search) preempt(number int16, group int) grade {
-	q := s.pose(group)
-	mode, reach := s.Oracle(q)
+	q, mode, nobody := &s.question, NoCandidates, s.Nobody
+	if nobody == nil {
+		var reach trace.Reach
+		s.pose(group)
+		mode, reach = s.Oracle(q)
+		if mode == NoCandidates {
+			nobody = s.share(&reach)
+		}
+	}
 	all, next := grade{Fit, 0}, 0
 	for i := range s.asks {
 		a := &s.asks[i]
@@ -39,7 +46,7 @@ func (s *Search) preempt(number int16, group int) grade {
 			continue
 		case a.trial.mode != NoCandidates:
 		case mode == NoCandidates:
-			s.short(number, a, s.share(&reach))
+			s.short(number, a, nobody)
 		default:
 			a.trial.grade = grade{mode, q.Levels[next]}
 			next++
@@ -50,7 +57,7 @@ func (s *Search) preempt(number int16, group int) grade {
 }
 
 // pose makes the question about the flavor that was just tried.
-func (s *Search) pose(group int) *Question {
+func (s *Search) pose(group int) {
 	q := &s.question
 	q.Requests = append(q.Requests[:0], s.into.Usage...)
 	q.Need = append(q.Need[:0], s.needs...)
@@ -73,7 +80,6 @@ func (s *Search) pose(group int) *Question {
 			q.Short, q.Levels = append(q.Short, has.fr), append(q.Levels, has.level)
 		}
 	}
-	return q
 }
 
 // share returns a copy of reach for refusals to share with those before that say the same.
@@ -100,10 +106,10 @@ func (s *Search) hope(fr resource.FR, amount resource.Amount) grade {
 
 // idle tells whether a question about an open flavor, at index i, would be idle: whatever
 // the answer, the search neither stops there nor prefers it to the best so far and to what
-// fits further on. Where nobody can be preempted the answer costs nothing, and has its
-// place in the record.
+// fits further on. Where nobody can be preempted there is nothing to ask, and the record
+// says so.
 func (s *Search) idle(number int16, group, i int, t trial, best grade, rest *outlook) bool {
-	if s.NoPreemption || s.Policy.stop(t.grade) {
+	if s.Nobody != nil || s.Policy.stop(t.grade) {
 		return false
 	}
 	if !rest.known {

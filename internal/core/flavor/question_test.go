@@ -106,9 +106,9 @@ func TestAsked(t *testing.T) {
 			edit:    func(w *world) { w.PreemptsWhileBorrowing = true },
 			flavors: []grade{{Reclaim, 1}, {Reclaim, 1}}, asked: []string{one}, want: "f1 reclaim 1", refusals: []string{short(2)}, borrows: true,
 		},
-		"no preemption: the answer costs nothing": {
-			edit:    func(w *world) { w.NoPreemption, w.NoReclaim = true, true },
-			flavors: []grade{{NoCandidates, 0}, {Fit, 0}}, asked: []string{one}, want: "f2 fit 0", refusals: []string{nobody(1)},
+		"nobody can be preempted": {
+			edit:    func(w *world) { w.Nobody, w.NoReclaim = &trace.Reach{Within: "Never"}, true },
+			flavors: []grade{{Reclaim, 0}, {Fit, 0}}, want: "f2 fit 0", refusals: []string{nobody(1)},
 		},
 	}
 	for name, tc := range tests {

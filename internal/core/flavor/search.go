@@ -6,23 +6,17 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Mode says how well a request fits, from worst to best.
-type Mode int8
+// Mode says how well a request fits.
+type Mode = trace.Mode
 
-// The modes. NoCandidates could fit by preemption, but nobody may be preempted;
-// Preempt needs a victim in the own queue; Reclaim only victims elsewhere.
+// The modes of a search, from worst to best.
 const (
-	NoFit Mode = iota
-	NoCandidates
-	Preempt
-	Reclaim
-	Fit
+	NoFit        = trace.NoFit
+	NoCandidates = trace.NoCandidates
+	Preempt      = trace.Preempt
+	Reclaim      = trace.Reclaim
+	Fit          = trace.Fit
 )
-
-// String is the mode's word in traces.
-func (m Mode) String() string {
-	return [...]string{"no fit", "no candidates", "preempt", "reclaim", "fit"}[m]
-}
 
 // Fungibility says when a search goes on past a flavor that would do.
 type Fungibility struct {
@@ -185,7 +179,7 @@ func (s *Search) try(group int, o *Offer) trial {
 		case NoCandidates:
 			t.open = true
 			grd = s.hope(fr, total)
-		case Preempt, Reclaim, Fit:
+		case Preempt, Reclaim, Fit, trace.Held:
 		}
 		t.grade = s.Policy.worst(t.grade, grd)
 	}
@@ -234,15 +228,12 @@ func (s *Search) shortfalls(number int16, group int) {
 // preemption was to win it, and that is whom it could have asked.
 func (s *Search) short(number int16, a *ask, reach *trace.Reach) {
 	fr := a.trial.fr
-	p := s.Table.Pair(fr)
 	r := trace.Refusal{
-		PodSet: s.podSets[s.first(number)].Name, Resource: p.Resource, Flavor: p.Flavor, Reason: trace.WaitingForQuota,
+		PodSet: s.podSets[s.first(number)].Name, Pair: s.Table.Ref(fr),
 		Asked: s.into.Usage.Of(fr).Add(a.amount), Available: s.Quota.Available(s.Node, fr), Potential: s.Quota.Potential(s.Node, fr),
-		Preemptible: reach != nil, Reach: reach,
+		Reach: reach,
 	}
-	if r.Asked > r.Potential {
-		r.Reason = trace.ExceedsMaxQuota
-	} else {
+	if r.Asked <= r.Potential {
 		r.Node, r.Limited = s.where(fr)
 	}
 	s.into.Refusals = append(s.into.Refusals, r)

@@ -118,7 +118,10 @@ func drawWorld(t *rapid.T, w *world) {
 	w.Policy = Fungibility{flag("try"), flag("stop"), flag("over"), rapid.IntRange(0, 7).Draw(t, "off") == 7}
 	w.PreemptsWhileBorrowing = flag("while borrowing")
 	w.IgnoreUndeclared = flag("ignore undeclared")
-	w.NoPreemption, w.NoReclaim = rapid.IntRange(0, 7).Draw(t, "no preemption") == 7, flag("no reclaim")
+	if rapid.IntRange(0, 7).Draw(t, "no preemption") == 7 {
+		w.Nobody = &trace.Reach{}
+	}
+	w.NoReclaim = flag("no reclaim")
 	w.Oracle = w.guess
 	kinds := rapid.SampledFrom([][][]string{
 		{{"cpu", "gpu"}}, {{"cpu"}, {"gpu"}}, {{"gpu"}, {"cpu"}}, {{"cpu", "pods"}, {"gpu"}}, {{"gpu", "cpu"}, {"pods"}},
@@ -167,7 +170,7 @@ func (w *world) guess(q *Question) (Mode, trace.Reach) {
 	}
 	mode := []Mode{NoCandidates, Preempt, Reclaim, Preempt, Reclaim}[h%5]
 	switch {
-	case w.NoPreemption:
+	case w.Nobody != nil:
 		mode = NoCandidates
 	case w.NoReclaim:
 		mode = min(mode, Preempt)
@@ -443,8 +446,8 @@ func (w *world) usable(members []workload.PodSet, group int, o Offer, chosen map
 					return false, clashes
 				}
 			}
-			if w.Only != nil && !slices.ContainsFunc(w.Only.PodSets, func(got PodSet) bool {
-				return got.Name == ps.Name && slices.ContainsFunc(got.Resources, func(r Resource) bool { return r.FR == fr })
+			if w.Only != nil && !slices.ContainsFunc(w.Only.PodSets, func(got trace.PodSet) bool {
+				return got.Name == ps.Name && slices.ContainsFunc(got.Resources, func(r trace.Choice) bool { return r.FR == fr })
 			}) {
 				return false, clashes
 			}

@@ -101,7 +101,7 @@ func leastCount(ps *workload.PodSet) int32 {
 // A request past the queue's own quota may reclaim only on behalf of a cohort that has
 // a parent.
 func (s *Search) winnable(w workload.Want) bool {
-	if s.NoPreemption {
+	if s.Nobody != nil {
 		return false
 	}
 	if s.PreemptsWhileBorrowing || w.Least <= s.Quota.Nominal(s.Node, w.FR) {

@@ -46,10 +46,10 @@ func TestWants(t *testing.T) {
 		"no flavor that matches": {func(q *query) {
 			q.w.Groups[0].Offers[0].Flavor.Missing, q.w.Groups[0].Offers[1].Flavor.Missing = true, true
 		}, nil},
-		"own quota can be won back": {func(q *query) { q.w.NoPreemption = false }, slices.Concat(
+		"own quota can be won back": {func(q *query) { q.w.Nobody = nil }, slices.Concat(
 			gpus(0, 6)[:1], []workload.Want{win(gpus(0, 6)[1])}, pods(1, 3), gpus(2, 4)[:1], []workload.Want{win(gpus(2, 4)[1])}, pods(3, 2))},
 		"all that it owns": {func(q *query) {
-			q.w.NoPreemption = false
+			q.w.Nobody = nil
 			q.podSets[0].Requests[0].Amount, q.podSets[1].Requests[0].Amount = 10, 10
 		}, slices.Concat(gpus(0, 10)[:1], []workload.Want{win(gpus(0, 10)[1])}, pods(1, 3), gpus(2, 10)[:1], []workload.Want{win(gpus(2, 10)[1])}, pods(3, 2))},
 		"more than there ever is": {func(q *query) { q.podSets[1].Requests[0].Amount = 21 }, nil},
@@ -57,7 +57,7 @@ func TestWants(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.NoPreemption = true
+			w.Nobody = &trace.Reach{}
 			w.add("gpu", flavors("a", "b"), grade{Fit, 1}, grade{Fit, 0})
 			w.add("pods", flavors("p"), grade{Fit, 1})
 			w.Quota.SetParent(w.mid, quota.None)
@@ -84,7 +84,10 @@ func TestWantsTwin(t *testing.T) {
 		for i := range podSets {
 			podSets[i].MinCount = int32(rapid.IntRange(0, int(podSets[i].Count)).Draw(rt, "least"))
 		}
-		w.NoPreemption, w.NoReclaim = rapid.Bool().Draw(rt, "nobody can be preempted"), false
+		w.Nobody, w.NoReclaim = nil, false
+		if rapid.Bool().Draw(rt, "nobody can be preempted") {
+			w.Nobody = &trace.Reach{}
+		}
 		if rapid.Bool().Draw(rt, "one cohort") {
 			w.Quota.SetParent(w.mid, quota.None)
 			w.Quota.Settle()
@@ -96,7 +99,7 @@ func TestWantsTwin(t *testing.T) {
 		}
 		w.Oracle = func(q *Question) (Mode, trace.Reach) {
 			for _, e := range q.Requests {
-				if w.NoPreemption || e.Amount > w.Quota.Available(w.Node, e.FR).Add(victims[e.FR]) {
+				if w.Nobody != nil || e.Amount > w.Quota.Available(w.Node, e.FR).Add(victims[e.FR]) {
 					return NoCandidates, trace.Reach{}
 				}
 			}

@@ -426,3 +426,72 @@ type amounts map[resource.FR]resource.Amount
 func (a amounts) Available(fr resource.FR) resource.Amount { return a[fr] }
 
 func (a amounts) Winnable(*workload.Workload, resource.FR, resource.Amount) bool { return false }
+
+// TestWatchAnew: who lost after it was woken watches what is lacking by now, and that only.
+func TestWatchAnew(t *testing.T) {
+	both := []workload.Want{{FR: 1, Least: 2}, {FR: 2, Least: 2}}
+	tests := map[string]struct {
+		before, after [2]resource.Amount // available of the two FRs when it is filed
+		use, useless  resource.FR
+	}{
+		"what it watched is there, and no more than that": {[2]resource.Amount{0, 1}, [2]resource.Amount{2, 0}, 2, 1},
+		"what it watched is lacking still":                {[2]resource.Amount{0, 1}, [2]resource.Amount{0, 2}, 1, 2},
+		"it watched all, and now lacks all":               {[2]resource.Amount{2, 2}, [2]resource.Amount{0, 0}, 1, 2},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var line Pending
+			w, now := &workload.Workload{UID: "w", Class: 1}, amounts{1: tc.before[0], 2: tc.before[1]}
+			line.Add(w, false)
+			line.Park(w, both)
+			line.openPen(now)
+			now[1], now[2] = 2, 2
+			if !line.Release(1, now) || !line.WakeNext(now) {
+				t.Fatal("it is not woken though nothing is lacking")
+			}
+			now[1], now[2] = tc.after[0], tc.after[1]
+			line.Park(w, both)
+			line.openPen(now)
+			sound(t, &line)
+			had := now[tc.useless]
+			if now[tc.useless] = 2; line.Release(tc.useless, now) {
+				t.Errorf("a release of %d may be of use", tc.useless)
+			}
+			now[tc.useless] = had
+			if now[tc.use] = 2; !line.Release(tc.use, now) {
+				t.Errorf("a release of %d is of no use", tc.use)
+			}
+		})
+	}
+}
+
+// TestWatchesAllThatMayBeWon: what preemption cannot win now it may win later without any
+// release of it.
+func TestWatchesAllThatMayBeWon(t *testing.T) {
+	y := newYard()
+	y.use(y.node, 1, 6)
+	var line Pending
+	w := &workload.Workload{UID: "w", Class: 1}
+	line.Add(w, false)
+	line.Park(w, []workload.Want{{FR: 1, Least: 2, Winnable: true}, {FR: 2, Least: 2}})
+	line.openPen(y)
+	y.extra[1] = 2
+	if !line.Release(2, y) || !line.WakeNext(y) {
+		t.Error("it sleeps on though the rest can be won")
+	}
+}
+
+// TestPatternsOfOneHash: a pattern is that of the wants, not just one of the same hash.
+func TestPatternsOfOneHash(t *testing.T) {
+	var known Patterns
+	var first, second class
+	wants := []workload.Want{{FR: 1, Least: 2}, {FR: 2, Least: 3, Offer: 1}}
+	known.pack(wants, &first)
+	for hash := range known.known {
+		known.known[hash] = &pattern{[]slot{{fr: 3}}, 1}
+	}
+	known.pack(wants, &second)
+	if got := second.unpack(nil); !slices.Equal(got, wants) {
+		t.Errorf("it wants %v, want %v", got, wants)
+	}
+}

@@ -252,4 +252,9 @@ func TestBottleneck(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d, %v", step.what, at, limited, step.at, step.limited)
 		}
 	}
+	alone, fresh := add(f, false, None, 0, NoLimit, NoLimit), f.table.FR("f", "fresh")
+	f.Reach(fresh) // after everything was settled: nobody has said anything about it
+	if at, limited := f.Bottleneck(alone, fresh); at != alone || limited {
+		t.Errorf("of what nobody has: %d, %v, want %d", at, limited, alone)
+	}
 }

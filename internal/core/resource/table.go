@@ -110,6 +110,25 @@ func (v Vector) Add(fr FR, amount Amount) Vector {
 	return slices.Insert(v, i, Entry{fr, amount})
 }
 
+// Sum returns v with all of o added, in v's own memory if there is room.
+func (v Vector) Sum(o Vector) Vector {
+	for _, e := range o {
+		v = v.Add(e.FR, e.Amount)
+	}
+	return v
+}
+
+// Beyond returns what of v is more than what o has; v's own array is not shared.
+func (v Vector) Beyond(o Vector) Vector {
+	var out Vector
+	for _, e := range v {
+		if more := e.Amount.Sub(o.Of(e.FR)); more > 0 {
+			out = append(out, Entry{e.FR, more})
+		}
+	}
+	return out
+}
+
 // Of returns the amount at fr, 0 if there is none.
 func (v Vector) Of(fr FR) Amount {
 	for _, e := range v {

@@ -43,15 +43,18 @@ func (l *Look) Hash(h *Hash) {
 		h.Text(s)
 	}
 	h.Number(l.Priority)
-	h.Number(int64(len(l.Choices)))
-	for i := range l.Choices {
-		c := &l.Choices[i]
-		h.Text(c.PodSet)
-		h.Text(c.Resource)
-		h.Text(c.Flavor)
-		h.Text(c.Mode)
-		h.amount(c.Amount)
-		h.Number(int64(c.Level))
+	h.Number(int64(len(l.PodSets)))
+	for i := range l.PodSets {
+		ps := &l.PodSets[i]
+		h.Text(ps.Name)
+		h.Number(int64(ps.Count))
+		h.Number(int64(len(ps.Resources)))
+		for _, c := range ps.Resources {
+			h.Number(int64(c.FR))
+			h.Number(int64(c.Mode))
+			h.amount(c.Amount)
+			h.Number(int64(c.Level))
+		}
 	}
 	h.Number(int64(len(l.Refusals)))
 	for i := range l.Refusals {
@@ -70,14 +73,14 @@ func (l *Look) Hash(h *Hash) {
 }
 
 func (r *Refusal) hash(h *Hash) {
-	for _, s := range [...]string{r.PodSet, r.Resource, r.Flavor, string(r.Reason), r.Detail, r.Node} {
+	for _, s := range [...]string{r.PodSet, r.Resource, r.Flavor, r.Detail, r.Node} {
 		h.Text(s)
 	}
 	h.amount(r.Asked)
 	h.amount(r.Available)
 	h.amount(r.Potential)
 	h.flag(r.Limited)
-	h.flag(r.Preemptible)
+	h.flag(r.Reach != nil)
 	if r.Reach == nil {
 		return
 	}

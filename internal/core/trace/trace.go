@@ -44,13 +44,14 @@ func (r Reason) Severity() int {
 }
 
 // Refusal is one thing that did not work out: a flavor that does not match, or a
-// flavor-resource that is short.
+// flavor-resource that is short. There are several in each look that ends in vain, so it
+// is small.
 type Refusal struct {
-	PodSet   string
-	Resource string
-	Flavor   string // empty when no flavor was to be had at all
-	Reason   Reason
-	Detail   string // for NoMatchingFlavor: what does not match
+	PodSet string
+	// What it is about; shared. A flavor that does not match is there without a resource,
+	// and nothing where no flavor was to be had at all.
+	*resource.Pair
+	Detail string // what does not match, "" when it is about quota
 
 	// For quota: what was asked, what could be had now, and what ever.
 	Asked, Available, Potential resource.Amount
@@ -58,10 +59,20 @@ type Refusal struct {
 	// borrowing limit is what says so.
 	Node    string
 	Limited bool
-	// Preemptible says that quota could be won back, but from nobody at present: Reach
-	// says why.
-	Preemptible bool
-	Reach       *Reach // shared
+	// Reach, unless nil, says that quota could be won back, but from nobody at present,
+	// and why.
+	Reach *Reach // shared
+}
+
+// Reason is one of the three that a search can end with.
+func (r *Refusal) Reason() Reason {
+	switch {
+	case r.Detail != "":
+		return NoMatchingFlavor
+	case r.Asked > r.Potential:
+		return ExceedsMaxQuota
+	}
+	return WaitingForQuota
 }
 
 // Reach is whom preemption could ask to go for what is short.
@@ -94,15 +105,15 @@ func (r *Reach) String() string {
 }
 
 // String is one clause, without a full stop.
-func (r Refusal) String() string {
+func (r *Refusal) String() string {
 	amount := func(a resource.Amount) string { return a.Format(r.Resource) }
-	switch {
-	case r.Reason == NoMatchingFlavor:
+	switch reason := r.Reason(); {
+	case reason == NoMatchingFlavor:
 		return r.Detail
-	case r.Reason == ExceedsMaxQuota:
+	case reason == ExceedsMaxQuota:
 		return fmt.Sprintf("%s in flavor %s: %s requested, at most %s can ever be had here",
 			r.Resource, r.Flavor, amount(r.Asked), amount(r.Potential))
-	case r.Preemptible:
+	case r.Reach != nil:
 		return fmt.Sprintf("%s in flavor %s: %s more needed (%s requested, %s available), and no workload may be preempted for it",
 			r.Resource, r.Flavor, amount(r.Asked.Sub(r.Available)), amount(r.Asked), amount(r.Available))
 	}
@@ -111,7 +122,7 @@ func (r Refusal) String() string {
 }
 
 // where says which node of the tree has no more to give, as a clause.
-func (r Refusal) where() string {
+func (r *Refusal) where() string {
 	switch {
 	case r.Node == "":
 		return ""
@@ -132,13 +143,39 @@ const (
 	Withdrawn Verdict = "withdrawn" // nothing was decided: it left while it was looked at
 )
 
-// Choice is a flavor given to the resources of a pod set.
+// PodSet is what one pod set gets.
+type PodSet struct {
+	Name      string
+	Count     int32
+	Resources []Choice
+}
+
+// Choice is a flavor given to a resource of a pod set.
 type Choice struct {
-	PodSet         string
-	*resource.Pair // shared
-	Amount         resource.Amount
-	Mode           string
-	Level          int // how far up the cohorts it borrows, 0 not at all
+	Amount resource.Amount // of all pods of the set
+	FR     resource.FR
+	Level  int16 // how far up the cohorts it borrows, 0 not at all
+	Mode   Mode
+}
+
+// Mode says how well a request fits, from worst to best.
+type Mode int8
+
+// The modes. NoCandidates could fit by preemption, but nobody may be preempted;
+// Preempt needs a victim in the own queue; Reclaim only victims elsewhere. Held is
+// what a workload has already.
+const (
+	NoFit Mode = iota
+	NoCandidates
+	Preempt
+	Reclaim
+	Fit
+	Held
+)
+
+// String is the mode's word.
+func (m Mode) String() string {
+	return [...]string{"no fit", "no candidates", "preempt", "reclaim", "fit", "held"}[m]
 }
 
 // Victim is a workload that has to go.
@@ -152,14 +189,13 @@ type Look struct {
 	Workload, UID, Queue string
 	Priority             int64
 	Verdict              Verdict
-	Reason               Reason // when it waits
-	Note                 string // a reason beyond quota, as a clause
-	Choices              []Choice
+	Reason               Reason   // when it waits
+	Note                 string   // a reason beyond quota, as a clause
+	PodSets              []PodSet // what they get or would get, as far as that was found
 	Refusals             []Refusal
 	Victims              []Victim
-	// WakesOn are the flavor-resources whose release brings it back, and Table their names.
-	WakesOn []resource.FR
-	Table   *resource.Table `json:"-"`
+	WakesOn              []resource.FR   // whose release brings it back
+	Table                *resource.Table `json:"-"` // what the FRs are
 }
 
 // Sentence is the message of the condition: what is short and what would help.
@@ -186,8 +222,8 @@ func (l *Look) Sentence() string {
 
 func (l *Look) shortfalls() string {
 	var parts []string
-	for _, r := range l.Refusals {
-		clause := "pod set " + r.PodSet + ": " + r.String()
+	for i := range l.Refusals {
+		clause := "pod set " + l.Refusals[i].PodSet + ": " + l.Refusals[i].String()
 		if !slices.Contains(parts, clause) {
 			parts = append(parts, clause)
 		}
@@ -232,15 +268,19 @@ func (l *Look) String() string {
 	if l.Note != "" {
 		fmt.Fprintf(&b, "  %s\n", l.Note)
 	}
-	for _, c := range l.Choices {
-		fmt.Fprintf(&b, "  %s: %s %s from %s (%s", c.PodSet, c.Amount.Format(c.Resource), c.Resource, c.Flavor, c.Mode)
-		if c.Level > 0 {
-			fmt.Fprintf(&b, ", borrows %d up", c.Level)
+	for _, ps := range l.PodSets {
+		for _, c := range ps.Resources {
+			p := l.Table.Pair(c.FR)
+			fmt.Fprintf(&b, "  %s: %s %s from %s (%s", ps.Name, c.Amount.Format(p.Resource), p.Resource, p.Flavor, c.Mode)
+			if c.Level > 0 {
+				fmt.Fprintf(&b, ", borrows %d up", c.Level)
+			}
+			b.WriteString(")\n")
 		}
-		b.WriteString(")\n")
 	}
-	for _, r := range l.Refusals {
-		fmt.Fprintf(&b, "  %s: %s [%s]\n", r.PodSet, r, r.Reason)
+	for i := range l.Refusals {
+		r := &l.Refusals[i]
+		fmt.Fprintf(&b, "  %s: %s [%s]\n", r.PodSet, r, r.Reason())
 		if at := r.where(); at != "" {
 			fmt.Fprintf(&b, "    %s\n", at)
 		}

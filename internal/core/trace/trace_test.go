@@ -8,10 +8,10 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-func short(name string, reason Reason, preemptible bool) Refusal {
+func short(name string, potential resource.Amount, reach *Reach) Refusal {
 	return Refusal{
-		PodSet: "main", Resource: "cpu", Flavor: name, Reason: reason,
-		Asked: 4000, Available: 1500, Potential: 3000, Preemptible: preemptible,
+		PodSet: "main", Pair: &resource.Pair{Flavor: name, Resource: "cpu"},
+		Asked: 4000, Available: 1500, Potential: potential, Reach: reach,
 	}
 }
 
@@ -39,23 +39,23 @@ func TestSentence(t *testing.T) {
 			"Waiting for 6 preempted workloads to stop: team/wa, team/wb, team/wc, team/wd, and 2 more",
 		},
 		"quota": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", WaitingForQuota, false)}, WakesOn: wakes, Table: table},
+			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", 4000, nil)}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor spot: 2500m more needed (4 requested, 1500m available); it is looked at again as soon as quota is released",
 		},
 		"nobody to preempt, told once": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", WaitingForQuota, true), short("a", WaitingForQuota, true)}, WakesOn: wakes, Table: table},
+			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", 4000, &Reach{}), short("a", 4000, &Reach{})}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor a: 2500m more needed (4 requested, 1500m available), and no workload may be preempted for it; it is looked at again as soon as quota is released",
 		},
 		"too large": {
-			Look{Verdict: Waits, Reason: ExceedsMaxQuota, Refusals: []Refusal{short("spot", ExceedsMaxQuota, false)}},
+			Look{Verdict: Waits, Reason: ExceedsMaxQuota, Refusals: []Refusal{short("spot", 3000, nil)}},
 			"pod set main: cpu in flavor spot: 4 requested, at most 3 can ever be had here; it can start only if quota is raised or its requests are lowered",
 		},
 		"no flavor": {
-			Look{Verdict: Waits, Reason: NoMatchingFlavor, Refusals: []Refusal{{PodSet: "main", Flavor: "spot", Reason: NoMatchingFlavor, Detail: "flavor spot does not exist"}}},
+			Look{Verdict: Waits, Reason: NoMatchingFlavor, Refusals: []Refusal{{PodSet: "main", Pair: &resource.Pair{Flavor: "spot"}, Detail: "flavor spot does not exist"}}},
 			"pod set main: flavor spot does not exist",
 		},
 		"a note goes first": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Note: "quota was given to another workload first", Refusals: []Refusal{short("spot", WaitingForQuota, false)}},
+			Look{Verdict: Waits, Reason: WaitingForQuota, Note: "quota was given to another workload first", Refusals: []Refusal{short("spot", 4000, nil)}},
 			"quota was given to another workload first",
 		},
 		"nothing known": {Look{Verdict: Waits, Reason: PendingEvaluation}, "not looked at yet"},
@@ -71,14 +71,13 @@ func TestSentence(t *testing.T) {
 
 func TestString(t *testing.T) {
 	table := resource.NewTable()
-	refusal := short("spot", WaitingForQuota, true)
+	refusal := short("spot", 4000, &Reach{Within: "LowerPriority", Reclaim: "Any", Own: 3, OwnAllowed: 1, Queues: 2, Others: 7, OthersAllowed: 4})
 	refusal.Node, refusal.Limited = "cohort c", true
-	refusal.Reach = &Reach{Within: "LowerPriority", Reclaim: "Any", Own: 3, OwnAllowed: 1, Queues: 2, Others: 7, OthersAllowed: 4}
 	look := Look{
 		Workload: "team/train", Queue: "q", Priority: -3, Verdict: Preempts, Reason: WaitingForPreemptedWorkloads,
-		Choices: []Choice{
-			{"driver", &resource.Pair{Flavor: "spot", Resource: "cpu"}, 1000, "fit", 0},
-			{"workers", &resource.Pair{Flavor: "ondemand", Resource: "memory"}, resource.Amount(8 << 30), "reclaim", 2},
+		PodSets: []PodSet{
+			{"driver", 1, []Choice{{Amount: 1000, FR: table.FR("spot", "cpu"), Mode: Fit}}},
+			{"workers", 2, []Choice{{Amount: 8 << 30, FR: table.FR("ondemand", "memory"), Mode: Reclaim, Level: 2}}},
 		},
 		Refusals: []Refusal{refusal},
 		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
@@ -154,8 +153,8 @@ func TestHash(t *testing.T) {
 	full := func() *Look {
 		return &Look{
 			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
-			Choices:  []Choice{{"p", &resource.Pair{Flavor: "f", Resource: "cpu"}, 1, "fit", 1}},
-			Refusals: []Refusal{{PodSet: "p", Resource: "cpu", Flavor: "f", Reason: WaitingForQuota, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
+			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}}},
+			Refusals: []Refusal{{PodSet: "p", Pair: &resource.Pair{Flavor: "f", Resource: "cpu"}, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
 			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
 		}
 	}
@@ -170,12 +169,12 @@ func TestHash(t *testing.T) {
 	for name, change := range map[string]func(*Look){
 		"workload": func(l *Look) { l.Workload = "x" }, "uid": func(l *Look) { l.UID = "x" }, "queue": func(l *Look) { l.Queue = "x" },
 		"priority": func(l *Look) { l.Priority++ }, "verdict": func(l *Look) { l.Verdict = Preempts }, "reason": func(l *Look) { l.Reason = "x" },
-		"note": func(l *Look) { l.Note = "" }, "amount": func(l *Look) { l.Choices[0].Amount++ }, "level": func(l *Look) { l.Choices[0].Level++ },
-		"mode": func(l *Look) { l.Choices[0].Mode = "x" }, "flavor": func(l *Look) { l.Choices[0].Flavor = "x" },
-		"no choice": func(l *Look) { l.Choices = nil }, "asked": func(l *Look) { l.Refusals[0].Asked++ },
+		"note": func(l *Look) { l.Note = "" }, "amount": func(l *Look) { l.PodSets[0].Resources[0].Amount++ }, "level": func(l *Look) { l.PodSets[0].Resources[0].Level++ },
+		"mode": func(l *Look) { l.PodSets[0].Resources[0].Mode = Reclaim }, "flavor": func(l *Look) { l.PodSets[0].Resources[0].FR++ },
+		"pod set": func(l *Look) { l.PodSets[0].Name = "x" }, "count": func(l *Look) { l.PodSets[0].Count++ }, "no choice": func(l *Look) { l.PodSets = nil }, "asked": func(l *Look) { l.Refusals[0].Asked++ },
 		"available": func(l *Look) { l.Refusals[0].Available++ }, "potential": func(l *Look) { l.Refusals[0].Potential++ },
 		"node": func(l *Look) { l.Refusals[0].Node = "" }, "limited": func(l *Look) { l.Refusals[0].Limited = true },
-		"preemptible": func(l *Look) { l.Refusals[0].Preemptible = true }, "reach": func(l *Look) { l.Refusals[0].Reach.Others++ },
+		"no reach": func(l *Look) { l.Refusals[0].Reach = nil }, "reach": func(l *Look) { l.Refusals[0].Reach.Others++ },
 		"detail": func(l *Look) { l.Refusals[0].Detail = "x" }, "victim": func(l *Look) { l.Victims[0].UID = "x" },
 		"its reason": func(l *Look) { l.Victims[0].Reason = "x" }, "wakes": func(l *Look) { l.WakesOn[0] = 2 },
 	} {

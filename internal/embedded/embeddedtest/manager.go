@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,15 +62,21 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	t.Fatalf("not so after %s: %s: %v", limit, what, err)
 }
 
-// FreePort is a port of 127.0.0.1 on which nothing listens at the moment.
+// FreePort is a port of 127.0.0.1 on which nothing listens at the moment. It is not one of those that the system hands out, to
+// listeners on port 0 and to every connection that goes out: such a one may be gone before whoever asked listens on it.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ports = 10_000, 20_000 // those of Linux begin at 32768
+	for range 100 {
+		port := first + rand.IntN(ports)
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatalf("none of a hundred ports from %d is free", first)
+	return 0
 }
 
 var errKilled = errors.New("the manager is dead")

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	decide    = "internal/plan/job/decide_test.go: "
+	decide    = "internal/plan/job/decide/decide_test.go: "
 	judge     = "internal/plan/job/gate_test.go: "
-	sets      = "internal/plan/job/sets_test.go: "
-	slice     = "internal/plan/job/slice_test.go: "
+	sets      = "internal/plan/job/decide/sets_test.go: "
+	slice     = "internal/plan/job/decide/slice_test.go: "
 	group     = "internal/plan/job/podgroup/group_test.go: "
 	suite     = "internal/integration/integrationtest/run.go: "
 	owners    = "internal/integration/integrationtest/owners.go: "

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/integration/declared"
 	"github.com/berth-project/berth/internal/options"
 	plan "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/decide"
 )
 
 // example are the kinds of the documentation: a Crew and a PipelineRun.
@@ -119,7 +120,7 @@ func TestUnreadableJob(t *testing.T) {
 		}, plan.PatchJob, "Stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := plan.Decide(setting.Config, crew, observed(test.status, test.change))
+			a := decide.Next(setting.Config, crew, observed(test.status, test.change))
 			event := ""
 			for _, e := range a.Events {
 				event += e.Reason
@@ -190,7 +191,7 @@ func TestUserStopRestores(t *testing.T) {
 	}
 	cfg.Lifecycle.Reserve(wl, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "cook"}}}, nil, metav1.Now())
 	observed := &plan.Observed{Job: o, Verdict: plan.Verdict{Reach: plan.Managed}, Workloads: []*kueue.Workload{wl}}
-	a := plan.Decide(cfg, crew, observed)
+	a := decide.Next(cfg, crew, observed)
 	if a.Verb != plan.PatchJob {
 		t.Fatalf("verb %d: %v", a.Verb, a.Err)
 	}
@@ -200,11 +201,11 @@ func TestUserStopRestores(t *testing.T) {
 	still := a.Job.DeepCopyObject().(*unstructured.Unstructured)
 	_ = unstructured.SetNestedField(still.Object, int64(1), "status", "active")
 	observed.Job = still
-	if b := plan.Decide(cfg, crew, observed); b.Verb != plan.Nothing {
+	if b := decide.Next(cfg, crew, observed); b.Verb != plan.Nothing {
 		t.Errorf("verb %d while a pod is still there, want nothing: %v", b.Verb, b.Err)
 	}
 	observed.Job = a.Job
-	if a = plan.Decide(cfg, crew, observed); a.Verb != plan.WriteStatus {
+	if a = decide.Next(cfg, crew, observed); a.Verb != plan.WriteStatus {
 		t.Errorf("verb %d, want the quota freed: %v", a.Verb, a.Err)
 	}
 }

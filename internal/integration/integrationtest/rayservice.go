@@ -253,7 +253,8 @@ func RunRayServices(t *testing.T, kinds ...*job.Descriptor) {
 	anyhow(t, 20, func(t *testing.T, start trouble) { upgradedAndPreempted(newRayWorld(t, kind, start, kinds, nil)) })
 	for name, run := range map[string]func(*rayWorld){ //berth:unordered each is a test
 		"layers": layers, "writes of an upgrade": upgradeWrites, "reverted": reverted, "what serves grows first": growsFirst, "by steps": incremental,
-		"opened by hand": opened, "not elastic": downtime,
+		"by steps, and back": rolledBack,
+		"opened by hand":     opened, "not elastic": downtime,
 	} {
 		t.Run(name, func(t *testing.T) { run(newRayWorld(t, kind, calm, kinds, nil)) })
 	}
@@ -336,6 +337,7 @@ func upgradeWrites(w *rayWorld) {
 
 // reverted takes an upgrade back that waits for quota: the operator takes the new cluster away, and no pod of it ever ran.
 func reverted(w *rayWorld) {
+	w.operator.Reverts = true
 	w.serve(2)
 	w.edit(ask("2"))
 	w.slice(2, "head:2 workers:2 workers-x:2")
@@ -384,20 +386,70 @@ func growsFirst(w *rayWorld) {
 	w.slice(1, "head:1 workers:0 workers-x:2")
 }
 
+// bySteps is an upgrade by steps: the new cluster begins small, and the two of them change size by halves.
+func bySteps(spec map[string]any) {
+	spec["upgradeStrategy"] = map[string]any{
+		"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": map[string]any{"maxSurgePercent": int64(50), "stepSizePercent": int64(50)},
+	}
+}
+
+// granting waits, and admits whatever waits. It counts what it admitted.
+func (w *rayWorld) granting(what string, check func() error) (n int) {
+	w.t.Helper()
+	w.until(what, func() error {
+		for _, x := range w.live() {
+			if !lifecycle.IsReserved(x) {
+				w.admit(x)
+				n++
+			}
+		}
+		return check()
+	})
+	return n
+}
+
+// isServed says whether one cluster is left, and its workers have the requests.
+func (w *rayWorld) isServed(cpu string) error {
+	clusters := w.operator.Objects(w.ctx, "RayCluster")
+	if len(clusters) != 1 {
+		return fmt.Errorf("%d clusters", len(clusters))
+	}
+	c := view.Maps(view.Maps(clusters[0].Object, "spec", "workerGroupSpecs")[0], "template", "spec", "containers")[0]
+	if got := view.String(c, "resources", "requests", "cpu"); got != cpu {
+		return fmt.Errorf("workers ask for %s", got)
+	}
+	return nil
+}
+
 // incremental upgrades by steps: the new cluster begins small and grows, each time with quota.
 func incremental(w *rayWorld) {
-	w.operator.Incremental = true
-	w.serve(3)
-	w.edit(ask("2"))
-	w.admit(w.slice(2, "head:2 workers:3 workers-x:1"))
-	w.serves("the new cluster serves, small")
-	c := w.operator.Objects(w.ctx, "RayCluster")[0]
-	w.slice(1, "head:1 workers:0 workers-x:1")
-	w.until("it can grow", func() error {
-		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(&c), &c))
-		view.Maps(c.Object, "spec", "workerGroupSpecs")[0]["replicas"] = int64(3)
-		return w.c.Update(w.ctx, &c)
+	w.serve(4)
+	w.edit(func(spec map[string]any) { ask("2")(spec); bySteps(spec) })
+	w.slice(2, "head:2 workers:4 workers-x:1")
+	if n := w.granting("the new cluster serves", func() error { return w.isServed("2") }); n < 3 {
+		w.t.Errorf("%d slices were admitted, want one for each step", n)
+	}
+	w.serves("the new cluster serves, alone")
+	w.slice(1, "head:1 workers:0 workers-x:4")
+}
+
+// rolledBack takes back an upgrade by steps that is half done.
+func rolledBack(w *rayWorld) {
+	w.serve(4)
+	w.edit(func(spec map[string]any) { ask("2")(spec); bySteps(spec) })
+	w.granting("the first cluster is smaller, and the second one serves as well", func() error {
+		if got := w.free(); !strings.Contains(got, "workers:2") {
+			return fmt.Errorf("%s run", got)
+		}
+		return nil
 	})
-	w.admit(w.slice(2, "head:1 workers-x:3"))
-	w.serves("all workers serve")
+	w.edit(ask("1"))
+	w.granting("the first cluster serves", func() error { return w.isServed("1") })
+	w.serves("the first cluster serves, alone")
+	w.until("its slice is as large as it is", func() error {
+		if live := w.live(); len(live) != 1 || w.free() != "head:1 workers:4" {
+			return fmt.Errorf("%s run, slices %v", w.free(), w.describe())
+		}
+		return nil
+	})
 }

@@ -66,7 +66,7 @@ func Descriptor() *plan.Descriptor {
 		Elastic:      true,
 		GatesPods:    true,
 		Validate:     validate,
-		Remote:       &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Defer: deferStatus, Quiet: quiet},
+		Remote:       &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Status: deferStatus, Quiet: quiet, Resize: resize},
 		Default: func(o plan.Object, managed bool, in *plan.Setting) {
 			if managed && in.ElasticJobs && plan.IsElastic(o) {
 				podset.Gate(&o.(*batchv1.Job).Spec.Template)
@@ -219,22 +219,33 @@ func podsReady(o plan.Object, _ *plan.Setting) bool {
 	return ready >= podCount(o.(*batchv1.Job))
 }
 
-// reclaimable counts the pods that will not be replaced when they end.
+// reclaimable counts the pods that will not be replaced when they end. A Job that is only still to be told that it is over
+// gives everything back in a moment, with the write that says so.
 func reclaimable(o plan.Object, _ *plan.Setting) []kueue.ReclaimablePod {
 	job := o.(*batchv1.Job)
 	done := terminal(job)
-	if parallelism(job) <= 1 || done == 0 {
+	if parallelism(job) <= 1 || done == 0 || isEnding(job) {
 		return nil
 	}
 	completions := parallelism(job)
 	if job.Spec.Completions != nil {
 		completions = *job.Spec.Completions
 	}
-	spare := parallelism(job) - max(completions-done, 0)
+	spare := podCount(job) - max(completions-done, 0)
 	if spare <= 0 {
 		return nil
 	}
 	return []kueue.ReclaimablePod{{Name: mainPodSet, Count: spare}}
+}
+
+// isEnding says whether it is decided how the Job ends and no pod of it is left: Complete or Failed come next.
+func isEnding(job *batchv1.Job) bool {
+	if job.Status.Active > 0 || (job.Status.Terminating != nil && *job.Status.Terminating > 0) {
+		return false
+	}
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobSuccessCriteriaMet || c.Type == batchv1.JobFailureTarget)
+	})
 }
 
 // terminal is how many completions are decided. An Indexed Job never uses status.succeeded, which is stale after it was

@@ -39,6 +39,12 @@ func indexed(parallelism, completions int32, completed, failed string) *batchv1.
 
 func TestReclaimable(t *testing.T) {
 	succeeded := func(j *batchv1.Job, n int32) *batchv1.Job { j.Status.Succeeded = n; return j }
+	ending := func(condition batchv1.JobConditionType, active, terminating int32) *batchv1.Job {
+		j := succeeded(newJob(4, 8), 8)
+		j.Status.Active, j.Status.Terminating = active, &terminating
+		j.Status.Conditions = []batchv1.JobCondition{{Type: condition, Status: corev1.ConditionTrue}}
+		return j
+	}
 	tests := map[string]struct {
 		job  *batchv1.Job
 		want int32
@@ -46,6 +52,7 @@ func TestReclaimable(t *testing.T) {
 		"nothing is done":              {newJob(4, 8), 0},
 		"more is to do than can run":   {succeeded(newJob(4, 8), 3), 0},
 		"less is to do than can run":   {succeeded(newJob(4, 8), 6), 2},
+		"fewer are to do than may run": {succeeded(newJob(8, 4), 1), 1},
 		"one at a time":                {succeeded(newJob(1, 8), 7), 0},
 		"no completions":               {succeeded(newJob(3, -1), 1), 1},
 		"all is done":                  {succeeded(newJob(4, 8), 8), 4},
@@ -54,6 +61,11 @@ func TestReclaimable(t *testing.T) {
 		"indexes after a scale-down":   {indexed(2, 2, "0-5", ""), 2},
 		"malformed indexes":            {indexed(4, 6, "0,x,3-,-,5-4,1", ""), 0},
 		"overlapping ranges":           {indexed(6, 6, "0-3,2-4", "1"), 5},
+		"over in a moment":             {ending(batchv1.JobSuccessCriteriaMet, 0, 0), 0},
+		"failed in a moment":           {ending(batchv1.JobFailureTarget, 0, 0), 0},
+		"over once its pods are":       {ending(batchv1.JobSuccessCriteriaMet, 1, 0), 4},
+		"over once they are gone":      {ending(batchv1.JobSuccessCriteriaMet, 0, 1), 4},
+		"suspended, and not over":      {ending(batchv1.JobSuspended, 0, 0), 4},
 		"failed attempts do not count": {func() *batchv1.Job { j := newJob(4, 4); j.Status.Failed = 3; return j }(), 0},
 	}
 	for name, tc := range tests {

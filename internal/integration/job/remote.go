@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -49,4 +50,21 @@ func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
 func quiet(o plan.Object) {
 	status := &o.(*batchv1.Job).Status
 	status.Active, status.Ready, status.Terminating = 0, nil, nil
+}
+
+// resize gives a copy the parallelism of the local Job, or that of its slice if the Job has another size by now.
+func resize(remote, local plan.Object, podSets []kueue.PodSet) bool {
+	r, l := remote.(*batchv1.Job), local.(*batchv1.Job)
+	if len(podSets) != 1 {
+		return false
+	}
+	n := podSets[0].Count
+	if podCount(l) == n {
+		n = parallelism(l)
+	}
+	if parallelism(r) == n {
+		return false
+	}
+	r.Spec.Parallelism = new(n)
+	return true
 }

@@ -67,6 +67,7 @@ func Descriptor() *plan.Descriptor {
 		Default:     mark,
 		Validate:    validate,
 		Sets:        &plan.Sets{Owner: owner, Parts: parts, Place: place, Frees: true},
+		Remote:      &plan.Remote{Gated: true, Silent: true, OriginUID: true, Workloads: replicas, Scale: scale},
 	}
 }
 
@@ -93,6 +94,9 @@ func templates(o plan.Object) (ofLeader, ofWorker *corev1.PodTemplateSpec, err e
 	}
 	return ofLeader, ofWorker, err
 }
+
+// scale asks for so many groups.
+func scale(o plan.Object, n int32) { view.Set(view.Of(o).Object, int64(n), "spec", "replicas") }
 
 func replicas(o plan.Object) int32 { return view.Int(view.Of(o).Object, 1, "spec", "replicas") }
 func size(o plan.Object) int32 {

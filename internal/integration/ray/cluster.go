@@ -68,6 +68,7 @@ func Cluster() *plan.Descriptor {
 		gateCluster(view.Of(o), in)
 		holdCluster(view.Of(o), in)
 	}
+	d.Remote.Resize = resizeAt("spec")
 	d.LedBy = isOfService
 	d.Guard = guardCluster
 	return d

@@ -1,13 +1,18 @@
 package ray
 
 import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/view"
+	"github.com/berth-project/berth/internal/plan/rayservice"
 )
 
 // The modes in which a RayJob is submitted that matter here.
@@ -57,9 +62,28 @@ func Job() *plan.Descriptor {
 	d.OnHold = func(o plan.Object) bool { return state(view.Of(o)) == stateValidationFailed }
 	d.Skip = func(o plan.Object) bool { return selectsCluster(view.Of(o)) }
 	d.FreeUnmanaged, d.Elastic = true, true
+	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
 	d.Refers, d.Children = child, []schema.GroupVersionKind{gvk("RayCluster")}
+	d.Family = jobFamily()
 	d.Annotate, d.NameExtra = annotate, generationOfChild
 	return d
+}
+
+// jobFamily is the cluster of a job and its pods, and the pod that submits it. KubeRay says that a job is suspended, or begins to
+// try it again, as soon as the cluster and the Job of that pod are gone; both are deleted before their pods are.
+func jobFamily() *plan.Family {
+	return &plan.Family{
+		Child: gvk("RayCluster"), PodLabel: rayservice.ClusterLabel, PodLabels: []string{rayservice.GroupLabel},
+		IsActive: hasClusters,
+		Others: func(o plan.Object) map[string]string {
+			return map[string]string{batchv1.JobNameLabel: o.GetName(), kueue.PodSetLabel: submitterRole}
+		},
+	}
+}
+
+// hasClusters says whether clusters of a job are left, or pods that run.
+func hasClusters(_ plan.Object, in *plan.Setting) bool {
+	return len(in.Children) > 0 || slices.ContainsFunc(in.Pods, rayservice.Runs)
 }
 
 func state(o view.Object) string { return view.String(o.Object, "status", "jobDeploymentStatus") }

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -49,12 +50,14 @@ func Service() *plan.Descriptor {
 		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "Ready") },
 		Validate:   validateService,
 	}.Descriptor()
-	d.Remote = nil // its clusters would have to be counted where they are
+	d.Remote.Follow = followService
+	d.Remote.Prepare = func(o map[string]any) { forgetClusters(&unstructured.Unstructured{Object: o}) }
 	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
 	d.PodSets = servicePodSets
 	d.Suspend = func(o plan.Object) {
 		view.Set(view.Of(o).Object, true, topSuspend...)
 		setNested(view.Of(o), true)
+		forgetClusters(view.Of(o))
 	}
 	d.IsSuspended = func(o plan.Object) bool {
 		s := view.Of(o).Object
@@ -77,17 +80,17 @@ func Service() *plan.Descriptor {
 	d.Guard = guardService
 	d.Children = []schema.GroupVersionKind{gvk("RayCluster")}
 	d.Family = &plan.Family{
-		Child: gvk("RayCluster"), PodLabel: rayservice.ClusterLabel,
+		Child: gvk("RayCluster"), PodLabel: rayservice.ClusterLabel, PodLabels: []string{rayservice.GroupLabel},
 		Leads: leads, Mend: mend, Start: startLed, Step: step, Waits: waits,
 		MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
 			s, err := observe(view.Of(o), in)
 			return err == nil && s.HasRoom(pod)
 		},
-		IsActive: func(_ plan.Object, in *plan.Setting) bool {
+		IsActive: func(o plan.Object, in *plan.Setting) bool {
 			if in.IsLegacy() { // its clusters stay, without pods
 				return slices.ContainsFunc(in.Pods, rayservice.Runs)
 			}
-			return len(in.Children) > 0 || slices.ContainsFunc(in.Pods, rayservice.Runs)
+			return hasClusters(o, in)
 		},
 		Lingers: func(_ plan.Object, in *plan.Setting) bool {
 			return in.RayService.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
@@ -181,18 +184,38 @@ func serviceIsReady(object plan.Object, in *plan.Setting) bool {
 	return view.HasCondition(o, "Ready")
 }
 
-// observe is the service with all that belongs to it, as the plan takes it.
+// observe is the service with all that belongs to it, as the plan takes it. What one that runs on another cluster has there it was told.
 func observe(o view.Object, in *plan.Setting) (*rayservice.Service, error) {
+	if !isElsewhere(o) {
+		return observeAt(o, o, in)
+	}
+	s, err := withoutClusters(o, in)
+	if err == nil && !s.Suspended {
+		s.Recall(o.GetAnnotations()[rayservice.ClustersAnnotation])
+	}
+	return s, err
+}
+
+func withoutClusters(o view.Object, in *plan.Setting) (*rayservice.Service, error) {
 	spec, err := view.PodSetsOf(o, serviceRoles, in)
 	if err != nil {
 		return nil, err
 	}
-	s := &rayservice.Service{
+	return &rayservice.Service{
 		Spec: spec, Suspended: view.Bool(o.Object, topSuspend...), Pods: in.Pods, Slices: in.Workloads, HoldPods: in.RayService.GatedPods,
+	}, nil
+}
+
+// observeAt is the service with the clusters of its copy, of which that is the status: they are compared with what the service asks for.
+func observeAt(o, at view.Object, in *plan.Setting) (*rayservice.Service, error) {
+	s, err := withoutClusters(o, in)
+	if err != nil {
+		return nil, err
 	}
-	active := view.String(o.Object, "status", "activeServiceStatus", "rayClusterName")
-	pending := view.String(o.Object, "status", "pendingServiceStatus", "rayClusterName")
+	active := view.String(at.Object, "status", "activeServiceStatus", "rayClusterName")
+	pending := view.String(at.Object, "status", "pendingServiceStatus", "rayClusterName")
 	goal := view.Map(o.Object, clusterConfig...)
+	stays := view.String(o.Object, "spec", "upgradeStrategy", "type") == "None" // whatever is asked for, no cluster takes its place
 	for _, c := range in.Children {
 		child := view.Of(c)
 		groups, err := view.PodSetsOf(child, clusterRoles, in)
@@ -201,7 +224,7 @@ func observe(o view.Object, in *plan.Setting) (*rayservice.Service, error) {
 		}
 		cluster := rayservice.Cluster{
 			Name: child.GetName(), UID: child.GetUID(), Rank: rayservice.Dangling, Groups: groups,
-			Held: view.Bool(child.Object, "spec", "suspend"), Current: isCurrent(view.Map(child.Object, "spec"), goal),
+			Held: view.Bool(child.Object, "spec", "suspend"), Current: stays || isCurrent(view.Map(child.Object, "spec"), goal),
 		}
 		switch {
 		case child.GetDeletionTimestamp() != nil:
@@ -221,6 +244,7 @@ func startLed(object plan.Object, in *plan.Setting) {
 	o := view.Of(object)
 	view.Set(o.Object, false, topSuspend...)
 	setNested(o, !in.RayService.GatedPods)
+	forgetClusters(o)
 }
 
 // mend puts back what holds the clusters and the pods of a service that is led. None of it moves KubeRay's hash.
@@ -250,6 +274,9 @@ func step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 	if err != nil {
 		return nil // the reconcile of the job says so
 	}
+	if isElsewhere(o) {
+		return crowded(s) // the worker does the rest
+	}
 	for _, c := range in.Children {
 		next := view.Of(c).DeepCopy()
 		if c.GetDeletionTimestamp() == nil && gateTemplates(view.Map(next.Object, "spec")) {
@@ -273,6 +300,11 @@ func step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 			return &plan.Action{Verb: plan.PatchFamily, Family: objects(free), Workload: w}
 		}
 	}
+	return crowded(s)
+}
+
+// crowded tells of clusters that wait for something else than quota.
+func crowded(s *rayservice.Service) *plan.Action {
 	if d := s.Demand(); d.Crowded != nil {
 		return &plan.Action{Events: []plan.Event{{Warning: true, Reason: "ErrWorkloadCompose", Note: d.Crowded.Error()}}}
 	}
@@ -310,6 +342,9 @@ func waits(object plan.Object, in *plan.Setting) []plan.Event {
 	}
 	var out []plan.Event
 	for _, name := range s.Demand().Held {
+		if name == "" {
+			name = "to be made on the worker"
+		}
 		out = append(out, plan.Event{Reason: "UpgradeHeld", Note: "Cluster " + name + " waits for quota; the active one goes on"})
 	}
 	return out

@@ -46,6 +46,7 @@ func Descriptor() *plan.Descriptor {
 		Refers:   refers,
 		Validate: validate,
 		Sets:     &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel},
+		Remote:   &plan.Remote{Gated: true, Silent: true, OriginUID: true},
 	}
 }
 

@@ -4,10 +4,15 @@
 package strict
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +76,38 @@ type Decoder struct {
 	// Order has the same paths in the order of the file.
 	Order []string
 	nodes int
+}
+
+var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// Documents are those of a file that are not empty. One that is no YAML is a problem, and the last.
+func (d *Decoder) Documents(data []byte) iter.Seq[*yaml.Node] {
+	return func(yield func(*yaml.Node) bool) {
+		for reader := yaml.NewDecoder(bytes.NewReader(data)); ; {
+			var doc yaml.Node
+			err := reader.Decode(&doc)
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				d.syntax(err)
+				return
+			case len(doc.Content) == 0 || IsNull(doc.Content[0]):
+			case !yield(doc.Content[0]):
+				return
+			}
+		}
+	}
+}
+
+func (d *Decoder) syntax(err error) {
+	p := Problem{Source: d.Source, Detail: err.Error()}
+	if m := yamlErrorLine.FindStringSubmatch(p.Detail); m != nil {
+		p.Detail = p.Detail[len(m[0]):]
+		p.Line, _ = strconv.Atoi(m[1]) // no line stays 0
+	}
+	p.Detail = "not valid YAML: " + p.Detail
+	d.Problems = append(d.Problems, p)
 }
 
 // Decode fills the value that into points to from a whole document.

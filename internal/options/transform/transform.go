@@ -70,6 +70,8 @@ type Framework struct {
 	Alone bool
 	// MaxBytes bounds what a mutation makes.
 	MaxBytes int
+	// Observed, unless it is nil, is told of every evaluation of a phase: success, error or too_costly, its cost and its time.
+	Observed func(phase, result string, cost uint64, took time.Duration)
 
 	costPerExpression, costPerPass uint64
 	variables                      []string
@@ -143,6 +145,7 @@ func (f *Framework) Mutate(phase string, object, scope map[string]any, apply fun
 			object, err = apply(object, patch)
 		}
 		if err != nil {
+			p.broken = true
 			return nil, &Failure{fmt.Sprintf("mutation %q", m.name), err}
 		}
 	}
@@ -202,18 +205,37 @@ type pass struct {
 	values map[string]any // of variables, as far as they were asked for
 	spent  uint64
 	failed error // what cost too much, also where an expression survived it
+	broken bool  // an expression failed
 }
 
 func (f *Framework) pass(phase string, scope map[string]any) (*pass, context.CancelFunc) {
-	ctx, done := context.WithTimeout(context.Background(), passTime)
+	ctx, cancel := context.WithTimeout(context.Background(), passTime)
 	p := &pass{Framework: f, ctx: ctx, phase: phase, scope: maps.Clone(scope), values: map[string]any{}}
 	p.scope[variablesName] = variables{p}
-	return p, done
+	began := time.Now()
+	return p, func() {
+		cancel()
+		if f.Observed != nil {
+			f.Observed(phase, p.result(), p.spent, time.Since(began))
+		}
+	}
+}
+
+// result is how a pass went, in a word.
+func (p *pass) result() string {
+	switch {
+	case p.failed != nil:
+		return "too_costly"
+	case p.broken:
+		return "error"
+	}
+	return "success"
 }
 
 func (p *pass) eval(e *expr.Expression) (any, error) {
 	value, cost, err := e.EvalWithin(p.ctx, p.scope)
 	p.spent += cost
+	p.broken = p.broken || err != nil
 	switch {
 	case p.failed != nil:
 		return nil, p.failed

@@ -285,3 +285,32 @@ func TestExample(t *testing.T) {
 		t.Error(errs.ToAggregate())
 	}
 }
+
+// TestObserved tells of every pass how it went and what it cost.
+func TestObserved(t *testing.T) {
+	f, errs := compiled(t, `
+name: Run.v1.x.dev
+preconditions: [{name: p, expression: "localObject.list.all(x, x >= 0)"}]
+limits: {costPerExpression: 1000}`)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	var got []string
+	var costs []uint64
+	f.Observed = func(phase, result string, cost uint64, _ time.Duration) {
+		got, costs = append(got, phase+" "+result), append(costs, cost)
+	}
+	long := make([]any, 10_000)
+	for i := range long {
+		long[i] = int64(i)
+	}
+	for _, list := range []any{[]any{int64(1)}, "no list", long} {
+		_, _, _, _ = f.Preconditions(map[string]any{"localObject": map[string]any{"list": list}}) // what it says is tested above
+	}
+	if diff := cmp.Diff([]string{"precondition success", "precondition error", "precondition too_costly"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if costs[0] == 0 || costs[2] < 1000 {
+		t.Errorf("costs %v", costs)
+	}
+}

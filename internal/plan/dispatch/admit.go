@@ -91,6 +91,13 @@ func (d *decider) admitted() bool {
 	if d.check.State == kueue.CheckStateRetry {
 		return true
 	}
+	d.ready(c)
+	d.wake(d.WorkerLostTimeout)
+	return true
+}
+
+// ready says that the cluster admitted the Workload: the check is Ready, the cluster is named, and placements are made.
+func (d *decider) ready(c *Cluster) {
 	next := d.w.DeepCopy()
 	message := fmt.Sprintf("The workload was admitted on %q", c.Name)
 	if c.Fault != nil {
@@ -105,15 +112,22 @@ func (d *decider) admitted() bool {
 		next.Status.ClusterName, next.Status.NominatedClusterNames = c.Name, nil
 		changed = true
 	}
-	if changed = place(next, c.Copy) || changed; changed {
-		step := Step{Do: WriteStatus, Workload: next, Admitted: !was}
-		if !was {
-			step.Events = []lifecycle.Event{{Reason: eventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
-		}
-		d.do(step)
+	changed = place(next, c.Copy) || changed
+	if d.o.Job.Silent {
+		changed = d.Lifecycle.RunOn(next, c.Name, d.o.Now) || changed
 	}
-	d.wake(d.WorkerLostTimeout)
-	return true
+	if !changed {
+		return
+	}
+	step := Step{Do: WriteStatus, Workload: next, Admitted: !was}
+	if !was {
+		step.Events = []lifecycle.Event{{Reason: eventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
+	}
+	// This was the last answer that it waited for, if it was: one write says both.
+	if !lifecycle.IsAdmitted(d.w) && d.Lifecycle.SyncAdmitted(next, d.o.Now) && lifecycle.IsAdmitted(next) {
+		step.Events = append(step.Events, lifecycle.AdmittedNow(next, d.o.Now))
+	}
+	d.do(step)
 }
 
 // takeBack asks the worker to evict its copy, which stops the job there in an orderly way.
@@ -159,29 +173,55 @@ const (
 	tellAfter = 30 * time.Second
 )
 
-// reasons are why the Workload waits, and whether one of them is to be told at once.
+// reasons are why the Workload waits, and whether one of them is to be told at once. What clusters say is told of every one of them, after
+// a while of waiting by the clock of this manager: those of workers may differ.
 func (d *decider) reasons() (parts []string, urgent bool) {
 	if message := externalMessage(d.w); message != "" {
 		parts, urgent = append(parts, message), true
 	}
+	left := tellAfter
+	if q := lifecycle.Condition(d.w, kueue.WorkloadQuotaReserved); q != nil {
+		left -= d.o.Now.Sub(q.LastTransitionTime.Time)
+	}
 	for i := range d.clusters {
 		c := &d.clusters[i]
-		if !c.Listed || (c.Fault == nil && c.Copy == nil) {
-			continue
-		}
-		if c.Fault != nil {
+		switch {
+		case !c.Listed:
+		case c.Fault != nil:
 			parts, urgent = append(parts, c.Fault.on(c.Name)), true
-			continue
-		}
-		if age := d.o.Now.Sub(c.Copy.CreationTimestamp.Time); age < tellAfter {
-			d.wake(tellAfter - age)
-			continue
-		}
-		if q := lifecycle.Condition(c.Copy, kueue.WorkloadQuotaReserved); q != nil && q.Status == metav1.ConditionFalse {
-			parts = append(parts, c.Name+": "+q.Message)
+		case left > 0:
+			d.wake(left)
+		default:
+			parts = append(parts, c.Name+": "+d.waitsFor(c))
 		}
 	}
 	return parts, urgent
+}
+
+// waitsFor is why the Workload is not admitted on a cluster where nothing failed.
+func (d *decider) waitsFor(c *Cluster) string {
+	switch {
+	case c.Busy:
+		return "its copy is being made or removed"
+	case !c.Connected:
+		return "the cluster cannot be reached"
+	case c.Lacks:
+		return "jobs of kind " + d.o.Job.Kind + " cannot be sent there"
+	case slices.Contains(d.leaving, c.Name):
+		return "what is there of an earlier run is being deleted"
+	case c.Copy == nil && !slices.Contains(d.w.Status.NominatedClusterNames, c.Name):
+		return "not nominated"
+	case c.Copy == nil:
+		return "its copy has not been seen yet"
+	}
+	switch q := lifecycle.Condition(c.Copy, kueue.WorkloadQuotaReserved); {
+	case q == nil:
+		return "nothing there has looked at it yet"
+	case q.Status == metav1.ConditionTrue:
+		return "it has quota, and waits for its admission checks"
+	default:
+		return q.Message
+	}
 }
 
 // report says on the check why the Workload waits: what failed on which cluster, and what clusters say that have not admitted it for

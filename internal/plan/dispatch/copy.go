@@ -48,6 +48,10 @@ func (c *Config) Owns(o metav1.Object) bool {
 	return (origin == c.Origin || slices.Contains(c.PreviousOrigins, origin)) && !c.Foreign(o)
 }
 
+// Made says whether this manager made an object on a worker itself. What a copy of ours makes there bears our label too if its kind hands
+// labels down, as RayService does to its RayClusters; that goes with what controls it.
+func (c *Config) Made(o metav1.Object) bool { return c.Owns(o) && metav1.GetControllerOf(o) == nil }
+
 // Foreign says whether an object with our origin bears the stamp of another manager.
 func (c *Config) Foreign(o metav1.Object) bool {
 	stamp := o.GetAnnotations()[ManagerUIDAnnotation]
@@ -91,7 +95,7 @@ func (d *decider) outdated() bool {
 			next.Spec.PriorityClassRef, next.Spec.Priority = w.Spec.PriorityClassRef, w.Spec.Priority
 			changed = true
 		case d.elastic() && shrinks(&next.Spec, &d.w.Spec):
-			d.w.Spec.DeepCopyInto(&next.Spec)
+			next.Spec = *d.specOf(d.w)
 			next.Spec.PreemptionGates, next.Spec.Active = c.Copy.Spec.PreemptionGates, c.Copy.Spec.Active
 			changed = true
 		default:

@@ -30,8 +30,12 @@ func TestOwns(t *testing.T) {
 		o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{kueue.MultiKueueOriginLabel: tc.origin}, Annotations: map[string]string{dispatch.ManagerUIDAnnotation: tc.stamp},
 		}}
-		if got := cfg.Owns(o); got != tc.want {
-			t.Errorf("%s: got %v", name, got)
+		if got := cfg.Owns(o); got != tc.want || cfg.Made(o) != got {
+			t.Errorf("%s: got %v, made %v", name, got, cfg.Made(o))
+		}
+		o.OwnerReferences = []metav1.OwnerReference{{Kind: "RayService", Name: "s", Controller: new(true)}}
+		if cfg.Made(o) {
+			t.Errorf("%s: what a copy made counts as a copy", name)
 		}
 	}
 }
@@ -42,18 +46,20 @@ func TestRetention(t *testing.T) {
 	lifecycle.Machine{}.Finish(local, kueue.ReasonSucceeded, "done", t0)
 	ended := up("w1", copyOf(reserved(), func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "done", t0) }))
 	ended.HasJob = true
+	stale := ended
+	stale.Name, stale.HasJob = "w3", false
 	cfg := config()
 	cfg.Retention = time.Minute
 	for name, tc := range map[string]struct {
 		after time.Duration
 		want  string
 	}{
-		"at once": {0, "2: remove w2, after 1m0s"},
-		"later":   {50 * time.Second, "2: remove w2, after 10s"},
-		"over":    {time.Minute, "2: remove w1, remove w2"},
+		"at once": {0, "2: remove w2, remove w3, after 1m0s"},
+		"later":   {50 * time.Second, "2: remove w2, remove w3, after 10s"},
+		"over":    {time.Minute, "2: remove w1, remove w2, remove w3"},
 	} {
 		o := &dispatch.Observed{
-			Local: local, Check: "mk", Clusters: []dispatch.Cluster{ended, up("w2", copyOf(reserved()))}, Now: metav1.NewTime(t0.Add(tc.after)),
+			Local: local, Check: "mk", Clusters: []dispatch.Cluster{ended, up("w2", copyOf(reserved())), stale}, Now: metav1.NewTime(t0.Add(tc.after)),
 			Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true, Manager: kueue.MultiKueueControllerName},
 		}
 		if got := text(o, dispatch.Decide(cfg, o)); got != tc.want {

@@ -125,6 +125,7 @@ func (d *decider) removeOthers(keep string) bool {
 	for i := range d.clusters {
 		if c := &d.clusters[i]; c.Name != keep {
 			d.remove(c)
+			d.ending = d.ending || (c.Busy && c.HasJob) // what is going on there will be over soon
 		}
 	}
 	if d.ending {
@@ -184,9 +185,15 @@ func (d *decider) replaced() bool {
 		return false
 	}
 	if lifecycle.IsFinished(d.w) {
-		return lifecycle.Condition(d.w, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced
+		if lifecycle.Condition(d.w, kueue.WorkloadFinished).Reason != kueue.ReasonWorkloadSliceReplaced || !d.o.Job.Others {
+			return false
+		}
+		if c := d.cluster(d.w.Status.ClusterName); c != nil && c.Connected && c.HasJob { // it has not been told of the other yet
+			d.do(Step{Do: MirrorJob, Cluster: c.Name})
+		}
+		return true
 	}
-	return !lifecycle.IsReserved(d.w) && d.w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != ""
+	return !lifecycle.IsReserved(d.w) && d.o.Job.Forerunner && !lifecycle.IsEvicted(d.w) // one that failed is taken back; the job names the other
 }
 
 // over (rule 2) removes everything of a Workload that is finished or holds no quota. Without a job there is nothing else to do
@@ -195,6 +202,9 @@ func (d *decider) over() bool {
 	done := lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w)
 	if done {
 		d.removeFinished()
+		if len(d.plan.Steps) == 0 && d.o.Job.Silent && d.o.Job.Active && !lifecycle.IsFinished(d.w) && !d.mayReturn() {
+			d.quiet() // it was put on hold, which frees the quota at once
+		}
 		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
 			d.wake(d.WorkerLostTimeout)
 		}
@@ -281,6 +291,12 @@ func (d *decider) finished() bool {
 		return false
 	}
 	end := lifecycle.Condition(c.Copy, kueue.WorkloadFinished)
+	switch {
+	case end.Reason == kueue.ReasonOwnerNotFound:
+		return d.jobLost(c)
+	case end.Reason == kueue.ReasonWorkloadSliceReplaced && d.elastic():
+		return d.handedOver(c)
+	}
 	if end.Reason == kueue.ReasonOutOfSync && !d.elastic() {
 		if d.check.State == kueue.CheckStateReady && d.o.Job.Transformed && d.o.Job.OutOfSync >= maxOutOfSync &&
 			d.check.RetryCount != nil && *d.check.RetryCount >= maxOutOfSync {
@@ -303,6 +319,17 @@ func (d *decider) finished() bool {
 	}
 	d.do(step)
 	return true
+}
+
+// jobLost sends a Workload again whose job is gone from its worker, for which that worker has ended the copy: the job here is not over. A
+// pod goes when its worker preempts it, and a user of the worker may delete any job.
+func (d *decider) jobLost(c *Cluster) bool {
+	if d.check.State == kueue.CheckStateReady && !lifecycle.IsEvicted(d.w) {
+		d.retry(fmt.Sprintf("The job is gone from %q", c.Name), true)
+		return true
+	}
+	d.remove(c)
+	return false
 }
 
 // maxOutOfSync is how often copies of a job that is transformed may be out of sync before its check is rejected.
@@ -332,10 +359,11 @@ func (d *decider) evicted() bool {
 	case lifecycle.IsEvicted(d.w):
 		switch {
 		case d.removeOthers(c.Name): // a run that a lost worker brought back
-		case c.HasJob:
+		case d.o.Job.Silent && lifecycle.IsReserved(c.Copy): // its worker gives that back when the last pod has ended
+		case c.HasJob && !(d.o.Job.Gated && !lifecycle.IsReserved(c.Copy)): // what was deleted says nothing any more
 			d.do(Step{Do: MirrorJob, Cluster: c.Name})
 		case d.o.Job.Active && !d.mayReturn():
-			d.do(Step{Do: QuietJob})
+			d.quiet()
 		}
 		return true
 	case d.check.State == kueue.CheckStateReady:
@@ -346,28 +374,45 @@ func (d *decider) evicted() bool {
 }
 
 // release makes an evicted Workload's job inactive once nothing of it can run: no cluster holds anything of it, or those that might
-// have been lost for too long (spec: 40 §4.7). The job's own controller is far away and will not say so.
+// have been lost for too long (spec: 40 §4.7). The job's own controller is far away and will not say so. What a cluster holds that no other
+// rule takes back, a copy that was never admitted or a job without one, is removed: it would hold the quota for ever.
 func (d *decider) release() bool {
-	if !lifecycle.IsEvicted(d.w) || !lifecycle.IsReserved(d.w) || !d.o.Job.Active {
+	if !lifecycle.IsEvicted(d.w) || !d.o.Job.Active { // without a reservation rule 2 has decided
 		return false
 	}
+	held := false
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		switch {
 		case !c.Connected || (c.Copy == nil && !c.HasJob):
-		case c.Listed:
+		case c.Listed && c.Copy != nil && lifecycle.IsAdmitted(c.Copy):
 			return false
 		default:
-			d.remove(c) // nobody may take it back in any other way
-			d.wake(time.Second)
-			return true
+			held = true
+			d.remove(c)
 		}
+	}
+	if held {
+		d.wake(time.Second)
+		return true
 	}
 	if d.mayReturn() {
 		return false
 	}
-	d.do(Step{Do: QuietJob})
+	d.quiet()
 	return true
+}
+
+// quiet makes the local job one of which no pod seems to run, so that its quota is given back.
+func (d *decider) quiet() {
+	if !d.o.Job.Silent {
+		d.do(Step{Do: QuietJob})
+		return
+	}
+	next := d.w.DeepCopy()
+	if d.Lifecycle.RunNowhere(next, d.o.Now) {
+		d.do(Step{Do: WriteStatus, Workload: next})
+	}
 }
 
 // mayReturn says whether a cluster that is lost still counts as one that may run the job, and asks for a look when it does not.
@@ -395,6 +440,9 @@ func (d *decider) grace(c *Cluster) time.Duration {
 
 // lost (rule 6a) asks for another try when the cluster that had admitted the Workload lost it, or is lost itself.
 func (d *decider) lost() bool {
+	if d.stranded() {
+		return true
+	}
 	if d.check.State != kueue.CheckStateReady || d.admitting() != nil {
 		return false
 	}

@@ -161,7 +161,16 @@ func state(o *dispatch.Observed, w *kueue.Workload) string {
 	if !slices.Equal(w.Status.NominatedClusterNames, o.Local.Status.NominatedClusterNames) {
 		out += fmt.Sprint(" ", w.Status.NominatedClusterNames)
 	}
+	if lifecycle.RunsRemotely(w) != lifecycle.RunsRemotely(o.Local) {
+		out += map[bool]string{true: " runs", false: " rests"}[lifecycle.RunsRemotely(w)]
+	}
 	return out
+}
+
+func others(o *dispatch.Observed) { o.Job.Others = true }
+
+func on(cluster string) func(*kueue.Workload) {
+	return func(w *kueue.Workload) { w.Status.ClusterName = cluster }
 }
 
 func TestRules(t *testing.T) {
@@ -199,7 +208,41 @@ func TestRules(t *testing.T) {
 		// Rules 1 and 2.
 		"a slice was replaced": {reserved(elastic, func(w *kueue.Workload) {
 			lifecycle.Machine{}.Finish(w, kueue.ReasonWorkloadSliceReplaced, "", t0)
-		}), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "1:"},
+		}), []dispatch.Cluster{up("w1", copyOf(plain))}, others, "1:"},
+		"a slice was replaced, and its job does not know": {reserved(elastic, ready("w1"), func(w *kueue.Workload) {
+			lifecycle.Machine{}.Finish(w, kueue.ReasonWorkloadSliceReplaced, "", t0)
+		}), []dispatch.Cluster{withJob(up("w1", copyOf(plain)))}, others, "1: mirror w1"},
+		"a slice was replaced, and all are over": {reserved(elastic, func(w *kueue.Workload) {
+			lifecycle.Machine{}.Finish(w, kueue.ReasonWorkloadSliceReplaced, "", t0)
+		}), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "2: remove w1"},
+		"a slice that waits for quota beside another": {
+			reserved(elastic, func(w *kueue.Workload) { w.Status.Conditions = nil }),
+			[]dispatch.Cluster{up("w1", copyOf(plain))},
+			func(o *dispatch.Observed) { o.Job.Forerunner = true }, "1:",
+		},
+		"a slice that failed beside another": {
+			reserved(elastic, func(w *kueue.Workload) { w.Status.Conditions = nil }, condition(kueue.WorkloadEvicted, 0, kueue.ReasonAdmissionCheck)),
+			[]dispatch.Cluster{up("w1", copyOf(plain))},
+			func(o *dispatch.Observed) { o.Job.Forerunner = true }, "2: remove w1",
+		},
+		"a slice that waits for quota again": {
+			reserved(elastic, func(w *kueue.Workload) { w.Status.Conditions = nil }),
+			[]dispatch.Cluster{up("w1", copyOf(plain))},
+			nil, "2: remove w1",
+		},
+		"a slice that its worker has replaced": {
+			reserved(elastic, ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonWorkloadSliceReplaced)))},
+			func(o *dispatch.Observed) { o.Job.Heir = true }, "3:",
+		},
+		"a slice that its worker has replaced by nothing of ours": {
+			reserved(elastic, ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonWorkloadSliceReplaced)))},
+			nil, "3: status Retry !",
+		},
+		"a slice whose cluster is lost":            {reserved(elastic, on("w1")), []dispatch.Cluster{down("w1", 70*time.Second), up("w2", nil)}, nil, "6a: status Retry"},
+		"a slice whose cluster is lost for a bit":  {reserved(elastic, on("w1")), []dispatch.Cluster{down("w1", 30*time.Second), up("w2", nil)}, nil, "6a: after 30s"},
+		"a slice whose cluster is not in the list": {reserved(elastic, on("w1")), []dispatch.Cluster{up("w2", nil)}, nil, "6a: status Retry"},
 		"finished":                {finished, []dispatch.Cluster{up("w1", copyOf(plain)), withJob(up("w2", nil)), up("w3", nil)}, nil, "2: remove w1, remove w2"},
 		"finished, one is down":   {finished, []dispatch.Cluster{down("w1", 0)}, nil, "2: after 1m0s"},
 		"no quota":                {reserved(func(w *kueue.Workload) { w.Status.Conditions = nil }), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "2: remove w1"},
@@ -243,14 +286,24 @@ func TestRules(t *testing.T) {
 		"evicted, nothing of it left": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, active, "release: quiet"},
 		"evicted, one just lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 20*time.Second)}, active, "8: after 40s"},
 		"evicted, one long lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 61*time.Second)}, active, "release: quiet"},
-		"evicted, still on one":       {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", nil)), up("w2", nil)}, active, "8:"},
+		"evicted, a job without a copy on one": {
+			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", nil)), up("w2", nil)}, active, "release: remove w1, after 1s",
+		},
+		"evicted, a copy that never ran on one": {
+			reserved(localEvicted), []dispatch.Cluster{up("w1", nil), up("w2", copyOf(plain)), down("w3", 0)}, active, "release: remove w2, after 1s",
+		},
+		"evicted, running on one": {
+			reserved(localEvicted),
+			[]dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0)))), up("w2", copyOf(plain))},
+			active, "6b: remove w2, copy status w1",
+		},
 		// Rule 5.
-		"another spec": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", otherSpec)}, nil, "9: remove w1, create w1"},
+		"another spec": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", otherSpec)}, nil, "9: remove w1, create w1, after 30s"},
 		"a spec that only looks different": {
 			reserved(ready("w1")), []dispatch.Cluster{up("w1", skewed)}, nil, "6b: sync w1, after 1m0s",
 		},
 		"another priority":  {reserved(nominated("w1")), []dispatch.Cluster{up("w1", oldPriority)}, nil, "9: update w1, after 30s"},
-		"a class at last":   {reserved(nominated("w1")), []dispatch.Cluster{up("w1", noClass)}, nil, "9: remove w1, create w1"},
+		"a class at last":   {reserved(nominated("w1")), []dispatch.Cluster{up("w1", noClass)}, nil, "9: remove w1, create w1, after 30s"},
 		"only deactivating": {reserved(ready("w1")), []dispatch.Cluster{up("w1", deactivating)}, nil, "6b: sync w1, after 1m0s"},
 		"an elastic job shrinks": {
 			reserved(elastic, ready("w1")),
@@ -287,9 +340,9 @@ func TestRules(t *testing.T) {
 		"others wait": {reserved(func(w *kueue.Workload) {
 			w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, kueue.AdmissionCheckState{Name: "z", State: kueue.CheckStatePending})
 		}), []dispatch.Cluster{up("w1", nil)}, nil, "9:"},
-		"all at once":          {plain, []dispatch.Cluster{up("w2", nil), up("w1", nil), down("w3", 0)}, nil, "9: status [w1 w2], create w2, create w1"},
+		"all at once":          {plain, []dispatch.Cluster{up("w2", nil), up("w1", nil), down("w3", 0)}, nil, "9: status [w1 w2], create w2, create w1, after 30s"},
 		"in another order":     {reserved(nominated("w2", "w1")), []dispatch.Cluster{up("w1", nil), up("w2", copyOf(plain))}, nil, "9: create w1, after 30s"},
-		"a kind is not served": {plain, []dispatch.Cluster{{Name: "w1", Listed: true, Connected: true, Lacks: true}, up("w2", nil)}, nil, "9: status [w2], create w2"},
+		"a kind is not served": {plain, []dispatch.Cluster{{Name: "w1", Listed: true, Connected: true, Lacks: true}, up("w2", nil)}, nil, "9: status [w2], create w2, after 30s"},
 		"left the list":        {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain)), unlisted(up("w2", copyOf(plain)))}, nil, "9: remove w2, after 30s"},
 		"all refuse":           {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected), faulty(up("w2", nil), dispatch.CreateRejected)}, nil, "9: status Retry !"},
 		"all refuse, again": {
@@ -297,25 +350,25 @@ func TestRules(t *testing.T) {
 			[]dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
 			nil, "9: status Rejected !",
 		},
-		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !"},
+		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
 		"an elastic slice with its cluster": {
-			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2",
+			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2, after 30s",
 		},
 		// External frameworks.
 		"a precondition is not true":              {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.Precondition, false), "external: status Rejected"},
 		"a precondition is not true, with a copy": {plain, []dispatch.Cluster{up("w1", copyOf(plain))}, refuse(external.Precondition, true), "external: remove w1, status Rejected"},
 		"a precondition costs too much":           {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, false), "external: status Rejected"},
 		"a precondition costs too much, retried":  {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, true), "external: status Retry !"},
-		"no copy can be made for one":             {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !"},
+		"no copy can be made for one":             {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
 		"no copy can be made":                     {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, nil, "9: status Rejected !"},
 		"no copy can be made, retried": {
 			plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, func(o *dispatch.Observed) { o.Job.RetryRefused = true }, "9: status Retry !",
 		},
 		"a controller gives up":  {reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Rejected"},
 		"a controller asks":      {reserved(tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Retry !"},
-		"a controller has asked": {reserved(tells("RetryRequested", -5)), []dispatch.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !"},
+		"a controller has asked": {reserved(tells("RetryRequested", -5)), []dispatch.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !, after 30s"},
 		"nobody asked the controller of a job that we carry": {
-			reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !",
+			reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !, after 30s",
 		},
 		"a copy on its way out": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, func(w *kueue.Workload) { w.DeletionTimestamp = &t0 }))}, nil, "9: remove w1, after 2s"},
 	}
@@ -346,7 +399,7 @@ func TestIncremental(t *testing.T) {
 	cfg := config()
 	cfg.Mode = dispatch.Incremental
 	since := func(ago time.Duration, names ...string) *kueue.Workload {
-		w := reserved(nominated(names...))
+		w := waiting(ago, names...)
 		w.Annotations[dispatch.RoundStartAnnotation] = t0.Add(-ago).UTC().Format(time.RFC3339)
 		return w
 	}
@@ -367,35 +420,50 @@ func TestIncremental(t *testing.T) {
 		byName   bool
 		want     string
 	}{
-		"the first round":           {reserved(), all(), false, "9: annotate, status [c], after 5m0s, create c"},
-		"by name":                   {reserved(), all(), true, "9: annotate, status [a], after 5m0s, create a"},
-		"restarted at minute two":   {since(2*time.Minute, "c"), all("c"), false, "9: after 30s"},
-		"the second round":          {since(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, after 30s"},
-		"the last round":            {since(6*time.Minute, "c", "a"), all("c", "a"), false, "9: annotate, status [c a b], create b, after 30s"},
-		"exhausted":                 {since(time.Hour, "c", "a", "b"), all("c", "a", "b"), false, "9: after 30s"},
-		"none of them is reachable": {since(time.Minute, "c"), append([]dispatch.Cluster{down("c", 0)}, all()[1:]...), false, "9: annotate, status [c a], after 5m0s, create a"},
+		"the first round":           {reserved(), all(), false, "9: annotate, status [c], create c, after 30s"},
+		"by name":                   {reserved(), all(), true, "9: annotate, status [a], create a, after 30s"},
+		"restarted at minute two":   {since(2*time.Minute, "c"), all("c"), false, "9: status, after 3m0s"},
+		"the second round":          {since(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		"the last round":            {since(6*time.Minute, "c", "a"), all("c", "a"), false, "9: annotate, status [c a b], create b, status [c a b]"},
+		"exhausted":                 {since(time.Hour, "c", "a", "b"), all("c", "a", "b"), false, "9: status"},
+		"none of them is reachable": {since(time.Minute, "c"), append([]dispatch.Cluster{down("c", 0)}, all()[1:]...), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		// The first round is made with the reservation, and not noted.
+		"in the first round":            {waiting(2*time.Minute, "c"), all("c"), false, "9: status, after 3m0s"},
+		"after the first round":         {waiting(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		"a note of before":              {noted(time.Hour, waiting(2*time.Minute, "c")), all("c"), false, "9: status, after 3m0s"},
+		"a note of after":               {noted(time.Minute, waiting(time.Hour, "c")), all("c"), false, "9: status, after 4m0s"},
+		"a later round without a note":  {waiting(time.Hour, "c", "a"), all("c", "a"), false, "9: annotate, status, after 5m0s"},
+		"a later round, noted just now": {noted(time.Minute, waiting(time.Hour, "c", "a")), all("c", "a"), false, "9: status, after 4m0s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := *cfg
 			c.ConfigOrder = !tc.byName
 			o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
-			p := dispatch.Decide(&c, o)
-			after := p.After
-			p.After = 0
-			got := text(o, p)
-			want := strings.ReplaceAll(strings.ReplaceAll(tc.want, ", after 5m0s", ""), ", after 30s", "")
-			if strings.HasPrefix(want, "9: after") {
-				want = "9:"
-			}
-			if got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
-			if strings.Contains(tc.want, "after 30s") && after != 30*time.Second {
-				t.Errorf("looks again after %s", after)
+			if got := text(o, dispatch.Decide(&c, o)); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
 	}
+}
+
+// waiting is a Workload that has been nominated for so long.
+func waiting(ago time.Duration, names ...string) *kueue.Workload {
+	w := reserved(nominated(names...))
+	lifecycle.Condition(w, kueue.WorkloadQuotaReserved).LastTransitionTime = metav1.NewTime(t0.Add(-ago))
+	return w
+}
+
+// noted has a note that a round began so long ago.
+func noted(ago time.Duration, w *kueue.Workload) *kueue.Workload {
+	w.Annotations[dispatch.RoundStartAnnotation] = t0.Add(-ago).UTC().Format(time.RFC3339)
+	return w
+}
+
+// longAgo has a Workload wait for an hour already.
+func longAgo(w *kueue.Workload) *kueue.Workload {
+	lifecycle.Condition(w, kueue.WorkloadQuotaReserved).LastTransitionTime = metav1.NewTime(t0.Add(-time.Hour))
+	return w
 }
 
 // TestGates is spec 40 §7.42.
@@ -447,9 +515,9 @@ func TestExternal(t *testing.T) {
 		clusters []dispatch.Cluster
 		want     string
 	}{
-		"nobody yet": {reserved(), []dispatch.Cluster{up("w1", nil)}, "9:"},
-		"one":        {reserved(nominated("w2")), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, "9: create w2"},
-		"another":    {reserved(nominated("w1")), []dispatch.Cluster{up("w1", nil), up("w2", copyOf(reserved()))}, "9: create w1, remove w2"},
+		"nobody yet": {reserved(), []dispatch.Cluster{up("w1", nil)}, "9: after 30s"},
+		"one":        {reserved(nominated("w2")), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, "9: create w2, after 30s"},
+		"another":    {reserved(nominated("w1")), []dispatch.Cluster{up("w1", nil), up("w2", copyOf(reserved()))}, "9: create w1, remove w2, after 30s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}

@@ -121,6 +121,28 @@ type JobFacts struct {
 	OutOfSync   int
 	// Active says that pods of it seem to run.
 	Active bool
+	// Gated says that its pods wait behind their gates here while their copies run, Silent that no status of theirs comes back: then a
+	// condition of the Workload says that pods of it seem to run.
+	Gated, Silent bool
+	// Others says that another slice of the job is not over, Heir that one with quota is to take the place of this one, and Forerunner
+	// that this one is to take the place of one that is not over.
+	Others, Heir, Forerunner bool
+	// Started is the local job of a slice, nil of any other: what its start put into its pod templates is not for other clusters.
+	Started metav1.Object
+	// Siblings are about a job with several Workloads, nil if it has one.
+	Siblings *Siblings
+}
+
+// Siblings are the Workloads of a job that has several, all of which go to one worker (spec: 40 §4.9).
+type Siblings struct {
+	// Wanted is how many the job is to have, and Present how many there are.
+	Wanted, Present int32
+	// First says that this one goes first.
+	First bool
+	// Clusters are those that have admitted others, sorted, each once.
+	Clusters []string
+	// Remain says that others still need the job that they share.
+	Remain bool
 }
 
 // Cluster is one worker, and what it holds of the Workload.
@@ -130,6 +152,9 @@ type Cluster struct {
 	Listed bool
 	// Connected says that it was reachable just now. If not, nothing is known of what it holds.
 	Connected bool
+	// Slow says that it is not Connected only because it has not answered for a moment, Busy that it is not only because something is
+	// being made or removed there for this Workload right now; then HasJob is known.
+	Slow, Busy bool
 	// LostSince is since when it is not, FirstLost the same across restarts of the manager; zero if that is not known.
 	LostSince, FirstLost time.Time
 	// Lacks says that it does not serve the kind of the job.
@@ -225,6 +250,8 @@ type Plan struct {
 	After time.Duration
 	// Rule is the one that decided, such as 6b.
 	Rule string
+	// Err is why nothing better can be done, to be tried again.
+	Err error
 }
 
 // eventReason is that of all events about worker clusters (spec: 40 §5).

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,6 +38,8 @@ type JobStep struct {
 	Deferred bool
 	// Main says that the status is in the object itself, Metadata that labels or annotations of Object are to be written, too.
 	Main, Metadata bool
+	// Resized is what the elastic job on the worker is to be, nil if it stays as it is.
+	Resized *unstructured.Unstructured
 	// Spec is what the job on the worker is to be, nil if it stays as it is; SpecFault is why that could not be found out.
 	Spec      *unstructured.Unstructured
 	SpecFault error
@@ -47,22 +50,53 @@ type JobStep struct {
 //
 // cluster is the metadata of the MultiKueueCluster, for the expressions of external frameworks.
 func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any, create bool) (JobStep, error) {
-	if remote == nil {
-		if !create {
-			return JobStep{}, nil
-		}
+	going := d.Groups != nil && local.GetDeletionTimestamp() != nil // one of several: its Workload stays
+	switch {
+	case remote == nil && create && !going && !ended(d, local):
 		o, err := c.NewJob(d, local, w, cluster)
 		return JobStep{Do: CreateJob, Object: o}, err
-	}
-	if remote.GetDeletionTimestamp() != nil {
-		return JobStep{Deferred: true}, nil
-	}
-	if name := c.prebuilt(remote); name != w.Name && !job.IsElastic(w) {
+	case remote == nil:
+		return JobStep{}, nil
+	case remote.GetDeletionTimestamp() != nil && !(create && !going && isFinal(d, remote)):
+		return JobStep{Deferred: !going}, nil
+	case going:
+		return JobStep{Do: DeleteJob}, nil
+	case c.isOfEarlierRun(d, local, remote, w):
 		return JobStep{Do: DeleteJob, Deferred: true}, nil
+	case d.Remote.Silent:
+		resized, err := scaled(d, local, remote, w)
+		return JobStep{Resized: resized}, err
 	}
 	if f := c.External[d.GVK]; f != nil {
 		return c.followExternal(f, d, local, remote, w, cluster)
 	}
+	return c.mirror(d, local, remote, w)
+}
+
+// scaled is the job on a worker with as many Workloads as the local one has, nil if it has so many. It grows no further than to the Workload
+// that the worker has admitted: pods of those to come would wait for nothing there. It shrinks at once.
+func scaled(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (*unstructured.Unstructured, error) {
+	if d.Remote.Scale == nil {
+		return nil, nil
+	}
+	wanted, has := d.Remote.Workloads(local), d.Remote.Workloads(remote)
+	if wanted > has {
+		upTo := int32(0) // if it does not say which of them it is
+		if index, err := strconv.ParseInt(w.Annotations[kueue.ComponentWorkloadIndexAnnotation], 10, 32); err == nil {
+			upTo = int32(index) + 1
+		}
+		wanted = min(wanted, max(has, upTo))
+	}
+	if wanted == has {
+		return nil, nil
+	}
+	next := remote.DeepCopyObject().(job.Object)
+	d.Remote.Scale(next, wanted)
+	return Tree(d, next)
+}
+
+// mirror finds the status that the local job gets, and the size that the remote one does.
+func (c *Config) mirror(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (JobStep, error) {
 	to, err := Tree(d, local)
 	if err != nil {
 		return JobStep{}, err
@@ -72,20 +106,44 @@ func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.W
 		return JobStep{}, err
 	}
 	wanted, deferred := from.Object["status"], false
-	if d.Remote.Defer != nil {
+	if d.Remote.Status != nil {
 		var instead map[string]any
-		if instead, deferred, err = d.Remote.Defer(local, remote); err != nil {
+		if instead, deferred, err = d.Remote.Status(local, remote); err != nil {
 			return JobStep{}, err
 		}
-		if deferred {
+		if instead != nil {
 			wanted = instead
 		}
 	}
-	if wanted == nil || equality.Semantic.DeepEqual(to.Object["status"], wanted) {
-		return JobStep{Deferred: deferred}, nil
+	step := JobStep{Deferred: deferred}
+	if step.Resized, err = c.resized(d, local, remote, w); err != nil || wanted == nil || equality.Semantic.DeepEqual(to.Object["status"], wanted) {
+		return step, err
 	}
 	to.Object["status"] = wanted
-	return JobStep{Do: PatchStatus, Object: to, Deferred: deferred}, nil
+	step.Do, step.Object = PatchStatus, to
+	return step, nil
+}
+
+// ended says whether a local job is over: it ran on a worker, and is not to run again.
+func ended(d *job.Descriptor, local job.Object) bool {
+	if d.Finished == nil {
+		return false
+	}
+	_, _, over := d.Finished(local)
+	return over
+}
+
+// isFinal says whether a job that is being deleted tells how it ended.
+func isFinal(d *job.Descriptor, remote job.Object) bool {
+	return d.Remote.Final != nil && d.Remote.Final(remote)
+}
+
+// isOfEarlierRun says whether a job on a worker is that of another Workload than w, or of an earlier local job of its name.
+func (c *Config) isOfEarlierRun(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) bool {
+	if d.Remote.OriginUID && remote.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation] != string(local.GetUID()) {
+		return true
+	}
+	return d.Remote.Workloads == nil && c.prebuilt(remote) != w.Name && !job.IsElastic(w)
 }
 
 // followExternal brings a job of an external framework and its copy up to date with each other.
@@ -137,12 +195,7 @@ func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, boo
 // status, and without the field that keeps controllers away from it (spec: 40 §2.6).
 func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, cluster map[string]any) (*unstructured.Unstructured, error) {
 	f := c.External[d.GVK]
-	stopped := local.DeepCopyObject().(job.Object)
-	if d.Restore != nil { // a kind that is known by name only is copied as it is
-		d.Suspend(stopped)
-		d.Restore(stopped, w.Spec.PodSets)
-	}
-	from, err := Tree(d, stopped)
+	from, err := Tree(d, stopped(d, local, w))
 	if err != nil {
 		return nil, err
 	}
@@ -159,15 +212,7 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 			out.Object[name] = value
 		}
 	}
-	labels, annotations := map[string]string{}, map[string]string{}
-	maps.Copy(labels, local.GetLabels())
-	for key, value := range local.GetAnnotations() { //berth:unordered copies a map
-		if key != kueue.JobStoppingAnnotation && !strings.HasPrefix(key, annotationPrefix) {
-			annotations[key] = value
-		}
-	}
-	delete(labels, kueue.PrebuiltWorkloadLabel)
-	delete(annotations, kueue.PrebuiltWorkloadLabel)
+	labels, annotations := travelling(local)
 	if f != nil {
 		out.SetLabels(labels)
 		out.SetAnnotations(annotations)
@@ -184,16 +229,50 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 			annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
 		}
 	}
-	c.mark(labels, annotations, w)
+	if d.Remote.OriginUID {
+		annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
+	}
+	c.mark(labels, annotations, w, d.Remote.Workloads == nil)
 	out.SetLabels(labels)
 	out.SetAnnotations(annotations)
-	if f == nil {
+	if f == nil && !d.Remote.Gated {
 		unstructured.RemoveNestedField(out.Object, d.Remote.ManagedBy...)
 	}
 	if d.Remote.Prepare != nil {
 		d.Remote.Prepare(out.Object)
 	}
 	return out, nil
+}
+
+// travelling are the labels and annotations of a job that its copy gets, too.
+func travelling(local job.Object) (labels, annotations map[string]string) {
+	labels, annotations = map[string]string{}, map[string]string{}
+	maps.Copy(labels, local.GetLabels())
+	for key, value := range local.GetAnnotations() { //berth:unordered copies a map
+		if key != kueue.JobStoppingAnnotation && key != job.InjectedAnnotation && !strings.HasPrefix(key, annotationPrefix) {
+			annotations[key] = value
+		}
+	}
+	delete(labels, kueue.PrebuiltWorkloadLabel)
+	delete(annotations, kueue.PrebuiltWorkloadLabel)
+	return labels, annotations
+}
+
+// stopped is a job as it was before it was started, with the size of its Workload. A kind that is known by name only is as it is.
+func stopped(d *job.Descriptor, local job.Object, w *kueue.Workload) job.Object {
+	out := local.DeepCopyObject().(job.Object)
+	if d.Restore == nil {
+		return out
+	}
+	d.Suspend(out)
+	if d.Family.CanLead() && job.IsElastic(w) {
+		return out // nothing was put in
+	}
+	d.Restore(out, job.WithoutInjected(local, w.Spec.PodSets))
+	if job.IsElastic(w) && d.Remote.Resize != nil {
+		d.Remote.Resize(out, local, w.Spec.PodSets)
+	}
+	return out
 }
 
 func filled(m map[string]string) map[string]string {
@@ -203,11 +282,13 @@ func filled(m map[string]string) map[string]string {
 	return m
 }
 
-// mark says on a copy whose it is, and which Workload it belongs to.
-func (c *Config) mark(labels, annotations map[string]string, w *kueue.Workload) {
-	if c.Annotations || len(w.Name) > maxLabel {
+// mark says on a copy whose it is, and, unless there are several, which Workload it belongs to.
+func (c *Config) mark(labels, annotations map[string]string, w *kueue.Workload, one bool) {
+	switch {
+	case !one:
+	case c.Annotations || len(w.Name) > maxLabel:
 		annotations[kueue.PrebuiltWorkloadLabel] = w.Name
-	} else {
+	default:
 		labels[kueue.PrebuiltWorkloadLabel] = w.Name
 	}
 	labels[kueue.MultiKueueOriginLabel] = c.Origin

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
+	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -33,7 +33,7 @@ func (d *decider) dispatch() bool {
 		case !nominated:
 			d.remove(c)
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
-			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.NewCopy(d.w), Dispatched: true})
+			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy(), Dispatched: true})
 		case slices.Contains(d.leaving, c.Name):
 			d.remove(c) // nothing, if it was removed before
 			d.wake(deferred)
@@ -46,6 +46,8 @@ func (d *decider) dispatch() bool {
 // nominations are the clusters that may hold a copy, brought up to date if they are ours to say.
 func (d *decider) nominations() []string {
 	switch {
+	case d.o.Job.Siblings != nil:
+		return d.nominateTogether(d.o.Job.Siblings)
 	case d.w.Status.ClusterName != "": // an elastic slice goes where the one before it is
 		return []string{d.w.Status.ClusterName}
 	case d.Mode == AllAtOnce:
@@ -116,15 +118,57 @@ func isTransform(code string) bool {
 	return false
 }
 
-// nominateAll nominates all clusters that can be used, by name. A list that has them in another order stays as it is.
-func (d *decider) nominateAll() []string {
+// NominateAtOnce are the clusters that the Workload may be written to be nominated to with its reservation: those that rule 9 would
+// nominate. None means that rule 9 has to look at it: something of an earlier run is left, another mode decides, or it goes where others
+// of its job are.
+func (c *Config) NominateAtOnce(w *kueue.Workload, clusters []Cluster) []string {
+	if c.Mode == External || (c.Elastic && job.IsElastic(w)) || w.Annotations[kueue.ComponentWorkloadIndexAnnotation] != "" ||
+		w.Status.ClusterName != "" || len(w.Status.NominatedClusterNames) > 0 ||
+		slices.ContainsFunc(clusters, func(c Cluster) bool { return c.Copy != nil || c.HasJob }) {
+		return nil
+	}
+	if c.Mode == Incremental {
+		return c.nextOf(clusters, nil)
+	}
+	return usableNames(clusters, nil)
+}
+
+// nextOf are the clusters of the next round behind those that are nominated already.
+func (c *Config) nextOf(clusters []Cluster, have []string) []string {
+	rest := c.rest(clusters, have)
+	return rest[:min(c.StepSize, len(rest))]
+}
+
+// rest are the clusters that can be nominated and are not yet, in the order of rounds.
+func (c *Config) rest(clusters []Cluster, have []string) []string {
+	var rest []string
+	for i := range clusters {
+		if clusters[i].usable() && !slices.Contains(have, clusters[i].Name) {
+			rest = append(rest, clusters[i].Name)
+		}
+	}
+	if !c.ConfigOrder {
+		slices.Sort(rest)
+	}
+	return rest
+}
+
+// usableNames are the clusters that can be used, by name. One that has not answered for a moment stays among those that were nominated.
+func usableNames(clusters []Cluster, before []string) []string {
 	names := []string{}
-	for i := range d.clusters {
-		if d.clusters[i].usable() {
-			names = append(names, d.clusters[i].Name)
+	for i := range clusters {
+		c := &clusters[i]
+		if c.usable() || ((c.Slow || c.Busy) && c.Listed && !c.skipped() && slices.Contains(before, c.Name)) {
+			names = append(names, c.Name)
 		}
 	}
 	slices.Sort(names)
+	return names
+}
+
+// nominateAll nominates all clusters that can be used. A list that has them in another order stays as it is.
+func (d *decider) nominateAll() []string {
+	names := usableNames(d.clusters, d.w.Status.NominatedClusterNames)
 	if slices.Equal(slices.Sorted(slices.Values(d.w.Status.NominatedClusterNames)), names) {
 		return names
 	}
@@ -146,25 +190,10 @@ func (d *decider) nominate(names []string) {
 // reached. What was nominated stays.
 func (d *decider) nominateNext() []string {
 	have := d.w.Status.NominatedClusterNames
-	var rest []string
-	reachable := false
-	for i := range d.clusters {
-		c := &d.clusters[i]
-		if slices.Contains(have, c.Name) {
-			reachable = reachable || c.usable()
-		} else if c.usable() {
-			rest = append(rest, c.Name)
-		}
-	}
-	if !d.ConfigOrder {
-		slices.SortFunc(rest, cmp.Compare[string])
-	}
+	rest := d.rest(d.clusters, have)
+	reachable := slices.ContainsFunc(d.clusters, func(c Cluster) bool { return slices.Contains(have, c.Name) && (c.usable() || c.Busy) })
 	if len(have) > 0 && reachable {
-		start, err := time.Parse(time.RFC3339, d.w.Annotations[RoundStartAnnotation])
-		if err != nil {
-			start = d.o.Now.Time // lost or spoilt: the round begins anew
-			d.startRound()
-		}
+		start := d.roundStart(len(have) <= d.StepSize)
 		if left := d.RoundTimeout - d.o.Now.Sub(start); left > 0 {
 			if len(rest) > 0 {
 				d.wake(left)
@@ -175,13 +204,28 @@ func (d *decider) nominateNext() []string {
 	if len(rest) == 0 {
 		return have // more may come by and by, and bring the Workload back
 	}
-	names := slices.Concat(have, rest[:min(d.StepSize, len(rest))])
+	names := slices.Concat(have, d.nextOf(d.clusters, have))
 	d.startRound()
 	d.nominate(names)
 	if len(rest) > d.StepSize {
 		d.wake(d.RoundTimeout)
 	}
 	return names
+}
+
+// roundStart is when the last round began: when it was noted, but not before the reservation, which makes the first round with it and notes
+// nothing. If a later round has lost its note it begins anew.
+func (d *decider) roundStart(first bool) time.Time {
+	reserved := lifecycle.Condition(d.w, kueue.WorkloadQuotaReserved).LastTransitionTime.Time
+	start, err := time.Parse(time.RFC3339, d.w.Annotations[RoundStartAnnotation])
+	switch {
+	case err == nil && start.After(reserved):
+		return start
+	case err == nil || first:
+		return reserved
+	}
+	d.startRound()
+	return d.o.Now.Time
 }
 
 // startRound notes on the Workload that a round begins. It comes before the nominations, so that a crash between the two makes a

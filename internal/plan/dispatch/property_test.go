@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,11 +21,22 @@ import (
 type worker struct {
 	name      string
 	connected bool
-	lost      time.Time
-	remote    *kueue.Workload
-	job       bool // exists
-	stopping  bool // its pods are still there
+	slow      bool // while it is not connected: it only does not answer
+	// busy is the step that is being made there and that nobody waits for any more: until it is over the cluster counts as one that cannot be
+	// reached, of this Workload alone.
+	busy     *dispatch.Step
+	lost     time.Time
+	remote   *kueue.Workload
+	job      bool // exists
+	stopping bool // its pods are still there
+	// skew is how far its clock is ahead of the manager's.
+	skew time.Duration
+	// full says that it has room for the copy only if that preempts others.
+	full bool
 }
+
+// clock is the time on a worker.
+func (h *hub) clock(w *worker) metav1.Time { return metav1.NewTime(h.now.Add(w.skew)) }
 
 // runs says whether pods of the job may run there.
 func (w *worker) runs() bool {
@@ -44,6 +56,7 @@ type hub struct {
 	workers []*worker
 	rule    string // of the last pass
 	failing int    // the step of the next pass that fails; negative for none
+	late    bool   // workers may take their time
 }
 
 var errInjected = errors.New("injected")
@@ -57,8 +70,15 @@ func newHub(t *rapid.T, mode dispatch.Mode) *hub {
 	}}}
 	h.world = lifecycle.World{LocalQueue: &kueue.LocalQueue{}, ClusterQueue: cq}
 	h.local = reserved()
+	h.late = rapid.Bool().Draw(t, "workers may be late")
+	if rapid.Bool().Draw(t, "orchestrated") {
+		h.cfg.Orchestrated, h.cfg.PreemptionTimeout = true, 2*time.Minute
+	}
 	for _, name := range []string{"w1", "w2", "w3"} {
-		h.workers = append(h.workers, &worker{name: name, connected: true})
+		h.workers = append(h.workers, &worker{
+			name: name, connected: true, full: h.cfg.Orchestrated && rapid.Bool().Draw(t, name+" is full"),
+			skew: rapid.SampledFrom([]time.Duration{0, -24 * time.Hour, -40 * time.Second, 40 * time.Second, time.Hour}).Draw(t, "clock of "+name),
+		})
 	}
 	return h
 }
@@ -75,13 +95,7 @@ func (h *hub) pass() {
 	if h.local == nil {
 		o.Local, o.Gone = h.last, true
 	}
-	for _, w := range h.workers {
-		c := dispatch.Cluster{Name: w.name, Listed: true, Connected: w.connected, LostSince: w.lost}
-		if w.connected {
-			c.Copy, c.HasJob = w.remote, w.job
-		}
-		o.Clusters = append(o.Clusters, c)
-	}
+	o.Clusters = h.clusters()
 	plan := dispatch.Decide(h.cfg, o)
 	h.rule = text(o, plan)
 	failed := false
@@ -91,15 +105,60 @@ func (h *hub) pass() {
 			continue
 		}
 		err := errInjected
-		if i != h.failing {
+		switch {
+		case i == h.failing:
+		case h.dawdles(s):
+			err = nil // what it comes to is lost
+		default:
 			err = h.carryOut(s)
 		}
 		failed = failed || (err != nil && s.Blocks)
 	}
 	if h.failing < 0 && h.local != nil {
 		h.onlyOne("after the pass of rule " + plan.Rule)
+		h.quotaIsDispatched(o.Local)
+		h.tells(plan.Rule, o)
 	}
 	h.failing = -1
+}
+
+// dawdles has a step begin that is not over soon, of those that are not waited for then: see prompt in the controller.
+func (h *hub) dawdles(s dispatch.Step) bool {
+	if !h.late || s.Blocks || len(s.Events) > 0 || (s.Do != dispatch.CreateCopy && s.Do != dispatch.RemoveCopy) {
+		return false
+	}
+	w := h.worker(s.Cluster)
+	if !w.connected || w.busy != nil || !rapid.Bool().Draw(h.t, s.Cluster+" is late") {
+		return false
+	}
+	w.busy = &s
+	return true
+}
+
+// catchUp ends the step that a worker is late with. One that fails leaves everything as it is.
+func (h *hub) catchUp(w *worker, fails bool) {
+	if s := w.busy; s != nil && w.connected {
+		w.busy = nil
+		if !fails {
+			_ = h.carryOut(*s) // nobody hears of it
+		}
+	}
+}
+
+// clusters is what the manager knows of its workers.
+func (h *hub) clusters() []dispatch.Cluster {
+	var out []dispatch.Cluster
+	for _, w := range h.workers {
+		c := dispatch.Cluster{Name: w.name, Listed: true, Connected: w.connected && w.busy == nil, LostSince: w.lost, Slow: !w.connected && w.slow}
+		if w.connected && w.busy != nil {
+			c.LostSince, c.Busy, c.HasJob = h.now, true, w.job
+		}
+		if c.Connected {
+			c.Copy, c.HasJob = w.remote, w.job
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // onlyOne is the invariant: no two clusters that can be reached run the job.
@@ -112,6 +171,31 @@ func (h *hub) onlyOne(when string) {
 	}
 	if len(running) > 1 {
 		h.t.Fatalf("%s the job runs on %v", when, running)
+	}
+}
+
+// quotaIsDispatched is the invariant: what was seen to hold no quota here is on no cluster that can be reached.
+func (h *hub) quotaIsDispatched(seen *kueue.Workload) {
+	if lifecycle.IsReserved(seen) && !lifecycle.IsFinished(seen) {
+		return
+	}
+	for _, w := range h.workers {
+		if w.connected && w.busy == nil && (w.remote != nil || (w.job && !w.stopping)) {
+			h.t.Fatalf("%s holds the workload, which has no quota here: %s", w.name, conditionsOf(h.local))
+		}
+	}
+}
+
+// tells is the invariant: of a Workload that waits for long its check says why, for every cluster.
+func (h *hub) tells(rule string, o *dispatch.Observed) {
+	q := lifecycle.Condition(h.local, kueue.WorkloadQuotaReserved)
+	if rule != "9" || q == nil || h.now.Sub(q.LastTransitionTime.Time) < 30*time.Second {
+		return
+	}
+	for _, c := range o.Clusters {
+		if message := h.local.Status.AdmissionChecks[0].Message; !strings.Contains(message, c.Name+": ") {
+			h.t.Fatalf("the check does not say why the workload waits on %s: %q", c.Name, message)
+		}
 	}
 }
 
@@ -130,8 +214,9 @@ func (h *hub) carryOut(s dispatch.Step) error {
 			return errors.New("exists already") // its removal failed
 		}
 		w.remote = s.Workload.DeepCopy()
-		w.remote.CreationTimestamp = h.metaNow()
+		w.remote.CreationTimestamp = h.clock(w)
 	case dispatch.UpdateCopy, dispatch.UpdateCopyStatus:
+		h.oneGate(s)
 		h.worker(s.Cluster).remote = s.Workload.DeepCopy()
 	case dispatch.SyncJob:
 		w := h.worker(s.Cluster)
@@ -164,6 +249,28 @@ func (h *hub) carryOut(s dispatch.Step) error {
 	return nil
 }
 
+// oneGate is the invariant: no gate is opened while another one that is open was so only just now, or while a worker has room, as far as
+// workers can be reached.
+func (h *hub) oneGate(s dispatch.Step) {
+	if !isOpen(s.Workload) || isOpen(h.worker(s.Cluster).remote) {
+		return
+	}
+	for _, w := range h.workers {
+		switch {
+		case !w.connected || w.busy != nil || w.remote == nil:
+		case lifecycle.IsReserved(w.remote):
+			h.t.Fatalf("%s may preempt while %s has room", s.Cluster, w.name)
+		case isOpen(w.remote) && h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time) < h.cfg.PreemptionTimeout:
+			h.t.Fatalf("%s may preempt %s after %s", s.Cluster, h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time), w.name)
+		}
+	}
+}
+
+// isOpen says whether a copy may preempt others.
+func isOpen(w *kueue.Workload) bool {
+	return w != nil && len(w.Status.PreemptionGates) > 0 && w.Status.PreemptionGates[0].Position == kueue.PreemptionGateOpen
+}
+
 // writeStatus is the API server's part of the rules on clusterName.
 func (h *hub) writeStatus(w *kueue.Workload) error {
 	was, is := &h.local.Status, &w.Status
@@ -194,6 +301,9 @@ func (h *hub) settle() {
 		m.Release(h.local, false, h.metaNow())
 	}
 	if !lifecycle.IsReserved(h.local) && !lifecycle.IsFinished(h.local) && lifecycle.IsActive(h.local) && !lifecycle.IsRequeueBlocked(h.local) {
+		if rapid.Bool().Draw(h.t, "nominated with the reservation") {
+			h.local.Status.NominatedClusterNames = h.cfg.NominateAtOnce(h.local, h.clusters())
+		}
 		m.Reserve(h.local, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, []kueue.AdmissionCheckReference{"mk"}, h.metaNow())
 	}
 }
@@ -207,23 +317,29 @@ func (h *hub) move(w *worker, what int) {
 	if w.remote == nil || lifecycle.IsFinished(w.remote) {
 		return
 	}
-	m := lifecycle.Machine{}
-	r := &lifecycle.Rules{}
+	m, now := lifecycle.Machine{}, h.clock(w)
 	switch target := lifecycle.Condition(w.remote, kueue.WorkloadDeactivationTarget); {
 	case target != nil && target.Status == metav1.ConditionTrue:
 		w.remote.Spec.Active = new(false)
-		m.Deactivate(w.remote, h.metaNow())
+		m.Deactivate(w.remote, now)
 	case lifecycle.IsEvicted(w.remote) && lifecycle.IsReserved(w.remote):
-		m.Release(w.remote, false, h.metaNow())
+		m.Release(w.remote, false, now)
 	case what == 0 && lifecycle.IsAdmitted(w.remote):
-		m.Evict(w.remote, kueue.ReasonPreempted, "", "by the worker", h.metaNow())
+		m.Evict(w.remote, kueue.ReasonPreempted, "", "by the worker", now)
 	case what == 1 && w.runs():
-		m.Finish(w.remote, kueue.ReasonSucceeded, "done", h.metaNow())
+		m.Finish(w.remote, kueue.ReasonSucceeded, "done", now)
 	case !lifecycle.IsReserved(w.remote) && lifecycle.IsActive(w.remote):
-		m.Requeue(w.remote, kueue.ReasonBackoffFinished, "", h.metaNow())
-		m.Reserve(w.remote, &kueue.Admission{ClusterQueue: "r", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, nil, h.metaNow())
-	default:
-		_ = r
+		m.Requeue(w.remote, kueue.ReasonBackoffFinished, "", now)
+		if len(w.remote.Spec.PreemptionGates) != len(w.remote.Status.PreemptionGates) {
+			w.remote.Status.PreemptionGates = []kueue.PreemptionGateState{{
+				Name: w.remote.Spec.PreemptionGates[0].Name, Position: kueue.PreemptionGateClosed, LastTransitionTime: now,
+			}}
+		}
+		if w.full && !isOpen(w.remote) {
+			m.BlockOnPreemptionGates(w.remote, "it would have to preempt others", now)
+			return
+		}
+		m.Reserve(w.remote, &kueue.Admission{ClusterQueue: "r", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, nil, now)
 	}
 }
 
@@ -254,7 +370,7 @@ func (h *hub) collect() {
 // chaos is one random event.
 func (h *hub) chaos() {
 	w := rapid.SampledFrom(h.workers).Draw(h.t, "worker")
-	switch rapid.IntRange(0, 11).Draw(h.t, "event") {
+	switch rapid.IntRange(0, 12).Draw(h.t, "event") {
 	case 0, 1, 2:
 		h.pass()
 	case 3:
@@ -263,7 +379,7 @@ func (h *hub) chaos() {
 	case 4, 5:
 		h.move(w, rapid.IntRange(0, 4).Draw(h.t, "move"))
 	case 6:
-		w.connected = !w.connected
+		w.connected, w.slow = !w.connected, rapid.Bool().Draw(h.t, "slow")
 		w.lost = h.now
 	case 7, 8:
 		h.settle()
@@ -275,17 +391,20 @@ func (h *hub) chaos() {
 		}
 	case 11:
 		h.collect()
+	case 12:
+		h.catchUp(w, rapid.Bool().Draw(h.t, "fails"))
 	}
 }
 
-// TestProperty runs random schedules: a job never runs on two clusters that can be reached, once the world calms down the job
-// comes to its end, and after the end nothing is left on any cluster.
+// TestProperty runs random schedules: a job never runs on two clusters that can be reached, what has no quota is nowhere, a job that waits
+// says what for, one worker at a time may preempt for it, whatever the clocks of workers say, once the world calms down the job comes to its end, and after the end nothing is left on any cluster.
 func TestProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHub(t, rapid.SampledFrom([]dispatch.Mode{dispatch.AllAtOnce, dispatch.Incremental}).Draw(t, "mode"))
 		for range rapid.IntRange(1, 80).Draw(t, "length") {
 			h.chaos()
 		}
+		h.late = false
 		deleted := rapid.Bool().Draw(t, "deleted")
 		if deleted {
 			h.last, h.local = h.local, nil
@@ -293,6 +412,7 @@ func TestProperty(t *testing.T) {
 		}
 		for _, w := range h.workers {
 			w.connected = true
+			h.catchUp(w, false)
 		}
 		if !deleted {
 			h.calm()

@@ -1,14 +1,12 @@
 package job
 
 import (
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/job/podset"
 )
 
 // Observed is the world around one job, read once.
@@ -31,7 +29,10 @@ type Observed struct {
 	// Flavors are those of the admissions of the Workloads; Classes those that the job names.
 	Flavors Flavors
 	Classes Classes
-	Now     metav1.Time
+	// Delegated are the checks that send jobs to worker clusters, as far as the Workloads have them. Only kinds without a
+	// managedBy are told.
+	Delegated map[kueue.AdmissionCheckReference]bool
+	Now       metav1.Time
 }
 
 // Verb is what an Action does.
@@ -91,46 +92,12 @@ type Action struct {
 	After time.Duration
 }
 
-// notComposed reports pod sets that cannot be built.
-func notComposed(err error) Action {
-	if errors.Is(err, podset.ErrNotYet) {
-		return Action{Verb: Fail, Err: err}
-	}
-	return Action{Verb: Stall, Err: err, Events: warning(eventCompose, err.Error())}
-}
-
 // Event is something to tell, on the job unless OnWorkload.
 type Event struct {
 	OnWorkload   bool
 	Warning      bool
 	Reason, Note string
 }
-
-func normal(reason, note string) []Event { return []Event{{Reason: reason, Note: note}} }
-func warning(reason, note string) []Event {
-	return []Event{{Reason: reason, Note: note, Warning: true}}
-}
-
-// Reasons of events on jobs (spec: 30 §5.2).
-const (
-	eventStarted            = "Started"
-	eventSuspended          = "Suspended"
-	eventStopped            = "Stopped"
-	eventDeleted            = "Deleted"
-	eventCreatedWorkload    = "CreatedWorkload"
-	eventDeletedWorkload    = "DeletedWorkload"
-	eventUpdatedWorkload    = "UpdatedWorkload"
-	eventFinishedWorkload   = "FinishedWorkload"
-	eventUpdatedCheck       = "UpdatedAdmissionCheck"
-	eventCompose            = "ErrWorkloadCompose"
-	eventUnreadable         = "ErrJobExpression" // of declared kinds
-	eventNestingTooDeep     = "JobNestingTooDeep"
-	eventClassNotFound      = "WorkloadPriorityClassNotFound"
-	eventNamespaceUnmanaged = "NamespaceUnmanaged"
-	eventNameConflict       = "WorkloadNameConflict"
-	eventExcessPod          = "ExcessPodDeleted"
-	eventOwnersAdded        = "OwnerReferencesAdded"
-)
 
 // StopReason is why a job is stopped (spec: 30 §4.7).
 type StopReason string
@@ -143,14 +110,3 @@ const (
 	NotAdmitted        StopReason = "NotAdmitted"
 	UserStopped        StopReason = "UserStopped"
 )
-
-// evictedFor is why the objects of an evicted job are deleted: the reason of the eviction is a part of it.
-func evictedFor(reason string) StopReason { return WorkloadEvicted + "DueTo" + StopReason(reason) }
-
-// stopNotes say in a sentence why a job is stopped. An eviction has its own message.
-var stopNotes = map[StopReason]string{
-	WorkloadDeleted:    "Stopped because its workload is deleted",
-	NoMatchingWorkload: "Stopped because no workload describes it",
-	NotAdmitted:        "Stopped because its workload is not admitted",
-	UserStopped:        "Stopped because its user asks for that",
-}

@@ -1,19 +1,13 @@
-// Package job decides what happens to a job and its Workload.
-//
-//	namespace ─┐
-//	owners ────┼─► Judge ─► Verdict ─┐
-//	config ────┘                     ├─► Decide ─► Action: at most one write
-//	job, Workloads, flavors, classes ┘
+// Package job says what a job is, of whatever kind, and what may be done to it.
 //
 // A kind of jobs is one value, [Descriptor]: how to read pod sets from such a
 // job, how to stop and start it, when it is finished. Everything else is the
-// same for every kind and lives here, as functions of what was observed: may
-// the object be touched at all ([Judge]), does a Workload still describe its
-// job (the rules of equivalence), what do the pods of an admitted job need
-// ([InfosFromAdmission]), and which write comes next ([Decide]).
+// same for every kind: may the object be touched at all ([Judge], the hard
+// gate), what is its Workload called, which classes and pod sets does it have,
+// what do the pods of an admitted job need ([InfosFromAdmission]).
 //
-// The one write is the whole secret of restarts: whatever was written before a
-// crash is observed afterwards, and the next write follows from it.
+// What becomes of a job, package decide works out: from what was [Observed],
+// the one next write, an [Action].
 package job
 
 import (
@@ -154,16 +148,37 @@ type Descriptor struct {
 	FreeUnmanaged bool
 }
 
-// Remote is what is special about the copies of a job on worker clusters. All but ManagedBy may be nil (spec: 40 §4.6).
+// Remote is what is special about the copies of a job on worker clusters. All may be left out (spec: 40 §4.6).
 type Remote struct {
-	// ManagedBy is the path of the field that the copy goes without, so that the controller of the worker runs it.
+	// ManagedBy is the path of the field that the copy goes without, so that the controller of the worker runs it. Gated
+	// says that the kind has no such field: its jobs are sent whenever their Workload has the check for that, and their pods
+	// keep their gates here.
 	ManagedBy []string
+	Gated     bool
 	// Prepare changes the copy of a stopped job, as a tree, before it is created.
 	Prepare func(map[string]any)
-	// Defer says whether the local job cannot have the status of the remote one yet, and the status that it has until then.
-	Defer func(local, remote Object) (status map[string]any, deferred bool, err error)
+	// Status finds the status that the local job gets in the place of that of the remote one; nil is that one. deferred
+	// asks for another look soon.
+	Status func(local, remote Object) (status map[string]any, deferred bool, err error)
+	// Final says of a remote job that is being deleted that its status is how it ended all the same. Nil: none does.
+	Final func(remote Object) bool
+	// Silent says that no status comes back: a controller here writes that of the local job.
+	Silent bool
 	// Quiet changes the status of the job so that no pod of it seems to run. Nil: the status is dropped as a whole.
 	Quiet func(Object)
+	// Resize gives the copy of an elastic job as many pods as its pod sets have, as the local job says it, and reports
+	// whether that changed anything.
+	Resize func(remote, local Object, podSets []kueue.PodSet) bool
+	// Follow brings a job that runs and its copy up to date with each other, and reports which of the two it changed. The objects that the
+	// copy controls are the Children of the setting. by is the Workload that the worker has admitted, nil if there is none, or it is about
+	// to be replaced: then the copy gets only what cannot need quota.
+	Follow func(local, remote Object, by *kueue.Workload, in *Setting) (told, changed bool, err error)
+	// OriginUID says that the copy tells which local job it is of.
+	OriginUID bool
+	// Workloads is how many a job has, all of which go to one worker, where they are found by the origin of the job and
+	// not by name. Nil: there is one. Scale gives a job another number of them.
+	Workloads func(Object) int32
+	Scale     func(Object, int32)
 }
 
 // Step is one of a stop.
@@ -210,6 +225,3 @@ type Setting struct {
 func NewSetting(cfg *Config, o *Observed) *Setting {
 	return &Setting{Config: cfg, Objects: o.Objects, Children: o.Children, Pods: o.Pods, Workloads: o.Workloads}
 }
-
-// clone copies a job of any kind.
-func clone(o Object) Object { return o.DeepCopyObject().(Object) }

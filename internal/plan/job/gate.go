@@ -202,7 +202,27 @@ func (c *Config) identifier(object metav1.Object, key string) string {
 	return label
 }
 
+// WriteIdentifier writes a name as it is read, on an object with labels and annotations (spec: 30 §3.2).
+func (c *Config) WriteIdentifier(object metav1.Object, key, name string) {
+	if c.AnnotationIdentifiers || len(name) > maxLabel {
+		object.GetAnnotations()[key] = name
+		return
+	}
+	object.GetLabels()[key] = name
+}
+
 // IsElastic says whether an object asks to be resized while it runs.
 func IsElastic(object metav1.Object) bool {
 	return object.GetAnnotations()[kueue.ElasticJobAnnotation] == "true"
 }
+
+// UserStopAnnotation marks a job that a user stopped while it was admitted (spec: 30 §6, u1).
+const UserStopAnnotation = "berth.dev/user-stop"
+
+// IsUserStopped says whether a user stopped the job, and is to be obeyed.
+func (c *Config) IsUserStopped(job metav1.Object) bool {
+	return c.HonourUserSuspend && job.GetAnnotations()[UserStopAnnotation] == "true"
+}
+
+// IsRemote says whether the manager of another cluster made an object.
+func IsRemote(o metav1.Object) bool { return o.GetLabels()[kueue.MultiKueueOriginLabel] != "" }

@@ -239,3 +239,69 @@ func TestWorkloadName(t *testing.T) {
 		t.Errorf("two jobs of one name share the workload name %s", a)
 	}
 }
+
+// The mark of an object says that it was judged when it was made; its namespace still comes first.
+func TestJudgeMarked(t *testing.T) {
+	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"})}
+	for name, tc := range map[string]struct {
+		namespace string
+		marked    bool
+		want      job.Reach
+	}{
+		"marked": {"yes", true, job.Managed}, "not marked": {"yes", false, job.Ignored},
+		"marked, but not ours any more": {"no", true, job.Unmanaged}, "nothing of ours": {"no", false, job.Unmanaged},
+	} {
+		if got := job.JudgeMarked(cfg, map[string]string{"managed": tc.namespace}, tc.marked).Reach; got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+	if got := job.JudgeMarked(&job.Config{}, nil, true).Reach; got != job.Managed {
+		t.Errorf("without a selector: %d", got)
+	}
+}
+
+func TestHasManagedOwner(t *testing.T) {
+	cfg := &job.Config{Kinds: job.Kinds{gvk("Job"): true, gvk("JobSet"): false}}
+	for kind, want := range map[string]bool{"Job": true, "JobSet": false, "CronJob": false, "": false} {
+		object := &metav1.ObjectMeta{}
+		if kind != "" {
+			object.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "o", UID: "u"}, gvk(kind))}
+		}
+		if got := cfg.HasManagedOwner(object); got != want {
+			t.Errorf("owned by %q: %v", kind, got)
+		}
+	}
+}
+
+// Names are written as they are read. spec: 30 §3.2.
+func TestIdentifiers(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for name, tc := range map[string]struct {
+		annotations       bool // the feature gate
+		label, annotation string
+		prebuilt, group   string
+	}{
+		"a label":                   {false, "l", "", "l", "l"},
+		"an annotation too":         {false, "l", "a", "l", "l"},
+		"an annotation too long":    {false, "l", long, long, "l"},
+		"the annotation goes first": {true, "l", "a", "a", "a"},
+		"an annotation alone":       {true, "", "a", "a", "a"},
+		"which nobody reads":        {false, "", "a", "", ""},
+	} {
+		object := &metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}
+		for _, key := range []string{kueue.PrebuiltWorkloadLabel, kueue.PodGroupNameLabel} {
+			object.Labels[key], object.Annotations[key] = tc.label, tc.annotation
+		}
+		cfg := &job.Config{AnnotationIdentifiers: tc.annotations}
+		if p, g := cfg.PrebuiltName(object), cfg.GroupName(object); p != tc.prebuilt || g != tc.group {
+			t.Errorf("%s: prebuilt %q and group %q, want %q and %q", name, p, g, tc.prebuilt, tc.group)
+		}
+		for _, written := range []string{"short", long} {
+			fresh := &metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}
+			cfg.WriteIdentifier(fresh, kueue.PrebuiltWorkloadLabel, written)
+			if got := cfg.PrebuiltName(fresh); got != written || len(fresh.Labels)+len(fresh.Annotations) != 1 || len(fresh.Labels[kueue.PrebuiltWorkloadLabel]) > 63 {
+				t.Errorf("%s: written %q, read %q", name, written, got)
+			}
+		}
+	}
+}

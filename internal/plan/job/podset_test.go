@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"pgregory.net/rapid"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -364,7 +365,7 @@ func TestValidateTopology(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := &job.Config{Topology: true, TopologySliceConstraints: true}
 			var got []string
-			for _, err := range cfg.ValidateTopology(&metav1.ObjectMeta{Annotations: tc.annotations}, fieldPath("m"), 8) {
+			for _, err := range cfg.ValidateTopology(&metav1.ObjectMeta{Annotations: tc.annotations}, field.NewPath("m"), 8) {
 				got = append(got, err.Field)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -12,8 +12,18 @@ import (
 type Classes struct {
 	Workload map[string]*kueue.WorkloadPriorityClass
 	Pod      map[string]*schedulingv1.PriorityClass
-	// Default is the PriorityClass for pods that name none: of several, the one with the lowest value.
+	// Default is the DefaultClass.
 	Default *schedulingv1.PriorityClass
+}
+
+// DefaultClass is the class for pods that name none: of several, the one with the lowest value. Nil: there is none.
+func DefaultClass(classes []schedulingv1.PriorityClass) (found *schedulingv1.PriorityClass) {
+	for i := range classes {
+		if c := &classes[i]; c.GlobalDefault && (found == nil || c.Value < found.Value) {
+			found = c
+		}
+	}
+	return found
 }
 
 // Priority is the priority of a Workload and where it came from. A nil Ref means no class.
@@ -43,41 +53,4 @@ func ClassNames(d *Descriptor, job Object, podSets []kueue.PodSet) (workload, po
 		pod = podSets[i].Template.Spec.PriorityClassName
 	}
 	return workload, pod
-}
-
-// resolvePriority finds the priority of a job. A class that does not exist is a MissingClassError (spec: 30 §4.6).
-func resolvePriority(d *Descriptor, job Object, podSets []kueue.PodSet, classes Classes) (Priority, error) {
-	workload, pod := ClassNames(d, job, podSets)
-	switch {
-	case workload != "":
-		class := classes.Workload[workload]
-		if class == nil {
-			return Priority{}, &MissingClassError{kueue.WorkloadPriorityClassKind, workload}
-		}
-		return workloadPriority(class), nil
-	case pod != "":
-		class := classes.Pod[pod]
-		if class == nil {
-			return Priority{}, &MissingClassError{kueue.PodPriorityClassKind, pod}
-		}
-		return podPriority(class), nil
-	case classes.Default != nil:
-		return podPriority(classes.Default), nil
-	default:
-		return Priority{}, nil
-	}
-}
-
-func workloadPriority(class *kueue.WorkloadPriorityClass) Priority {
-	return Priority{
-		Ref:   &kueue.PriorityClassRef{Group: kueue.WorkloadPriorityClassGroup, Kind: kueue.WorkloadPriorityClassKind, Name: class.Name},
-		Value: class.Value,
-	}
-}
-
-func podPriority(class *schedulingv1.PriorityClass) Priority {
-	return Priority{
-		Ref:   &kueue.PriorityClassRef{Group: kueue.PodPriorityClassGroup, Kind: kueue.PodPriorityClassKind, Name: class.Name},
-		Value: class.Value,
-	}
 }

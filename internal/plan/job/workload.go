@@ -4,15 +4,11 @@ import (
 	"crypto/sha1" //nolint:gosec // names must be those that upstream gives; nothing secret depends on them
 	"encoding/hex"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job/podset"
@@ -63,78 +59,13 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	return podSets, nil
 }
 
-// newWorkload makes the Workload of a job. The error says that the objects of a composite job disagree about what it is to
-// copy (spec: 30 §4.4.6).
-func (c *Config) newWorkload(d *Descriptor, job Object, podSets []kueue.PodSet, priority Priority) (*kueue.Workload, error) {
-	if whole, ok := job.(Composite); ok {
-		return c.newTogether(d, whole, podSets, priority)
-	}
-	w := c.NewWorkload(job, podSets, priority)
-	w.Name = c.WorkloadName(d.GVK, job.GetName(), job.GetUID())
-	w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, d.GVK)}
-	labelUID(w, job)
-	for _, key := range c.LabelKeysToCopy {
-		if value, ok := job.GetLabels()[key]; ok {
-			w.Labels[key] = value
+// WorkloadNames are what the Workload of an object may be called, whatever the configuration.
+func WorkloadNames(gvk schema.GroupVersionKind, object Object) []string {
+	var out []string
+	for _, cfg := range []*Config{{}, {ShortNames: true}} {
+		if name := cfg.WorkloadName(gvk, object.GetName(), object.GetUID()); !slices.Contains(out, name) {
+			out = append(out, name)
 		}
 	}
-	return w, nil
-}
-
-// labelUID writes the UID of the job on its Workload, if it can be a label.
-func labelUID(w *kueue.Workload, job Object) {
-	if uid := string(job.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
-		if w.Labels == nil {
-			w.Labels = map[string]string{}
-		}
-		w.Labels[kueue.JobUIDLabel] = uid
-	}
-}
-
-// NewWorkload makes the Workload of a job without what tells whose it is: a name, labels, owners.
-func (c *Config) NewWorkload(job Object, podSets []kueue.PodSet, priority Priority) *kueue.Workload {
-	w := &kueue.Workload{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.GetNamespace(), Finalizers: []string{kueue.ResourceInUseFinalizer},
-			Labels: map[string]string{}, Annotations: map[string]string{},
-		},
-		Spec: c.workloadSpec(job, podSets, priority),
-	}
-	for key, value := range job.GetAnnotations() { //berth:unordered copies a map
-		if strings.HasPrefix(key, kueue.ProvisioningRequestParameterPrefix) {
-			w.Annotations[key] = value
-		}
-	}
-	if gates := job.GetAnnotations()[kueue.AdmissionGatedByAnnotation]; c.AdmissionGatedBy && gates != "" {
-		w.Annotations[kueue.AdmissionGatedByAnnotation] = gates
-	}
-	return w
-}
-
-func (c *Config) workloadSpec(job Object, podSets []kueue.PodSet, priority Priority) kueue.WorkloadSpec {
-	return kueue.WorkloadSpec{
-		QueueName: kueue.LocalQueueName(QueueName(job)), PodSets: podSets, MaximumExecutionTimeSeconds: maximumExecutionTime(job),
-		PriorityClassRef: priority.Ref, Priority: new(priority.Value),
-	}
-}
-
-// maximumExecutionTime reads the label. What is not a positive number of seconds counts as absent.
-func maximumExecutionTime(job Object) *int32 {
-	seconds, err := strconv.ParseInt(job.GetLabels()[kueue.MaxExecTimeSecondsLabel], 10, 32)
-	if err != nil || seconds <= 0 || seconds > math.MaxInt32 {
-		return nil
-	}
-	return new(int32(seconds))
-}
-
-// hasFinalizer says whether Berth still holds the Workload.
-func hasFinalizer(w *kueue.Workload) bool {
-	return slices.Contains(w.Finalizers, kueue.ResourceInUseFinalizer)
-}
-
-// withoutFinalizer is the Workload let go.
-func withoutFinalizer(w *kueue.Workload) *kueue.Workload {
-	out := w.DeepCopy()
-	out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == kueue.ResourceInUseFinalizer })
 	return out
 }

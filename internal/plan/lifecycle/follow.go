@@ -293,6 +293,9 @@ func (f *follower) gate() {
 	}
 }
 
+// listAfter is how long a new Workload waits for the list of its checks: mostly it gets quota before, and the list in the same write.
+const listAfter = 2 * time.Second
+
 // listChecks (step 8) gives every required admission check an entry in the status, and drops those that are not
 // required.
 func (f *follower) listChecks() {
@@ -307,9 +310,13 @@ func (f *follower) listChecks() {
 			want = append(want, have[at])
 			continue
 		}
-		want = append(want, kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: f.now})
+		want = append(want, pendingCheck(name, f.now))
 	}
 	same := func(a, b kueue.AdmissionCheckState) bool { return a.Name == b.Name }
+	if due := f.w.CreationTimestamp.Add(listAfter); len(have) == 0 && len(want) > 0 && !IsReserved(f.w) && due.After(f.now.Time) {
+		f.wakeAt(due)
+		return
+	}
 	if !slices.EqualFunc(have, want, same) {
 		f.w.Status.AdmissionChecks = want
 		f.changed(true)
@@ -367,10 +374,15 @@ func (f *follower) sync() {
 	was := IsAdmitted(f.w)
 	f.changed(f.SyncAdmitted(f.w, f.now))
 	if IsAdmitted(f.w) && !was {
-		note := "Admitted by ClusterQueue " + string(f.w.Status.Admission.ClusterQueue)
-		if c := Condition(f.w, kueue.WorkloadQuotaReserved); c != nil {
-			note += fmt.Sprintf(", wait time since reservation was %.0fs", f.now.Sub(c.LastTransitionTime.Time).Seconds())
-		}
-		f.tell(false, kueue.ReasonAdmitted, note)
+		f.out.Events = append(f.out.Events, AdmittedNow(f.w, f.now))
 	}
+}
+
+// AdmittedNow tells of a Workload that has become admitted after its reservation.
+func AdmittedNow(w *kueue.Workload, now metav1.Time) Event {
+	note := "Admitted by ClusterQueue " + string(w.Status.Admission.ClusterQueue)
+	if c := Condition(w, kueue.WorkloadQuotaReserved); c != nil {
+		note += fmt.Sprintf(", wait time since reservation was %.0fs", now.Sub(c.LastTransitionTime.Time).Seconds())
+	}
+	return Event{Reason: kueue.ReasonAdmitted, Note: note}
 }

@@ -30,6 +30,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,6 +63,14 @@ func Condition(w *kueue.Workload, conditionType string) *metav1.Condition {
 
 func isTrue(w *kueue.Workload, conditionType string) bool {
 	return apimeta.IsStatusConditionTrue(w.Status.Conditions, conditionType)
+}
+
+// InLineSince is when a Workload was created, or was let back into line the last time. spec: 70 §5.3.
+func InLineSince(w *kueue.Workload) time.Time {
+	if c := Condition(w, kueue.WorkloadRequeued); c != nil && c.Status == metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return w.CreationTimestamp.Time
 }
 
 // IsReserved says whether the Workload holds quota. An evicted Workload does until it is released.

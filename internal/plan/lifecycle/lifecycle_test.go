@@ -47,11 +47,11 @@ func TestTransitions(t *testing.T) {
 		want []string
 	}{
 		"reserve without checks admits": {reserve, []string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"}},
-		"reserve waits for required checks to be listed": {
+		"reserve lists required checks": {
 			func(w *kueue.Workload) {
 				m.Reserve(w, admission(), []kueue.AdmissionCheckReference{"check"}, at(1))
 			},
-			[]string{"QuotaReserved=True/QuotaReserved"},
+			[]string{"Admitted=False/UnsatisfiedAdmissionChecks", "QuotaReserved=True/QuotaReserved"},
 		},
 		"reserve with a pending check": {
 			func(w *kueue.Workload) {

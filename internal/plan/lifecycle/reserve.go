@@ -9,9 +9,9 @@ import (
 )
 
 // Reserve gives the Workload quota: admission as decided, QuotaReserved=True, and the traces of an earlier eviction
-// turned off. Preemption gates close, since they were opened for this one attempt (spec: 20 §4.14). If every required
-// check is listed in the status already, as it is for a ClusterQueue without checks, Admitted is synced in the same
-// change. A finished Workload does not change (spec: 10 §4.9).
+// turned off. Preemption gates close, since they were opened for this one attempt (spec: 20 §4.14). Required checks that
+// the status does not list yet are Pending from here on, and Admitted is synced in the same change. A finished Workload does
+// not change (spec: 10 §4.9).
 func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required []kueue.AdmissionCheckReference, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -26,20 +26,18 @@ func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required
 	if m.WaitForPodsReady && Condition(w, kueue.WorkloadPodsReady) == nil {
 		m.PodsReady(w, false, now)
 	}
-	if HasChecks(w, required) {
-		m.SyncAdmitted(w, now)
+	for _, r := range required {
+		if !slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == r }) {
+			w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, pendingCheck(r, now))
+		}
 	}
+	m.SyncAdmitted(w, now)
 	return true
 }
 
-// HasChecks says whether every required admission check has an entry in the status.
-func HasChecks(w *kueue.Workload, required []kueue.AdmissionCheckReference) bool {
-	for _, r := range required {
-		if !slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == r }) {
-			return false
-		}
-	}
-	return true
+// pendingCheck is an admission check that nobody has said anything about.
+func pendingCheck(name kueue.AdmissionCheckReference, now metav1.Time) kueue.AdmissionCheckState {
+	return kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: now}
 }
 
 // SyncAdmitted makes Admitted follow the reservation, the listed checks and delayed placements. Do not call it on an

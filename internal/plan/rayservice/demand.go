@@ -38,6 +38,9 @@ func (s *Service) Demand() Demand {
 	waits := s.waiting()
 	running := s.demand(n, func(c *Cluster) bool { return !s.Waits(c) })
 	all := s.demand(n, func(*Cluster) bool { return true })
+	if len(all) > maxPodSets && n.fold(all) {
+		all = s.demand(n, func(*Cluster) bool { return true })
+	}
 	serves := len(waits) > 0 && slices.ContainsFunc(s.Clusters, func(c Cluster) bool { return s.counts(&c) && !s.Waits(&c) })
 	switch {
 	case serves && s.Granting() != nil && !s.hasRoomFor(running):
@@ -156,6 +159,9 @@ type adder struct {
 
 func (a *adder) add(like *kueue.PodSet, name kueue.PodSetReference, count int32) {
 	if at := a.counts[name]; at > 0 {
+		if count > 0 {
+			fold(&a.sets[at-1], like)
+		}
 		a.sets[at-1].Count += count
 		return
 	}
@@ -223,7 +229,7 @@ func (n *names) give(set *kueue.PodSet) {
 	}
 	suffixed := withSuffix(group, key.shape)
 	for i := range n.current {
-		if name := n.current[i].Name; (name == kueue.PodSetReference(group) && Shape(&n.current[i].Template) == key.shape) || name == suffixed {
+		if name := n.current[i].Name; (name == kueue.PodSetReference(group) && Shape(&n.current[i].Template) == key.shape) || name == suffixed || standsFor(&n.current[i], key) {
 			n.given[key] = name
 			return
 		}

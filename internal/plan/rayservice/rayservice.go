@@ -73,14 +73,14 @@ type Service struct {
 // Labels by which KubeRay tells what a pod is for.
 const (
 	ClusterLabel = "ray.io/cluster"
-	groupLabel   = "ray.io/group"
+	GroupLabel   = "ray.io/group"
 	headGroup    = "headgroup"
 	headSet      = "head"
 )
 
 // group is the name of the pod set, as a cluster has it, that a pod belongs to.
 func group(pod *corev1.Pod) string {
-	if name := strings.ToLower(pod.Labels[groupLabel]); name != headGroup {
+	if name := strings.ToLower(pod.Labels[GroupLabel]); name != headGroup {
 		return name
 	}
 	return headSet

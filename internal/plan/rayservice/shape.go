@@ -39,6 +39,19 @@ type asks struct {
 // Shape is the digest of what the pods of a template ask for and where they may run. Init containers count all, and not
 // only those that stay: a pod needs as much as the largest of them (spec: 30 §4.10.3, Limitation 1).
 func Shape(template *corev1.PodTemplateSpec) string {
+	return digest(shapeOf(template))
+}
+
+func digest(s shape) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		text = []byte(err.Error()) // no value of these types can fail
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:shapeLength]
+}
+
+func shapeOf(template *corev1.PodTemplateSpec) shape {
 	p := &template.Spec
 	s := shape{
 		Overhead: p.Overhead, Resources: p.Resources, Claims: p.ResourceClaims, Runtime: p.RuntimeClassName, NodeSelector: p.NodeSelector,
@@ -58,12 +71,7 @@ func Shape(template *corev1.PodTemplateSpec) string {
 			s.Topology[key] = value
 		}
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		text = []byte(err.Error()) // no value of these types can fail
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:shapeLength]
+	return s
 }
 
 // topologyPrefix is what the annotations about topology begin with.

@@ -1,16 +1,19 @@
 // Package slices keeps the Workloads of an elastic job in order.
 //
 //	S (4 pods, admitted) ◄── replacement-for ── S′ (6 pods, waits)
-//	        │                                     │ reserves quota for 2 more
+//	        │                                     │ reserves quota for 2 more, S has its 4
+//	        │                                     │ passes its admission checks: admitted
 //	        └──── Finished: WorkloadSliceReplaced ◄┘
 //
 // Each Workload is a slice: the job at one size. To shrink, the slice that holds
 // quota shrinks in place. To grow, a second slice waits to take its place, and
 // needs only the difference. All slices of a job are a chain, named after the
 // first one; the pods name the chain, so that they outlive a change of slices.
+// A successor may fail before it is admitted, by its checks or by preemption. That
+// is nothing to the slice before it, by which the job runs.
 //
-// Whatever was interrupted, [Normalise] says which slices stay: at most one that
-// holds quota, and at most one that waits to replace it (spec: 20 §4.11, 30 §4.11).
+// Whatever was interrupted, [Normalise] says which slices stay: at most one by
+// which the job runs, and at most one that is to replace it (spec: 20 §4.11, 30 §4.11).
 package slices
 
 import (
@@ -43,18 +46,25 @@ func Replaces(w *kueue.Workload) string {
 // Claim is the value of the annotation by which a slice takes the place of another.
 func Claim(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
 
-// MayFinish says whether a slice that holds quota ends the other, whose place it takes: it names that one, both hold
+// MayFinish says whether a slice that is admitted ends the other, whose place it takes: it names that one, both hold
 // quota of the same queue, and the same job controls both, or none does. The name alone must not end somebody else's
-// Workload (spec: 20 §4.11).
+// Workload. One that only holds quota may still fail its checks, and ends nothing (spec: 20 §4.11).
 func MayFinish(by, old *kueue.Workload) bool {
-	return lifecycle.IsReserved(by) && !lifecycle.IsFinished(by) && Replaces(by) == old.Name && by.Namespace == old.Namespace &&
+	return takesOver(by) && !lifecycle.IsFinished(by) && Replaces(by) == old.Name && by.Namespace == old.Namespace &&
 		by.UID != old.UID && !lifecycle.IsFinished(old) && SameOwner(by, old) && queueOf(by) == queueOf(old) && lifecycle.IsReserved(old)
 }
 
-// SameOwner says whether the same job controls both Workloads, or none does.
+// takesOver says whether a slice has the place that it was to take: it is admitted, though it may have been evicted since.
+func takesOver(w *kueue.Workload) bool { return lifecycle.IsReserved(w) && lifecycle.IsAdmitted(w) }
+
+// SameOwner says whether the same job controls both Workloads, or none does. Those that the manager of another cluster made are of one job
+// if they are of one chain: a slice that has just come has no job here yet.
 func SameOwner(a, b *kueue.Workload) bool { return owner(a) == owner(b) }
 
 func owner(w *kueue.Workload) string {
+	if origin := w.Labels[kueue.MultiKueueOriginLabel]; origin != "" {
+		return origin + "/" + Chain(w)
+	}
 	if ref := metav1.GetControllerOf(w); ref != nil {
 		return string(ref.UID)
 	}
@@ -104,40 +114,32 @@ type Kept struct {
 	Over []Ended
 }
 
-// Normalise picks, of the live slices of one job, those that stay. A slice whose successor holds quota is over. Of the
-// rest stay the newest that holds quota and the one that waits to replace it, of several the oldest; without a holder the
-// newest that was not evicted.
+// Normalise picks, of the live slices of one job, those that stay. A slice whose successor is admitted is over. Of the
+// rest stay the newest that holds quota and is no successor of another that does, and its own successor, of several the
+// first with quota, else the oldest; without a holder the newest that was not evicted.
+//
+// A successor that was evicted stays: its checks are tried again, or somebody deactivated it, and a new one in its place
+// would only fail as well, and at once. Whoever calls ends it when the job wants something else. (spec: 30 §4.11 finishes all
+// that are evicted, which would also end one whose check only asks to try again.)
 //
 // A slice that was evicted and still holds quota stays alone until that is given back, since only it can stop the job: to
-// finish it at once, as a plain reading of the rules would, would free quota that pods still use. Once it is released, its
-// successor stands alone, unless somebody deactivated the job by it.
+// finish it at once, as a plain reading of the rules would, would free quota that pods still use. Once it is released, a
+// successor that has only waited stands alone, unless somebody deactivated the job by the slice.
 func Normalise(live []*kueue.Workload) Kept {
-	if len(live) == 1 {
-		return alone(live[0], nil)
-	}
 	var rest []*kueue.Workload
 	var k Kept
 	for _, w := range live {
-		if heir := heirOf(w, live); heir != nil && lifecycle.IsReserved(heir) {
+		if heir := heirOf(w, live); heir != nil && takesOver(heir) {
 			k.Over = append(k.Over, ended(w, live))
 		} else {
 			rest = append(rest, w)
 		}
 	}
-	head := last(rest, lifecycle.IsReserved)
-	switch {
-	case head == nil:
+	k.Head = last(rest, func(w *kueue.Workload) bool { return lifecycle.IsReserved(w) && !IsHeir(w, rest) })
+	if k.Head == nil {
 		k.Selected = headless(rest)
-	case lifecycle.IsEvicted(head):
-		k.Head, k.Selected = head, head
-		if heir := heirOf(head, rest); heir != nil && !isInactive(head) {
-			rest = without(rest, heir) // it waits until the head is released
-		}
-	default:
-		k.Head, k.Selected = head, head
-		if heir := heirOf(head, rest); heir != nil && !lifecycle.IsEvicted(heir) {
-			k.Selected = heir
-		}
+	} else {
+		k.Selected, rest = successor(k.Head, rest)
 	}
 	for _, w := range rest {
 		if w != k.Head && w != k.Selected {
@@ -145,6 +147,29 @@ func Normalise(live []*kueue.Workload) Kept {
 		}
 	}
 	return k
+}
+
+// successor is the slice that is to take the place of the head, or the head. Of the rest it leaves those that are not over yet
+// out.
+func successor(head *kueue.Workload, rest []*kueue.Workload) (selected *kueue.Workload, others []*kueue.Workload) {
+	heir := heirOf(head, rest)
+	switch {
+	case heir == nil:
+		return head, rest
+	case !lifecycle.IsEvicted(head):
+		return heir, rest
+	case isInactive(head) || lifecycle.IsReserved(heir) || lifecycle.IsEvicted(heir):
+		return head, rest
+	default:
+		return head, without(rest, heir) // it waits until the head is released
+	}
+}
+
+// IsHeir says whether a slice with quota is to take the place of another that holds quota, and has not got it yet.
+func IsHeir(w *kueue.Workload, live []*kueue.Workload) bool {
+	return !takesOver(w) && slices.ContainsFunc(live, func(x *kueue.Workload) bool {
+		return x != w && x.Name == Replaces(w) && lifecycle.IsReserved(x) && Replaces(x) != w.Name
+	})
 }
 
 // headless is the slice that stays if none holds quota.
@@ -157,14 +182,6 @@ func headless(rest []*kueue.Workload) *kueue.Workload {
 		w = rest[0]
 	}
 	return w
-}
-
-func alone(w *kueue.Workload, over []Ended) Kept {
-	k := Kept{Selected: w, Over: over}
-	if lifecycle.IsReserved(w) {
-		k.Head = w
-	}
-	return k
 }
 
 func isInactive(w *kueue.Workload) bool { return !lifecycle.IsActive(w) }
@@ -183,23 +200,32 @@ func last(list []*kueue.Workload, match func(*kueue.Workload) bool) *kueue.Workl
 	return nil
 }
 
-// heirOf is the slice that takes the place of w: of two that claim it, the one that holds quota, else the older.
+// heirOf is the slice that is to take the place of w: of several that claim it the one that got furthest, else the older.
 func heirOf(w *kueue.Workload, live []*kueue.Workload) *kueue.Workload {
 	var heir *kueue.Workload
 	for _, x := range live {
-		if x == w || Replaces(x) != w.Name {
-			continue
-		}
-		if heir == nil || (lifecycle.IsReserved(x) && !lifecycle.IsReserved(heir)) {
+		if x != w && Replaces(x) == w.Name && (heir == nil || stage(x) > stage(heir)) {
 			heir = x
 		}
 	}
 	return heir
 }
 
+// stage is how far a successor got: it waits, it has quota, it is admitted.
+func stage(w *kueue.Workload) int {
+	switch {
+	case takesOver(w):
+		return 2
+	case lifecycle.IsReserved(w):
+		return 1
+	default:
+		return 0
+	}
+}
+
 // ended says why a slice is over.
 func ended(w *kueue.Workload, live []*kueue.Workload) Ended {
-	if heir := heirOf(w, live); heir != nil && !lifecycle.IsEvicted(heir) {
+	if heir := heirOf(w, live); heir != nil && (takesOver(heir) || !lifecycle.IsEvicted(heir)) {
 		return Ended{w, kueue.ReasonWorkloadSliceReplaced, "Replaced by workload slice " + Claim(heir)}
 	}
 	return Ended{w, kueue.ReasonOutOfSync, "The workload slice is out of sync with its job"}

@@ -154,6 +154,40 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// TestManagedByOverlaps is that what says who runs a job is not changed by what is above it or below it either, wherever it is, in a creation and
+// afterwards; and that without such a field nothing is kept from change for it.
+func TestManagedByOverlaps(t *testing.T) {
+	for name, tc := range map[string]struct {
+		managedBy []string
+		patch     any
+		want      bool
+	}{
+		"itself":                        {[]string{"spec", "by"}, ops([]any{"add", "/spec/by", "x"}), false},
+		"what it is in, as a text":      {[]string{"spec", "run", "by"}, ops([]any{"add", "/spec/run", "x"}), false},
+		"what it is in, empty":          {[]string{"spec", "run", "by"}, ops([]any{"add", "/spec/run", []any{}}), false},
+		"what it is in, as it was":      {[]string{"spec", "deep", "by"}, ops([]any{"replace", "/spec/deep", "x"}), false},
+		"below it":                      {[]string{"spec", "run"}, ops([]any{"add", "/spec/run", map[string]any{"a": map[string]any{"b": "x"}}}), false},
+		"below it, where something was": {[]string{"spec", "deep"}, ops([]any{"replace", "/spec/deep/er", "y"}), false},
+		"beside it":                     {[]string{"spec", "deep", "by"}, ops([]any{"replace", "/spec/deep/er", "y"}), true},
+		"a longer name":                 {[]string{"spec", "siz"}, ops([]any{"replace", "/spec/size", int64(3)}), true},
+		"a shorter name":                {[]string{"spec", "sizes"}, ops([]any{"replace", "/spec/size", int64(3)}), true},
+		"no field":                      {nil, ops([]any{"replace", "/spec/size", int64(3)}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := framework(tc.patch)
+			f.ManagedBy = tc.managedBy
+			if _, err := f.Create(tree(t, base), &Scope{}); (err == nil) != tc.want || (!tc.want && As(err).Code != Forbidden) {
+				t.Errorf("creation: %v", err)
+			}
+			f.SpecPaths = [][]string{{"spec"}}
+			next, err := f.Spec(&Scope{Remote: tree(t, base), Cluster: map[string]any{"name": "w1"}})
+			if (err == nil && next != nil) != tc.want || (!tc.want && As(err).Code != SpecFailed) {
+				t.Errorf("afterwards: %v, %v", next, err)
+			}
+		})
+	}
+}
+
 func told(before, after map[string]any) string {
 	var out []string
 	for _, path := range changes(before, after) {

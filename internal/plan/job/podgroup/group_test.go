@@ -3,6 +3,7 @@ package podgroup_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +131,34 @@ func TestGroup(t *testing.T) {
 				x.cfg.Lifecycle.Pending(x.w, kueue.ReasonPendingEvaluation, "by hand", x.now)
 			}, []string{"tell NotAdmitted a b c, Stopped", "delete a b c"}},
 		}},
+		"deactivated, they are deleted once": {running, []step{
+			{func(x *world) {
+				x.cfg.DeleteDeactivatedAfter, x.w = new(time.Duration(0)), x.w.DeepCopy()
+				x.w.Spec.Active = new(false)
+				x.cfg.Lifecycle.Evict(x.w, kueue.ReasonDeactivated, kueue.ReasonRequeuingLimitExceeded, "", x.now)
+			}, []string{"tell WorkloadEvictedDueToDeactivatedDueToRequeuingLimitExceeded a b c, Stopped", "delete a b c"}},
+			{func(x *world) { x.now = metav1.NewTime(x.now.Add(time.Hour)) }, []string{
+				"status QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation Requeued=False/DeactivatedDueToRequeuingLimitExceeded",
+				"let go a b c",
+			}},
+		}},
+		"over before it had a workload, and not complete": {newWorld, []step{
+			{func(x *world) {
+				x.add(2, "a:A")
+				x.each(annotate(kueue.RetriableInGroupAnnotation, "false"))
+				x.phase(corev1.PodFailed)
+			}, []string{"let go a"}},
+		}},
+		"a workload that nobody marked, where that is not asked for": {newWorld, []step{
+			{func(x *world) {
+				x.cfg.GroupsOwnWorkloads = false
+				x.add(1, "a:A")
+			}, []string{"create A:1 of a, CreatedWorkload"}},
+			{func(x *world) {
+				delete(x.w.Annotations, kueue.IsGroupWorkloadAnnotation)
+				x.admit()
+			}, []string{"status PodsReady=False/WaitForStart", "open a, Started"}},
+		}},
 		"all pods go at last": {running, []step{
 			{func(x *world) { x.pods = nil }, []string{"let the workload go"}},
 		}},
@@ -214,5 +243,32 @@ func TestPrebuilt(t *testing.T) {
 	x.each(prebuilt)
 	if x.settle(); x.finished() != kueue.ReasonOutOfSync {
 		t.Errorf("pods of another role are %q, want out of sync:\n%s", x.finished(), x.log)
+	}
+}
+
+// TestCopies is that a pod that a manager made is let go once it is deleted and cannot run: that manager makes it again. Any other keeps
+// its place until it is replaced.
+func TestCopies(t *testing.T) {
+	for name, origin := range map[string]string{"a copy": "hub", "a pod of our own": ""} {
+		x := newWorld()
+		x.add(2, "a:A", "b:A")
+		if x.settle(); x.w == nil {
+			t.Fatal(x.log)
+		}
+		x.admit()
+		x.settle()
+		x.schedule()
+		if origin != "" {
+			x.each(func(p *corev1.Pod) { p.Labels[kueue.MultiKueueOriginLabel] = origin })
+		}
+		x.remove("a")
+		if x.settle(); len(x.pods) != 2 {
+			t.Errorf("%s on its node is gone", name)
+		}
+		x.phase(corev1.PodFailed, "a")
+		x.settle()
+		if gone := len(x.pods) == 1; gone != (origin != "") {
+			t.Errorf("%s: gone %v\n%s", name, gone, x.log)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/decide"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -95,7 +96,7 @@ func TestQuotaUntilPodsEnd(t *testing.T) {
 		if got := lifecycle.IsReserved(x.w); got == fast {
 			t.Errorf("fast %v: reserved is %v while pods end", fast, got)
 		}
-		if a := job.Decide(x.cfg, x.d, x.observed()); !fast && (a.After <= 0 || a.After > 30*time.Second) {
+		if a := decide.Next(x.cfg, x.d, x.observed()); !fast && (a.After <= 0 || a.After > 30*time.Second) {
 			t.Errorf("looks again after %s", a.After)
 		}
 		x.now = metav1.NewTime(x.now.Add(30 * time.Second))

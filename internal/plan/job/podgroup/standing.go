@@ -27,7 +27,7 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		roles[string(set.Name)] = true
 		runnable, inactive := g.ofRole(string(set.Name))
 		kept, surplus, replaced := sift(runnable, inactive, set.Count)
-		s.LetGo = append(s.LetGo, objects(replaced)...)
+		s.LetGo = append(s.LetGo, objects(slices.DeleteFunc(replaced, isForsaken))...)
 		for _, p := range kept {
 			places[p] = true
 		}
@@ -41,6 +41,8 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	}
 	for _, p := range g.Pods {
 		switch {
+		case isForsaken(p):
+			s.LetGo = append(s.LetGo, p)
 		case places[p]:
 			s.Kept = append(s.Kept, p)
 		case !roles[role(p)] && isInactive(p) && isHeld(p): // what no pod set is for is not waited for either
@@ -48,6 +50,11 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		}
 	}
 	return s
+}
+
+// isForsaken says whether a pod is deleted, cannot run, and keeps its place for nobody: the manager that made it makes it again.
+func isForsaken(p *corev1.Pod) bool {
+	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
 
 // ofRole are the members of a role, those that may hold a place and those that only keep it for another.

@@ -14,6 +14,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	podkind "github.com/berth-project/berth/internal/integration/pod"
 	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/plan/job/decide"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -149,7 +150,7 @@ func (x *world) observed() *job.Observed {
 // step makes one decision and its write, and says whether there was one.
 func (x *world) step() bool {
 	x.tick()
-	a := job.Decide(x.cfg, x.d, x.observed())
+	a := decide.Next(x.cfg, x.d, x.observed())
 	var names []string
 	for _, m := range membersOf(a.Job) {
 		if x.keeps == nil || x.keeps(m.GetName()) {

@@ -1,0 +1,166 @@
+package multikueue
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
+	"github.com/berth-project/berth/internal/plan/job"
+)
+
+// Check is what to try an external framework on.
+type Check struct {
+	// Object is the job on the manager, Remote its copy on the worker, nil if there is none yet, both in YAML.
+	Object, Remote []byte
+	// Cluster is the name of the worker, Workload the Workload of the job in YAML; without one there is one with the job's name.
+	Cluster  string
+	Workload []byte
+}
+
+// offline knows no kinds: nothing is asked of a cluster.
+type offline struct{}
+
+// ServerResourcesForGroupVersion finds nothing.
+func (offline) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
+}
+
+// Run prints what would be created for the job on the worker and, with a copy, what would be written to either (spec: 40 §4.13). An error is what
+// the check of a Workload would say.
+func (c *Check) Run(out io.Writer, o *options.Options) error {
+	local, err := parse(c.Object, "--object")
+	if err != nil {
+		return err
+	}
+	d, frameworks, err := framework(o, local)
+	if err != nil {
+		return err
+	}
+	w, err := c.workload(local)
+	if err != nil {
+		return err
+	}
+	plan := &dispatch.Config{Origin: o.MultiKueue.Origin, Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations), External: frameworks}
+	scope, err := plan.ExternalScope(d, local, nil, w, nil)
+	if err != nil {
+		return err
+	}
+	if refused := frameworks[d.GVK].Precondition(scope); refused != nil {
+		return fmt.Errorf("[%s] %s", refused.Code, refused.Text)
+	}
+	cluster := map[string]any{"name": c.Cluster, "labels": map[string]any{}, "annotations": map[string]any{}}
+	made, err := plan.NewJob(d, local, w, cluster)
+	if err != nil {
+		return err
+	}
+	if err := show(out, "created on "+c.Cluster, made.Object); err != nil || c.Remote == nil {
+		return err
+	}
+	remote, err := parse(c.Remote, "--remote")
+	if err != nil {
+		return err
+	}
+	names := remote.GetAnnotations()
+	if names == nil {
+		names = map[string]string{}
+	}
+	names[kueue.PrebuiltWorkloadLabel] = w.Name // the copy of this job, whatever it was made by
+	remote.SetAnnotations(names)
+	return c.follow(out, plan, d, local, remote, w, cluster)
+}
+
+// framework finds what the configuration says of the kind of a job, and refuses a job that would not be sent.
+func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
+	gvk := local.GroupVersionKind()
+	descriptors, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, offline{}, time.Now, logr.Discard())
+	if err != nil {
+		return nil, nil, err
+	}
+	f, at := frameworks[gvk], slices.IndexFunc(descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk })
+	switch {
+	case f == nil || at < 0:
+		return nil, nil, fmt.Errorf("multiKueue.externalFrameworks has no entry for %s", gvk)
+	case f.NoJob:
+		return nil, nil, fmt.Errorf("%s has controllerType External: its controller makes the copies", f.Name)
+	}
+	manager, err := f.Manager(local.Object)
+	if err == nil && !f.Unchecked && manager != f.Value {
+		err = fmt.Errorf("the owner is not managed by Kueue: the object has %q where %q is expected", manager, f.Value)
+	}
+	return descriptors[at], frameworks, err
+}
+
+// follow prints what a look at the copy would write.
+func (c *Check) follow(out io.Writer, plan *dispatch.Config, d *job.Descriptor, local, remote *unstructured.Unstructured, w *kueue.Workload, cluster map[string]any) error {
+	step, err := plan.SyncJob(d, local, remote, w, cluster, false)
+	if err != nil {
+		return err
+	}
+	if step.SpecFault != nil {
+		return step.SpecFault
+	}
+	if step.Spec != nil {
+		if err := show(out, "the copy's spec on "+c.Cluster, step.Spec.Object["spec"]); err != nil {
+			return err
+		}
+	}
+	switch {
+	case step.Object != nil:
+		return show(out, "the job here, with the status of its copy", step.Object.Object)
+	case step.Deferred:
+		fmt.Fprintln(out, "# the status is not copied yet: statusSync.when is false, or the copy is being deleted")
+	case step.Spec == nil:
+		fmt.Fprintln(out, "# nothing to write: the job and its copy agree")
+	}
+	return nil
+}
+
+func (c *Check) workload(local *unstructured.Unstructured) (*kueue.Workload, error) {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: local.GetNamespace(), Name: local.GetName()}}
+	if c.Workload == nil {
+		return w, nil
+	}
+	if err := yaml.UnmarshalStrict(c.Workload, w); err != nil {
+		return nil, fmt.Errorf("--workload: %w", err)
+	}
+	return w, nil
+}
+
+func parse(text []byte, flag string) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(text, &o.Object); err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {
+		return nil, fmt.Errorf("%s: an object with apiVersion, kind and metadata.name is expected", flag)
+	}
+	for _, at := range []string{"labels", "annotations"} {
+		if _, _, err := unstructured.NestedStringMap(o.Object, "metadata", at); err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return o, nil
+}
+
+func show(out io.Writer, what string, tree any) error {
+	text, err := yaml.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "# %s\n%s", what, text)
+	return err
+}

@@ -1,0 +1,131 @@
+package multikueue
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the files in testdata instead of comparing them")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// tekton is the configuration that the documents show.
+func tekton(t *testing.T) *options.Options {
+	t.Helper()
+	o, err := options.LoadWithGates(filepath.Join("..", "..", "..", "docs", "examples", "multicluster", "tekton.yaml"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &o
+}
+
+func TestRules(t *testing.T) {
+	for _, role := range []string{Manager, Worker} {
+		var out bytes.Buffer
+		if err := PrintRules(&out, tekton(t), role); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, role+".yaml", out.String())
+	}
+	if err := PrintRules(&bytes.Buffer{}, tekton(t), "other"); err == nil {
+		t.Error("there is no such role")
+	}
+}
+
+const run = `
+apiVersion: tekton.dev/v1
+kind: PipelineRun
+metadata:
+  namespace: team
+  name: build
+  uid: u1
+  labels: {kueue.x-k8s.io/queue-name: main}
+  annotations: {results.tekton.dev/record: r, note: text}
+spec:
+  managedBy: kueue.x-k8s.io/multikueue
+  pipelineRef: {name: build}
+`
+
+func TestCheckFramework(t *testing.T) {
+	with := func(text string) string { return strings.TrimPrefix(run, "\n") + text }
+	cases := map[string]struct {
+		object, remote, err string
+	}{
+		"created": {object: run},
+		"followed": {
+			object: with("  status: Cancelled\n"),
+			remote: with("  status: PipelineRunPending\nstatus: {startTime: \"2026-01-01T00:00:00Z\"}\n"),
+		},
+		"precondition":     {object: with("  workspaces: [{name: w, persistentVolumeClaim: {claimName: c}}]\n"), err: "[PreconditionFailed]"},
+		"not managed":      {object: strings.Replace(run, "  managedBy: kueue.x-k8s.io/multikueue\n", "", 1), err: "not managed by Kueue"},
+		"of no framework":  {object: strings.Replace(run, "PipelineRun", "TaskRun", 1), err: "no entry for tekton.dev/v1, Kind=TaskRun"},
+		"without identity": {object: "spec: {}", err: "--object: an object with apiVersion"},
+		"not text":         {object: strings.Replace(run, "note: text", "note: 1", 1), err: "--object: .metadata.annotations"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := Check{Object: []byte(tc.object), Cluster: "w1"}
+			if tc.remote != "" {
+				c.Remote = []byte(tc.remote)
+			}
+			var out bytes.Buffer
+			err := c.Run(&out, tekton(t))
+			switch {
+			case tc.err != "":
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v, want %q", err, tc.err)
+				}
+			case err != nil:
+				t.Fatal(err)
+			default:
+				golden(t, name+".yaml", out.String())
+			}
+		})
+	}
+}
+
+// TestRulesOfServices: what RayServices make on a worker is looked at, also where RayClusters are not sent by themselves.
+func TestRulesOfServices(t *testing.T) {
+	for frameworks, want := range map[string]string{
+		"ray.io/rayservice":                    "- apiGroups:\n  - ray.io\n  resources:\n  - rayclusters\n  verbs:\n  - get\n  - list\n  - watch\n",
+		"ray.io/rayservice, ray.io/raycluster": "- apiGroups:\n  - ray.io\n  resources:\n  - rayclusters\n  verbs:\n  - create\n  - delete\n  - get\n  - list\n  - patch\n  - watch\n",
+	} {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		text := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [" + frameworks + "]}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, err := options.LoadWithGates(path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := PrintRules(&out, &o, Worker); err != nil || strings.Count(out.String(), "- rayclusters\n") != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: %v\n%s", frameworks, err, out.String())
+		}
+	}
+}

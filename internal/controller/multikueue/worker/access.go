@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// reviewAgain is how soon a worker is asked again that did not allow everything.
+const reviewAgain = time.Minute
+
+// reviewAccess asks the worker whether the credentials may make and remove jobs of every kind, which watching them does not show, until they
+// may. Kinds that they may not are left out, as those are that the worker does not serve. A worker that does not answer such questions is
+// believed to allow everything (spec: 40 §4.2, §4.12).
+func (c *Connection) reviewAccess() {
+	for {
+		lacking := false
+		for gvk, s := range c.stores {
+			if gvk == WorkloadKind || s.queues || c.Lack(gvk) != "" && len(c.deniedOf(gvk)) == 0 {
+				continue
+			}
+			denied := c.denies(gvk)
+			lacking = lacking || len(denied) > 0
+			c.setDenied(gvk, denied)
+		}
+		if !lacking {
+			return
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(reviewAgain):
+		}
+	}
+}
+
+// denies are the verbs that a worker denies for the jobs of a kind.
+func (c *Connection) denies(gvk schema.GroupVersionKind) []string {
+	d := c.fleet.Kinds[gvk]
+	if d == nil || d.Remote == nil { // it is only looked at
+		return nil
+	}
+	verbs := []string{"create", "delete"}
+	if f := c.fleet.Plan.External[gvk]; f != nil && len(f.SpecPaths) > 0 || d.Remote.Follow != nil {
+		verbs = append(verbs, "patch")
+	}
+	var out []string
+	for _, verb := range verbs {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: gvk.Group, Version: gvk.Version, Resource: d.Resource, Verb: verb},
+		}}
+		ctx, done := context.WithTimeout(c.ctx, callTimeout)
+		err := c.client.Create(ctx, review)
+		done()
+		if err == nil && !review.Status.Allowed {
+			out = append(out, verb)
+		}
+	}
+	return out
+}
+
+func (c *Connection) deniedOf(gvk schema.GroupVersionKind) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.denied[gvk]
+}
+
+func (c *Connection) setDenied(gvk schema.GroupVersionKind, verbs []string) {
+	c.mu.Lock()
+	was := c.denied[gvk]
+	c.denied[gvk] = verbs
+	c.mu.Unlock()
+	if !slices.Equal(was, verbs) {
+		c.fleet.touch(c.name)
+		c.fleet.Turned(c.ctx, c.name, false)
+	}
+}
+
+// reviewKind is what asks.
+var reviewKind = authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")
+
+// forbiddenText is a kind with what is not allowed.
+func forbiddenText(kind string, verbs []string) string {
+	return kind + " (no permission to " + strings.Join(verbs, " or ") + ")"
+}

@@ -1,0 +1,503 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Limits of the calls to one worker.
+const (
+	callTimeout  = 30 * time.Second
+	callsAtOnce  = 8
+	slow         = 2 * time.Second // a call that takes longer keeps others from being made
+	maxFailures  = 5               // calls in a row that end the connection
+	firstWatch   = time.Minute     // limit for opening a watch; doubles with each failed attempt
+	lastWatch    = 10 * time.Minute
+	firstRewatch = 5 * time.Second // between attempts to watch a kind that the worker lacks
+	lastRewatch  = 320 * time.Second
+)
+
+// Kinds of a worker's objects besides its jobs.
+var (
+	WorkloadKind     = kueue.GroupVersion.WithKind("Workload")
+	ClusterQueueKind = kueue.GroupVersion.WithKind("ClusterQueue")
+	LocalQueueKind   = kueue.GroupVersion.WithKind("LocalQueue")
+)
+
+// Connection is the use of one worker with one set of credentials, from the first list until a watch ends.
+type Connection struct {
+	fleet  *Fleet
+	name   string
+	client client.WithWatch
+	stores map[schema.GroupVersionKind]*Store
+	uid    string // of the worker's kube-system; empty if it may not be read
+	lost   func(*Connection, error)
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	slots  chan struct{}
+	failed atomic.Int32
+	late   atomic.Bool // a caller did not wait for its answer
+	// foreign says that something there bears the stamp of another manager with our origin.
+	foreign atomic.Bool
+
+	mu    sync.Mutex
+	lacks map[schema.GroupVersionKind]string // kinds that are not served or may not be read, and the reason
+	// denied are verbs that the credentials may not use on jobs of a kind that they may read.
+	denied map[schema.GroupVersionKind][]string
+	calls  map[int64]time.Time
+	next   int64
+}
+
+// connect makes a connection and waits until everything is watched that can be.
+func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, attempt int, lost func(*Connection, error)) (*Connection, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst, cfg.UserAgent = f.QPS, f.Burst, "berth-multikueue"
+	if f.QPS > 0 {
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(f.QPS, f.Burst)
+	}
+	mapper := apimeta.NewDefaultRESTMapper(nil)
+	mapper.AddSpecific(WorkloadKind, kueue.GroupVersion.WithResource("workloads"), kueue.GroupVersion.WithResource("workload"), apimeta.RESTScopeNamespace)
+	namespaces := schema.GroupVersion{Version: "v1"}
+	mapper.AddSpecific(namespaces.WithKind("Namespace"), namespaces.WithResource("namespaces"), namespaces.WithResource("namespace"), apimeta.RESTScopeRoot)
+	c := &Connection{
+		fleet: f, name: name, stores: map[schema.GroupVersionKind]*Store{}, lost: lost, slots: make(chan struct{}, callsAtOnce),
+		lacks: map[schema.GroupVersionKind]string{}, denied: map[schema.GroupVersionKind][]string{}, calls: map[int64]time.Time{},
+	}
+	reviews := authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+	mapper.AddSpecific(reviewKind, reviews, reviews, apimeta.RESTScopeRoot)
+	c.stores[WorkloadKind] = &Store{
+		gvk: WorkloadKind, newList: func() client.ObjectList { return &kueue.WorkloadList{} }, compact: f.compact,
+	}
+	if f.Queues {
+		for gvk, scope := range map[schema.GroupVersionKind]apimeta.RESTScope{ClusterQueueKind: apimeta.RESTScopeRoot, LocalQueueKind: apimeta.RESTScopeNamespace} {
+			resource := kueue.GroupVersion.WithResource(strings.ToLower(gvk.Kind) + "s")
+			mapper.AddSpecific(gvk, resource, resource, scope)
+		}
+		c.stores[ClusterQueueKind] = &Store{
+			gvk: ClusterQueueKind, queues: true,
+			newList: func() client.ObjectList { return &kueue.ClusterQueueList{} },
+		}
+		c.stores[LocalQueueKind] = &Store{
+			gvk: LocalQueueKind, queues: true,
+			newList: func() client.ObjectList { return &kueue.LocalQueueList{} },
+		}
+	}
+	for gvk, d := range f.Kinds {
+		if framework := f.Plan.External[gvk]; framework != nil && framework.NoJob {
+			continue
+		}
+		resource := gvk.GroupVersion().WithResource(d.Resource)
+		mapper.AddSpecific(gvk, resource, resource, apimeta.RESTScopeNamespace)
+		c.stores[gvk] = &Store{gvk: gvk, newList: func() client.ObjectList { return d.NewList().(client.ObjectList) }}
+		if d.Groups != nil {
+			c.stores[gvk].workload = func(o client.Object) string { return f.Plan.WorkloadOf(o) }
+		}
+	}
+	var err error
+	if c.client, err = client.NewWithWatch(cfg, client.Options{Scheme: f.scheme, Mapper: mapper}); err != nil {
+		return nil, err
+	}
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	limit := min(firstWatch<<min(attempt, 5), lastWatch)
+	if err := c.open(ctx, limit); err != nil {
+		c.close()
+		return nil, err
+	}
+	c.identify(ctx)
+	if f.Degraded {
+		c.wg.Go(c.reviewAccess)
+	}
+	return c, nil
+}
+
+// open opens all watches, and then begins to follow them.
+func (c *Connection) open(ctx context.Context, limit time.Duration) error {
+	type opened struct {
+		s      *Store
+		stream watch.Interface
+		err    error
+	}
+	results := make(chan opened, len(c.stores))
+	for _, s := range c.stores {
+		go func() {
+			stream, err := c.watch(ctx, s, limit)
+			results <- opened{s, stream, err}
+		}()
+	}
+	var errs []error
+	var streams []opened
+	for range c.stores {
+		r := <-results
+		switch reason := missing(r.err); {
+		case r.err == nil:
+			streams = append(streams, r)
+		case reason != "" && r.s.gvk != WorkloadKind && (c.fleet.Degraded || r.s.queues):
+			c.setLack(r.s.gvk, reason)
+			streams = append(streams, r)
+		default:
+			errs = append(errs, fmt.Errorf("watching %s: %w", r.s.gvk.Kind, r.err))
+		}
+	}
+	if len(errs) > 0 {
+		for _, r := range streams {
+			if r.stream != nil {
+				r.stream.Stop()
+			}
+		}
+		return errors.Join(errs...)
+	}
+	for _, r := range streams {
+		c.wg.Go(func() { c.follow(r.s, r.stream) })
+	}
+	return nil
+}
+
+// missing is why a kind cannot be used on a worker, empty if it is not its absence.
+func missing(err error) string {
+	switch {
+	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return kueue.ReasonMissingCRD
+	case apierrors.IsForbidden(err):
+		return kueue.ReasonForbidden
+	}
+	return ""
+}
+
+// watch lists a kind and opens a watch from there. The stream ends with the connection.
+func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (watch.Interface, error) {
+	listing, done := context.WithTimeout(ctx, min(limit, callTimeout))
+	defer done()
+	list := s.newList()
+	ours := client.MatchingLabelsSelector{Selector: labels.Everything()}
+	if !s.queues {
+		var err error
+		if ours, err = c.origins(); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.client.List(listing, list, ours); err != nil {
+		return nil, err
+	}
+	var items []client.Object
+	err := apimeta.EachListItem(list, func(o runtime.Object) error {
+		item := o.(client.Object).DeepCopyObject().(client.Object)
+		s.trim(item)
+		items = append(items, item)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	opening, stop := context.WithCancel(c.ctx)
+	timer := time.AfterFunc(limit, stop)
+	stream, err := c.client.Watch(opening, s.newList(), ours, &client.ListOptions{
+		Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true},
+	})
+	if !timer.Stop() && err == nil {
+		stream.Stop()
+		err = fmt.Errorf("opening the watch took longer than %s", limit)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	for _, o := range s.replace(items) {
+		c.changed(o)
+	}
+	for _, o := range items {
+		c.changed(o)
+	}
+	return stream, nil
+}
+
+// origins selects what has our origin, or one that it had.
+func (c *Connection) origins() (client.MatchingLabelsSelector, error) {
+	one, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.In, append([]string{c.fleet.Plan.Origin}, c.fleet.Plan.PreviousOrigins...))
+	if err != nil {
+		return client.MatchingLabelsSelector{}, err
+	}
+	return client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*one)}, nil
+}
+
+// follow takes the events of a watch until it ends. The end of that of Workloads is the end of the connection; other kinds are
+// watched again, also those that were missing.
+func (c *Connection) follow(s *Store, stream watch.Interface) {
+	pause := firstRewatch
+	for {
+		if stream != nil {
+			c.consume(s, stream)
+			if c.ctx.Err() != nil {
+				return
+			}
+			if s.gvk == WorkloadKind {
+				c.lost(c, errors.New("the watch of Workloads ended"))
+				return
+			}
+			pause = firstRewatch
+		} else {
+			select {
+			case <-c.ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, lastRewatch)
+		}
+		var err error
+		stream, err = c.watch(c.ctx, s, firstWatch)
+		if err != nil {
+			stream = nil
+			reason := missing(err)
+			if reason == "" {
+				ctrl.Log.WithName("multikueue").V(1).Info("A kind cannot be watched", "cluster", c.name, "kind", s.gvk.Kind, "err", err.Error())
+				continue
+			}
+			c.setLack(s.gvk, reason)
+			continue
+		}
+		c.setLack(s.gvk, "")
+	}
+}
+
+func (c *Connection) consume(s *Store, stream watch.Interface) {
+	defer stream.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case e, ok := <-stream.ResultChan():
+			if !ok {
+				return
+			}
+			switch e.Type {
+			case watch.Bookmark:
+			case watch.Error:
+				ctrl.Log.WithName("multikueue").V(1).Info("A watch failed", "cluster", c.name, "kind", s.gvk.Kind, "err", apierrors.FromObject(e.Object).Error())
+				return
+			default:
+				if o, ok := e.Object.(client.Object); ok {
+					s.event(e.Type, o)
+					c.changed(o)
+				}
+			}
+		}
+	}
+}
+
+// changed tells of an object that came, changed, or went. What another manager has there with our origin concerns nobody here, but that it
+// does.
+func (c *Connection) changed(o client.Object) {
+	if !c.fleet.Plan.Foreign(o) {
+		c.fleet.Changed(o)
+		return
+	}
+	if !c.foreign.Swap(true) {
+		c.fleet.touch(c.name)
+	}
+}
+
+// Contested says whether something there is another manager's with our origin, and has the status of the cluster say so, or not any more.
+func (c *Connection) Contested() bool {
+	found := false
+	for _, kept := range c.stores {
+		kept.Each(func(_ types.NamespacedName, o client.Object) { found = found || c.fleet.Plan.Foreign(o) })
+	}
+	if c.foreign.Swap(found) != found {
+		c.fleet.touch(c.name)
+	}
+	return found
+}
+
+// identify learns which cluster this is, if that may be read.
+func (c *Connection) identify(ctx context.Context) {
+	ctx, done := context.WithTimeout(ctx, callTimeout)
+	defer done()
+	var ns metav1.PartialObjectMetadata
+	ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	if err := c.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err == nil {
+		c.uid = string(ns.UID)
+	}
+}
+
+func (c *Connection) setLack(gvk schema.GroupVersionKind, reason string) {
+	c.mu.Lock()
+	was := c.lacks[gvk]
+	if reason == "" {
+		delete(c.lacks, gvk)
+	} else {
+		c.lacks[gvk] = reason
+	}
+	c.mu.Unlock()
+	if was != reason {
+		c.fleet.touch(c.name)
+		c.fleet.Turned(c.ctx, c.name, false)
+	}
+}
+
+// Lack is why a kind cannot be used there, empty if it can.
+func (c *Connection) Lack(gvk schema.GroupVersionKind) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.denied[gvk]) > 0 && c.lacks[gvk] == "" {
+		return kueue.ReasonForbidden
+	}
+	return c.lacks[gvk]
+}
+
+// stuckSince is when the oldest call began that has been going on for too long, zero if there is none: until it ends the worker counts
+// as one that cannot be reached.
+func (c *Connection) stuckSince() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var oldest time.Time
+	for _, began := range c.calls {
+		if time.Since(began) > slow && (oldest.IsZero() || began.Before(oldest)) {
+			oldest = began
+		}
+	}
+	return oldest
+}
+
+// ErrStuck is what calls to a worker return that did not answer soon, and those that are not made for that.
+var ErrStuck = errors.New("the cluster does not answer")
+
+// Call makes one call, within the limits. The caller does not wait for a worker that does not answer soon: the call goes on without it,
+// and what it returns is lost, so do must not touch anything that is used after an error. Calls that fail again and again end the
+// connection, and so does one that the credentials are not good for any more.
+func (c *Connection) Call(ctx context.Context, do func(context.Context, client.Client) error) error {
+	select {
+	case c.slots <- struct{}{}:
+	case <-c.ctx.Done():
+		return ErrStuck
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(slow):
+		return ErrStuck
+	}
+	if !c.stuckSince().IsZero() {
+		<-c.slots
+		return ErrStuck
+	}
+	id := c.begin()
+	result := make(chan error, 1)
+	go func() {
+		calling, done := context.WithTimeout(c.ctx, callTimeout)
+		err := do(calling, c.client)
+		done()
+		c.end(id, err)
+		<-c.slots
+		result <- err
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(slow):
+		c.wakeLater()
+		return ErrStuck
+	}
+}
+
+func (c *Connection) begin() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	c.calls[c.next] = time.Now()
+	return c.next
+}
+
+// end counts failures in a row.
+func (c *Connection) end(id int64, err error) {
+	c.mu.Lock()
+	delete(c.calls, id)
+	free := len(c.calls) == 0
+	c.mu.Unlock()
+	switch {
+	case c.ctx.Err() != nil:
+	case err == nil, answered(err):
+		c.failed.Store(0)
+		if free && c.late.Swap(false) {
+			c.fleet.Turned(c.ctx, c.name, false)
+		}
+	case apierrors.IsUnauthorized(err), c.failed.Add(1) >= maxFailures:
+		c.lost(c, err)
+	}
+}
+
+// wakeLater has the Workloads looked at once the worker answers again.
+func (c *Connection) wakeLater() { c.late.Store(true) }
+
+// answered says whether an error is the worker's answer, and not the want of one.
+func answered(err error) bool {
+	if apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {
+		return false
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// Name is that of the MultiKueueCluster.
+func (c *Connection) Name() string { return c.name }
+
+// Store is what the worker holds of a kind; nil if that is not followed, since a controller of its own carries the jobs.
+func (c *Connection) Store(gvk schema.GroupVersionKind) *Store { return c.stores[gvk] }
+
+// JobKinds are the kinds of jobs that are followed, sorted.
+func (c *Connection) JobKinds() []schema.GroupVersionKind {
+	var out []schema.GroupVersionKind
+	for gvk, kept := range c.stores {
+		if gvk != WorkloadKind && !kept.queues {
+			out = append(out, gvk)
+		}
+	}
+	slices.SortFunc(out, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+// Delete deletes one object of a kind, and nothing that has taken its name since. Once that was sent nothing is built on the object, even if
+// the worker does not answer in time: the deletion may come when nobody waits for it any more.
+func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) error {
+	from, uid := c.stores[gvk], o.GetUID()
+	return c.Call(ctx, func(ctx context.Context, cl client.Client) error {
+		from.doom(o, true)
+		err := cl.Delete(ctx, o.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		switch err = client.IgnoreNotFound(err); {
+		case err == nil && len(o.GetFinalizers()) == 0:
+			from.drop(o)
+		case err != nil && answered(err):
+			from.doom(o, false)
+		}
+		return err
+	})
+}
+
+// close ends everything and waits for it.
+func (c *Connection) close() {
+	c.cancel()
+	c.wg.Wait()
+}

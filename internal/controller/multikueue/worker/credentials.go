@@ -1,0 +1,247 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// pathPrefix is where kubeconfig files may be.
+const pathPrefix = "/etc/multikueue/kubeconfigs/"
+
+// kubeconfigKey is the key of a Secret that holds a kubeconfig.
+const kubeconfigKey = "kubeconfig"
+
+// refusal is why a cluster cannot be connected to: the reason of its condition Active.
+type refusal struct {
+	reason string
+	err    error
+	// missing says that an event will tell when there is something to load.
+	missing bool
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
+// load reads the credentials of a cluster, and returns with them what tells others from them.
+func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*rest.Config, []byte, *refusal) {
+	source := &cluster.Spec.ClusterSource
+	switch {
+	case source.KubeConfig != nil && source.KubeConfig.LocationType == kueue.LocationTypePath:
+		path, err := source.KubeConfig.Location, error(nil)
+		if !f.AnyPath {
+			if path, err = allowed(path, pathPrefix); err != nil {
+				return nil, nil, &refusal{kueue.ReasonBadKubeConfig, err, false}
+			}
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("reading the kubeconfig: %w", err), false}
+		}
+		return parse(text)
+	case source.KubeConfig != nil:
+		var secret corev1.Secret
+		key := client.ObjectKey{Namespace: f.Namespace, Name: source.KubeConfig.Location}
+		if err := f.live.Get(ctx, key, &secret); err != nil {
+			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("reading Secret %s: %w", key, err), apierrors.IsNotFound(err)}
+		}
+		text, ok := secret.Data[kubeconfigKey]
+		if !ok {
+			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("Secret %s has no key %q", key, kubeconfigKey), true} //nolint:staticcheck // a kind
+		}
+		return parse(text)
+	case source.ClusterProfileRef != nil:
+		return f.profile(ctx, source.ClusterProfileRef.Name)
+	}
+	return nil, nil, &refusal{kueue.ReasonBadKubeConfig, errors.New("spec.clusterSource says nothing"), true}
+}
+
+// parse reads a kubeconfig and refuses one that is not safe to use: it comes from whoever may write the Secret, and must neither run a
+// program here nor read a file (spec: 40 §3).
+func parse(text []byte) (*rest.Config, []byte, *refusal) {
+	insecure := func(err error) (*rest.Config, []byte, *refusal) {
+		return nil, nil, &refusal{kueue.ReasonInsecureKubeConfig, err, false}
+	}
+	file, err := clientcmd.Load(text)
+	if err != nil {
+		return insecure(fmt.Errorf("the kubeconfig cannot be parsed: %w", err))
+	}
+	if err := checkFile(file); err != nil {
+		return insecure(err)
+	}
+	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+	if err != nil {
+		return insecure(fmt.Errorf("the kubeconfig cannot be used: %w", err))
+	}
+	if cfg.ExecProvider != nil {
+		return insecure(errors.New("the kubeconfig must not have an exec plugin"))
+	}
+	if err := checkConfig(cfg); err != nil {
+		return insecure(err)
+	}
+	return cfg, text, nil
+}
+
+// checkFile looks at all users and clusters of a kubeconfig, used or not.
+func checkFile(file *clientcmdapi.Config) error {
+	for name, user := range file.AuthInfos {
+		switch {
+		case user.TokenFile != "":
+			return fmt.Errorf("user %q of the kubeconfig must not have tokenFile: use token", name)
+		case user.ClientCertificate != "" || user.ClientKey != "":
+			return fmt.Errorf("user %q of the kubeconfig must not name files: use client-certificate-data and client-key-data", name)
+		}
+	}
+	for name, cluster := range file.Clusters {
+		switch {
+		case cluster.InsecureSkipTLSVerify:
+			return fmt.Errorf("cluster %q of the kubeconfig must not have insecure-skip-tls-verify", name)
+		case cluster.CertificateAuthority != "":
+			return fmt.Errorf("cluster %q of the kubeconfig must not have certificate-authority: use certificate-authority-data", name)
+		case cluster.Server == "":
+			return fmt.Errorf("cluster %q of the kubeconfig has no server", name)
+		}
+	}
+	return nil
+}
+
+// checkConfig looks at what would be used.
+func checkConfig(cfg *rest.Config) error {
+	switch {
+	case cfg.Insecure:
+		return errors.New("the certificate of the server must be verified")
+	case cfg.BearerTokenFile != "":
+		return errors.New("the token must not come from a file")
+	case cfg.Username != "" || cfg.Password != "":
+		return errors.New("a password cannot be used: use a token or a certificate")
+	case cfg.AuthProvider != nil:
+		return errors.New("an auth-provider cannot be used: use a token or a certificate")
+	}
+	host := cfg.Host
+	if u, err := url.Parse(host); err == nil && u.Host != "" {
+		host = u.Hostname()
+	}
+	if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
+		return fmt.Errorf("the server %q is neither an IP address nor a host name", host)
+	}
+	return nil
+}
+
+// allowed resolves the path of a kubeconfig file, which must be below the prefix with all links followed.
+func allowed(path, prefix string) (string, error) {
+	switch {
+	case path == "":
+		return "", errors.New("the path of the kubeconfig is empty")
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("the path of the kubeconfig must be absolute: %q", path)
+	case strings.Contains(filepath.Clean(path), ".."):
+		return "", fmt.Errorf("the path of the kubeconfig must not contain ..: %q", path)
+	}
+	root, err := filepath.EvalSymlinks(prefix)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig files are taken from %s only, which is not there: %w", prefix, err)
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if !strings.HasPrefix(target, strings.TrimSuffix(root, "/")+"/") {
+		return "", fmt.Errorf("the kubeconfig %q is not below %s", path, prefix)
+	}
+	return target, nil
+}
+
+var profileKind = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"}
+
+// profile makes a configuration of a ClusterProfile: the first of its access providers that has a plugin here.
+func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte, *refusal) {
+	if !f.Profiles {
+		return nil, nil, &refusal{kueue.ReasonMultiKueueClusterProfileFeatureDisabled, errors.New("turn the feature gate MultiKueueClusterProfile on to use clusterProfileRef"), true}
+	}
+	bad := func(err error) (*rest.Config, []byte, *refusal) {
+		return nil, nil, &refusal{kueue.ReasonBadClusterProfile, err, false}
+	}
+	profile := &unstructured.Unstructured{}
+	profile.SetGroupVersionKind(profileKind)
+	key := client.ObjectKey{Namespace: f.Namespace, Name: name}
+	if err := f.live.Get(ctx, key, profile); err != nil {
+		return bad(fmt.Errorf("reading ClusterProfile %s: %w", key, err))
+	}
+	for _, field := range []string{"accessProviders", "credentialProviders"} {
+		entries, _, _ := unstructured.NestedSlice(profile.Object, "status", field)
+		for _, e := range entries {
+			entry, _ := e.(map[string]any)
+			for i := range f.Providers {
+				if p := &f.Providers[i]; p.Name != "" && p.Name == entry["name"] {
+					return provided(p, entry)
+				}
+			}
+		}
+	}
+	return bad(fmt.Errorf("ClusterProfile %s has no access provider that multiKueue.clusterProfile.accessProviders names", key))
+}
+
+// provided is the configuration of one access provider, with the plugin that gets the credentials.
+func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any) (*rest.Config, []byte, *refusal) {
+	bad := func(err error) (*rest.Config, []byte, *refusal) {
+		return nil, nil, &refusal{kueue.ReasonBadRestConfig, err, false}
+	}
+	text, err := json.Marshal(map[string]any{"cluster": entry["cluster"], "exec": p.ExecConfig})
+	if err != nil {
+		return bad(err)
+	}
+	var cluster struct {
+		Cluster struct {
+			Server        string `json:"server"`
+			TLSServerName string `json:"tls-server-name"`
+			Insecure      bool   `json:"insecure-skip-tls-verify"`
+			CAFile        string `json:"certificate-authority"`
+			CAData        []byte `json:"certificate-authority-data"`
+			ProxyURL      string `json:"proxy-url"`
+		} `json:"cluster"`
+	}
+	if err := json.Unmarshal(text, &cluster); err != nil {
+		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
+	}
+	c := &cluster.Cluster
+	cfg := &rest.Config{Host: c.Server}
+	cfg.ServerName, cfg.Insecure, cfg.CAData = c.TLSServerName, c.Insecure, c.CAData
+	e := &p.ExecConfig
+	cfg.ExecProvider = &clientcmdapi.ExecConfig{
+		Command: e.Command, Args: e.Args, APIVersion: e.APIVersion, InstallHint: e.InstallHint,
+		ProvideClusterInfo: e.ProvideClusterInfo, InteractiveMode: clientcmdapi.ExecInteractiveMode(e.InteractiveMode),
+	}
+	for _, v := range e.Env {
+		cfg.ExecProvider.Env = append(cfg.ExecProvider.Env, clientcmdapi.ExecEnvVar{Name: v.Name, Value: v.Value})
+	}
+	switch {
+	case c.Server == "":
+		return bad(fmt.Errorf("access provider %s has no server", p.Name))
+	case c.CAFile != "":
+		return bad(fmt.Errorf("access provider %s must not name a file: use certificate-authority-data", p.Name))
+	case c.ProxyURL != "":
+		return bad(fmt.Errorf("access provider %s: proxy-url is not supported", p.Name))
+	}
+	if err := checkConfig(cfg); err != nil {
+		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
+	}
+	return cfg, text, nil
+}

@@ -1,0 +1,36 @@
+package embeddedtest
+
+import (
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// installed are the folders of CRDs that the shared server has.
+var installed sync.Map
+
+// Client is a client of the server of Config, which gets the CRDs of a folder first. It knows the kinds of Kubernetes, and those of add.
+func Client(t testing.TB, crds string, add ...func(*runtime.Scheme) error) client.WithWatch {
+	t.Helper()
+	cfg, scheme := Config(t), runtime.NewScheme()
+	for _, kinds := range append(add, clientgoscheme.AddToScheme) {
+		if err := kinds(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, have := installed.Load(cfg.Host + crds); !have {
+		if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{crds}}); err != nil {
+			t.Fatal(err)
+		}
+		installed.Store(cfg.Host+crds, true)
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,291 @@
+// Package feature knows every feature gate by name, its stage and its default,
+// and resolves once, from a configuration file and the flag, which are on.
+// Whoever acts on a gate asks [Gates.On]; nothing asks by name.
+package feature
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	_ "k8s.io/apiserver/pkg/features" // registers the gates of the API server
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/berth-project/berth/internal/options/strict"
+)
+
+// Flag is the name of the flag whose value ParseFlag takes.
+const Flag = "--feature-gates"
+
+// Stage is how far a feature has come.
+type Stage uint8
+
+// The stages of a feature gate.
+const (
+	Alpha Stage = iota
+	Beta
+	GA
+	Deprecated
+)
+
+// row is what is known of one gate.
+type row struct {
+	name   string
+	stage  Stage
+	on     bool // by default
+	locked bool // at its default
+	// needs are the gates that must be on for this one to be on.
+	needs []Gate
+	// acted is true when turning the gate changes what this build does.
+	acted bool
+}
+
+// Gates says of every gate whether it is on. It is a plain value: comparable,
+// copied freely and never changed after it was resolved. The zero value has
+// every gate off; see Default.
+type Gates struct {
+	on [count]bool
+}
+
+// On reports whether a feature is on.
+func (g Gates) On(gate Gate) bool { return g.on[gate] }
+
+// With returns a copy with one gate turned; it checks nothing.
+func (g Gates) With(gate Gate, on bool) Gates {
+	g.on[gate] = on
+	return g
+}
+
+// Default has every gate at its default.
+func Default() Gates {
+	var g Gates
+	for i, spec := range table {
+		g.on[i] = spec.on
+	}
+	return g
+}
+
+// Stage is how far the feature has come.
+func (g Gate) Stage() Stage { return table[g].stage }
+
+// String gives the name of the gate, as it is written in a configuration.
+func (g Gate) String() string { return table[g].name }
+
+// The names that set every gate of a stage that is not set by its own name.
+const (
+	allAlpha = "AllAlpha"
+	allBeta  = "AllBeta"
+)
+
+// retired are names that releases since 0.13 of upstream knew and that
+// are gone: their feature is always there, or was dropped. They are accepted
+// with a warning (spec: 70 §5.7, 40 §5).
+var retired = map[string]bool{
+	"AdmissionCheckValidationRules":                   true,
+	"ConfigurableResourceTransformations":             true,
+	"DynamicResourceAllocation":                       true,
+	"ExposeFlavorsInLocalQueue":                       true,
+	"FlavorFungibilityImplicitPreferenceDefault":      true,
+	"HierarchicalCohorts":                             true,
+	"KeepQuotaForProvReqRetry":                        true,
+	"LendingLimit":                                    true,
+	"LocalQueueDefaulting":                            true,
+	"ManagedJobsNamespaceSelector":                    true,
+	"MultiKueueAllowInsecureKubeconfigs":              true,
+	"MultiKueueBatchJobWithManagedBy":                 true,
+	"MultiKueueRedoAdmissionOnEvictionInWorker":       true,
+	"MultiKueueReuseClientConnectionConfigForWorkers": true,
+	"MultiKueueWaitForWorkloadAdmitted":               true,
+	"MultiplePreemptions":                             true,
+	"ObjectRetentionPolicies":                         true,
+	"PropagateBatchJobLabelsToWorkload":               true,
+	"ProvisioningACC":                                 true,
+	"QueueVisibility":                                 true,
+	"SanitizePodSets":                                 true,
+	"SkipFinalizersForPodsSuspendedByParent":          true,
+	"TASProfileLeastFreeCapacity":                     true,
+	"TASProfileMostFreeCapacity":                      true,
+	"WorkloadResourceRequestsSummary":                 true,
+}
+
+// Setting is one name and value that the user wrote.
+type Setting struct {
+	Name string
+	On   bool
+	At   strict.Problem // where; its Detail is empty
+}
+
+// problem says what is wrong with the setting.
+func (s Setting) problem(format string, args ...any) strict.Problem {
+	p := s.At
+	p.Detail = fmt.Sprintf(format, args...)
+	return p
+}
+
+// Result is what the settings come to.
+type Result struct {
+	Gates    Gates
+	Inert    []string // names that were set and change nothing, sorted
+	Warnings []string
+	Problems []strict.Problem
+}
+
+// Resolve applies settings to the defaults. No name may be in them twice.
+func Resolve(settings []Setting) Result {
+	r := Result{Gates: Default()}
+	gates := byName()
+	explicit := map[Gate]Setting{}
+	for _, s := range settings {
+		gate, known := gates[s.Name]
+		switch {
+		case s.Name == allAlpha || s.Name == allBeta:
+		case known:
+			explicit[gate] = s
+			if spec := table[gate]; spec.locked && s.On != spec.on {
+				r.Problems = append(r.Problems, s.problem("is part of the product and always %t; remove it", spec.on))
+			} else if !spec.acted {
+				r.Inert = append(r.Inert, s.Name)
+			}
+		case s.Name == "MultiKueueAllowInsecureKubeconfigs" && s.On:
+			r.Problems = append(r.Problems, s.problem("is gone: insecure kubeconfigs are always refused; remove it"))
+		case retired[s.Name]:
+			r.Warnings = append(r.Warnings, fmt.Sprintf("feature gate %s is gone and changes nothing; remove it", s.Name))
+		case ofAPIServer()[s.Name]:
+			r.Inert = append(r.Inert, s.Name)
+		default:
+			known := append(slices.Collect(maps.Keys(gates)), allAlpha, allBeta)
+			slices.Sort(known)
+			r.Problems = append(r.Problems, s.problem("unknown feature gate; %s", suggest(s.Name, known)))
+		}
+	}
+	slices.Sort(r.Inert)
+	r.applyStages(settings, explicit)
+	for gate, s := range explicit {
+		r.Gates.on[gate] = s.On
+	}
+	r.followParents(explicit)
+	return r
+}
+
+// applyStages turns whole stages, as AllAlpha and AllBeta ask.
+func (r *Result) applyStages(settings []Setting, explicit map[Gate]Setting) {
+	for _, s := range settings {
+		for i, spec := range table {
+			_, named := explicit[Gate(i)]
+			whole := s.Name == allAlpha && spec.stage == Alpha || s.Name == allBeta && spec.stage == Beta
+			if whole && !named {
+				r.Gates.on[i] = s.On
+			}
+		}
+	}
+}
+
+// followParents turns off the gates whose parents are off. One that was turned
+// on by its own name is a mistake; the others follow with a line in the log
+// (spec: 70 §5.7, §6 #23).
+func (r *Result) followParents(explicit map[Gate]Setting) {
+	followers := map[Gate][]string{}
+	for changed := true; changed; {
+		changed = false
+		for i, spec := range table {
+			for _, parent := range spec.needs {
+				if !r.Gates.on[i] || r.Gates.on[parent] {
+					continue
+				}
+				r.Gates.on[i], changed = false, true
+				if s, named := explicit[Gate(i)]; named {
+					r.Problems = append(r.Problems, s.problem("needs %s, which is off; turn that on or leave this one out", parent))
+				} else {
+					followers[parent] = append(followers[parent], spec.name)
+				}
+			}
+		}
+	}
+	for _, parent := range slices.Sorted(maps.Keys(followers)) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("feature gate %s is off, and so are the gates that need it: %s",
+			parent, strings.Join(followers[parent], ", ")))
+	}
+}
+
+// ParseFlag reads A=true,B=false. Blanks around names and values are
+// ignored, as is an empty entry.
+func ParseFlag(flag string) (map[string]bool, []strict.Problem) {
+	settings := map[string]bool{}
+	var problems []strict.Problem
+	for entry := range strings.SplitSeq(flag, ",") {
+		entry = strings.TrimSpace(entry)
+		if entry == "" {
+			continue
+		}
+		name, text, found := strings.Cut(entry, "=")
+		name = strings.TrimSpace(name)
+		on, err := strconv.ParseBool(strings.TrimSpace(text))
+		at := strict.Problem{Source: Flag, Field: name}
+		switch previous, twice := settings[name]; {
+		case name == "" || !found:
+			at.Field, at.Detail = "", fmt.Sprintf("want NAME=true or NAME=false, got %q", entry)
+		case err != nil:
+			at.Detail = fmt.Sprintf("want true or false, got %q", strings.TrimSpace(text))
+		case twice && previous != on:
+			at.Detail = "is set to both true and false; keep one"
+		default:
+			settings[name] = on
+			continue
+		}
+		problems = append(problems, at)
+	}
+	return settings, problems
+}
+
+// Merge joins the gates of the file with those of the flag. Upstream
+// refuses to start with both; here equal values pass with a warning and
+// different ones are a mistake (spec: 70 §6 #3, example 20).
+func Merge(file map[string]bool, where func(name string) strict.Problem, flag map[string]bool) (settings []Setting, warnings []string, problems []strict.Problem) {
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		s := Setting{Name: name, On: file[name], At: where(name)}
+		if on, both := flag[name]; both && on != s.On {
+			problems = append(problems, s.problem("is %t here and %t in %s; keep one of them", s.On, on, Flag))
+		}
+		settings = append(settings, s)
+	}
+	for _, name := range slices.Sorted(maps.Keys(flag)) {
+		if _, both := file[name]; both {
+			continue
+		}
+		settings = append(settings, Setting{Name: name, On: flag[name], At: strict.Problem{Source: Flag, Field: name}})
+	}
+	if len(file) > 0 && len(flag) > 0 && len(problems) == 0 {
+		warnings = append(warnings, "feature gates are set both in the file and by "+Flag+"; both are used, but keep them in one place")
+	}
+	return settings, warnings, problems
+}
+
+// byName indexes the table.
+func byName() map[string]Gate {
+	byName := make(map[string]Gate, count)
+	for i, spec := range table {
+		byName[spec.name] = Gate(i)
+	}
+	return byName
+}
+
+// ofAPIServer are the names that the library behind the visibility API
+// knows. Upstream's registry holds them too, so files may name them.
+func ofAPIServer() map[string]bool {
+	names := map[string]bool{}
+	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		names[string(name)] = true
+	}
+	return names
+}
+
+// suggest says which gate a misspelt name meant. There are too many gates
+// to list them all.
+func suggest(name string, known []string) string {
+	if near := strict.Nearest(name, known); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "see the feature gates in the documentation, or remove it"
+}

@@ -1,0 +1,60 @@
+package dispatch_test
+
+import (
+	"testing"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+)
+
+// TestSiblings is spec 40 §4.9: the Workloads of one job all go to one worker, behind the first of them.
+func TestSiblings(t *testing.T) {
+	siblings := func(s dispatch.Siblings) func(*dispatch.Observed) {
+		return func(o *dispatch.Observed) { o.Job.Kind, o.Job.Gated, o.Job.Siblings = "LeaderWorkerSet", true, &s }
+	}
+	plain := reserved()
+	three := []dispatch.Cluster{up("w1", nil), up("w2", nil)}
+	for name, tc := range map[string]struct {
+		local    *kueue.Workload
+		clusters []dispatch.Cluster
+		change   func(*dispatch.Observed)
+		want     string
+		failure  bool
+	}{
+		"one is missing":      {plain, three, siblings(dispatch.Siblings{Wanted: 3, Present: 2, First: true}), "9: after 30s", false},
+		"the first goes":      {plain, three, siblings(dispatch.Siblings{Wanted: 3, Present: 3, First: true}), "9: status [w1 w2], create w1, create w2, after 30s", false},
+		"a job that shrank":   {plain, three, siblings(dispatch.Siblings{Wanted: 1, Present: 3, First: true}), "9: status [w1 w2], create w1, create w2, after 30s", false},
+		"others wait for it":  {plain, three, siblings(dispatch.Siblings{Wanted: 3, Present: 3}), "9: after 30s", false},
+		"others follow":       {plain, three, siblings(dispatch.Siblings{Wanted: 3, Present: 3, Clusters: []string{"w2"}}), "9: status [w2], create w2, after 30s", false},
+		"also when some left": {plain, three, siblings(dispatch.Siblings{Wanted: 3, Present: 2, Clusters: []string{"w2"}}), "9: status [w2], create w2, after 30s", false},
+		"from where they were not to be": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain)), up("w2", nil)},
+			siblings(dispatch.Siblings{Wanted: 1, Present: 1, First: true, Clusters: []string{"w2"}}),
+			"9: status [w2], remove w1, create w2, after 30s", false,
+		},
+		"to one that is lost":    {plain, []dispatch.Cluster{up("w1", nil), down("w2", 0)}, siblings(dispatch.Siblings{Clusters: []string{"w2"}}), "9: status [w2], after 30s", true},
+		"they are on two":        {plain, three, siblings(dispatch.Siblings{Clusters: []string{"w1", "w2"}}), "9: after 30s", true},
+		"the rest keep the job":  {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, siblings(dispatch.Siblings{Remain: true}), "6b: sync w1, after 1m0s", false},
+		"pods of a copy are off": {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"))))}, func(o *dispatch.Observed) { o.Job.Gated, o.Job.Active = true, true }, "4: quiet", false},
+		"pods of a copy may run": {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"), condition(kueue.WorkloadQuotaReserved, 0, "R"))))}, func(o *dispatch.Observed) { o.Job.Gated, o.Job.Active = true, true }, "4: mirror w1", false},
+		"a job that is lost":     {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)))}, nil, "3: status Retry !", false},
+		"a job that is lost soon": {
+			reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)))}, nil, "9: remove w1, create w1, after 30s", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &dispatch.Observed{
+				Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0,
+				Job: dispatch.JobFacts{Kind: "Pod", Adapter: true, Managed: true},
+			}
+			if tc.change != nil {
+				tc.change(o)
+			}
+			p := dispatch.Decide(config(), o)
+			if got := text(o, p); got != tc.want || (p.Err != nil) != tc.failure {
+				t.Errorf("got  %s (%v)\nwant %s", got, p.Err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package dispatch_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+)
+
+// TestBusyWithAJob is that a job is not created on one worker while that of an earlier run is on another, which is busy with a copy for the
+// moment and so is not looked at.
+func TestBusyWithAJob(t *testing.T) {
+	w := reserved(nominated("w1", "w2"))
+	busy := dispatch.Cluster{Name: "w1", Listed: true, Busy: true, LostSince: t0.Time}
+	for name, tc := range map[string]struct {
+		job  bool
+		want string
+	}{
+		"with a job":    {true, "6b: after 1s"},
+		"without a job": {false, "6b: sync w2, status Ready on w2 [], after 1m0s"},
+	} {
+		c := busy
+		c.HasJob = tc.job
+		o := &dispatch.Observed{
+			Local: w, Check: "mk", Clusters: []dispatch.Cluster{c, up("w2", copyOf(w, admittedAt(0)))}, Now: t0,
+			Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		}
+		if got := text(o, dispatch.Decide(config(), o)); got != tc.want {
+			t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestWhatItWaitsFor has the check say something about every cluster, by the manager's clock: a copy's own time may be wrong by hours.
+func TestWhatItWaitsFor(t *testing.T) {
+	local := longAgo(reserved(nominated("w1", "w2", "w3", "w4", "w7")))
+	ahead := func(c *kueue.Workload) { c.CreationTimestamp = metav1.NewTime(t0.Add(3 * time.Hour)) }
+	refused := copyOf(local, ahead, func(w *kueue.Workload) {
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "Pending", Message: "no room"}}
+	})
+	lacks := up("w6", nil)
+	lacks.Lacks = true
+	gone := copyOf(local)
+	gone.DeletionTimestamp = &t0
+	o := &dispatch.Observed{
+		Local: local, Check: "mk", Now: t0, Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		Clusters: []dispatch.Cluster{
+			up("w1", refused), up("w2", copyOf(local, ahead)), up("w3", copyOf(local, condition(kueue.WorkloadQuotaReserved, 0, "x"))), up("w4", nil),
+			down("w5", time.Minute), lacks, up("w7", gone), unlisted(down("w8", 0)),
+		},
+	}
+	cfg := config()
+	cfg.Mode = dispatch.External
+	plan := dispatch.Decide(cfg, o)
+	last := plan.Steps[len(plan.Steps)-1]
+	const want = "w1: no room; w2: nothing there has looked at it yet; w3: it has quota, and waits for its admission checks; " +
+		"w4: its copy has not been seen yet; w5: the cluster cannot be reached; w6: jobs of kind Job cannot be sent there; " +
+		"w7: what is there of an earlier run is being deleted"
+	if got := last.Workload.Status.AdmissionChecks[0].Message; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestNominateAtOnce agrees with what rule 9 nominates, or leaves it to that.
+func TestNominateAtOnce(t *testing.T) {
+	slow := down("w3", time.Second)
+	slow.Slow = true
+	lacks := up("w3", nil)
+	lacks.Lacks = true
+	cases := map[string]struct {
+		mode     dispatch.Mode
+		local    *kueue.Workload
+		clusters []dispatch.Cluster
+		want     string
+	}{
+		"all that can be used":         {dispatch.AllAtOnce, reserved(), []dispatch.Cluster{up("w2", nil), up("w1", nil), lacks, unlisted(up("w0", nil))}, "w1 w2"},
+		"not one that does not answer": {dispatch.AllAtOnce, reserved(), []dispatch.Cluster{up("w1", nil), slow}, "w1"},
+		"not one where it failed":      {dispatch.AllAtOnce, reserved(), []dispatch.Cluster{up("w1", nil), faulty(up("w2", nil), dispatch.NameConflict)}, "w1"},
+		"something is left":            {dispatch.AllAtOnce, reserved(), []dispatch.Cluster{up("w1", nil), withJob(up("w2", nil))}, ""},
+		"a copy is left":               {dispatch.AllAtOnce, reserved(), []dispatch.Cluster{up("w1", copyOf(reserved())), up("w2", nil)}, ""},
+		"it was somewhere":             {dispatch.AllAtOnce, reserved(on("w1")), []dispatch.Cluster{up("w1", nil)}, ""},
+		"its job is somewhere":         {dispatch.AllAtOnce, reserved(func(w *kueue.Workload) { w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = "1" }), []dispatch.Cluster{up("w1", nil)}, ""},
+		"in rounds":                    {dispatch.Incremental, reserved(), []dispatch.Cluster{lacks, up("w2", nil), up("w1", nil)}, "w2"},
+		"by somebody else":             {dispatch.External, reserved(), []dispatch.Cluster{up("w1", nil)}, ""},
+		"an elastic job":               {dispatch.AllAtOnce, reserved(func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" }), []dispatch.Cluster{up("w1", nil)}, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.Mode = tc.mode
+			got := cfg.NominateAtOnce(tc.local, tc.clusters)
+			if strings.Join(got, " ") != tc.want {
+				t.Fatalf("got %v, want %q", got, tc.want)
+			}
+			if len(got) == 0 {
+				return
+			}
+			// Rule 9 has nothing to add.
+			o := &dispatch.Observed{Local: reserved(nominated(got...)), Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
+			for _, s := range dispatch.Decide(cfg, o).Steps {
+				if s.Do == dispatch.WriteStatus && !slices.Equal(s.Workload.Status.NominatedClusterNames, got) {
+					t.Errorf("rule 9 nominates %v", s.Workload.Status.NominatedClusterNames)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowClusterStaysNominated: a moment without an answer is not worth two writes and a copy that is made anew.
+func TestSlowClusterStaysNominated(t *testing.T) {
+	local := reserved(nominated("w1", "w2"))
+	c := down("w2", time.Second)
+	for _, slow := range []bool{true, false} {
+		c.Slow = slow
+		o := &dispatch.Observed{Local: local, Check: "mk", Clusters: []dispatch.Cluster{up("w1", copyOf(local)), c}, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
+		want := map[bool]string{true: "9: after 30s", false: "9: status [w1], after 30s"}[slow]
+		if got := text(o, dispatch.Decide(config(), o)); got != want {
+			t.Errorf("slow %v: got %s, want %s", slow, got, want)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package reconcile
+
+import (
+	"reflect"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// maxKept bounds how many different values are kept to be shared. When there are more all are forgotten, and those to come
+// are shared among themselves.
+const maxKept = 64
+
+// CompactWorkloads makes the transform of a cache of Workloads. It leaves out who set which field, and lets Workloads share what is the same
+// in a sweep of a thousand: the specs of their pods, as far as they are alike their pod sets, and what they are charged. That is two thirds of
+// what a Workload takes. Objects in a cache are not to be modified anyway.
+func CompactWorkloads() func(object any) (any, error) {
+	var specs PodSpecs
+	var podSets shared[shape, []kueue.PodSet]
+	var charges shared[charge, []kueue.PodSetAssignment]
+	var requests shared[charge, []kueue.PodSetRequest]
+	return func(object any) (any, error) {
+		w, ok := object.(*kueue.Workload)
+		if !ok {
+			return object, nil
+		}
+		w.ManagedFields = nil
+		if sets := w.Spec.PodSets; len(sets) > 0 {
+			for i := range sets {
+				specs.Share(&sets[i].Template.Spec)
+			}
+			w.Spec.PodSets = podSets.of(shape{shapeOf(&sets[0].Template.Spec), string(sets[0].Name), sets[0].Count, len(sets)}, sets)
+		}
+		if a := w.Status.Admission; a != nil && len(a.PodSetAssignments) > 0 {
+			first := &a.PodSetAssignments[0]
+			a.PodSetAssignments = charges.of(charge{string(first.Name), len(a.PodSetAssignments), cpu(first.ResourceUsage)}, a.PodSetAssignments)
+		}
+		if all := w.Status.ResourceRequests; len(all) > 0 {
+			w.Status.ResourceRequests = requests.of(charge{string(all[0].Name), len(all), cpu(all[0].Resources)}, all)
+		}
+		return w, nil
+	}
+}
+
+// PodSpecs lets specs of pods that are alike share what they consist of. The pods of a sweep often differ in their labels alone: those of a
+// Job have its name. The zero value is ready, and safe for concurrent use.
+type PodSpecs struct {
+	shared shared[podShape, *corev1.PodSpec]
+}
+
+// Share gives a spec the parts of one that is the same. None of them may be modified afterwards.
+func (p *PodSpecs) Share(spec *corev1.PodSpec) {
+	own := *spec // what is kept must not keep what is around it
+	*spec = *p.shared.of(shapeOf(spec), &own)
+}
+
+// podShape, shape and charge are what is looked at first to find values that may be the same.
+type podShape struct {
+	image                string
+	containers           int
+	milliCPU, megaMemory int64
+}
+
+type shape struct {
+	pod     podShape
+	name    string
+	count   int32
+	podSets int
+}
+
+type charge struct {
+	name     string
+	podSets  int
+	milliCPU int64
+}
+
+func shapeOf(spec *corev1.PodSpec) podShape {
+	s := podShape{containers: len(spec.Containers)}
+	if s.containers > 0 {
+		c := &spec.Containers[0]
+		memory := c.Resources.Requests[corev1.ResourceMemory]
+		s.image, s.milliCPU, s.megaMemory = c.Image, cpu(c.Resources.Requests), memory.Value()>>20
+	}
+	return s
+}
+
+func cpu(list corev1.ResourceList) int64 {
+	q := list[corev1.ResourceCPU]
+	return q.MilliValue()
+}
+
+// shared keeps one of several equal values, the last one that was seen for a key.
+type shared[K comparable, T any] struct {
+	mu   sync.Mutex
+	kept map[K]T
+}
+
+func (s *shared[K, T]) of(key K, value T) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if same, ok := s.kept[key]; ok && reflect.DeepEqual(same, value) {
+		return same
+	}
+	if s.kept == nil || len(s.kept) >= maxKept {
+		s.kept = map[K]T{}
+	}
+	s.kept[key] = value
+	return value
+}

@@ -1,0 +1,103 @@
+package reconcile
+
+import (
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Pods is a cache of the pods that have one label, and of what is looked at in them. Most clusters have many pods and few
+// that matter, so nothing is read before Fill.
+type Pods struct {
+	cache.Cache
+	mgr ctrl.Manager
+
+	mu    sync.Mutex
+	added bool
+}
+
+// NewPods makes the cache of the pods with a label. trim leaves of a pod what is looked at, or written.
+func NewPods(mgr ctrl.Manager, label string, trim func(*corev1.Pod) *corev1.Pod) (*Pods, error) {
+	exists, err := labels.NewRequirement(label, selection.Exists, nil)
+	if err != nil {
+		return nil, fmt.Errorf("cache of pods: %w", err)
+	}
+	c, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Label: labels.NewSelector().Add(*exists), Transform: func(object any) (any, error) {
+				if pod, ok := object.(*corev1.Pod); ok {
+					return trim(pod), nil
+				}
+				return object, nil
+			}},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cache of pods: %w", err)
+	}
+	return &Pods{Cache: c, mgr: mgr}, nil
+}
+
+// GetCache tells the manager that this is a cache, to be started with its own.
+func (p *Pods) GetCache() cache.Cache { return p.Cache }
+
+// Fill starts the cache, once.
+func (p *Pods) Fill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.added {
+		return nil
+	}
+	if err := p.mgr.Add(p); err != nil {
+		return fmt.Errorf("cache of pods: %w", err)
+	}
+	p.added = true
+	return nil
+}
+
+// NewGatedPods makes a cache of the pods with a label that are let go one by one, and what is looked at in them. Of their labels
+// those that are named are kept, and that of the pod set. Nothing is read before it is filled.
+func NewGatedPods(mgr ctrl.Manager, label string, keep ...string) (*Pods, error) {
+	keep = append([]string{label, kueue.PodSetLabel}, keep...)
+	return NewPods(mgr, label, func(pod *corev1.Pod) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: TrimMeta(pod, keep, []string{kueue.WorkloadSliceNameAnnotation, kueue.WorkloadAnnotation}),
+			Spec: corev1.PodSpec{
+				SchedulingGates: pod.Spec.SchedulingGates, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations,
+			},
+			Status: corev1.PodStatus{Phase: pod.Status.Phase},
+		}
+	})
+}
+
+// TrimMeta leaves of the metadata of a pod what every cache of pods needs, and the given labels and annotations.
+func TrimMeta(pod *corev1.Pod, labels, annotations []string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
+		OwnerReferences: pod.OwnerReferences, Labels: Only(pod.Labels, labels...), Annotations: Only(pod.Annotations, annotations...),
+	}
+}
+
+// Only is the part of a map with some keys; nil if it has none of them.
+func Only(m map[string]string, keys ...string) map[string]string {
+	var out map[string]string
+	for _, k := range keys {
+		if v, ok := m[k]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}

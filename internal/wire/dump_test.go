@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+)
+
+const dumped = `{"clusterQueues":[{"name":"cq","cohort":"c","active":["ns/a","ns/b"],"inadmissible":[],"reserving":0,"admitted":[],` +
+	`"quota":[{"flavor":"f","resource":"cpu","nominal":"1500m","lendingLimit":"1","reserved":"0","used":"0"}]},` +
+	`{"name":"shut","closed":true,"active":[],"inadmissible":[],"reserving":0,"admitted":[],"quota":[]}],` +
+	`"cohorts":[{"name":"c","quota":[{"flavor":"f","resource":"cpu","amount":"1"}],"reserved":[]}]}`
+
+// What the engine holds is told by the metrics server, and logged at a signal. spec: 70 §4.12, §7 example 57.
+func TestDump(t *testing.T) {
+	s := state.New(state.Options{Options: cycle.Defaults()})
+	e := engine.New(s, time.Now)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = e.Run(ctx) }() // it is not opened, so that all keep waiting
+	e.Post(func(s *state.State) {
+		s.SetNamespace("ns", nil)
+		s.SetFlavor(flavor.Flavor{Name: "f"})
+		s.SetQueue(state.Queue{Name: "cq", Cohort: "c", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
+			Resources: []string{"cpu"},
+			Flavors:   []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{{Resource: "cpu", Nominal: 1500, Borrow: quota.NoLimit, Lend: 1000}}}},
+		}}})
+		s.SetQueue(state.Queue{Name: "shut", Closed: "it is stopped"})
+		s.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "q", Queue: "cq"})
+		for _, name := range []string{"b", "a"} {
+			s.SetWorkload(state.Workload{UID: name, Namespace: "ns", Name: name, Version: 1, LocalQueue: "q", Created: 1e9, Since: 1e9, Queueable: true})
+		}
+	})
+	rec := httptest.NewRecorder()
+	dumpState(e).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, dumpPath, nil))
+	if got := strings.TrimSpace(rec.Body.String()); rec.Code != http.StatusOK || got != dumped {
+		t.Errorf("status %d\n%s, want\n%s", rec.Code, got, dumped)
+	}
+	caught := make(chan os.Signal, 9) // what comes before the runnable listens must not end the test
+	signal.Notify(caught, syscall.SIGUSR2)
+	defer signal.Stop(caught)
+	said := make(chan string, 1)
+	ended := make(chan error)
+	listens, stop := context.WithCancel(ctx)
+	go func() {
+		ended <- dumpOnSignal(e, funcr.NewJSON(func(line string) { said <- line }, funcr.Options{}))(listens)
+	}()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGUSR2)
+		select {
+		case line := <-said:
+			if !strings.Contains(line, `"state":`+dumped) {
+				t.Errorf("logged %s", line)
+			}
+		case <-time.After(50 * time.Millisecond):
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is logged")
+			}
+			continue
+		}
+		break
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	cancel()
+	gone, end := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer end()
+	rec = httptest.NewRecorder()
+	dumpState(e).ServeHTTP(rec, httptest.NewRequestWithContext(gone, http.MethodGet, dumpPath, nil))
+	if rec.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d from an engine that has stopped", rec.Code)
+	}
+}

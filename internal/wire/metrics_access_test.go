@@ -1,0 +1,88 @@
+package wire
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+)
+
+// TestMetricsAccess: the metrics are for those who may read them, as the API server says. spec: 70 §4.6, §7 example 32.
+func TestMetricsAccess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an API server")
+	}
+	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.QPS = -1
+	o := options.Default()
+	o.Metrics.Address = fmt.Sprint("127.0.0.1:", embeddedtest.FreePort(t))
+	c := manage(t, admin, o)
+	token := func(name string) string {
+		t.Helper()
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		if err := c.Create(t.Context(), account); err != nil {
+			t.Fatal(err)
+		}
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}
+		if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
+			t.Fatal(err)
+		}
+		return request.Status.Token
+	}
+	stranger, reader := token("stranger"), token("reader")
+	if err := c.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "reads-metrics"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "kueue-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "reader"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	scraper := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer scraper.CloseIdleConnections()
+	for _, tc := range []struct {
+		who, header string
+		code        int
+		body        string
+	}{
+		{"reads", "Bearer " + reader, http.StatusOK, "kueue_build_info"}, // first: then the server is there
+		{"has no token", "", http.StatusUnauthorized, ""},
+		{"has no right", "Bearer " + stranger, http.StatusForbidden, ""},
+	} {
+		embeddedtest.Eventually(t, "the answer to one who "+tc.who, func() error {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+o.Metrics.Address+"/metrics", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.header != "" {
+				request.Header.Set("Authorization", tc.header)
+			}
+			answer, err := scraper.Do(request)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = answer.Body.Close() }()
+			body, err := io.ReadAll(answer.Body)
+			if err != nil {
+				return err
+			}
+			if answer.StatusCode != tc.code || !strings.Contains(string(body), tc.body) || (tc.body == "" && strings.Contains(string(body), "kueue_")) {
+				return fmt.Errorf("%s, %.300s", answer.Status, body)
+			}
+			return nil
+		})
+	}
+}

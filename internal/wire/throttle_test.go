@@ -1,0 +1,56 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+// Objects of all kinds take from one bucket, the lease does not. spec: 70 §2.1.3.
+func TestOneLimitForAllKinds(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+	}))
+	defer server.Close()
+	cfg := &Config{REST: &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}}
+	cfg.Options.Client = options.Client{QPS: 0.001, Burst: 3}
+	limitRequests(cfg)
+	read := func(on *rest.Config, object client.Object) error {
+		t.Helper()
+		c, err := client.New(on, client.Options{Scheme: Scheme(), Mapper: testrestmapper.TestOnlyStaticRESTMapper(Scheme())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return c.Get(ctx, client.ObjectKey{Name: "x", Namespace: "x"}, object)
+	}
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}} {
+		if err := read(cfg.REST, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := read(cfg.REST, &corev1.Service{}); err == nil {
+		t.Error("a fourth kind has a limit of its own")
+	}
+	if err := read(unhurried(cfg.REST), &corev1.Service{}); err != nil {
+		t.Errorf("the lease has to wait for others: %v", err)
+	}
+	cfg.limit.set(options.Client{QPS: -1, Burst: 1})
+	for range 9 {
+		if err := read(cfg.REST, &corev1.Service{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package multicluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/wire"
+)
+
+// ledger counts writes by what they changed: a watch shows every one of them.
+type ledger struct {
+	// seen, if it is set, is told how many writes there were.
+	seen func(n int)
+	// life, if it is set, is part of the names of objects whose writes are kept one by one.
+	life string
+
+	mu     sync.Mutex
+	counts map[string]int
+	total  int
+	story  []entry
+	wg     sync.WaitGroup
+	stop   []func()
+}
+
+// entry is one write.
+type entry struct {
+	at   time.Time
+	what string
+	by   string // the field manager; empty for a deletion, which leaves no trace of who asked for it
+}
+
+// follow begins to count the writes of a kind on a cluster.
+func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: wire.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	stream, err := cl.Watch(context.Background(), list, client.InNamespace("team"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.stop = append(l.stop, stream.Stop)
+	l.wg.Go(func() {
+		known := map[string]*unstructured.Unstructured{}
+		for e := range stream.ResultChan() {
+			o, ok := e.Object.(*unstructured.Unstructured)
+			if !ok {
+				continue
+			}
+			what := "created"
+			switch e.Type {
+			case watch.Modified:
+				what = changes(known[o.GetName()], o)
+			case watch.Deleted:
+				what = "deleted"
+			}
+			by := author(known[o.GetName()], o)
+			if e.Type == watch.Deleted {
+				by = ""
+			}
+			known[o.GetName()] = o
+			l.mu.Lock()
+			l.counts[c.name+" "+gvk.Kind+" "+what]++
+			l.total++
+			if l.life != "" && strings.Contains(o.GetName(), l.life) {
+				l.story = append(l.story, entry{time.Now(), c.name + " " + gvk.Kind + " " + what, by})
+			}
+			n := l.total
+			l.mu.Unlock()
+			if l.seen != nil {
+				l.seen(n)
+			}
+		}
+	})
+}
+
+// close stops counting.
+func (l *ledger) close() {
+	for _, stop := range l.stop {
+		stop()
+	}
+	l.wg.Wait()
+}
+
+// end stops counting and prints what there was, for each of so many jobs.
+func (l *ledger) end(jobs int) {
+	l.close()
+	for _, what := range slices.Sorted(maps.Keys(l.counts)) {
+		report("job.change["+what+"]", float64(l.counts[what])/float64(jobs))
+	}
+	for i, e := range l.story {
+		fmt.Printf("life.write[%02d]: %5.2f s  %s  %s\n", i+1, e.at.Sub(l.story[0].at).Seconds(), e.what, e.by)
+	}
+}
+
+// author is the field manager of the last write of an object: the one whose entry is not what it was, the newest if that is nobody's.
+func author(old, next *unstructured.Unstructured) string {
+	before := map[string]time.Time{}
+	key := func(e metav1.ManagedFieldsEntry) string {
+		return fmt.Sprint(e.Manager, " ", e.Operation, " ", e.Subresource)
+	}
+	if old != nil {
+		for _, e := range old.GetManagedFields() {
+			before[key(e)] = e.Time.Time
+		}
+	}
+	var best metav1.ManagedFieldsEntry
+	fresh := false
+	for _, e := range next.GetManagedFields() {
+		if e.Time == nil {
+			continue
+		}
+		was, had := before[key(e)]
+		changed := !had || !was.Equal(e.Time.Time)
+		if best.Time == nil || (changed && !fresh) || (changed == fresh && !e.Time.Before(best.Time)) {
+			best, fresh = e, changed
+		}
+	}
+	return best.Manager
+}
+
+// changes names what is different in an object: parts of its metadata and spec, conditions with their new value, and other parts of its
+// status.
+func changes(old, next *unstructured.Unstructured) string {
+	if old == nil {
+		return "changed"
+	}
+	var parts []string
+	for _, at := range []string{"labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"} {
+		if !reflect.DeepEqual(field(old, "metadata", at), field(next, "metadata", at)) {
+			parts = append(parts, at)
+		}
+	}
+	for _, root := range []string{"spec", "status"} {
+		a, b := tree(field(old, root)), tree(field(next, root))
+		names := maps.Clone(a)
+		maps.Copy(names, b)
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			switch {
+			case reflect.DeepEqual(a[name], b[name]):
+			case name == "conditions":
+				parts = append(parts, turned(a[name], b[name])...)
+			default:
+				parts = append(parts, name)
+			}
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// turned are the conditions whose status or reason changed.
+func turned(old, next any) []string {
+	read := func(list any) map[string]string {
+		out := map[string]string{}
+		conditions, _ := list.([]any)
+		for _, c := range conditions {
+			out[fmt.Sprint(tree(c)["type"])] = fmt.Sprintf("%v/%v", tree(c)["status"], tree(c)["reason"])
+		}
+		return out
+	}
+	before, after := read(old), read(next)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if before[name] != after[name] {
+			out = append(out, name+"="+after[name])
+		}
+	}
+	return out
+}
+
+func field(o *unstructured.Unstructured, path ...string) any {
+	value, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
+	return value
+}
+
+func tree(o any) map[string]any {
+	out, _ := o.(map[string]any)
+	if out == nil {
+		out = map[string]any{}
+	}
+	return out
+}

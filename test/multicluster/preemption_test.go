@@ -1,0 +1,174 @@
+package multicluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
+)
+
+// gateTime is how long one worker at a time may preempt in TestOrchestratedPreemption.
+const gateTime = 15 * time.Second
+
+// TestOrchestratedPreemption sends urgent jobs to workers that are full of others: one worker at a time makes room (spec: 40 §4.10).
+func TestOrchestratedPreemption(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three control planes")
+	}
+	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
+		"hub": frameworks + "featureGates: {MultiKueueOrchestratedPreemption: true}\nmultiKueue: {singleClusterPreemptionTimeout: " + gateTime.String() + "}\n",
+		"w1":  frameworks, "w2": frameworks,
+	})
+	hub, w1, w2 := all[0], all[1], all[2]
+	workers := map[string]*cluster{"w1": w1, "w2": w2}
+	hub.workers(w1, w2)
+	hub.queues("100", "workers")
+	for _, c := range all {
+		c.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})
+	}
+	low := map[string]*batchv1.Job{}
+	for _, w := range []*cluster{w1, w2} {
+		w.queues("4")
+		w.change(func(cq *kueue.ClusterQueue) {
+			cq.Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionLowerPriority}
+		})
+		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+		low[w.name] = job("low", "3", "3600")
+		w.create(low[w.name])
+		w.runs(low[w.name], time.Minute)
+	}
+	urgent := func(name string) *batchv1.Job {
+		j := job(name, "4", "5")
+		j.Labels[kueue.PriorityClassLabel] = "urgent"
+		hub.create(j)
+		return j
+	}
+
+	t.Run("one worker makes room, and the other is left in peace", func(t *testing.T) {
+		j := urgent("first")
+		at := hub.on(j, time.Minute)
+		other := map[string]string{"w1": "w2", "w2": "w1"}[at]
+		hub.completes(j, time.Minute)
+		if n := workers[at].evictions(low[at]); n != 1 {
+			t.Errorf("%s, which makes room, evicted %d times", at, n)
+		}
+		if n := workers[other].evictions(low[other]); n != 0 {
+			t.Errorf("%s evicted %d times as well", other, n)
+		}
+		w1.empty(30 * time.Second)
+		w2.empty(30 * time.Second)
+		workers[at].runs(low[at], time.Minute) // there is room again
+	})
+	t.Run("the next one makes room when the first could not in time", func(t *testing.T) {
+		// What holds the quota of w1 does not give it back, and w2 asks later.
+		if err := w1.Delete(t.Context(), low["w1"], client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+		stuck := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "stuck"}, Spec: kueue.WorkloadSpec{
+			QueueName: "main", Priority: new(int32(0)), PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: low["w1"].Spec.Template}},
+		}}
+		w1.create(stuck)
+		eventually(t, 30*time.Second, "w1 is full", func() error {
+			if err := w1.Get(t.Context(), client.ObjectKeyFromObject(stuck), stuck); err != nil || !lifecycle.IsAdmitted(stuck) {
+				return fmt.Errorf("%+v: %w", stuck.Status, errors.Join(err, errors.New("not admitted")))
+			}
+			return nil
+		})
+		before := w2.evictions(low["w2"])
+		w2.change(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = kueue.StopPolicyHold })
+		j := urgent("second")
+		first := hub.gate(w1, j, kueue.PreemptionGateOpen, 30*time.Second)
+		w2.change(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = kueue.StopPolicyNone })
+		hub.gate(w2, j, kueue.PreemptionGateClosed, gateTime)
+		w2.runs(low["w2"], time.Second)
+		second := hub.gate(w2, j, kueue.PreemptionGateOpen, gateTime+20*time.Second)
+		if wait := second.Sub(first); wait < gateTime-time.Second { // the times are in whole seconds
+			t.Errorf("w2 was let preempt %s after w1", wait)
+		}
+		if at := hub.on(j, 30*time.Second); at != "w2" {
+			t.Errorf("it runs on %s", at)
+		}
+		hub.completes(j, time.Minute)
+		if n := w2.evictions(low["w2"]) - before; n != 1 {
+			t.Errorf("w2 evicted %d times", n)
+		}
+		w1.empty(30 * time.Second)
+		w2.empty(30 * time.Second)
+	})
+}
+
+// change changes the team's ClusterQueue.
+func (c *cluster) change(change func(*kueue.ClusterQueue)) {
+	c.t.Helper()
+	eventually(c.t, 10*time.Second, "the queue of "+c.name+" is changed", func() error {
+		var cq kueue.ClusterQueue
+		if err := c.Get(c.t.Context(), client.ObjectKey{Name: "team"}, &cq); err != nil {
+			return err
+		}
+		change(&cq)
+		return c.Update(c.t.Context(), &cq)
+	})
+}
+
+// runs waits until a Job of the cluster's own runs.
+func (c *cluster) runs(j *batchv1.Job, within time.Duration) {
+	c.t.Helper()
+	eventually(c.t, within, j.Name+" runs on "+c.name, func() error {
+		if err := c.Get(c.t.Context(), client.ObjectKeyFromObject(j), j); err != nil {
+			return err
+		}
+		if j.Status.Active != 1 {
+			return fmt.Errorf("%+v", j.Status)
+		}
+		return nil
+	})
+}
+
+// evictions is how often a Job of the cluster's own was evicted.
+func (c *cluster) evictions(j *batchv1.Job) int {
+	c.t.Helper()
+	w, err := c.workload(j)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := 0
+	if w.Status.SchedulingStats != nil {
+		for _, e := range w.Status.SchedulingStats.Evictions {
+			n += int(e.Count)
+		}
+	}
+	return n
+}
+
+// gate waits until the copy of a Job asks to preempt on a worker, or may, and says since when its gate is as it is.
+func (c *cluster) gate(worker *cluster, j *batchv1.Job, position kueue.PreemptionGatePosition, within time.Duration) (since time.Time) {
+	c.t.Helper()
+	eventually(c.t, within, fmt.Sprintf("the gate of %s on %s is %s", j.Name, worker.name, position), func() error {
+		w, err := c.workload(j)
+		if err != nil {
+			return err
+		}
+		if err := worker.Get(c.t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+			return err
+		}
+		if len(w.Spec.PreemptionGates) != 1 || w.Spec.PreemptionGates[0].Name != kueue.MultiKueuePreemptionGate {
+			return fmt.Errorf("its gates are %v", w.Spec.PreemptionGates)
+		}
+		at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Position == position })
+		blocked := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates)
+		if at < 0 || (position == kueue.PreemptionGateClosed && (blocked == nil || blocked.Status != metav1.ConditionTrue)) {
+			return fmt.Errorf("%+v", w.Status)
+		}
+		since = w.Status.PreemptionGates[at].LastTransitionTime.Time
+		return nil
+	})
+	return since
+}
