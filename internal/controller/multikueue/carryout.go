@@ -83,6 +83,9 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 	}
 	switch step.Do {
 	case dispatch.RemoveCopy:
+		if step.Deactivated != "" {
+			w.faults.note(s.observed.Local.UID, step.Cluster, dispatch.Deactivated, step.Deactivated)
+		}
 		return 0, w.remove(ctx, s, conn)
 	case dispatch.CreateCopy:
 		return 0, w.create(ctx, s, conn, step)

@@ -19,6 +19,15 @@ const (
 	tryEvery   = 10 * time.Second
 )
 
+// pause is how long a Workload stays away from a cluster: skipFor, but only from 10 s on if the cluster deactivated its copy, twice as long each
+// time. Who did that may have meant that one copy.
+func (e *entry) pause() time.Duration {
+	if e.fault.Code != dispatch.Deactivated {
+		return skipFor
+	}
+	return min(tryEvery<<min(e.count-1, 10), skipFor)
+}
+
 // faults remembers what went wrong with Workloads on clusters. After a restart everything is tried again.
 type faults struct {
 	now func() time.Time
@@ -84,7 +93,8 @@ func (f *faults) note(uid types.UID, cluster, code, text string) {
 	if e.count == 0 || e.at.Sub(e.counted) >= tryEvery {
 		e.count, e.counted = e.count+1, e.at
 	}
-	skip := code == dispatch.CreateRejected || code == dispatch.NameConflict || (code == dispatch.CreateFailed && e.count >= maxCreates)
+	skip := code == dispatch.CreateRejected || code == dispatch.NameConflict || code == dispatch.Deactivated ||
+		(code == dispatch.CreateFailed && e.count >= maxCreates)
 	e.fault = dispatch.Fault{Code: code, Text: text, Skip: skip}
 	if code == dispatch.StatusSync {
 		r.syncs++
@@ -140,9 +150,13 @@ type specWrites struct {
 func (f *faults) clear(uid types.UID, cluster string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r := f.all[uid]; r != nil {
+	r := f.all[uid]
+	if r == nil {
+		return
+	}
+	r.syncs = 0
+	if e := r.clusters[cluster]; e != nil && e.fault.Code != dispatch.Deactivated { // that a copy can be made was never in doubt
 		delete(r.clusters, cluster)
-		r.syncs = 0
 	}
 }
 
@@ -164,11 +178,17 @@ func (f *faults) of(uid types.UID, cluster string) *dispatch.Fault {
 		return nil
 	}
 	e := r.clusters[cluster]
-	if f.now().Sub(e.at) > skipFor {
+	since := f.now().Sub(e.at)
+	if over := e.fault.Code != dispatch.Deactivated; since > 2*skipFor || (over && since > skipFor) { // how often it was deactivated counts on
 		delete(r.clusters, cluster)
+	}
+	if since >= e.pause() {
 		return nil
 	}
 	fault := e.fault
+	if fault.Skip {
+		fault.Until = e.at.Add(e.pause())
+	}
 	return &fault
 }
 

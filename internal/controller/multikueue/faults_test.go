@@ -43,3 +43,29 @@ func TestCreationsThatFail(t *testing.T) {
 		t.Error("left out for ever")
 	}
 }
+
+// TestCopiesThatAreDeactivated: a cluster that deactivates copies is left out for 10 s, then for twice as long each time, though copies can be made.
+func TestCopiesThatAreDeactivated(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f := newFaults(func() time.Time { return now })
+	for n, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, skipFor, skipFor} {
+		f.note("u", "w1", dispatch.Deactivated, "a check rejected it")
+		fault := f.of("u", "w1")
+		if fault == nil || !fault.Skip || fault.Until.Sub(now) != want {
+			t.Fatalf("time %d: %+v, want left out for %s", n+1, fault, want)
+		}
+		now = now.Add(want)
+		if f.of("u", "w1") != nil {
+			t.Fatalf("time %d: left out after %s", n+1, want)
+		}
+		f.clear("u", "w1")
+	}
+	now = now.Add(2*skipFor + time.Second)
+	if f.of("u", "w1") != nil {
+		t.Error("left out for ever")
+	}
+	f.note("u", "w1", dispatch.Deactivated, "a check rejected it")
+	if fault := f.of("u", "w1"); fault.Until.Sub(now) != 10*time.Second {
+		t.Errorf("long after that: %+v", fault)
+	}
+}

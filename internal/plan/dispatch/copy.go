@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -86,8 +87,8 @@ func (d *decider) outdated() bool {
 		next := c.Copy.DeepCopy()
 		changed := syncBoost(d.w, next)
 		switch {
-		case d.spent(next):
-			d.remove(c)
+		case d.spent(c):
+			d.giveUp(c)
 			continue
 		case describes(d.w, next):
 		case describes(withPriority(d.w, next), next) && mayFollow(d.w, next):
@@ -110,11 +111,27 @@ func (d *decider) outdated() bool {
 	return false
 }
 
-// spent says whether a copy was taken back for good on the worker, while the Workload has come to quota again before it was
-// removed.
-func (d *decider) spent(remote *kueue.Workload) bool {
-	return lifecycle.IsActive(d.w) && !lifecycle.IsEvicted(d.w) &&
-		!lifecycle.IsActive(remote) && lifecycle.IsEvicted(remote) && !lifecycle.IsReserved(remote)
+// spent says whether a copy was evicted for good, while the Workload has quota: it was deactivated, or nothing on the worker gives back its
+// quota there, since nothing there knows its job.
+func (d *decider) spent(c *Cluster) bool {
+	switch {
+	case !lifecycle.IsActive(d.w) || lifecycle.IsEvicted(d.w) || !lifecycle.IsEvicted(c.Copy):
+		return false
+	case d.o.Job.Alone:
+		return !c.HasJob
+	}
+	return !lifecycle.IsActive(c.Copy) && !lifecycle.IsReserved(c.Copy)
+}
+
+// giveUp removes a copy that was evicted for good. If the worker did that by itself, the Workload stays away from it for a while: what took
+// the copy back, such as a check of the worker's queue, may do so again.
+func (d *decider) giveUp(c *Cluster) {
+	evicted, byItself := lifecycle.Condition(c.Copy, kueue.WorkloadEvicted), !lifecycle.IsActive(c.Copy)
+	d.remove(c)
+	if byItself && evicted.Reason != kueue.ReasonDeactivatedDueToEvictedOnManagerCluster {
+		c.Fault = &Fault{Code: Deactivated, Text: evicted.Message, Skip: true}
+		d.plan.Steps[len(d.plan.Steps)-1].Deactivated = cmp.Or(evicted.Message, evicted.Reason)
+	}
 }
 
 // describes says whether a copy has the spec of the local Workload. The hash that it was made with decides, since the worker's API may

@@ -34,6 +34,12 @@ func toldBefore(ago time.Duration) func(*dispatch.Observed) {
 	return func(o *dispatch.Observed) { o.ToldAt = t0.Add(-ago) }
 }
 
+// outFor is a cluster that deactivated a copy, and is tried again after a while.
+func outFor(c dispatch.Cluster, left time.Duration) dispatch.Cluster {
+	c.Fault = &dispatch.Fault{Code: dispatch.Deactivated, Text: "no", Skip: true, Until: t0.Add(left)}
+	return c
+}
+
 func deactivated(w *kueue.Workload) { w.Spec.Active = new(false) }
 
 // TestCorners is what the rules do when two things happen at a time.
@@ -44,6 +50,9 @@ func TestCorners(t *testing.T) {
 	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
 	admitted := copyOf(plain, admittedAt(0))
 	evictedCopy := condition(kueue.WorkloadEvicted, 0, "Preempted")
+	tookBack := condition(kueue.WorkloadEvicted, 0, kueue.ReasonDeactivatedDueToEvictedOnManagerCluster)
+	quota := condition(kueue.WorkloadQuotaReserved, 0, "R")
+	alone := func(o *dispatch.Observed) { o.Job.Alone = true }
 	ownerGone := condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)
 	busy := down("w1", 0)
 	busy.Busy = true
@@ -105,8 +114,26 @@ func TestCorners(t *testing.T) {
 		"told why it waits before":                 {longAgo(reserved(nominated("w1"))), []dispatch.Cluster{up("w1", copyOf(plain))}, toldBefore(30 * time.Second), "9: status"},
 		"a failure is told at once":                {reserved(nominated("w1")), []dispatch.Cluster{faulty(up("w1", nil), dispatch.StatusSync)}, toldBefore(59 * time.Second), "9: create w1, status"},
 		"a failure is an event once a minute":      {reserved(nominated("w1")), []dispatch.Cluster{faulty(up("w1", nil), dispatch.StatusSync)}, toldBefore(time.Minute), "9: create w1, status !"},
-		"a copy that was taken back for good":      {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy))}, nil, "9: remove w1, create w1, after 30s"},
-		"a copy that is being taken back":          {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, condition(kueue.WorkloadQuotaReserved, 0, "R")))}, nil, "9: after 30s"},
+		"a copy that was taken back for good":      {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, deactivated, tookBack))}, nil, "9: remove w1, create w1, after 30s"},
+		"a copy that its worker deactivated": {
+			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy)), up("w2", copyOf(plain))}, nil,
+			"9: remove w1 (says the worker), status [w2], status [w2] !, after 30s",
+		},
+		"a copy that its worker deactivated before": {
+			reserved(nominated("w1", "w2")), []dispatch.Cluster{outFor(up("w1", nil), 7*time.Second), up("w2", copyOf(plain))}, toldBefore(20 * time.Second),
+			"9: status [w2], status [w2], after 7s",
+		},
+		"evicted before its start was noted, where nothing else gives its quota back": {
+			reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, evictedCopy, quota))}, alone, "9: remove w1, create w1, after 30s",
+		},
+		"evicted before its start was noted, and its job is there": {
+			reserved(nominated("w1")), []dispatch.Cluster{withJob(up("w1", copyOf(plain, evictedCopy, quota)))}, alone, "4: end w1, after 1s",
+		},
+		"deactivated before its start was noted, where nothing else gives its quota back": {
+			reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, quota))}, alone,
+			"9: remove w1 (says the worker), status [], status [] !",
+		},
+		"a copy that is being taken back":          {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, quota))}, nil, "9: after 30s"},
 		"a boost is gone":                          {reserved(nominated("w1")), []dispatch.Cluster{up("w1", boosted)}, nil, "9: update w1, after 30s"},
 		"something is being made there":            {reserved(nominated("w1", "w2")), []dispatch.Cluster{busy, up("w2", copyOf(plain))}, nil, "9: after 30s"},
 		"something is being made there, admitted":  {reserved(nominated("w1", "w2")), []dispatch.Cluster{busy, up("w2", admitted)}, nil, "6b: sync w2, status Ready on w2 [], after 1m0s"},

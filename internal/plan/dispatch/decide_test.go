@@ -114,6 +114,7 @@ func faulty(c dispatch.Cluster, code string) dispatch.Cluster {
 var verbs = map[dispatch.Verb]string{
 	dispatch.RemoveCopy: "remove", dispatch.CreateCopy: "create", dispatch.UpdateCopy: "update", dispatch.UpdateCopyStatus: "copy status",
 	dispatch.SyncJob: "sync", dispatch.MirrorJob: "mirror", dispatch.QuietJob: "quiet", dispatch.Annotate: "annotate", dispatch.WriteStatus: "status",
+	dispatch.EndJob: "end",
 }
 
 // text is a plan in short: its rule, its steps, when to look again.
@@ -123,6 +124,9 @@ func text(o *dispatch.Observed, p dispatch.Plan) string {
 		part := verbs[s.Do]
 		if s.Cluster != "" {
 			part += " " + s.Cluster
+		}
+		if s.Deactivated != "" {
+			part += " (" + s.Deactivated + ")"
 		}
 		if s.Do == dispatch.WriteStatus {
 			part += state(o, s.Workload)

@@ -180,8 +180,9 @@ type JobEnd struct {
 type Fault struct {
 	// Code is the text in brackets.
 	Code, Text string
-	// Skip keeps the Workload off the worker for a while.
-	Skip bool
+	// Skip keeps the Workload off the worker for a while, which ends at Until if that is known.
+	Skip  bool
+	Until time.Time
 	// Located says that the text names the worker.
 	Located bool
 }
@@ -199,6 +200,7 @@ const (
 	CreateRejected = "RemoteCreateRejected"
 	CreateFailed   = "RemoteCreateFailed"
 	NameConflict   = "RemoteNameConflict"
+	Deactivated    = "RemoteDeactivated"
 	StatusSync     = "StatusSyncFailed"
 )
 
@@ -241,6 +243,8 @@ type Step struct {
 	OutOfSync bool
 	// Told says that the step writes the message of a waiting check.
 	Told bool
+	// Deactivated is why the worker deactivated the copy that the step removes, empty if it did not.
+	Deactivated string
 }
 
 // Plan is what to do now.

@@ -28,6 +28,9 @@ func (d *decider) dispatch() bool {
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		nominated := c.Listed && slices.Contains(names, c.Name)
+		if c.Listed && c.skipped() && !c.Fault.Until.IsZero() {
+			d.wake(c.Fault.Until.Sub(d.o.Now.Time))
+		}
 		switch {
 		case !c.Connected:
 		case !nominated:

@@ -33,6 +33,8 @@ type worker struct {
 	skew time.Duration
 	// full says that it has room for the copy only if that preempts others.
 	full bool
+	// alone says that nothing there knows the kind of the job: it runs whatever its Workload says, and over that it has ended.
+	alone, over bool
 }
 
 // clock is the time on a worker.
@@ -40,7 +42,7 @@ func (h *hub) clock(w *worker) metav1.Time { return metav1.NewTime(h.now.Add(w.s
 
 // runs says whether pods of the job may run there.
 func (w *worker) runs() bool {
-	return w.job && (w.stopping || (w.remote != nil && lifecycle.IsAdmitted(w.remote) && !lifecycle.IsEvicted(w.remote) && !lifecycle.IsFinished(w.remote)))
+	return w.job && (w.stopping || (w.alone && !w.over) || (w.remote != nil && lifecycle.IsAdmitted(w.remote) && !lifecycle.IsEvicted(w.remote) && !lifecycle.IsFinished(w.remote)))
 }
 
 // hub is a simulated manager with its workers, and one Workload.
@@ -57,6 +59,7 @@ type hub struct {
 	rule    string // of the last pass
 	failing int    // the step of the next pass that fails; negative for none
 	late    bool   // workers may take their time
+	alone   bool   // nothing on the workers knows jobs of this kind
 }
 
 var errInjected = errors.New("injected")
@@ -71,12 +74,13 @@ func newHub(t *rapid.T, mode dispatch.Mode) *hub {
 	h.world = lifecycle.World{LocalQueue: &kueue.LocalQueue{}, ClusterQueue: cq}
 	h.local = reserved()
 	h.late = rapid.Bool().Draw(t, "workers may be late")
+	h.alone = rapid.Bool().Draw(t, "nothing there knows the kind")
 	if rapid.Bool().Draw(t, "orchestrated") {
 		h.cfg.Orchestrated, h.cfg.PreemptionTimeout = true, 2*time.Minute
 	}
-	for _, name := range []string{"w1", "w2", "w3"} {
+	for _, name := range []string{"w1", "w2", "w3"}[:rapid.IntRange(1, 3).Draw(t, "workers")] {
 		h.workers = append(h.workers, &worker{
-			name: name, connected: true, full: h.cfg.Orchestrated && rapid.Bool().Draw(t, name+" is full"),
+			name: name, connected: true, alone: h.alone, full: h.cfg.Orchestrated && rapid.Bool().Draw(t, name+" is full"),
 			skew: rapid.SampledFrom([]time.Duration{0, -24 * time.Hour, -40 * time.Second, 40 * time.Second, time.Hour}).Draw(t, "clock of "+name),
 		})
 	}
@@ -91,7 +95,7 @@ func (h *hub) worker(name string) *worker {
 
 // pass observes, decides and carries out, up to the step that is to fail.
 func (h *hub) pass() {
-	o := &dispatch.Observed{Local: h.local, Check: "mk", Now: h.metaNow(), Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: h.active}}
+	o := &dispatch.Observed{Local: h.local, Check: "mk", Now: h.metaNow(), Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: h.active, Alone: h.alone}}
 	if h.local == nil {
 		o.Local, o.Gone = h.last, true
 	}
@@ -155,6 +159,9 @@ func (h *hub) clusters() []dispatch.Cluster {
 		}
 		if c.Connected {
 			c.Copy, c.HasJob = w.remote, w.job
+		}
+		if h.alone && c.Connected && w.job && w.over {
+			c.JobIsOver = &dispatch.JobEnd{Success: true, Message: "done"}
 		}
 		out = append(out, c)
 	}
@@ -226,7 +233,7 @@ func (h *hub) carryOut(s dispatch.Step) error {
 					h.t.Fatalf("the job is created on %s while it is on %s", w.name, other.name)
 				}
 			}
-			w.job = true
+			w.job, w.over = true, false
 		} else if !w.stopping {
 			h.active = w.runs()
 		}
@@ -239,8 +246,15 @@ func (h *hub) carryOut(s dispatch.Step) error {
 			}
 		}
 		h.active = false
-	case dispatch.EndJob: // there are no external controllers here
-		return errors.New("ends a job")
+	case dispatch.EndJob:
+		switch w := h.worker(s.Cluster); {
+		case !h.alone:
+			return errors.New("ends a job that its worker ends")
+		case w.job:
+			w.stopping = true
+		default:
+			w.remote = nil
+		}
 	case dispatch.Annotate:
 		h.local = s.Workload.DeepCopy()
 	case dispatch.WriteStatus:
@@ -323,9 +337,16 @@ func (h *hub) move(w *worker, what int) {
 		w.remote.Spec.Active = new(false)
 		m.Deactivate(w.remote, now)
 	case lifecycle.IsEvicted(w.remote) && lifecycle.IsReserved(w.remote):
-		m.Release(w.remote, false, now)
+		if !h.alone { // then nothing says that its pods are gone
+			m.Release(w.remote, false, now)
+		}
 	case what == 0 && lifecycle.IsAdmitted(w.remote):
 		m.Evict(w.remote, kueue.ReasonPreempted, "", "by the worker", now)
+	case what == 5 && lifecycle.IsActive(w.remote): // its user does that, or a check there
+		w.remote.Spec.Active = new(false)
+		m.Deactivate(w.remote, now)
+	case what == 1 && w.runs() && h.alone:
+		w.over = true
 	case what == 1 && w.runs():
 		m.Finish(w.remote, kueue.ReasonSucceeded, "done", now)
 	case !lifecycle.IsReserved(w.remote) && lifecycle.IsActive(w.remote):
@@ -377,7 +398,7 @@ func (h *hub) chaos() {
 		h.failing = rapid.IntRange(0, 3).Draw(h.t, "failing")
 		h.pass()
 	case 4, 5:
-		h.move(w, rapid.IntRange(0, 4).Draw(h.t, "move"))
+		h.move(w, rapid.IntRange(0, 5).Draw(h.t, "move"))
 	case 6:
 		w.connected, w.slow = !w.connected, rapid.Bool().Draw(h.t, "slow")
 		w.lost = h.now
