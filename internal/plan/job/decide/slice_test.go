@@ -451,6 +451,9 @@ func TestSlicesAtAnyTime(t *testing.T) {
 			},
 			"delete": func(*rapid.T) {
 				one(func(w *kueue.Workload) bool { return w.DeletionTimestamp == nil && len(w.Finalizers) > 0 }).DeletionTimestamp = new(at(60))
+				if !e.running() {
+					e.pods() // it was stopped before, and a deleted Workload does not wait for the pods either
+				}
 			},
 			"user stops": func(*rapid.T) {
 				if e.running() {
