@@ -90,7 +90,7 @@ func (e *elastic) judge(a job.Action) {
 		return
 	}
 	switch {
-	case a.Verb == job.PatchJob && e.running() && e.d.IsSuspended(a.Job):
+	case a.Verb == job.PatchJob && e.running() && e.d.IsSuspended(a.Job) && !slices.ContainsFunc(e.live(), e.replaces(w)):
 		panic("a job is stopped that is admitted: " + strings.Join(append(e.log, e.describe()...), "\n"))
 	case a.Verb == job.WriteStatus && a.Workload.UID == w.UID && !lifecycle.IsReserved(a.Workload),
 		a.Verb == job.WriteStatus && a.Workload.UID == w.UID && lifecycle.Condition(a.Workload, kueue.WorkloadFinished) != nil &&
