@@ -17,6 +17,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/job"
 	plan "github.com/berth-project/berth/internal/plan/jobset"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -110,9 +111,9 @@ func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*pl
 	for i := range classes.Items {
 		c := &classes.Items[i]
 		o.Priorities.Classes[c.Name] = c.Value
-		if c.GlobalDefault {
-			o.Priorities.Default = c.Value
-		}
+	}
+	if c := job.DefaultClass(classes.Items); c != nil {
+		o.Priorities.Default = c.Value
 	}
 	if r.plan.WatchesPods(js) {
 		pods, err := podsOf(ctx, r.pods, js)
