@@ -15,10 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // job is a Job of one pod that runs for some seconds.
@@ -127,6 +130,40 @@ func (c *cluster) empty(within time.Duration) {
 	})
 }
 
+// deactivates is that a worker stops to want its copy of a Job: it says so, and gets another one by and by.
+func (c *cluster) deactivates(hub *cluster, j *batchv1.Job) {
+	c.t.Helper()
+	local, err := hub.workload(j)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	key, copied := client.ObjectKeyFromObject(local), &kueue.Workload{}
+	if err := c.Get(context.Background(), key, copied); err != nil {
+		c.t.Fatal(err)
+	}
+	was := copied.UID
+	if err := c.Patch(context.Background(), copied, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"active":false}}`))); err != nil {
+		c.t.Fatal(err)
+	}
+	eventually(c.t, 20*time.Second, "the check says that "+c.name+" does not want it", func() error {
+		w, err := hub.workload(j)
+		if err == nil && !strings.Contains(w.Status.AdmissionChecks[0].Message, "["+dispatch.Deactivated+"] "+c.name) {
+			err = fmt.Errorf("message %q", w.Status.AdmissionChecks[0].Message)
+		}
+		return err
+	})
+	eventually(c.t, 30*time.Second, c.name+" has a copy again", func() error {
+		there := &kueue.Workload{}
+		if err := c.Get(context.Background(), key, there); err != nil {
+			return err
+		}
+		if there.UID == was || !lifecycle.IsActive(there) {
+			return fmt.Errorf("uid %s, before it was %s, active %v", there.UID, was, lifecycle.IsActive(there))
+		}
+		return nil
+	})
+}
+
 // frameworks are the kinds of jobs.
 const frameworks = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
 
@@ -217,6 +254,7 @@ func TestDispatch(t *testing.T) {
 			}
 			return nil
 		})
+		w1.deactivates(hub, j)
 		if err := hub.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
