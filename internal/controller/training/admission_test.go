@@ -167,6 +167,28 @@ func TestRaceWhileActive(t *testing.T) {
 	w.create(job)
 	w.jobset("lark", suspendIs(true))
 	w.report("lark", active(1))
+	update := func(suspend bool, patched string) string {
+		job := w.job("lark")
+		before := *job.Spec.Suspend
+		job.Spec.Suspend = &suspend
+		if patched != "" {
+			job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector(patched))}
+		}
+		switch err := w.c.Update(w.ctx, job); {
+		case apierrors.IsConflict(err):
+			return "conflict"
+		case err == nil && patched != "":
+			return "patched"
+		case err == nil:
+			return "stored"
+		case patched != "" && !before && !suspend && strings.Contains(err.Error(), patch.TransitionMessage):
+			return "refused, since it runs"
+		case patched != "" && (before || suspend) && strings.Contains(err.Error(), "ReplicatedJob node is still active"):
+			return fmt.Sprintf("refused from %v to %v", before, suspend)
+		default:
+			return err.Error()
+		}
+	}
 	outcomes := make([]map[string]int, 100)
 	var clients sync.WaitGroup
 	for i := range outcomes {
@@ -174,27 +196,12 @@ func TestRaceWhileActive(t *testing.T) {
 			outcomes[i] = map[string]int{}
 			random := rand.New(rand.NewPCG(11, uint64(i)))
 			for outcome := "conflict"; outcome == "conflict"; {
-				job := w.job("lark")
-				before := *job.Spec.Suspend
-				job.Spec.Suspend = new(random.IntN(2) == 0)
-				patches := random.IntN(3) > 0
-				if patches {
-					job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector(fmt.Sprintf("z%d", random.IntN(5))))}
+				patched := ""
+				suspend := random.IntN(2) == 0
+				if random.IntN(3) > 0 {
+					patched = fmt.Sprintf("z%d", random.IntN(5))
 				}
-				err := w.c.Update(w.ctx, job)
-				switch {
-				case apierrors.IsConflict(err):
-				case err == nil && patches:
-					outcome = "patched"
-				case err == nil:
-					outcome = "stored"
-				case patches && !before && !*job.Spec.Suspend && strings.Contains(err.Error(), patch.TransitionMessage):
-					outcome = "refused, since it runs"
-				case patches && (before || *job.Spec.Suspend) && strings.Contains(err.Error(), "ReplicatedJob node is still active"):
-					outcome = fmt.Sprintf("refused from %v to %v", before, *job.Spec.Suspend)
-				default:
-					outcome = err.Error()
-				}
+				outcome = update(suspend, patched)
 				outcomes[i][outcome]++
 			}
 		})
@@ -207,12 +214,25 @@ func TestRaceWhileActive(t *testing.T) {
 		}
 	}
 	t.Logf("%v", total)
+	if total["stored"] == 0 {
+		t.Error("none was stored")
+	}
 	delete(total, "conflict")
-	for _, want := range []string{"stored", "refused, since it runs", "refused from true to true", "refused from true to false", "refused from false to true"} {
-		if total[want] == 0 {
-			t.Errorf("none was %s", want)
+	delete(total, "stored")
+	for _, to := range []bool{true, false} {
+		for _, from := range []bool{true, false} { // which of these came up before was a matter of luck
+			want := fmt.Sprintf("refused from %v to %v", from, to)
+			if !from && !to {
+				want = "refused, since it runs"
+			}
+			if got := update(from, ""); got != "stored" {
+				t.Fatalf("suspend %v: %s", from, got)
+			}
+			if got := update(to, "late"); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+			delete(total, want)
 		}
-		delete(total, want)
 	}
 	if len(total) > 0 {
 		t.Errorf("and %v", total)
