@@ -430,10 +430,13 @@ func TestDispatch(t *testing.T) {
 		})
 		lost.startManager()
 		hub.completes(j, 90*time.Second)
-		w, err := hub.workload(j)
-		if err != nil || w.Status.ClusterName != other.name || !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
-			t.Errorf("%v, %+v", err, w.Status)
-		}
+		eventually(t, 20*time.Second, "it is finished where it went", func() error { // after its Job, which says so first
+			w, err := hub.workload(j)
+			if err == nil && (w.Status.ClusterName != other.name || !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)) {
+				err = fmt.Errorf("%+v", w.Status)
+			}
+			return err
+		})
 		w1.empty(20 * time.Second)
 		w2.empty(20 * time.Second)
 	})

@@ -257,7 +257,10 @@ func TestExternalFrameworks(t *testing.T) {
 		eventually(t, time.Minute, "it is made anew", func() error {
 			u, err := get(w1)
 			if err != nil {
-				return err
+				copied := &kueue.Workload{}
+				gone := w1.Get(t.Context(), client.ObjectKeyFromObject(w), copied)
+				w, _ := workload(get)
+				return fmt.Errorf("%w; the workload: %+v; its copy: %w, active %v, %+v", err, w.Status, gone, lifecycle.IsActive(copied), copied.Status)
 			}
 			if u.GetUID() == uid {
 				return fmt.Errorf("it is the old one")

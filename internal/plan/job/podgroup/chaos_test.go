@@ -74,6 +74,7 @@ func TestChaos(t *testing.T) {
 		x.settle()
 		if x.w != nil { // the user gives up, as deleting all pods waits for replacements
 			x.w.DeletionTimestamp = new(x.now)
+			x.collect()
 		}
 		x.settle()
 		if held := x.held(); len(held) > 0 || x.w != nil {
