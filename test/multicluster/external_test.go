@@ -243,6 +243,13 @@ func TestExternalFrameworks(t *testing.T) {
 			return err
 		})
 		says(t, get, `{"phase":"Running"}`)
+		eventually(t, 20*time.Second, "it seems to run here", func() error {
+			u, err := get(hub)
+			if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); err == nil && phase != "Running" {
+				err = fmt.Errorf("phase %q", phase)
+			}
+			return err
+		})
 		w, err := workload(get)
 		if err != nil {
 			t.Fatal(err)

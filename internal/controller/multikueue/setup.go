@@ -50,7 +50,7 @@ type Options struct {
 	Plan *dispatch.Config
 	// Jobs is how jobs are read.
 	Jobs *job.Config
-	// Descriptors are the enabled kinds of jobs. Those without Remote are not sent.
+	// Descriptors are the enabled kinds of jobs, external frameworks first. Those without Remote are not sent.
 	Descriptors []*job.Descriptor
 	// Namespace is the manager's, where the Secrets and ClusterProfiles of workers are.
 	Namespace string
@@ -126,8 +126,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 		kinds: map[schema.GroupVersionKind]*job.Descriptor{}, faults: newFaults(o.Now), quotaEvents: make(chan event.GenericEvent, 1),
 	}
 	for _, d := range o.Descriptors {
-		if d.Remote != nil {
+		switch known := m.kinds[d.GVK]; {
+		case d.Remote != nil:
 			m.kinds[d.GVK] = d
+		case known != nil: // an external framework whose jobs this manager starts and stops itself: then it also knows whether they run
+			both := *known
+			both.IsActive = d.IsActive
+			m.kinds[d.GVK] = &both
 		}
 	}
 	for _, add := range []func(ctrl.Manager) error{m.addClusters, m.addChecks, m.addWorkloads, m.addQuotas} {
