@@ -26,23 +26,24 @@ import (
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/webhook"
 	"github.com/berth-project/berth/internal/webhook/conversion"
+	"github.com/berth-project/berth/internal/wire/inspect"
 )
 
 // addEverything is the list of what the manager runs.
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	s := state.New(stateOptions(&cfg.Options))
-	s.Record(flightEvents)
+	s.Record(inspect.FlightEvents)
 	e := engine.New(s, time.Now)
 	if err := addMetrics(mgr, e, &cfg); err != nil {
 		return err
 	}
-	if err := mgr.AddMetricsServerExtraHandler(flightPath, flightRecord(e)); err != nil {
+	if err := mgr.AddMetricsServerExtraHandler(inspect.FlightPath, inspect.Flight(e)); err != nil {
 		return err
 	}
-	if err := mgr.AddMetricsServerExtraHandler(dumpPath, dumpState(e)); err != nil {
+	if err := mgr.AddMetricsServerExtraHandler(inspect.DumpPath, inspect.Dump(e)); err != nil {
 		return err
 	}
-	if err := mgr.Add(dumpOnSignal(e, cfg.Log)); err != nil {
+	if err := mgr.Add(everywhere(inspect.DumpOnSignal(e, cfg.Log))); err != nil {
 		return err
 	}
 	if err := mgr.Add(everywhere(e.Run)); err != nil {

@@ -1,4 +1,4 @@
-package wire
+package inspect
 
 import (
 	"net/http"
@@ -8,15 +8,15 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// flightPath is where the metrics server gives out the record of the engine's decisions,
+// FlightPath is where the metrics server gives out the record of the engine's decisions,
 // to whom the API server lets read that path.
-const flightPath = "/debug/flight-record"
+const FlightPath = "/debug/flight-record"
 
-// flightEvents is how many events the record goes back at least.
-const flightEvents = 5000
+// FlightEvents is how many events the record goes back at least.
+const FlightEvents = 5000
 
-// flightRecord serves what the engine was told and decided of late, for berth replay.
-func flightRecord(e *engine.Engine) http.Handler {
+// Flight serves what the engine was told and decided of late, for berth replay.
+func Flight(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var from *state.Snapshot
 		var events []state.Event

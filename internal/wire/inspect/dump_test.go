@@ -1,4 +1,4 @@
-package wire
+package inspect
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func TestDump(t *testing.T) {
 		}
 	})
 	rec := httptest.NewRecorder()
-	dumpState(e).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, dumpPath, nil))
+	Dump(e).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, DumpPath, nil))
 	if got := strings.TrimSpace(rec.Body.String()); rec.Code != http.StatusOK || got != dumped {
 		t.Errorf("status %d\n%s, want\n%s", rec.Code, got, dumped)
 	}
@@ -58,7 +58,7 @@ func TestDump(t *testing.T) {
 	ended := make(chan error)
 	listens, stop := context.WithCancel(ctx)
 	go func() {
-		ended <- dumpOnSignal(e, funcr.NewJSON(func(line string) { said <- line }, funcr.Options{}))(listens)
+		ended <- DumpOnSignal(e, funcr.NewJSON(func(line string) { said <- line }, funcr.Options{}))(listens)
 	}()
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGUSR2)
@@ -83,7 +83,7 @@ func TestDump(t *testing.T) {
 	gone, end := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer end()
 	rec = httptest.NewRecorder()
-	dumpState(e).ServeHTTP(rec, httptest.NewRequestWithContext(gone, http.MethodGet, dumpPath, nil))
+	Dump(e).ServeHTTP(rec, httptest.NewRequestWithContext(gone, http.MethodGet, DumpPath, nil))
 	if rec.Code != http.StatusServiceUnavailable {
 		t.Errorf("status %d from an engine that has stopped", rec.Code)
 	}

@@ -1,4 +1,4 @@
-package wire
+package inspect
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // What the manager gives out can be replayed.
 func TestFlightRecord(t *testing.T) {
 	s := state.New(state.Options{Options: cycle.Defaults()})
-	s.Record(flightEvents)
+	s.Record(FlightEvents)
 	e := engine.New(s, time.Now)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -27,7 +27,7 @@ func TestFlightRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := httptest.NewRecorder()
-	flightRecord(e).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, flightPath, nil))
+	Flight(e).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, FlightPath, nil))
 	if rec.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", rec.Code, rec.Body)
 	}
@@ -38,7 +38,7 @@ func TestFlightRecord(t *testing.T) {
 	gone, stop := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer stop()
 	rec = httptest.NewRecorder()
-	flightRecord(e).ServeHTTP(rec, httptest.NewRequestWithContext(gone, http.MethodGet, flightPath, nil))
+	Flight(e).ServeHTTP(rec, httptest.NewRequestWithContext(gone, http.MethodGet, FlightPath, nil))
 	if rec.Code != http.StatusServiceUnavailable {
 		t.Errorf("status %d from an engine that has stopped", rec.Code)
 	}

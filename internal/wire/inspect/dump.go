@@ -1,4 +1,5 @@
-package wire
+// Package inspect is what the metrics address answers beside the series: what the engine holds, and what it was told.
+package inspect
 
 import (
 	"context"
@@ -17,9 +18,9 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// dumpPath is where the metrics server tells what the engine holds now, to whom the API server lets read that path. SIGUSR2
+// DumpPath is where the metrics server tells what the engine holds now, to whom the API server lets read that path. SIGUSR2
 // has the same logged. spec: 70 §4.12.
-const dumpPath = "/debug/dump"
+const DumpPath = "/debug/dump"
 
 // dump is what the engine holds at one moment. Workloads are namespace/name, sorted; those that wait for a time before they
 // are in line again are not in it.
@@ -114,8 +115,8 @@ func heldBy(list []state.Held) []dumpedAmount {
 	return out
 }
 
-// dumpState serves it.
-func dumpState(e *engine.Engine) http.Handler {
+// Dump serves it.
+func Dump(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, err := takeDump(r.Context(), e)
 		if err != nil {
@@ -127,8 +128,8 @@ func dumpState(e *engine.Engine) http.Handler {
 	})
 }
 
-// dumpOnSignal logs it at each SIGUSR2 until ctx ends.
-func dumpOnSignal(e *engine.Engine, log logr.Logger) everywhere {
+// DumpOnSignal logs it at each SIGUSR2 until ctx ends.
+func DumpOnSignal(e *engine.Engine, log logr.Logger) func(context.Context) error {
 	log = log.WithName("dumper")
 	return func(ctx context.Context) error {
 		asked := make(chan os.Signal, 1)
