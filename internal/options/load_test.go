@@ -38,7 +38,7 @@ func mustParse(t *testing.T, body, flag string) Options {
 func TestDefault(t *testing.T) {
 	got := Default()
 	want := Options{
-		Namespace: "berth-system", Frameworks: []string{"batch/job"},
+		Namespace: "berth-system", Frameworks: []string{"batch/job"}, GenerateLocalQueues: "None",
 		Client:  Client{QPS: 300, Burst: 500},
 		Webhook: Webhook{Port: 9443, CertDir: "/tmp/k8s-webhook-server/serving-certs"},
 		Certs:   Certs{Internal: true, Service: "kueue-webhook-service", Secret: "kueue-webhook-server-cert"},

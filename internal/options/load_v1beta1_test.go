@@ -190,6 +190,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	}
 	delete(file, "visibilityServer")
 	delete(file, "jobSet")
+	delete(file, "localQueues")
 	delete(file, "trainer")
 	delete(within("resources"), "quotaCheckStrategy")
 	for i := range within("resources")["deviceClassMappings"].([]any) {

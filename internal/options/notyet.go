@@ -18,7 +18,7 @@ import (
 // new field is listed until it is added here.
 var actedUpon = []string{
 	"apiVersion", "kind", "namespace", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "integrations", "featureGates",
-	"clientConnection", "fairSharing", "waitForPodsReady", "objectRetentionPolicies", "visibilityServer", "multiKueue", "jobSet",
+	"clientConnection", "fairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "visibilityServer", "multiKueue", "jobSet",
 	"webhook", "leaderElection", "health", "metrics", "controller", "internalCertManagement", "pprofBindAddress", "tls",
 	"resources.excludeResourcePrefixes",
 	"resources.quotaCheckStrategy",

@@ -53,6 +53,8 @@ type Options struct {
 	GatedRayPods bool
 	// LabelKeysToCopy go from a job to its Workload.
 	LabelKeysToCopy []string
+	// GenerateLocalQueues says which LocalQueues the manager makes by itself.
+	GenerateLocalQueues configv1beta2.LocalQueueGeneration
 
 	Client         Client
 	Webhook        Webhook
@@ -279,6 +281,10 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 	}
 	if service := c.Integrations.RayService; service != nil {
 		o.GatedRayPods = service.UpgradeHold == configv1beta2.GatedPods
+	}
+	o.GenerateLocalQueues = configv1beta2.GenerateNone
+	if l := c.LocalQueues; l != nil && l.Generate != "" {
+		o.GenerateLocalQueues = l.Generate
 	}
 	if certs := c.InternalCertManagement; *certs.Enable {
 		o.Certs = Certs{Internal: true, Service: *certs.WebhookServiceName, Secret: *certs.WebhookSecretName}

@@ -49,6 +49,7 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateFairSharing(c, field.NewPath("fairSharing"), field.NewPath("admissionFairSharing"))...)
 	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
+	errs = append(errs, validateLocalQueues(c.LocalQueues, field.NewPath("localQueues"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
 	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)
 	errs = append(errs, trainer.Validate(c.Trainer, field.NewPath("trainer"))...)
@@ -268,6 +269,14 @@ func validateRetention(p *configv1beta2.ObjectRetentionPolicies, path *field.Pat
 	return append(
 		notNegative(p.Workloads.AfterFinished, path.Child("afterFinished")),
 		notNegative(p.Workloads.AfterDeactivatedByKueue, path.Child("afterDeactivatedByKueue"))...)
+}
+
+func validateLocalQueues(l *configv1beta2.LocalQueues, path *field.Path) field.ErrorList {
+	known := []string{string(configv1beta2.GenerateNone), string(configv1beta2.GenerateDefault), string(configv1beta2.GenerateAsClusterQueue)}
+	if l == nil || l.Generate == "" || slices.Contains(known, string(l.Generate)) {
+		return nil
+	}
+	return field.ErrorList{notSupported(path.Child("generate"), string(l.Generate), known)}
 }
 
 func validateVisibility(v *configv1beta2.VisibilityServer, path *field.Path) field.ErrorList {

@@ -154,8 +154,13 @@ func TestValidateManager(t *testing.T) {
 				"c.yaml:3: visibilityServer.bindPort: Invalid value: 70000: must be a port, 1 to 65535",
 			},
 		},
-		"visibility port 0": {body: "visibilityServer: {bindPort: 0}", want: []string{"c.yaml:3: visibilityServer.bindPort: Invalid value: 0: must be a port"}},
-		"webhook port":      {body: "webhook: {port: -1}", want: []string{"c.yaml:3: webhook.port: Invalid value: -1: must be a port, 1 to 65535"}},
+		"LocalQueues with a name that there is not": {
+			body: "localQueues: {generate: default}",
+			want: []string{`c.yaml:3: localQueues.generate: Unsupported value: "default": did you mean Default? supported values: "None", "Default", "AsClusterQueue"`},
+		},
+		"LocalQueues with no name": {body: "localQueues: {}"},
+		"visibility port 0":        {body: "visibilityServer: {bindPort: 0}", want: []string{"c.yaml:3: visibilityServer.bindPort: Invalid value: 0: must be a port"}},
+		"webhook port":             {body: "webhook: {port: -1}", want: []string{"c.yaml:3: webhook.port: Invalid value: -1: must be a port, 1 to 65535"}},
 		"addresses": {
 			body: "metrics: {bindAddress: \"8443\"}\nhealth: {healthProbeBindAddress: \"a:99999\"}\npprofBindAddress: \"x:\"",
 			want: []string{

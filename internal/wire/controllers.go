@@ -8,10 +8,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/admit"
 	"github.com/berth-project/berth/internal/controller/evict"
 	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/controller/jobs"
+	"github.com/berth-project/berth/internal/controller/populate"
 	"github.com/berth-project/berth/internal/controller/priorities"
 	"github.com/berth-project/berth/internal/controller/queues"
 	"github.com/berth-project/berth/internal/controller/ungate"
@@ -22,6 +24,7 @@ import (
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
+	plan "github.com/berth-project/berth/internal/plan/populate"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/webhook"
@@ -164,6 +167,9 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 	if err := queues.Setup(mgr, e, workers); err != nil {
 		return err
 	}
+	if err := addPopulator(mgr, cfg); err != nil {
+		return err
+	}
 	keeper := &priorities.Keeper{Client: mgr.GetClient()}
 	if err := keeper.Setup(mgr); err != nil {
 		return err
@@ -180,6 +186,23 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		}
 	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
+}
+
+// addPopulator adds what makes LocalQueues, if the configuration asks for it.
+func addPopulator(mgr ctrl.Manager, cfg Config) error {
+	name := kueue.DefaultLocalQueueName
+	switch cfg.Options.GenerateLocalQueues {
+	case configv1beta2.GenerateDefault:
+	case configv1beta2.GenerateAsClusterQueue:
+		name = ""
+	default:
+		return nil
+	}
+	p := &populate.Populator{
+		Client: mgr.GetClient(), Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-populator"), cfg.events),
+		Config: plan.Config{Managed: cfg.Options.ManagedNamespaces, Name: name},
+	}
+	return p.Setup(mgr)
 }
 
 // everywhere makes a runnable that does not wait for leadership.

@@ -85,6 +85,11 @@ type Configuration struct {
 	// +optional
 	ObjectRetentionPolicies *ObjectRetentionPolicies `json:"objectRetentionPolicies,omitempty"`
 
+	// LocalQueues says which LocalQueues the manager makes by itself. Not in
+	// upstream's file. Default: none.
+	// +optional
+	LocalQueues *LocalQueues `json:"localQueues,omitempty"`
+
 	// VisibilityServer is the listener of the aggregated visibility API.
 	// +optional
 	VisibilityServer *VisibilityServer `json:"visibilityServer,omitempty"`
@@ -224,6 +229,28 @@ type WorkloadRetentionPolicy struct {
 	// +optional
 	AfterDeactivatedByKueue *metav1.Duration `json:"afterDeactivatedByKueue,omitempty"`
 }
+
+// LocalQueues says which LocalQueues the manager makes by itself.
+type LocalQueues struct {
+	// Generate makes a LocalQueue in every namespace that
+	// managedJobsNamespaceSelector and the namespaceSelector of a
+	// ClusterQueue match, and removes it when that is over: Default has it
+	// called "default", which jobs without a queue name use, AsClusterQueue
+	// as the ClusterQueue. None makes and removes nothing. Default: None.
+	// (spec: 70 §4.11)
+	// +optional
+	Generate LocalQueueGeneration `json:"generate,omitempty"`
+}
+
+// LocalQueueGeneration says how LocalQueues are called that the manager makes.
+type LocalQueueGeneration string
+
+// The ways.
+const (
+	GenerateNone           LocalQueueGeneration = "None"
+	GenerateDefault        LocalQueueGeneration = "Default"
+	GenerateAsClusterQueue LocalQueueGeneration = "AsClusterQueue"
+)
 
 // VisibilityServer is the listener of the visibility API. (spec: 70 §2.1.10)
 type VisibilityServer struct {
