@@ -16,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/populate"
 	"github.com/berth-project/berth/internal/controller/priorities"
 	"github.com/berth-project/berth/internal/controller/queues"
+	"github.com/berth-project/berth/internal/controller/rewrite"
 	"github.com/berth-project/berth/internal/controller/ungate"
 	"github.com/berth-project/berth/internal/controller/workloads"
 	"github.com/berth-project/berth/internal/convert"
@@ -95,6 +96,9 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		}
 	}
 	if err := mgr.Add(follow); err != nil {
+		return err
+	}
+	if err := addRewriter(mgr, cfg); err != nil {
 		return err
 	}
 	if err := addVisibility(ctx, mgr, e, follow, cfg); err != nil {
@@ -203,6 +207,15 @@ func addPopulator(mgr ctrl.Manager, cfg Config) error {
 		Config: plan.Config{Managed: cfg.Options.ManagedNamespaces, Name: name},
 	}
 	return p.Setup(mgr)
+}
+
+// addRewriter adds what has all objects stored in the present version of their kind, for the kinds of the groups that run.
+func addRewriter(mgr ctrl.Manager, cfg Config) error {
+	names, err := crdNames(cfg.Groups)
+	if err != nil {
+		return err
+	}
+	return mgr.Add(rewrite.New(mgr.GetClient(), mgr.GetAPIReader(), names, cfg.Log.WithName("storage")))
 }
 
 // everywhere makes a runnable that does not wait for leadership.

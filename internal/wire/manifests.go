@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/integration"
@@ -178,6 +180,26 @@ func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 	}
 	of := func(group string) bool { return strings.HasSuffix(u.GetName(), "."+group) }
 	return (of(jobsetv1alpha2.GroupVersion.Group) && !groups.Has(JobSet)) || (of(trainerv1alpha1.GroupVersion.Group) && !groups.Has(Training))
+}
+
+// crdNames are the names of the CRDs of the groups that run. The files are named for group and plural: their schemas need not
+// be read.
+func crdNames(groups Groups) ([]string, error) {
+	files, err := fs.Glob(config.FS, "crd/*_*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	runs := map[string]bool{
+		kueue.GroupVersion.Group: groups.Has(Queues), jobsetv1alpha2.GroupVersion.Group: groups.Has(JobSet), trainerv1alpha1.GroupVersion.Group: groups.Has(Training),
+	}
+	var out []string
+	for _, file := range files {
+		group, plural, _ := strings.Cut(strings.TrimSuffix(path.Base(file), ".yaml"), "_")
+		if runs[group] {
+			out = append(out, plural+"."+group)
+		}
+	}
+	return out, nil
 }
 
 // load reads the manifests of one folder, in the order of their names.

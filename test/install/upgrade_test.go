@@ -15,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,11 +53,16 @@ func TestInstallOverAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	account := rest.CopyConfig(cfg) // the manager has no more access than was installed for it
+	account.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + o.Namespace + ":kueue-controller-manager",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
 	go func() {
 		ended <- wire.Run(running, wire.Config{
-			REST: cfg, Options: o, Groups: groups, WebhookURL: install.WebhookURL, OnReady: func() { close(ready) }, Log: testr.New(t),
+			REST: account, Options: o, Groups: groups, WebhookURL: install.WebhookURL, OnReady: func() { close(ready) }, Log: testr.New(t),
 		})
 	}()
 	defer func() {
@@ -90,6 +96,15 @@ func TestInstallOverAnother(t *testing.T) {
 			return nil
 		})
 	}
+	embeddedtest.Within(t, 3*time.Minute, "the object is stored as v1beta2", func() error {
+		if err := c.Get(ctx, client.ObjectKey{Name: "clusterqueues.kueue.x-k8s.io"}, &crd); err != nil {
+			return err
+		}
+		if got := fmt.Sprint(crd.Status.StoredVersions); got != "[v1beta2]" {
+			return fmt.Errorf("stored versions are %s", got)
+		}
+		return nil
+	})
 	var hooks admissionregistrationv1.ValidatingWebhookConfiguration
 	if err := c.Get(ctx, client.ObjectKey{Name: "kueue-validating-webhook-configuration"}, &hooks); err != nil {
 		t.Fatal(err)
