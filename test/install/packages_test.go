@@ -228,11 +228,12 @@ func effective(t *testing.T, text string) string {
 // Every overlay builds, and says what it is for.
 func TestOverlays(t *testing.T) {
 	for dir, want := range map[string][]string{
-		"dev":            {"image: berth:dev", "--zap-log-level=3"},
-		"alpha-enabled":  {"--feature-gates=AllAlpha=true"},
-		"prometheus":     {"kind: ServiceMonitor"},
-		"visibility-apf": {"kind: FlowSchema", "kind: PriorityLevelConfiguration"},
-		"certmanager":    {"kind: Certificate", "secretName: kueue-webhook-server-cert", "mountPath: /visibility"},
+		"dev":                       {"image: berth:dev", "--zap-log-level=3"},
+		"alpha-enabled":             {"--feature-gates=AllAlpha=true"},
+		"prometheus":                {"kind: ServiceMonitor"},
+		"visibility-apf":            {"kind: FlowSchema", "kind: PriorityLevelConfiguration"},
+		"mutating-admission-policy": {"kind: MutatingAdmissionPolicy\n", "kind: MutatingAdmissionPolicyBinding"},
+		"certmanager":               {"kind: Certificate", "secretName: kueue-webhook-server-cert", "mountPath: /visibility"},
 	} {
 		t.Run(dir, func(t *testing.T) {
 			text, err := render(t, "kustomize", "config/"+dir)

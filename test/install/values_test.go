@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -140,10 +142,18 @@ func TestChartValues(t *testing.T) {
 		"monitor's TLS":    {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
 		"prometheus":       {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
 		"fairness":         {"enableVisibilityAPF: true", equal("FlowSchema /visibility", 9000, "spec", "matchingPrecedence")},
-		"no auth reader":   {"enableVisibilityAuthReaderRoleBinding: false", absent("RoleBinding kube-system/kueue-visibility-server-auth-reader")},
-		"dual stack":       {"webhookService: {ipDualStack: {enabled: true}}", equal("Service berth-system/kueue-webhook-service", "PreferDualStack", "spec", "ipFamilyPolicy")},
-		"webhook service":  {"webhookService: {type: NodePort, ports: [{port: 443, targetPort: 1}]}", equal("Service berth-system/kueue-webhook-service", 1, "spec", "ports", 0, "targetPort")},
-		"metrics service":  {"metricsService: {labels: {a: b}, annotations: {c: d}}", equal("Service berth-system/kueue-controller-manager-metrics-service", "b", "metadata", "labels", "a")},
+		"policy": {"enableMutatingAdmissionPolicy: true", func(t *testing.T, o all) {
+			for name, want := range policy(t) {
+				if diff := cmp.Diff(want, o[name]); diff != "" {
+					t.Errorf("%s (-kustomize +chart):\n%s", name, diff)
+				}
+			}
+		}},
+		"no policy":       {"", absent("MutatingAdmissionPolicy /clear-nominated-cluster-names", "MutatingAdmissionPolicyBinding /clear-nominated-cluster-names-binding")},
+		"no auth reader":  {"enableVisibilityAuthReaderRoleBinding: false", absent("RoleBinding kube-system/kueue-visibility-server-auth-reader")},
+		"dual stack":      {"webhookService: {ipDualStack: {enabled: true}}", equal("Service berth-system/kueue-webhook-service", "PreferDualStack", "spec", "ipFamilyPolicy")},
+		"webhook service": {"webhookService: {type: NodePort, ports: [{port: 443, targetPort: 1}]}", equal("Service berth-system/kueue-webhook-service", 1, "spec", "ports", 0, "targetPort")},
+		"metrics service": {"metricsService: {labels: {a: b}, annotations: {c: d}}", equal("Service berth-system/kueue-controller-manager-metrics-service", "b", "metadata", "labels", "a")},
 		"ports of the file": {config("webhook: {port: 1443}\nmetrics: {bindAddress: ':1444'}\nvisibilityServer: {bindPort: 1445}\nhealth: {healthProbeBindAddress: ':1446', readinessEndpointName: up}"), func(t *testing.T, o all) {
 			equal("Service berth-system/kueue-webhook-service", 1443, "spec", "ports", 0, "targetPort")(t, o)
 			equal("Service berth-system/kueue-controller-manager-metrics-service", 1444, "spec", "ports", 0, "targetPort")(t, o)

@@ -99,6 +99,5 @@ annotations:
 {{/* Values that this release does not know how to honour are refused, not ignored. */}}
 {{- define "berth.refuse" -}}
 {{- if .Values.enableKueueViz }}{{ fail "enableKueueViz: this release has no dashboard" }}{{ end }}
-{{- if .Values.enableMutatingAdmissionPolicy }}{{ fail "enableMutatingAdmissionPolicy: not needed, the manager does the same itself" }}{{ end }}
 {{- if hasPrefix "-webhooks" (.Values.controllerManager.manager.controllers | nospace) }}{{ fail "controllerManager.manager.controllers: the chart installs webhooks, which the manager has to serve" }}{{ end }}
 {{- end }}
