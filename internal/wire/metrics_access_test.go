@@ -60,6 +60,8 @@ func TestMetricsAccess(t *testing.T) {
 	}{
 		{"reads", "Bearer " + reader, http.StatusOK, "kueue_build_info"}, // first: then the server is there
 		{"has no token", "", http.StatusUnauthorized, ""},
+		{"has a token of nobody", "Bearer nobody", http.StatusUnauthorized, ""},
+		{"has a token that was changed", "Bearer " + reader[:len(reader)-8] + "AAAAAAAA", http.StatusUnauthorized, ""},
 		{"has no right", "Bearer " + stranger, http.StatusForbidden, ""},
 	} {
 		embeddedtest.Eventually(t, "the answer to one who "+tc.who, func() error {

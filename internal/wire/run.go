@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/wire/inspect"
 )
 
 // Config is what Run needs to know beyond the options.
@@ -114,9 +114,6 @@ func announce(cfg *Config) {
 	}
 }
 
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-
 // newManager makes the manager with its listeners: metrics for those whom the API
 // server lets read them, probes, and the webhooks.
 func newManager(cfg Config) (ctrl.Manager, error) {
@@ -152,7 +149,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		},
 	}
 	if !o.Metrics.Open {
-		opts.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+		opts.Metrics.FilterProvider = inspect.Guard
 	}
 	if cfg.Groups.Has(Webhooks) {
 		opts.WebhookServer = ctrlwebhook.NewServer(webhookServer(&cfg))

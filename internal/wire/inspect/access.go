@@ -1,0 +1,76 @@
+package inspect
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// How long answers of the API server are kept: who has a token, who may read, and who may not.
+const (
+	callersKept = time.Minute
+	allowedKept = 5 * time.Minute
+	deniedKept  = 30 * time.Second
+	patience    = 10 * time.Second
+)
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// Guard lets through who has a token and, as the API server says, may read the path: 401 and 403 for others. A token that
+// the API server cannot review is one that it does not know. spec: 70 §2.1.2, §7 example 32.
+func Guard(cfg *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
+	client, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+	callers, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: callersKept, WebhookRetryBackoff: retry,
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: patience,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server who calls: %w", err)
+	}
+	rights, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: allowedKept, DenyCacheTTL: deniedKept, WebhookRetryBackoff: retry,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	return func(log logr.Logger, handler http.Handler) (http.Handler, error) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			caller, ok, err := callers.AuthenticateRequest(r)
+			if err != nil || !ok {
+				log.V(1).Info("Somebody unknown was turned away", "path", r.URL.Path, "why", fmt.Sprint(err))
+				http.Error(w, "Unauthorized", http.StatusUnauthorized)
+				return
+			}
+			decision, reason, err := rights.Authorize(r.Context(), authorizer.AttributesRecord{
+				User: caller.User, Verb: strings.ToLower(r.Method), Path: r.URL.Path,
+			})
+			if err != nil {
+				log.Error(err, "The API server does not say who may read this", "path", r.URL.Path)
+				http.Error(w, "the API server does not say who may read this", http.StatusInternalServerError)
+				return
+			}
+			if decision != authorizer.DecisionAllow {
+				log.V(1).Info("Somebody without the right was turned away", "path", r.URL.Path, "user", caller.User.GetName(), "why", reason)
+				http.Error(w, "Forbidden: a ClusterRole with this path as nonResourceURL is needed", http.StatusForbidden)
+				return
+			}
+			handler.ServeHTTP(w, r)
+		}), nil
+	}, nil
+}
