@@ -41,6 +41,11 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := addMetrics(mgr, e, &cfg); err != nil {
 		return err
 	}
+	if cfg.reloader = newReloader(&cfg); cfg.reloader != nil {
+		if err := mgr.Add(cfg.reloader); err != nil {
+			return err
+		}
+	}
 	if err := mgr.AddMetricsServerExtraHandler(inspect.FlightPath, inspect.Flight(e)); err != nil {
 		return err
 	}
@@ -120,7 +125,12 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 
 // addJobs adds the integrations of job kinds.
 func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) error {
+	var kept <-chan *time.Duration
+	if cfg.reloader != nil {
+		kept = cfg.reloader.deactivated
+	}
 	return jobs.Setup(ctx, mgr, jobs.Options{
+		Kept:   kept,
 		Config: ray.config(), Pods: ray.pods, Ready: ray.ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Wrote: cfg.meter.Wrote, Created: jobCreated(cfg.meter),
@@ -183,11 +193,8 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
-	if r := newReloader(&cfg); r != nil {
-		follower.Changed = r.rules
-		if err := mgr.Add(r); err != nil {
-			return err
-		}
+	if cfg.reloader != nil {
+		follower.Changed = cfg.reloader.rules
 	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }

@@ -19,20 +19,27 @@ const reloadEvery = 5 * time.Second
 
 // takesEffect are the fields whose change a running manager takes. All others decide what it watches, listens on or has in
 // memory, and wait for a restart. spec: 70 §6 #5.
-var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", "objectRetentionPolicies.workloads.afterFinished"}
+var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", afterDeactivated, afterFinished}
+
+const (
+	afterDeactivated = "objectRetentionPolicies.workloads.afterDeactivatedByKueue"
+	afterFinished    = "objectRetentionPolicies.workloads.afterFinished"
+)
 
 // reloader is a runnable that follows the configuration file on every replica.
 type reloader struct {
 	// load reads the file; flags count as they did at the start.
 	load    func() (options.Options, error)
 	started options.Options
-	// rules gets the rules of Workloads when they change, and limit another rate of requests.
-	rules chan lifecycle.Rules
-	limit throttle
-	log   logr.Logger
+	// rules gets the rules of Workloads when they change, deactivated how long jobs stay that were deactivated, and limit
+	// another rate of requests.
+	rules       chan lifecycle.Rules
+	deactivated chan *time.Duration
+	limit       throttle
+	log         logr.Logger
 
 	last   []string // what waited for a restart when the file was last read
-	kept   *time.Duration
+	kept   options.Retention
 	client options.Client
 	failed string
 }
@@ -43,8 +50,8 @@ func newReloader(cfg *Config) *reloader {
 		return nil
 	}
 	return &reloader{
-		load: cfg.Reload, started: cfg.Options, kept: cfg.Options.Retention.Finished, client: cfg.Options.Client, limit: cfg.limit,
-		rules: make(chan lifecycle.Rules, 1), log: cfg.Log.WithName("options"),
+		load: cfg.Reload, started: cfg.Options, kept: cfg.Options.Retention, client: cfg.Options.Client, limit: cfg.limit,
+		rules: make(chan lifecycle.Rules, 1), deactivated: make(chan *time.Duration, 1), log: cfg.Log.WithName("options"),
 	}
 }
 
@@ -89,22 +96,40 @@ func (r *reloader) look() {
 			r.log.Info("No field of the configuration file waits for a restart any more")
 		}
 	}
-	if finished := now.Retention.Finished; !sameDuration(finished, r.kept) {
-		r.kept = finished
-		with := r.started
-		with.Retention.Finished = finished
-		select {
-		case <-r.rules: // nobody has taken those before
-		default:
-		}
-		r.rules <- integration.Rules(&with)
-		r.takenNow("objectRetentionPolicies.workloads.afterFinished")
-	}
+	r.retain(now.Retention)
 	if now.Client != r.client {
 		r.client = now.Client
 		r.limit.set(now.Client)
 		r.takenNow("clientConnection")
 	}
+}
+
+// retain passes on how long objects stay, as far as that is new.
+func (r *reloader) retain(now options.Retention) {
+	before := r.kept
+	r.kept = now
+	if !sameDuration(now.Finished, before.Finished) {
+		with := r.started
+		with.Retention = now
+		replace(r.rules, integration.Rules(&with))
+		r.takenNow(afterFinished)
+	}
+	if !sameDuration(now.Deactivated, before.Deactivated) {
+		replace(r.deactivated, now.Deactivated)
+		r.takenNow(afterDeactivated)
+		if now.Deactivated != nil {
+			r.log.Info("Jobs are deleted some time after their Workload was deactivated by the manager", "after", now.Deactivated.String())
+		}
+	}
+}
+
+// replace puts a value into a channel that has room for one, in place of one that nobody has taken yet.
+func replace[T any](into chan T, value T) {
+	select {
+	case <-into:
+	default:
+	}
+	into <- value
 }
 
 func (r *reloader) takenNow(field string) {

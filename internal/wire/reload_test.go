@@ -28,11 +28,15 @@ func TestReload(t *testing.T) {
 	for _, step := range []struct {
 		what, text, want string
 		kept             time.Duration // 0: no new rules
+		jobs             string        // how long deactivated jobs stay; "": as before
 		qps              float32       // 0: what it was
 	}{
 		{what: "nothing", text: start},
 		{what: "another retention", text: strings.ReplaceAll(start, "1h", "2m"), want: "takes effect now", kept: 2 * time.Minute},
 		{what: "the same again", text: strings.ReplaceAll(start, "1h", "2m")},
+		{what: "deactivated jobs go", text: strings.ReplaceAll(start, "1h", "2m, afterDeactivatedByKueue: 3m"), want: "\"after\"=\"3m0s\"", jobs: "3m0s"},
+		{what: "the same for jobs", text: strings.ReplaceAll(start, "1h", "2m, afterDeactivatedByKueue: 3m")},
+		{what: "deactivated jobs stay", text: strings.ReplaceAll(start, "1h", "2m"), want: "afterDeactivatedByKueue", jobs: "for ever"},
 		{what: "a port", text: start + "webhook: {port: 1}\n", want: "fields\"=\"webhook.port\"", kept: time.Hour},
 		{what: "the same port", text: start + "webhook: {port: 1}\n"},
 		{what: "a typo", text: start + "webhok: {port: 1}\n", want: "did you mean webhook?"},
@@ -60,6 +64,17 @@ func TestReload(t *testing.T) {
 			if step.kept != 0 {
 				t.Errorf("%s: no new rules", step.what)
 			}
+		}
+		jobs := ""
+		select {
+		case kept := <-r.deactivated:
+			if jobs = "for ever"; kept != nil {
+				jobs = kept.String()
+			}
+		default:
+		}
+		if jobs != step.jobs {
+			t.Errorf("%s: deactivated jobs are kept %q, want %q", step.what, jobs, step.jobs)
 		}
 	}
 	r.load = func() (options.Options, error) { return options.Options{}, errors.New("gone") }

@@ -54,10 +54,11 @@ type Config struct {
 
 	Version string // of the binary, for the metrics
 
-	keeper *certs.Keeper          // of our own certificate, nil where somebody else makes them
-	meter  *metrics.Recorder      // made with the manager, as is
-	events *reconcile.EventBudget // of all controllers together
-	limit  throttle               // of requests to the API server
+	keeper   *certs.Keeper          // of our own certificate, nil where somebody else makes them
+	meter    *metrics.Recorder      // made with the manager, as is
+	events   *reconcile.EventBudget // of all controllers together
+	limit    throttle               // of requests to the API server
+	reloader *reloader              // of the configuration file, nil if there is none
 }
 
 // Run builds the manager and runs it until ctx ends.

@@ -18,7 +18,7 @@ import (
 // delegated finds the checks that send jobs to worker clusters, among those of the Workloads. A gate that is open cannot be closed, so the
 // API server is asked about a check that is not known; that of a Workload that has a cluster was one.
 func (r *reconciler) delegated(ctx context.Context, o *job.Observed) error {
-	if !r.cfg.MultiKueue {
+	if !r.cfg.Load().MultiKueue {
 		return nil
 	}
 	o.Delegated = map[kueue.AdmissionCheckReference]bool{}
@@ -50,7 +50,7 @@ func (r *sets) given(ctx context.Context, o *decide.ObservedSets) error {
 	if !job.IsRemote(o.Job) {
 		return nil
 	}
-	for _, name := range decide.NamesOfParts(r.cfg, r.d, o.Job) {
+	for _, name := range decide.NamesOfParts(r.cfg.Load(), r.d, o.Job) {
 		if slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return w.Name == name }) {
 			continue
 		}

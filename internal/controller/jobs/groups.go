@@ -79,13 +79,13 @@ func observedMember(o *job.Observed, m job.Object) job.Object {
 
 // isMember says whether an object is no job by itself.
 func (r *reconciler) isMember(o job.Object) bool {
-	return r.d.Groups != nil && r.d.Groups.Member(o, r.cfg) != ""
+	return r.d.Groups != nil && r.d.Groups.Member(o, r.cfg.Load()) != ""
 }
 
 // setupGroups starts the controller of jobs that several objects are together. A request is for the name of the job.
 func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, r.d.New(), byGroup, func(o client.Object) []string {
-		if name := r.d.Member(o, r.cfg); name != "" {
+		if name := r.d.Member(o, r.cfg.Load()); name != "" {
 			return []string{name}
 		}
 		return nil
@@ -97,6 +97,7 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 		Named("v1_pod_group").
 		Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.groupOf)).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.groupOfWorkload)).
+		WatchesRawSource(r.retained(r.groupOfWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.groupsOfNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.groupsOfPriorityClass)).
 		WithOptions(controllerOptions(workers)).
@@ -105,7 +106,7 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 
 // groupOf finds the job that an object is a part of.
 func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if name := r.d.Member(o, r.cfg); name != "" {
+	if name := r.d.Member(o, r.cfg.Load()); name != "" {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
 	}
 	return nil
@@ -162,12 +163,12 @@ func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) 
 		}
 		return o, nil
 	}
-	o.Job = r.d.Join(key.Name, list, r.cfg, o.Now.Time)
+	o.Job = r.d.Join(key.Name, list, r.cfg.Load(), o.Now.Time)
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
 	managed := o.Verdict.Reach == job.Managed
-	if w != nil && (managed || w.Annotations[kueue.IsGroupWorkloadAnnotation] != "" || r.cfg.PrebuiltName(o.Job) == key.Name) {
+	if w != nil && (managed || w.Annotations[kueue.IsGroupWorkloadAnnotation] != "" || r.cfg.Load().PrebuiltName(o.Job) == key.Name) {
 		o.Workloads = []*kueue.Workload{w}
 	}
 	if !managed {
@@ -206,7 +207,7 @@ func (r *reconciler) group(ctx context.Context, from client.Reader, key types.Na
 	}
 	var out []job.Object
 	err := apimeta.EachListItem(list, func(o runtime.Object) error {
-		if m := o.(job.Object); r.d.Member(m, r.cfg) == key.Name {
+		if m := o.(job.Object); r.d.Member(m, r.cfg.Load()) == key.Name {
 			out = append(out, m)
 		}
 		return nil

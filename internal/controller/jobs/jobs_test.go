@@ -110,6 +110,7 @@ type world struct {
 	stop      func()
 	rest      *rest.Config
 	setup     func(ctrl.Manager) error // adds more to a manager; may be nil
+	kept      chan *time.Duration      // brings another retention; may be nil
 	revive    func()                   // starts the manager again if it was killed; may be nil
 }
 
@@ -188,7 +189,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = jobs.Setup(w.ctx, mgr, jobs.Options{Config: w.cfg, Descriptors: all.Descriptors(), Workers: func(string) int { return 2 }, Now: time.Now})
+	err = jobs.Setup(w.ctx, mgr, jobs.Options{Config: w.cfg, Descriptors: all.Descriptors(), Workers: func(string) int { return 2 }, Now: time.Now, Kept: w.kept})
 	if err != nil {
 		w.t.Fatal(err)
 	}

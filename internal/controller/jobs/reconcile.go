@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -24,7 +26,7 @@ import (
 // reconciler handles the jobs of one kind.
 type reconciler struct {
 	d      *job.Descriptor
-	cfg    *job.Config
+	cfg    *atomic.Pointer[job.Config] // of all kinds
 	gate   *integration.Gate
 	client client.Client
 	cache  client.Reader // also of kinds without Go types, which the client would read from the API server
@@ -37,7 +39,8 @@ type reconciler struct {
 	created func(kind string, job client.Object, w *kueue.Workload)
 	// ungated is told of every pod that was let go; may be nil
 	ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
-	family  *family // of a kind that has one
+	family  *family                 // of a kind that has one
+	again   chan event.GenericEvent // has an entry when the retention of jobs was changed
 
 	mu   sync.Mutex
 	told map[told]string // what was last told about a state
@@ -66,7 +69,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	a := decide.Next(r.cfg, r.d, o)
+	a := decide.Next(r.cfg.Load(), r.d, o)
 	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
 }
 
@@ -149,7 +152,7 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 }
 
 func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {
-	name := r.cfg.PrebuiltName(o.Job)
+	name := r.cfg.Load().PrebuiltName(o.Job)
 	if name == "" || !r.d.Prebuilt {
 		return nil
 	}
@@ -194,7 +197,7 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 
 // classes reads the priority classes that the job names, and the default one if it names none.
 func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes, error) {
-	podSets, err := r.d.PodSets(o.Job, job.NewSetting(r.cfg, o))
+	podSets, err := r.d.PodSets(o.Job, job.NewSetting(r.cfg.Load(), o))
 	if err != nil {
 		return job.Classes{}, nil //nolint:nilerr // the plan says what is wrong with them
 	}

@@ -48,6 +48,7 @@ func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 		For(r.d.New()).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofOwnedWorkload)).
+		WatchesRawSource(r.retained(r.ofOwnedWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
 		WithOptions(controllerOptions(workers))
@@ -90,7 +91,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	a, pods := decide.Sets(r.cfg, r.d, o)
+	a, pods := decide.Sets(r.cfg.Load(), r.d, o)
 	if len(pods) == 0 {
 		return r.do(ctx, req.NamespacedName, &o.Observed, a).Result(ctx)
 	}
@@ -161,7 +162,7 @@ func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
 		return nil
 	}
 	var w kueue.Workload
-	key := client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: r.cfg.WorkloadName(r.d.GVK, o.Job.GetName(), "")}
+	key := client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: r.cfg.Load().WorkloadName(r.d.GVK, o.Job.GetName(), "")}
 	err := r.cache.Get(ctx, key, &w)
 	if err == nil && metav1.GetControllerOf(&w) == nil {
 		o.Workloads = append(o.Workloads, &w)
@@ -171,7 +172,7 @@ func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
 
 // podSetsOf are all pod sets of an object, for their priority classes.
 func (r *sets) podSetsOf(o job.Object) []kueue.PodSet {
-	parts, err := r.d.Sets.Parts(o, &job.Setting{Config: r.cfg})
+	parts, err := r.d.Sets.Parts(o, &job.Setting{Config: r.cfg.Load()})
 	if err != nil || len(parts) == 0 {
 		return nil // the plan says what is wrong
 	}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,8 @@ type Options struct {
 	Config *job.Config
 	// Descriptors are the kinds. Those that Config.Kinds does not manage are left out.
 	Descriptors []*job.Descriptor
+	// Kept, unless it is nil, brings another DeleteDeactivatedAfter than that of Config while the manager runs.
+	Kept <-chan *time.Duration
 	// Workers is how many jobs of a kind, given as Kind.group, are handled at once.
 	Workers func(groupKind string) int
 	// Now is the clock.
@@ -105,15 +108,20 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("indexing workloads: %w", err)
 	}
+	var cfg atomic.Pointer[job.Config]
+	cfg.Store(o.Config)
+	kept := &retention{cfg: &cfg, kept: o.Kept}
 	all := &kinds{}
 	late := &latecomers{mgr: mgr, log: ctrl.Log.WithName("integrations")}
 	for _, d := range withGroups(enabled) {
 		r := &reconciler{
-			d: d, cfg: o.Config, gate: gate, now: o.Now, kinds: all,
+			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
+			again: make(chan event.GenericEvent, 1),
 		}
+		kept.again = append(kept.again, r.again)
 		if r.family, err = newFamily(mgr, &o, d); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
@@ -144,6 +152,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			}
 		}
 	}
+	if err := mgr.Add(kept); err != nil {
+		return err
+	}
 	return late.setup(ctx)
 }
 
@@ -166,7 +177,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		return err
 	}
 	err := indexer.IndexField(ctx, r.d.New(), byPrebuilt, func(o client.Object) []string {
-		if name := r.cfg.PrebuiltName(o); name != "" && r.d.Prebuilt {
+		if name := r.cfg.Load().PrebuiltName(o); name != "" && r.d.Prebuilt {
 			return []string{name}
 		}
 		return nil
@@ -191,6 +202,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		Named(r.name()).
 		For(r.d.New()).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
+		WatchesRawSource(r.retained(r.ofWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
 		WithOptions(controllerOptions(workers)).

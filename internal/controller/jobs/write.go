@@ -35,7 +35,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	}
 	err := r.write(ctx, o, a)
 	if err != nil && a.Starts != nil && r.d.Refused != nil && r.d.Refused(err) {
-		a = decide.FailedToStart(r.cfg, a.Starts, err, o.Now)
+		a = decide.FailedToStart(r.cfg.Load(), a.Starts, err, o.Now)
 		err = r.write(ctx, o, a)
 	}
 	if err != nil {
