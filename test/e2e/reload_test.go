@@ -15,8 +15,8 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// TestReload changes the configuration file of a running manager: Workloads that were finished long before are deleted, and the
-// process is still the same.
+// TestReload changes the configuration file of a running manager: Workloads that were finished long before are deleted, so are
+// Jobs whose Workload it deactivated, and the process is still the same.
 func TestReload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -47,6 +47,27 @@ func TestReload(t *testing.T) {
 			return fmt.Errorf("there are %d Workloads", len(list.Items))
 		}
 		return nil
+	})
+	long := job("red", "long", "main", 1, "600")
+	long.Labels[kueue.MaxExecTimeSecondsLabel] = "1"
+	c.create(t, long)
+	embeddedtest.Within(t, time.Minute, "the Workload of the Job that takes too long is deactivated", func() error {
+		var list kueue.WorkloadList
+		if err := c.List(context.Background(), &list, client.InNamespace("red")); err != nil {
+			return err
+		}
+		if len(list.Items) != 1 || list.Items[0].Spec.Active == nil || *list.Items[0].Spec.Active {
+			return fmt.Errorf("Workloads: %+v", list.Items)
+		}
+		return c.Get(context.Background(), client.ObjectKeyFromObject(long), long) // and the Job is there
+	})
+	write("objectRetentionPolicies: {workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}}\n")
+	embeddedtest.Within(t, time.Minute, "the Job is deleted", func() error {
+		err := c.Get(context.Background(), client.ObjectKeyFromObject(long), long)
+		if err == nil {
+			return fmt.Errorf("it is there: %+v", long.ObjectMeta)
+		}
+		return client.IgnoreNotFound(err)
 	})
 	if err := m.Ready(); err != nil {
 		t.Error(err)
