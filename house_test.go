@@ -256,6 +256,7 @@ var sideDoors = map[[2]string]string{
 	{"config", "api"}:                             "crdtrim asks the Go types which part of a CRD is ours",
 	{"internal/cli", "internal/wire"}:             "`berth manager` starts what wire lists",
 	{"internal/wire", "internal/integration/all"}: "wire takes the list of job kinds as a whole",
+	{"internal/wire", "internal/dash"}:            "wire serves the dashboard",
 }
 
 // roomOf finds the room of a folder: its name and layer.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
@@ -353,6 +354,65 @@ func TestManagerFlags(t *testing.T) {
 			got := []any{o.Metrics.Address, o.Health.Address, o.Webhook.Port, o.LeaderElection.Enabled, o.JobSet.Client}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// The dashboard is what the flags say, or else the variables that the chart sets. spec: 70 §4.10.
+func TestDashboardFlags(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args        []string
+		environment map[string]string
+		host        string
+		want        options.Dashboard
+		err         string
+	}{
+		"none": {want: options.DefaultDashboard()},
+		"flags": {
+			args: []string{"--dashboard-bind-address=:8080", "--dashboard-auth-mode=Disabled", "--dashboard-allowed-origins=https://a.org, http://b.org:1", "--dashboard-token-audiences=c"},
+			want: options.Dashboard{Address: ":8080", AuthMode: "Disabled", Origins: []string{"https://a.org", "http://b.org:1"}, Audiences: []string{"c"}, CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second},
+		},
+		"variables": {
+			environment: map[string]string{
+				"KUEUEVIZ_PORT": "9090", "KUEUEVIZ_AUTH_MODE": "Disabled", "KUEUEVIZ_ALLOWED_ORIGINS": "https://a.org,https://b.org", "KUEUEVIZ_AUTH_TOKEN_REVIEW_AUDIENCES": "x,y",
+				"KUEUEVIZ_AUTH_TOKEN_REVIEW_CACHE_TTL": "2m", "KUEUEVIZ_AUTH_TOKEN_REVIEW_NEGATIVE_CACHE_TTL": "1s",
+			},
+			want: options.Dashboard{Address: ":9090", AuthMode: "Disabled", Origins: []string{"https://a.org", "https://b.org"}, Audiences: []string{"x", "y"}, CacheTTL: 2 * time.Minute, NegativeCacheTTL: time.Second},
+		},
+		"a flag before a variable": {
+			args: []string{"--dashboard-bind-address=0"}, environment: map[string]string{"KUEUEVIZ_PORT": "9090"},
+			want: options.Dashboard{Address: "0", AuthMode: "TokenReview", CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second},
+		},
+		"this machine": {
+			args: []string{"--dashboard-bind-address=:8080"}, host: "127.0.0.1",
+			want: options.Dashboard{Address: "127.0.0.1:8080", AuthMode: "TokenReview", CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second},
+		},
+		"no origins":     {args: []string{"--dashboard-bind-address=:8080"}, err: "--dashboard-allowed-origins or the variables KUEUEVIZ_*): :8080 is reached from other machines"},
+		"any origin":     {args: []string{"--dashboard-bind-address=:8080", "--dashboard-allowed-origins=*"}, err: `the allowed origin "*"`},
+		"a path":         {args: []string{"--dashboard-bind-address=:8080", "--dashboard-allowed-origins=https://a.org/"}, err: `the allowed origin "https://a.org/"`},
+		"no address":     {args: []string{"--dashboard-bind-address=8080"}, err: `--dashboard-bind-address "8080"`},
+		"no port":        {args: []string{"--dashboard-bind-address=localhost:0"}, err: "name a port"},
+		"another mode":   {args: []string{"--dashboard-bind-address=localhost:1", "--dashboard-auth-mode=None"}, err: `"None": must be Disabled or TokenReview`},
+		"a wrong port":   {environment: map[string]string{"KUEUEVIZ_PORT": "http"}, err: `KUEUEVIZ_PORT "http"`},
+		"no duration":    {environment: map[string]string{"KUEUEVIZ_AUTH_TOKEN_REVIEW_CACHE_TTL": "long"}, err: `KUEUEVIZ_AUTH_TOKEN_REVIEW_CACHE_TTL "long"`},
+		"time backwards": {args: []string{"--dashboard-bind-address=localhost:1"}, environment: map[string]string{"KUEUEVIZ_AUTH_TOKEN_REVIEW_NEGATIVE_CACHE_TTL": "-1s"}, err: "must not be negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, flags, o := &dashboard{}, pflag.NewFlagSet("", pflag.ContinueOnError), options.Default()
+			d.add(flags)
+			if err := flags.Parse(tc.args); err != nil {
+				t.Fatal(err)
+			}
+			err := d.apply(&o, tc.host, func(name string) string { return tc.environment[name] })
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v, want %s", err, tc.err)
+				}
+				return
+			}
+			if diff := cmp.Diff(tc.want, o.Dashboard); diff != "" || err != nil {
+				t.Errorf("%v (-want +got)\n%s", err, diff)
 			}
 		})
 	}

@@ -24,7 +24,11 @@ one through the Service in the manager's namespace. --webhook-url names another 
 Leave out what another controller does already, or pause all admission while everything else keeps working:
 
   berth manager --controllers=-jobset
-  berth manager --controllers=-scheduler`
+  berth manager --controllers=-scheduler
+
+Show queues and workloads in a browser, at http://127.0.0.1:8080, to those who show a token, and no more than its owner may read:
+
+  berth manager --dashboard-bind-address=127.0.0.1:8080`
 
 // manager is the command line of `berth manager`.
 type manager struct {
@@ -38,6 +42,7 @@ type manager struct {
 	log         logging
 	settings    settings
 	addresses   addresses
+	dashboard   dashboard
 }
 
 func newManager(version string) *cobra.Command {
@@ -56,6 +61,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	kubeconfigFlag(flags, &m.kubeconfig)
 	m.settings.add(flags)
 	m.addresses.add(flags, ":8443", ":8081", ":8082")
+	m.dashboard.add(flags)
 	flags.IntVar(&m.webhookPort, "webhook-port", 0, "port of the webhooks (default 9443)")
 	flags.StringVar(&m.certDir, "webhook-cert-dir", "",
 		"folder with tls.crt and tls.key to serve the webhooks with; their configuration is then somebody else's (default: one is made and shared in a Secret)")
@@ -110,6 +116,9 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 		return wire.Config{}, err
 	}
 	if err := m.addresses.apply(&o); err != nil {
+		return wire.Config{}, err
+	}
+	if err := m.dashboard.apply(&o, "", os.Getenv); err != nil {
 		return wire.Config{}, err
 	}
 	flags := cmd.Flags()

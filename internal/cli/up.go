@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,7 @@ type up struct {
 	logLevel     string
 	settings     settings
 	addresses    addresses
+	dashboard    dashboard
 }
 
 func newUp(version string) *cobra.Command {
@@ -58,6 +60,7 @@ func newUp(version string) *cobra.Command {
 	flags.BoolVar(&u.detach, "detach", false, "return once everything is ready, and leave it running until berth down")
 	u.settings.add(flags)
 	u.addresses.add(flags, "a free port", "a free port", "a free port")
+	u.dashboard.add(flags)
 	logFlag(flags, &u.logLevel)
 	return cmd
 }
@@ -105,6 +108,9 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 	if err := u.addresses.apply(&o); err != nil {
 		return local.Config{}, err
 	}
+	if err := u.dashboard.apply(&o, "127.0.0.1", os.Getenv); err != nil {
+		return local.Config{}, err
+	}
 	log, err := newLog(stderr, u.logLevel)
 	if err != nil {
 		return local.Config{}, err
@@ -143,6 +149,9 @@ func (u *up) ready(stdout io.Writer, r local.Record) {
 	}
 	for _, line := range append(try, "berth down"+forDir(dir)) {
 		fmt.Fprintf(stdout, "  %s\n", line)
+	}
+	if r.Dashboard != "" {
+		fmt.Fprintf(stdout, "\nThe dashboard is at http://%s\n", r.Dashboard)
 	}
 	fmt.Fprintln(stdout)
 }

@@ -67,6 +67,8 @@ type Options struct {
 	PprofAddress string
 	// VisibilityAddress is the host:port of the visibility API.
 	VisibilityAddress string
+	// Dashboard is set by the command line alone.
+	Dashboard Dashboard
 	// CacheSyncTimeout is how long controllers wait for their caches.
 	CacheSyncTimeout time.Duration
 	// GroupKindConcurrency is read by Concurrency.
@@ -260,6 +262,7 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		TLS:                  tlsValues,
 		PprofAddress:         c.PprofBindAddress,
 		VisibilityAddress:    visibilityAddress(c.VisibilityServer),
+		Dashboard:            DefaultDashboard(),
 		CacheSyncTimeout:     c.Controller.CacheSyncTimeout.Duration,
 		GroupKindConcurrency: maps.Clone(c.Controller.GroupKindConcurrency),
 		Resources: Resources{

@@ -109,6 +109,9 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := addVisibility(ctx, mgr, e, follow, cfg); err != nil {
 		return err
 	}
+	if err := addDashboard(ctx, mgr, &cfg); err != nil {
+		return err
+	}
 	return addReadiness(mgr, follow, cfg)
 }
 

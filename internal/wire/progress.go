@@ -18,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/progress"
+	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // defaultCertSecret is where those who make certificates in our place put them.
@@ -78,8 +79,8 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 	}
 	log := cfg.Log.WithName("progress")
 	server := &progress.Server{Client: c, Verify: tokens, Answered: cfg.meter.ProgressReported, Log: log}
-	at := &listener{
-		what: "the server for reports of progress", setting: "trainer.statusServer.port", address: o.StatusAddress, tls: config, server: server.HTTP(), log: log,
+	at := &listen.Listener{
+		What: "the server for reports of progress", Setting: "trainer.statusServer.port", Address: o.StatusAddress, TLS: config, Server: server.HTTP(), Log: log,
 	}
 	if err := mgr.AddHealthzCheck("status-server-healthz", at.Check); err != nil {
 		return err

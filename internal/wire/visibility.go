@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/visibility"
+	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // visibilityCertDir is where the certificate of the visibility API is mounted when
@@ -62,8 +63,8 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		Ask: e.Ask, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
 	}
-	return mgr.Add(&listener{
-		what: "the visibility API", setting: "visibilityServer.bindPort", address: cfg.Options.VisibilityAddress, tls: config, server: server.HTTP(), log: log,
+	return mgr.Add(&listen.Listener{
+		What: "the visibility API", Setting: "visibilityServer.bindPort", Address: cfg.Options.VisibilityAddress, TLS: config, Server: server.HTTP(), Log: log,
 	})
 }
 

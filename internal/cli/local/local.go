@@ -157,6 +157,9 @@ func managerConfig(cfg *Config, record *Record) (wire.Config, error) {
 		*a.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
 	record.WebhookPort, record.Health, record.Metrics = o.Webhook.Port, o.Health.Address, o.Metrics.Address
+	if o.Dashboard.Served() {
+		record.Dashboard = o.Dashboard.Address
+	}
 	return wire.Config{
 		REST: rest, Options: o, Groups: cfg.Groups, Install: true, Log: cfg.Log, Version: cfg.Version,
 		WebhookURL: "https://" + net.JoinHostPort(o.Webhook.Host, strconv.Itoa(o.Webhook.Port)),

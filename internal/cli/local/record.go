@@ -24,6 +24,7 @@ type Record struct {
 	Kubeconfig  string `json:"kubeconfig,omitempty"`
 	Health      string `json:"healthAddress,omitempty"`
 	Metrics     string `json:"metricsAddress,omitempty"`
+	Dashboard   string `json:"dashboardAddress,omitempty"` // empty if it is off
 	WebhookPort int    `json:"webhookPort,omitempty"`
 	Ready       bool   `json:"ready"`
 }

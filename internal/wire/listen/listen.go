@@ -1,4 +1,5 @@
-package wire
+// Package listen is a runnable of the manager that serves HTTP: the visibility API, reports of progress and the dashboard.
+package listen
 
 import (
 	"context"
@@ -17,46 +18,52 @@ import (
 // endWithin is how long requests under way have when a manager ends.
 const endWithin = 5 * time.Second
 
-// listener serves HTTP over TLS on every replica. It is a runnable of the manager.
-type listener struct {
-	what    string // is served, for messages
-	setting string // of the address, in the configuration
-	address string // host:port
-	tls     *tls.Config
-	server  *http.Server // its handler and the limits of a connection
-	log     logr.Logger
+// Listener serves HTTP on every replica.
+type Listener struct {
+	What    string       // is served, for messages
+	Setting string       // of the address, in the configuration
+	Address string       // host:port
+	TLS     *tls.Config  // nil is plain HTTP
+	Server  *http.Server // its handler and the limits of a connection
+	Log     logr.Logger
 }
 
 // NeedLeaderElection is false: standbys answer as well. spec: 70 §4.3.
-func (l *listener) NeedLeaderElection() bool { return false }
+func (l *Listener) NeedLeaderElection() bool { return false }
 
 // Start listens until ctx ends, and then lets requests under way finish.
-func (l *listener) Start(ctx context.Context) error {
-	at, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.address)
+func (l *Listener) Start(ctx context.Context) error {
+	at, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Address)
 	if err != nil {
-		return fmt.Errorf("%s cannot be served: %w: choose another %s", l.what, err, l.setting)
+		return fmt.Errorf("%s cannot be served: %w: choose another %s", l.What, err, l.Setting)
 	}
-	l.server.TLSConfig, l.server.ErrorLog = l.tls, stdlog.New(quiet{l.log}, "", 0)
+	l.Server.TLSConfig, l.Server.ErrorLog = l.TLS, stdlog.New(quiet{l.Log}, "", 0)
 	ended := make(chan error, 1)
-	go func() { ended <- l.server.ServeTLS(at, "", "") }()
+	go func() {
+		if l.TLS == nil {
+			ended <- l.Server.Serve(at)
+			return
+		}
+		ended <- l.Server.ServeTLS(at, "", "")
+	}()
 	select {
 	case err := <-ended:
-		return fmt.Errorf("serving %s: %w", l.what, err)
+		return fmt.Errorf("serving %s: %w", l.What, err)
 	case <-ctx.Done():
 	}
 	limited, stop := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer stop()
-	if err := l.server.Shutdown(limited); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("ending to serve %s: %w", l.what, err)
+	if err := l.Server.Shutdown(limited); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("ending to serve %s: %w", l.What, err)
 	}
 	return nil
 }
 
 // Check is a TLS handshake with the listener, for the probes.
-func (l *listener) Check(r *http.Request) error {
+func (l *Listener) Check(r *http.Request) error {
 	limited, stop := context.WithTimeout(r.Context(), time.Second)
 	defer stop()
-	host, port, err := net.SplitHostPort(l.address)
+	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
 		return err
 	}
@@ -66,7 +73,7 @@ func (l *listener) Check(r *http.Request) error {
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the question is whether it answers, not whose it is
 	conn, err := dialer.DialContext(limited, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return fmt.Errorf("the listener for %s does not answer: %w", l.what, err)
+		return fmt.Errorf("the listener for %s does not answer: %w", l.What, err)
 	}
 	return conn.Close()
 }

@@ -1,0 +1,280 @@
+package dash
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+const (
+	tokensKept  = 1024
+	answersKept = 10 * time.Second // about permissions
+	patience    = 10 * time.Second // with the API server
+	atOnce      = 16               // questions for one view
+
+	// Subprotocols of a WebSocket, by which browsers, which cannot set headers, show their token. spec: 70 §4.10.
+	subprotocol      = "kueueviz.v1"
+	tokenSubprotocol = "kueueviz.auth."
+)
+
+// access knows who calls and what they may read, as the API server says.
+type access struct {
+	disabled   bool
+	audiences  []string
+	ttl, short time.Duration
+	client     kubernetes.Interface
+	authorizer authorizer.UnconditionalAuthorizer
+	now        func() time.Time
+
+	reviews singleflight.Group
+	mu      sync.Mutex
+	tokens  *lru.Cache // of review, by the hash of the token
+}
+
+// review is what the API server said about a token; who is nil if it is nobody's.
+type review struct {
+	who user.Info
+	at  time.Time
+}
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// newAccess asks the API server of a connection.
+func newAccess(cfg *rest.Config, httpClient *http.Client, o *options.Dashboard) (*access, error) {
+	c, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	a := &access{
+		disabled: o.AuthMode == options.AuthDisabled, audiences: o.Audiences, ttl: o.CacheTTL, short: o.NegativeCacheTTL, client: c,
+		now: time.Now, tokens: lru.New(tokensKept),
+	}
+	a.authorizer, err = authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: c.AuthorizationV1(), AllowCacheTTL: answersKept, DenyCacheTTL: answersKept,
+		WebhookRetryBackoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3},
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	return a, nil
+}
+
+// caller is who asks. The zero value is somebody where nobody is asked for a token, who may read everything.
+type caller struct{ info user.Info }
+
+func (c caller) name() string {
+	if c.info == nil {
+		return "anybody"
+	}
+	return c.info.GetName()
+}
+
+// errNobody is the error for a token that is missing, or nobody's.
+var errNobody = errors.New("show a token that the API server knows")
+
+// caller finds out who asks, from what the API server said not longer than age ago; 0 leaves that to the configuration.
+func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration) (caller, error) {
+	if a.disabled {
+		return caller{}, nil
+	}
+	token := tokenOf(r)
+	if token == "" {
+		return caller{}, errNobody
+	}
+	who, err := a.know(ctx, token, age)
+	return caller{who}, err
+}
+
+// tokenOf is the token that a request shows, by header or by subprotocol; "" for none.
+func tokenOf(r *http.Request) string {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	for _, line := range r.Header.Values("Sec-Websocket-Protocol") {
+		for offered := range strings.SplitSeq(line, ",") {
+			if text, ok := strings.CutPrefix(strings.TrimSpace(offered), tokenSubprotocol); ok {
+				token, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
+				if err == nil {
+					return string(token)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// know is whose token it is.
+func (a *access) know(ctx context.Context, token string, age time.Duration) (user.Info, error) {
+	hash := sha256.Sum256([]byte(token))
+	a.mu.Lock()
+	kept, ok := a.tokens.Get(hash)
+	a.mu.Unlock()
+	if ok {
+		r, limit := kept.(review), a.ttl
+		if r.who == nil {
+			limit = a.short
+		}
+		if age > 0 {
+			limit = min(limit, age)
+		}
+		if a.now().Sub(r.at) < limit {
+			return r.who, known(r.who)
+		}
+	}
+	// Who asks first may leave; the others still wait for the answer.
+	answer, err, _ := a.reviews.Do(string(hash[:]), func() (any, error) {
+		limited, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer stop()
+		r := review{at: a.now()}
+		var err error
+		if r.who, err = a.ask(limited, token); err != nil {
+			return nil, err
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.tokens.Add(hash, r)
+		return r, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, _ := answer.(review)
+	return r.who, known(r.who)
+}
+
+func known(who user.Info) error {
+	if who == nil {
+		return errNobody
+	}
+	return nil
+}
+
+// ask has the API server review a token.
+func (a *access) ask(ctx context.Context, token string) (user.Info, error) {
+	got, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: a.audiences},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server about a token: %w", err)
+	}
+	s := &got.Status
+	meant := len(a.audiences) == 0 || slices.ContainsFunc(s.Audiences, func(have string) bool { return slices.Contains(a.audiences, have) })
+	if !s.Authenticated || !meant {
+		return nil, nil // nobody is no error
+	}
+	extra := map[string][]string{}
+	for key, values := range s.User.Extra {
+		extra[key] = values
+	}
+	return &user.DefaultInfo{Name: s.User.Username, UID: s.User.UID, Groups: s.User.Groups, Extra: extra}, nil
+}
+
+// refused is the error for what somebody may not read.
+type refused struct{ text string }
+
+func (r *refused) Error() string { return r.text }
+
+var (
+	workloadsResource     = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "workloads"}
+	localQueuesResource   = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "localqueues"}
+	clusterQueuesResource = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "clusterqueues"}
+	cohortsResource       = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "cohorts"}
+	flavorsResource       = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "resourceflavors"}
+	namespacesResource    = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "namespaces"}
+	podsResource          = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "pods"}
+	eventsResource        = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "events"}
+	nodesResource         = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "nodes"}
+)
+
+// may tells whether somebody may get the object of a name, or list all if there is no name, in a namespace or in all.
+func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) (bool, error) {
+	if a.disabled {
+		return true, nil
+	}
+	verb := "list"
+	if name != "" {
+		verb = "get"
+	}
+	// The answer is kept, so it is of use even if who asked has left.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer stop()
+	decision, _, err := a.authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+		User: who.info, Verb: verb, APIGroup: what.Group, APIVersion: what.Version, Resource: what.Resource,
+		Namespace: namespace, Name: name, ResourceRequest: true,
+	})
+	if err != nil {
+		return false, fmt.Errorf("asking the API server for permission: %w", err)
+	}
+	return decision == authorizer.DecisionAllow, nil
+}
+
+// must is may with a refusal for an error.
+func (a *access) must(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) error {
+	ok, err := a.may(ctx, who, what, namespace, name)
+	if err != nil || ok {
+		return err
+	}
+	text := fmt.Sprintf("%s may not list %s", who.name(), what.Resource)
+	if name != "" {
+		text = fmt.Sprintf("%s may not get %s %s", who.name(), what.Resource, name)
+	}
+	if namespace != "" {
+		text += " in namespace " + namespace
+	}
+	return &refused{text}
+}
+
+// within tells in which of some namespaces somebody may read: whoever may list in all of them is asked about none. In namespaces
+// themselves one may read if one may get them.
+func (a *access) within(ctx context.Context, who caller, what schema.GroupVersionResource, among map[string]bool) (map[string]bool, error) {
+	all, err := a.may(ctx, who, what, "", "")
+	if err != nil || all {
+		return among, err
+	}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	var failed error
+	out, turns := map[string]bool{}, make(chan struct{}, atOnce)
+	for namespace := range among { //berth:unordered the answers are a set
+		turns <- struct{}{}
+		group.Go(func() {
+			defer func() { <-turns }()
+			name := ""
+			if what == namespacesResource {
+				name = namespace
+			}
+			ok, err := a.may(ctx, who, what, namespace, name)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = err
+			} else if ok {
+				out[namespace] = true
+			}
+		})
+	}
+	group.Wait()
+	return out, failed
+}

@@ -1,0 +1,176 @@
+// Package dash is the dashboard: a back end that shows queues, workloads and what they wait for, over WebSockets, and a few pages that
+// read from it. It is part of the manager and reads from the manager's caches, on every replica. What a caller sees is what the API server
+// lets that caller read. spec: 70 §4.10.
+package dash
+
+import (
+	"embed"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/gorilla/websocket"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+//go:embed web
+var pages embed.FS
+
+// How a connection is kept. spec: 70 §4.10.
+const (
+	debounce     = 200 * time.Millisecond
+	writeLimit   = 5 * time.Second
+	readLimit    = 8 << 10 // bytes of a message
+	pingEvery    = 30 * time.Second
+	recheckEvery = 30 * time.Second
+
+	maxConnections = 1024 // WebSockets at once
+
+	statusPath = "/auth/status" // is open to everybody
+)
+
+// Server is the handler of all requests.
+type Server struct {
+	options options.Dashboard
+	cache   cache.Cache   // the manager's: namespaces, queues and Workloads, without managed fields
+	extra   cache.Cache   // our own: pods and events
+	live    client.Reader // for nodes, pods and events one by one, and for the owners of pods
+	access  *access
+	log     logr.Logger
+
+	hub    *hub
+	kin    *kin
+	limits *limits
+	mux    *http.ServeMux
+	open   atomic.Int32 // connections
+
+	// pace is how long things take; tests are less patient.
+	pace pace
+}
+
+type pace struct{ debounce, write, ping, recheck time.Duration }
+
+// route says what is where.
+func (s *Server) route() {
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	s.mux.HandleFunc("GET "+statusPath, s.authStatus)
+	s.mux.HandleFunc("GET /api/{kind}/{name}", s.object)
+	s.streams()
+	s.site()
+}
+
+// HTTP serves it until the server is shut down, with the limits of a connection.
+func (s *Server) HTTP() *http.Server {
+	out := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10}
+	out.RegisterOnShutdown(s.hub.end) // what became a WebSocket is no longer the server's
+	return out
+}
+
+// ServeHTTP answers within the limits, and only to those pages that may read.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	if r.URL.Path != "/healthz" && !s.limits.allow(r) {
+		header.Set("Retry-After", "1")
+		refuse(w, http.StatusTooManyRequests, "too many requests")
+		return
+	}
+	if protected(r.URL.Path) && s.crossOrigin(w, r) {
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// crossOrigin answers questions of browsers whether a page may read, and refuses pages that may not. spec: 70 §4.10, §6 row 16.
+func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) (answered bool) {
+	header := w.Header()
+	header.Add("Vary", "Origin")
+	if !mayRead(&s.options, r) {
+		if r.URL.Path == statusPath {
+			return false // to whom it may be shown the browser decides
+		}
+		refuse(w, http.StatusForbidden, "this origin is not among those that may read from the dashboard")
+		return true
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		header.Set("Access-Control-Allow-Origin", origin)
+		header.Set("Access-Control-Allow-Headers", "Authorization")
+		header.Set("Access-Control-Allow-Methods", "GET")
+	}
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return true
+	}
+	return false
+}
+
+// authStatus tells, to everybody, whether a token is needed, and of one that is shown whether it is good.
+func (s *Server) authStatus(w http.ResponseWriter, r *http.Request) {
+	out := map[string]any{"authMode": s.options.AuthMode}
+	if s.options.AuthMode == options.AuthTokenReview && r.Header.Get("Authorization") != "" {
+		who, err := s.access.caller(r.Context(), r, 0)
+		out["authenticated"] = err == nil
+		if err == nil {
+			out["user"] = who.name()
+		}
+	}
+	write(w, http.StatusOK, out)
+}
+
+// site serves the pages. All of them are one document, which shows what the path says.
+func (s *Server) site() {
+	policy := "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	serve := func(name string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Security-Policy", policy)
+			w.Header().Set("Cache-Control", "no-cache")
+			http.ServeFileFS(w, r, pages, "web/"+name)
+		}
+	}
+	for _, path := range []string{
+		"/{$}", "/login", "/workloads", "/local-queues", "/cluster-queues", "/cohorts", "/resource-flavors", "/workload/{ns}/{name}",
+		"/local-queue/{ns}/{name}", "/cluster-queue/{name}", "/cohort/{name}", "/resource-flavor/{name}",
+	} {
+		s.mux.HandleFunc("GET "+path, serve("berth.html"))
+	}
+	for _, name := range []string{"berth.js", "berth.css"} {
+		s.mux.HandleFunc("GET /assets/"+name, serve(name))
+	}
+}
+
+// protected tells whether browsers are told which pages may read what is at a path.
+func protected(path string) bool {
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ws/") || path == statusPath
+}
+
+// write answers with JSON.
+func write(w http.ResponseWriter, code int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		code, data = http.StatusInternalServerError, []byte(`{"error":"this cannot be shown"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(data)
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, code int, why string) {
+	write(w, code, map[string]string{"error": why})
+}
+
+// upgrader makes a WebSocket of a request. Whether its origin may read was looked at before.
+var upgrader = websocket.Upgrader{
+	HandshakeTimeout: 10 * time.Second, ReadBufferSize: 1 << 10, WriteBufferSize: 16 << 10,
+	Subprotocols: []string{subprotocol}, CheckOrigin: func(*http.Request) bool { return true },
+	Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) { refuse(w, code, reason.Error()) },
+}

@@ -1,0 +1,59 @@
+package dash
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// aboutName is the index of events by the name of the Workload that they are about.
+const aboutName = "involvedObject.name"
+
+// +kubebuilder:rbac:groups="",resources=pods;nodes;events,verbs=get;list;watch
+
+// newExtra makes the cache of what only the dashboard looks at: pods, of which it keeps what it shows, and events about Workloads.
+func newExtra(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
+	c, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:   {Transform: trimPod},
+			&corev1.Event{}: {Field: fields.OneTermEqualSelector("involvedObject.kind", "Workload"), Transform: cache.TransformStripManagedFields()},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cache of the dashboard: %w", err)
+	}
+	err = c.IndexField(ctx, &corev1.Event{}, aboutName, func(o client.Object) []string {
+		e, _ := o.(*corev1.Event)
+		return []string{e.InvolvedObject.Name}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("indexing events: %w", err)
+	}
+	return c, nil
+}
+
+// trimPod leaves of a pod what is shown, and what tells whose it is.
+func trimPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	kept := reconcile.TrimMeta(pod, []string{jobsetv1alpha2.JobSetUIDKey, jobsetv1alpha2.JobSetNameKey}, []string{kueue.WorkloadAnnotation})
+	kept.CreationTimestamp = metav1.Time{Time: pod.CreationTimestamp.Time}
+	return &corev1.Pod{
+		ObjectMeta: kept, Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message},
+	}, nil
+}

@@ -1,0 +1,128 @@
+package dash
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// topic is a kind of objects that views are made of. Topics are bits of a set.
+type topic uint
+
+const (
+	namespaces topic = 1 << iota
+	workloads
+	localQueues
+	clusterQueues
+	cohorts
+	flavors
+	pods
+	events
+)
+
+// hub tells views that something has changed. It does not say what: who is told looks.
+type hub struct {
+	mu    sync.Mutex
+	subs  map[*subscription]struct{}
+	ended chan struct{}
+	once  sync.Once
+}
+
+// subscription is one view's. changed holds one note at most, so nobody waits for a view that is slow.
+type subscription struct {
+	topics    topic
+	namespace string // "" for all
+	changed   chan struct{}
+}
+
+func newHub() *hub { return &hub{subs: map[*subscription]struct{}{}, ended: make(chan struct{})} }
+
+// end closes all views.
+func (h *hub) end() { h.once.Do(func() { close(h.ended) }) }
+
+func (h *hub) subscribe(topics topic, namespace string) *subscription {
+	s := &subscription{topics: topics, namespace: namespace, changed: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.subs[s] = struct{}{}
+	return s
+}
+
+func (h *hub) leave(s *subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.subs, s)
+}
+
+// changed tells who looks at a topic in a namespace; that of cluster-wide objects is "".
+func (h *hub) changed(t topic, namespace string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subs { //berth:unordered each is told the same
+		if s.topics&t == 0 || s.namespace != "" && namespace != "" && s.namespace != namespace {
+			continue
+		}
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// follow tells the hub of all changes in the caches.
+func (s *Server) follow(ctx context.Context) error {
+	for _, f := range []struct {
+		cache  cache.Cache
+		object client.Object
+		topic  topic
+	}{
+		{s.cache, &corev1.Namespace{}, namespaces},
+		{s.cache, &kueue.Workload{}, workloads},
+		{s.cache, &kueue.LocalQueue{}, localQueues},
+		{s.cache, &kueue.ClusterQueue{}, clusterQueues},
+		{s.cache, &kueue.Cohort{}, cohorts},
+		{s.cache, &kueue.ResourceFlavor{}, flavors},
+		{s.extra, &corev1.Pod{}, pods},
+		{s.extra, &corev1.Event{}, events},
+	} {
+		informer, err := f.cache.GetInformer(ctx, f.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", f.object, err)
+		}
+		tell := func(object any) {
+			if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+				object = gone.Obj
+			}
+			o, ok := object.(client.Object)
+			if !ok {
+				return
+			}
+			namespace := o.GetNamespace()
+			if f.topic == namespaces {
+				namespace = o.GetName()
+			}
+			s.hub.changed(f.topic, namespace)
+		}
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(before, after any) {
+				a, _ := before.(client.Object)
+				b, _ := after.(client.Object)
+				if a != nil && b != nil && a.GetResourceVersion() == b.GetResourceVersion() {
+					return // a resync
+				}
+				tell(after)
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", f.object, err)
+		}
+	}
+	return nil
+}

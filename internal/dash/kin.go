@@ -1,0 +1,155 @@
+package dash
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+const (
+	parentsKept = 1 << 16
+	maxSteps    = 8 // from a pod to the job at the top
+)
+
+// kin finds the Workload of a pod, of whatever kind its job is: by the name that pods of elastic jobs carry, or else by the owners of the
+// pod, their owners and so on, up to an owner of the Workload. Owners in between are read once each, in the background.
+type kin struct {
+	live  client.Reader
+	learn func(namespace string) // is called when there is something new
+	queue workqueue.TypedRateLimitingInterface[link]
+	// parents are the owners, as []link, by the UID of what they own.
+	parents *lru.Cache
+}
+
+// link is an owner of something.
+type link struct {
+	namespace, name string
+	gvk             schema.GroupVersionKind
+	uid             types.UID
+}
+
+func newKin(live client.Reader, learn func(namespace string)) *kin {
+	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[link](time.Second, 5*time.Minute)
+	return &kin{live: live, learn: learn, queue: workqueue.NewTypedRateLimitingQueue(limit), parents: lru.New(parentsKept)}
+}
+
+// ownersOf are the owners that an object names. Pods of a JobSet name it beside the Job in between.
+func ownersOf(o metav1.Object) []link {
+	var out []link
+	labels := o.GetLabels()
+	if uid := labels[jobsetv1alpha2.JobSetUIDKey]; uid != "" {
+		gvk := jobsetv1alpha2.GroupVersion.WithKind("JobSet")
+		return []link{{o.GetNamespace(), labels[jobsetv1alpha2.JobSetNameKey], gvk, types.UID(uid)}}
+	}
+	for _, ref := range o.GetOwnerReferences() {
+		out = append(out, link{o.GetNamespace(), ref.Name, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.UID})
+	}
+	return out
+}
+
+// owned is an owner, and the namespace of what it owns: labels of pods name owners unchecked.
+type owned struct {
+	namespace string
+	by        types.UID
+}
+
+// match finds the pods of Workloads, by the UIDs of these.
+func (k *kin) match(among []*kueue.Workload, of []*corev1.Pod) map[types.UID][]*corev1.Pod {
+	byOwner, byName := map[owned][]types.UID{}, map[types.NamespacedName]types.UID{}
+	for _, w := range among {
+		byName[client.ObjectKeyFromObject(w)] = w.UID
+		for _, ref := range w.OwnerReferences {
+			by := owned{w.Namespace, ref.UID}
+			byOwner[by] = append(byOwner[by], w.UID)
+		}
+	}
+	out := map[types.UID][]*corev1.Pod{}
+	for _, pod := range of {
+		if name := pod.Annotations[kueue.WorkloadAnnotation]; name != "" {
+			if uid, ok := byName[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; ok {
+				out[uid] = append(out[uid], pod)
+			}
+			continue
+		}
+		for _, uid := range k.climb(pod, byOwner) {
+			out[uid] = append(out[uid], pod)
+		}
+	}
+	return out
+}
+
+// climb goes from a pod up to the first that owns a Workload, as far as is known, and has somebody find out the rest.
+func (k *kin) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.UID {
+	if found := byOwner[owned{pod.Namespace, pod.UID}]; found != nil {
+		return found
+	}
+	next := ownersOf(pod)
+	for range maxSteps {
+		var above []link
+		for _, owner := range next {
+			if found := byOwner[owned{pod.Namespace, owner.uid}]; found != nil {
+				return found
+			}
+			parents, known := k.parents.Get(owner.uid)
+			if !known {
+				k.queue.Add(owner)
+				continue
+			}
+			links, _ := parents.([]link)
+			above = append(above, links...)
+		}
+		next = above
+	}
+	return nil
+}
+
+// run finds out who owns the owners until ctx ends.
+func (k *kin) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, k.queue.ShutDown)()
+	for {
+		owner, end := k.queue.Get()
+		if end {
+			return
+		}
+		if k.find(ctx, owner) {
+			k.queue.Forget(owner)
+			k.learn(owner.namespace)
+		} else {
+			k.queue.AddRateLimited(owner)
+		}
+		k.queue.Done(owner)
+	}
+}
+
+// find reads the owners of an owner, unless they are known. It is false if that has to be tried again.
+func (k *kin) find(ctx context.Context, owner link) bool {
+	if _, known := k.parents.Get(owner.uid); known {
+		return true
+	}
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(owner.gvk)
+	var above []link
+	err := k.live.Get(ctx, client.ObjectKey{Namespace: owner.namespace, Name: owner.name}, o)
+	switch {
+	case err == nil:
+		if o.GetUID() == owner.uid { // else it is another one of the same name
+			above = ownersOf(o)
+		}
+	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apimeta.IsNoMatchError(err):
+		return false
+	}
+	k.parents.Add(owner.uid, above)
+	return true
+}

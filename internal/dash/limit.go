@@ -1,0 +1,89 @@
+package dash
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
+
+	"github.com/berth-project/berth/internal/options"
+)
+
+// Requests in a second. spec: 70 §4.10.
+const (
+	perAddress = 100
+	inAll      = 500
+
+	addressesKept = 4096
+)
+
+// limits are those of requests.
+type limits struct {
+	all *rate.Limiter
+	now func() time.Time
+
+	mu        sync.Mutex
+	addresses *lru.Cache // of *rate.Limiter
+}
+
+func newLimits() *limits {
+	return &limits{all: rate.NewLimiter(inAll, inAll), now: time.Now, addresses: lru.New(addressesKept)}
+}
+
+// allow tells whether there is a turn for a request now. One that its address has no turn for takes none of the others'.
+func (l *limits) allow(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	now := l.now()
+	return l.of(host).AllowN(now, 1) && l.all.AllowN(now, 1)
+}
+
+func (l *limits) of(host string) *rate.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if own, ok := l.addresses.Get(host); ok {
+		return own.(*rate.Limiter)
+	}
+	own := rate.NewLimiter(perAddress, perAddress)
+	l.addresses.Add(host, own)
+	return own
+}
+
+// mayRead tells whether the page that a request comes from, if it is of a page, is one that may read. If origins are listed it is of one of
+// these. If not it is one that was served by us under a name of this machine: a foreign name that leads here is no better than a foreign page.
+func mayRead(o *options.Dashboard, r *http.Request) bool {
+	origins := o.Origins
+	if origin := r.Header.Get("Origin"); origin != "" {
+		if len(origins) > 0 {
+			return slices.Contains(origins, origin)
+		}
+		u, err := url.Parse(origin)
+		return err == nil && u.Host == r.Host && options.Loopback(u.Hostname())
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none": // no browser, or somebody who typed the address
+		return len(origins) > 0 || here(r.Host)
+	case "same-origin": // browsers do not name the origin then
+		if len(origins) == 0 {
+			return here(r.Host)
+		}
+		if o.AuthMode == options.AuthTokenReview {
+			return true // under a foreign name there is no token to show, and a proxy may have changed the name
+		}
+		return slices.Contains(origins, "http://"+r.Host) || slices.Contains(origins, "https://"+r.Host)
+	}
+	return false
+}
+
+// here tells whether a Host header names this machine.
+func here(host string) bool {
+	u, err := url.Parse("//" + host)
+	return err == nil && options.Loopback(u.Hostname())
+}

@@ -1,0 +1,296 @@
+package dash
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/gorilla/websocket"
+)
+
+// query is what a caller asks of a view, beside the path.
+type query struct {
+	namespace string // "" for all
+	// delta has the first message be the whole, and all others JSON merge patches of it (RFC 7386). Items are then an object by name, not
+	// an array, as an array can only be replaced.
+	delta         bool
+	limit, offset int // of a list; no limit is -1
+}
+
+func parseQuery(values url.Values) (q query, err error) {
+	q = query{namespace: values.Get("namespace"), limit: -1}
+	if text := values.Get("delta"); text != "" {
+		if q.delta, err = strconv.ParseBool(text); err != nil {
+			return q, fmt.Errorf("delta: %q is neither true nor false", text)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value *int
+	}{{"limit", &q.limit}, {"offset", &q.offset}} {
+		text := values.Get(f.name)
+		if text == "" {
+			continue
+		}
+		if *f.value, err = strconv.Atoi(text); err != nil || *f.value < 0 {
+			return q, fmt.Errorf("%s: %q is not a whole number from 0 up", f.name, text)
+		}
+	}
+	return q, nil
+}
+
+// ask is one view of one caller.
+type ask struct {
+	who             caller
+	namespace, name string // of the path
+	query
+}
+
+// view is what is shown at a path.
+type view struct {
+	topics topic
+	// show makes the content. A refused ends the view.
+	show func(context.Context, *ask) (any, error)
+}
+
+// stream serves a view until the caller leaves or may no longer see it.
+func (s *Server) stream(v view) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q, err := parseQuery(r.URL.Query())
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		who, ok := s.identify(w, r)
+		if !ok {
+			return
+		}
+		if s.open.Add(1) > maxConnections {
+			s.open.Add(-1)
+			refuse(w, http.StatusServiceUnavailable, "there are too many connections")
+			return
+		}
+		defer s.open.Add(-1)
+		a := &ask{who: who, namespace: r.PathValue("ns"), name: r.PathValue("name"), query: q}
+		if a.namespace != "" {
+			a.query.namespace = a.namespace
+		}
+		sub := s.hub.subscribe(v.topics, a.query.namespace)
+		defer s.hub.leave(sub)
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return // it was answered
+		}
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		c := &connection{Server: s, conn: conn, view: v, ask: a, sub: sub}
+		go c.listen(cancel)
+		if code, why := c.serve(ctx, r); code != 0 {
+			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, short(why)), time.Now().Add(s.pace.write))
+		}
+	}
+}
+
+// identify finds out who calls, or refuses.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, bool) {
+	who, err := s.access.caller(r.Context(), r, 0)
+	switch {
+	case err == nil:
+		return who, true
+	case errors.Is(err, errNobody):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, err.Error())
+	default:
+		s.log.Error(err, "A caller of the dashboard could not be identified")
+		refuse(w, http.StatusServiceUnavailable, "the API server could not be asked")
+	}
+	return caller{}, false
+}
+
+// short keeps a reason within what a close frame can hold.
+func short(why string) string { return why[:min(len(why), 120)] }
+
+// connection is a WebSocket with one view.
+type connection struct {
+	*Server
+	conn *websocket.Conn
+	view view
+	ask  *ask
+	sub  *subscription
+	last []byte // what the caller has; only its hash if it gets no deltas
+	sent bool
+
+	unsure bool // the API server could not be asked about the token
+}
+
+// listen reads until the other side is gone. Nothing that it says matters but that it is there.
+func (c *connection) listen(gone func()) {
+	defer gone()
+	c.conn.SetReadLimit(readLimit)
+	alive := func(string) error { return c.conn.SetReadDeadline(time.Now().Add(2*c.pace.ping + c.pace.write)) }
+	c.conn.SetPongHandler(alive)
+	if alive("") != nil {
+		return
+	}
+	for {
+		_, message, err := c.conn.NextReader()
+		if err == nil {
+			_, err = io.Copy(io.Discard, message) // counts what comes in parts
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// serve sends the view now and after each change. It returns why it ends; 0 if there is nobody to tell.
+func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why string) {
+	ping, recheck := time.NewTicker(c.pace.ping), time.NewTicker(c.pace.recheck)
+	defer ping.Stop()
+	defer recheck.Stop()
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	waiting, pause := true, c.pace.debounce
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return 0, ""
+		case <-c.hub.ended:
+			return websocket.CloseGoingAway, "the manager ends"
+		case <-c.sub.changed:
+			if !waiting { // all that changes until then is shown at once
+				wait.Reset(pause)
+				waiting = true
+			}
+		case <-wait.C:
+			waiting = false
+			began := time.Now()
+			err = c.send(ctx)
+			pause = max(c.pace.debounce, 4*time.Since(began)) // what is a lot of work is done less often
+		case <-ping.C:
+			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.pace.write)) != nil {
+				err = errUnsent
+			}
+		case <-recheck.C:
+			err = c.recheck(ctx, r)
+		}
+		if err != nil {
+			return c.ending(ctx, err)
+		}
+	}
+}
+
+// recheck looks again who the caller is and what they may see. That the API server cannot be asked counts the second time.
+func (c *connection) recheck(ctx context.Context, r *http.Request) error {
+	who, err := c.access.caller(ctx, r, c.pace.recheck/2)
+	switch {
+	case errors.Is(err, errNobody):
+		return &refused{"the token is no longer good"}
+	case err != nil && c.unsure:
+		return err
+	}
+	if c.unsure = err != nil; c.unsure {
+		return nil
+	}
+	c.ask.who = who
+	return c.send(ctx) // permissions may have changed, which no cache tells
+}
+
+// ending is how a connection ends because of an error; 0 if there is nobody to tell.
+func (c *connection) ending(ctx context.Context, err error) (code int, why string) {
+	no, forbidden := errors.AsType[*refused](err)
+	switch {
+	case forbidden:
+		return websocket.ClosePolicyViolation, no.text
+	case errors.Is(err, errUnsent), ctx.Err() != nil:
+		return 0, ""
+	}
+	c.log.Error(err, "A view of the dashboard could not be made", "user", c.ask.who.name())
+	return websocket.CloseTryAgainLater, "the view could not be made"
+}
+
+// errUnsent is the error of a connection that takes nothing, in time or at all.
+var errUnsent = errors.New("the caller takes no message")
+
+// missing is the content of a view of an object that does not exist.
+type missing struct {
+	Error string `json:"error"`
+}
+
+// send makes the view and sends it, or what has changed in it, unless the caller has all that.
+func (c *connection) send(ctx context.Context) error {
+	content, err := c.view.show(ctx, c.ask)
+	if err != nil {
+		return err
+	}
+	now, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("writing a view: %w", err)
+	}
+	message := now
+	if c.ask.delta {
+		if now, err = withoutNulls(now); err != nil {
+			return err
+		}
+		message = now
+	} else {
+		hash := sha256.Sum256(now)
+		now = hash[:]
+	}
+	if c.sent && bytes.Equal(now, c.last) {
+		return nil
+	}
+	if c.sent && c.ask.delta {
+		if message, err = jsonpatch.CreateMergePatch(c.last, now); err != nil {
+			return fmt.Errorf("comparing a view with the last: %w", err)
+		}
+	}
+	if err := c.conn.SetWriteDeadline(time.Now().Add(c.pace.write)); err != nil {
+		return errUnsent
+	}
+	if err := c.conn.WriteMessage(websocket.TextMessage, message); err != nil {
+		return errUnsent
+	}
+	c.last, c.sent = now, true
+	return nil
+}
+
+// withoutNulls is a document without fields that are null, which mean removal in a merge patch.
+func withoutNulls(document []byte) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var content any
+	if err := decoder.Decode(&content); err != nil {
+		return nil, err
+	}
+	prune(content)
+	return json.Marshal(content)
+}
+
+func prune(content any) {
+	switch c := content.(type) {
+	case map[string]any:
+		for key, value := range c { //berth:unordered each is looked at by itself
+			if value == nil {
+				delete(c, key)
+			} else {
+				prune(value)
+			}
+		}
+	case []any:
+		for _, value := range c {
+			prune(value)
+		}
+	}
+}

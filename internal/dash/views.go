@@ -1,0 +1,397 @@
+package dash
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// streams are the views. spec: 70 §4.10.
+func (s *Server) streams() {
+	for path, v := range map[string]view{
+		"namespaces":                        {namespaces | workloads | localQueues, s.namespaces},
+		"workloads":                         {workloads | pods, s.workloads},
+		"workloads/dashboard":               {workloads | localQueues | clusterQueues | flavors | pods, s.dashboard},
+		"workload/{ns}/{name}":              {workloads | pods, s.workload},
+		"workload/{ns}/{name}/events":       {workloads | events, s.events},
+		"local-queues":                      {localQueues, s.localQueues},
+		"local-queue/{ns}/{name}":           {localQueues, s.localQueue},
+		"local-queue/{ns}/{name}/workloads": {workloads | pods, s.workloadsOfQueue},
+		"cluster-queues":                    {clusterQueues, s.clusterQueues},
+		"cluster-queue/{name}":              {clusterQueues | localQueues, s.clusterQueue},
+		"cohorts":                           {cohorts | clusterQueues, s.cohorts},
+		"cohort/{name}":                     {cohorts | clusterQueues, s.cohort},
+		"resource-flavors":                  {flavors, s.flavors},
+		"resource-flavor/{name}":            {flavors | clusterQueues, s.flavor},
+	} {
+		s.mux.HandleFunc("GET /ws/"+path, s.stream(v))
+	}
+}
+
+// object is what a pointer to T is.
+type object[T any] interface {
+	*T
+	client.Object
+}
+
+// entry is an item of a list, and its name there.
+type entry struct {
+	key   string
+	value any
+}
+
+func entryOf(o client.Object) entry {
+	return entry{strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), o}
+}
+
+// list is a list as it is shown: in the order of namespaces and names, and with the total if only a part of it was asked for.
+type list struct {
+	Items  any  `json:"items"`
+	Total  *int `json:"total,omitempty"`
+	Offset *int `json:"offset,omitempty"`
+	Limit  *int `json:"limit,omitempty"`
+}
+
+// whole is a list with all entries.
+func (q *query) whole(entries []entry) *list {
+	if q.delta {
+		items := map[string]any{}
+		for _, e := range entries {
+			items[e.key] = e.value
+		}
+		return &list{Items: items}
+	}
+	items := make([]any, 0, len(entries))
+	for _, e := range entries {
+		items = append(items, e.value)
+	}
+	return &list{Items: items}
+}
+
+// cut is the page that was asked for.
+func cut[E any](q *query, entries []E) []E {
+	from := min(q.offset, len(entries))
+	to := len(entries)
+	if q.limit >= 0 {
+		to = min(to-from, q.limit) + from
+	}
+	return entries[from:to]
+}
+
+// paged says of a list what page of how many it is.
+func (q *query) paged(l *list, total int) *list {
+	if q.limit < 0 && q.offset == 0 {
+		return l
+	}
+	l.Total, l.Offset = &total, &q.offset
+	if q.limit >= 0 {
+		l.Limit = &q.limit
+	}
+	return l
+}
+
+// page is the list that was asked for.
+func (q *query) page(entries []entry) *list { return q.paged(q.whole(cut(q, entries)), len(entries)) }
+
+// read lists what is in the manager's cache. The objects are not to be modified.
+func (s *Server) read(ctx context.Context, into client.ObjectList, namespace string) error {
+	if err := s.cache.List(ctx, into, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("reading from the cache: %w", err)
+	}
+	return nil
+}
+
+// readable are those of some objects with namespaces that a caller may list, in order.
+func readable[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, items []T, keep func(P) bool) ([]P, error) {
+	var out []P
+	among := map[string]bool{}
+	for i := range items {
+		if o := P(&items[i]); keep(o) {
+			out = append(out, o)
+			among[o.GetNamespace()] = true
+		}
+	}
+	may, err := s.access.within(ctx, a.who, what, among)
+	if err != nil {
+		return nil, err
+	}
+	return sorted(slices.DeleteFunc(out, func(o P) bool { return !may[o.GetNamespace()] })), nil
+}
+
+func sorted[P client.Object](objects []P) []P {
+	slices.SortFunc(objects, func(a, b P) int {
+		if c := strings.Compare(a.GetNamespace(), b.GetNamespace()); c != 0 {
+			return c
+		}
+		return strings.Compare(a.GetName(), b.GetName())
+	})
+	return objects
+}
+
+func pointers[T any, P object[T]](items []T) []P {
+	out := make([]P, 0, len(items))
+	for i := range items {
+		out = append(out, P(&items[i]))
+	}
+	return sorted(out)
+}
+
+// kindOf is the type of one of our kinds, which objects in a cache have lost.
+func kindOf(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: kueue.GroupVersion.String(), Kind: kind}
+}
+
+// show gives objects their type back. They are copies, as far as their type goes.
+func show[P client.Object](objects []P, kind metav1.TypeMeta) []entry {
+	out := make([]entry, 0, len(objects))
+	for _, o := range objects {
+		o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind())
+		out = append(out, entryOf(o))
+	}
+	return out
+}
+
+// namespaces are those with queues or workloads that the caller may read.
+func (s *Server) namespaces(ctx context.Context, a *ask) (any, error) {
+	var queues kueue.LocalQueueList
+	var work kueue.WorkloadList
+	var all corev1.NamespaceList
+	for _, l := range []client.ObjectList{&queues, &work, &all} {
+		if err := s.read(ctx, l, ""); err != nil {
+			return nil, err
+		}
+	}
+	among := map[string]bool{}
+	for i := range queues.Items {
+		among[queues.Items[i].Namespace] = true
+	}
+	for i := range work.Items {
+		among[work.Items[i].Namespace] = true
+	}
+	may, err := s.access.within(ctx, a.who, namespacesResource, among)
+	if err != nil {
+		return nil, err
+	}
+	found := slices.DeleteFunc(pointers(all.Items), func(n *corev1.Namespace) bool { return !may[n.Name] })
+	return a.page(show(found, metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"})), nil
+}
+
+func (s *Server) localQueues(ctx context.Context, a *ask) (any, error) {
+	found, err := s.queues(ctx, a, func(*kueue.LocalQueue) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return a.page(show(found, kindOf("LocalQueue"))), nil
+}
+
+// queues are the LocalQueues that the caller may read.
+func (s *Server) queues(ctx context.Context, a *ask, keep func(*kueue.LocalQueue) bool) ([]*kueue.LocalQueue, error) {
+	var all kueue.LocalQueueList
+	if err := s.read(ctx, &all, a.query.namespace); err != nil {
+		return nil, err
+	}
+	return readable(ctx, s, a, localQueuesResource, all.Items, keep)
+}
+
+// one reads one object for a caller; nil is one that does not exist, which only those learn who may read it.
+func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, kind metav1.TypeMeta) (P, error) {
+	if err := s.access.must(ctx, a.who, what, a.namespace, a.name); err != nil {
+		return nil, err
+	}
+	out := P(new(T))
+	err := s.cache.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: a.name}, out)
+	if apierrors.IsNotFound(err) {
+		return nil, nil // nothing is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading from the cache: %w", err)
+	}
+	out.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind())
+	return out, nil
+}
+
+// none is the content of a view of nothing.
+func none(what schema.GroupVersionResource, a *ask) missing {
+	return missing{fmt.Sprintf("there is no %s in %s", strings.TrimPrefix(a.namespace+"/"+a.name, "/"), what.Resource)}
+}
+
+func (s *Server) localQueue(ctx context.Context, a *ask) (any, error) {
+	q, err := one[kueue.LocalQueue](ctx, s, a, localQueuesResource, kindOf("LocalQueue"))
+	if err != nil || q == nil {
+		return none(localQueuesResource, a), err
+	}
+	return q, nil
+}
+
+// clusterWide are the objects of a kind without namespaces, if the caller may list them.
+func clusterWide[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, into client.ObjectList, items *[]T) ([]P, bool, error) {
+	ok, err := s.access.may(ctx, a.who, what, "", "")
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	if err := s.read(ctx, into, ""); err != nil {
+		return nil, false, err
+	}
+	return pointers[T, P](*items), true, nil
+}
+
+func (s *Server) allClusterQueues(ctx context.Context, a *ask) ([]*kueue.ClusterQueue, bool, error) {
+	var all kueue.ClusterQueueList
+	return clusterWide(ctx, s, a, clusterQueuesResource, &all, &all.Items)
+}
+
+func (s *Server) clusterQueues(ctx context.Context, a *ask) (any, error) {
+	found, ok, err := s.allClusterQueues(ctx, a)
+	if err == nil && !ok {
+		err = s.access.must(ctx, a.who, clusterQueuesResource, "", "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.page(show(found, kindOf("ClusterQueue"))), nil
+}
+
+// clusterQueueView is a ClusterQueue with the LocalQueues that lead to it, of those that the caller may read.
+type clusterQueueView struct {
+	kueue.ClusterQueue
+	LocalQueues *list `json:"localQueues"`
+}
+
+func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
+	q, err := one[kueue.ClusterQueue](ctx, s, a, clusterQueuesResource, kindOf("ClusterQueue"))
+	if err != nil || q == nil {
+		return none(clusterQueuesResource, a), err
+	}
+	queues, err := s.queues(ctx, a, func(l *kueue.LocalQueue) bool { return string(l.Spec.ClusterQueue) == a.name })
+	if err != nil {
+		return nil, err
+	}
+	return clusterQueueView{*q, a.whole(show(queues, kindOf("LocalQueue")))}, nil
+}
+
+// cohortView is a Cohort and the names of the ClusterQueues in it, of those that the caller may list. One that is only named by
+// ClusterQueues has no more than its name.
+type cohortView struct {
+	kueue.Cohort
+	ClusterQueues []string `json:"clusterQueues"`
+}
+
+// allCohorts are the Cohorts, also those that are only named.
+func (s *Server) allCohorts(ctx context.Context, a *ask) ([]entry, error) {
+	if err := s.access.must(ctx, a.who, cohortsResource, "", ""); err != nil {
+		return nil, err
+	}
+	queues, _, err := s.allClusterQueues(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	var all kueue.CohortList
+	if err := s.read(ctx, &all, ""); err != nil {
+		return nil, err
+	}
+	byName := map[string]*cohortView{}
+	for i := range all.Items {
+		byName[all.Items[i].Name] = &cohortView{Cohort: all.Items[i], ClusterQueues: []string{}}
+	}
+	for _, q := range queues {
+		name := string(q.Spec.CohortName)
+		if name == "" {
+			continue
+		}
+		if byName[name] == nil {
+			byName[name] = &cohortView{Cohort: kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+		}
+		byName[name].ClusterQueues = append(byName[name].ClusterQueues, q.Name)
+	}
+	var out []entry
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		byName[name].TypeMeta = kindOf("Cohort")
+		out = append(out, entry{name, byName[name]})
+	}
+	return out, nil
+}
+
+func (s *Server) cohorts(ctx context.Context, a *ask) (any, error) {
+	all, err := s.allCohorts(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return a.page(all), nil
+}
+
+// cohortDetail is a Cohort with the ClusterQueues in it, of those that the caller may list.
+type cohortDetail struct {
+	kueue.Cohort
+	ClusterQueues *list `json:"clusterQueues"`
+}
+
+func (s *Server) cohort(ctx context.Context, a *ask) (any, error) {
+	c, err := one[kueue.Cohort](ctx, s, a, cohortsResource, kindOf("Cohort"))
+	if err != nil {
+		return nil, err
+	}
+	queues, _, err := s.allClusterQueues(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	queues = slices.DeleteFunc(queues, func(q *kueue.ClusterQueue) bool { return string(q.Spec.CohortName) != a.name })
+	if c == nil && len(queues) == 0 {
+		return none(cohortsResource, a), nil
+	}
+	if c == nil {
+		c = &kueue.Cohort{TypeMeta: kindOf("Cohort"), ObjectMeta: metav1.ObjectMeta{Name: a.name}}
+	}
+	return cohortDetail{*c, a.whole(show(queues, kindOf("ClusterQueue")))}, nil
+}
+
+func (s *Server) allFlavors(ctx context.Context, a *ask) ([]*kueue.ResourceFlavor, bool, error) {
+	var all kueue.ResourceFlavorList
+	return clusterWide(ctx, s, a, flavorsResource, &all, &all.Items)
+}
+
+func (s *Server) flavors(ctx context.Context, a *ask) (any, error) {
+	found, ok, err := s.allFlavors(ctx, a)
+	if err == nil && !ok {
+		err = s.access.must(ctx, a.who, flavorsResource, "", "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.page(show(found, kindOf("ResourceFlavor"))), nil
+}
+
+// flavorView is a ResourceFlavor with the ClusterQueues that have quota of it, of those that the caller may list.
+type flavorView struct {
+	kueue.ResourceFlavor
+	ClusterQueues *list `json:"clusterQueues"`
+}
+
+func (s *Server) flavor(ctx context.Context, a *ask) (any, error) {
+	f, err := one[kueue.ResourceFlavor](ctx, s, a, flavorsResource, kindOf("ResourceFlavor"))
+	if err != nil || f == nil {
+		return none(flavorsResource, a), err
+	}
+	queues, _, err := s.allClusterQueues(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	queues = slices.DeleteFunc(queues, func(q *kueue.ClusterQueue) bool { return !uses(q, a.name) })
+	return flavorView{*f, a.whole(show(queues, kindOf("ClusterQueue")))}, nil
+}
+
+// uses tells whether a ClusterQueue has quota of a flavor.
+func uses(q *kueue.ClusterQueue, flavor string) bool {
+	return slices.ContainsFunc(q.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
+		return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == flavor })
+	})
+}

@@ -1,0 +1,404 @@
+// The pages of the dashboard. Each opens the views that it shows as WebSockets, and is drawn again when one of them changes.
+
+const page = document.getElementById("page");
+const link = document.getElementById("link");
+const leave = document.getElementById("leave");
+const tokenKey = "berth.token";
+const pageSize = 100;
+const lookedAt = 1000; // workloads on the first page
+let authMode = "TokenReview";
+let open = []; // the views of the page that is shown
+
+// h makes an element. Texts are only ever set as texts.
+function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child !== undefined && child !== null && child !== false) element.append(child);
+  }
+  return element;
+}
+
+const token = () => sessionStorage.getItem(tokenKey) ?? "";
+
+function base64url(text) {
+  const bytes = new TextEncoder().encode(text);
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+// merge applies a JSON merge patch (RFC 7386).
+function merge(target, patch) {
+  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
+  const out = target !== null && typeof target === "object" && !Array.isArray(target) ? target : {};
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null) delete out[key];
+    else out[key] = merge(out[key], value);
+  }
+  return out;
+}
+
+// view follows a view of the back end until the page is left, and calls changed with all of it.
+function view(path, changed) {
+  const state = { closed: false, socket: null, pause: 500 };
+  const connect = () => {
+    if (state.closed) return;
+    const url = new URL(path, location.href);
+    url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    url.searchParams.set("delta", "true");
+    const protocols = ["kueueviz.v1"];
+    if (token()) protocols.push("kueueviz.auth." + base64url(token()));
+    const socket = new WebSocket(url, protocols);
+    let whole;
+    state.socket = socket;
+    socket.onmessage = (message) => {
+      if (state.closed) return;
+      state.pause = 500;
+      online(true);
+      whole = whole === undefined ? JSON.parse(message.data) : merge(whole, JSON.parse(message.data));
+      changed(whole);
+    };
+    socket.onclose = async (end) => {
+      if (state.closed) return;
+      if (end.code === 1008) {
+        changed({ error: end.reason || "you may not see this" });
+        return;
+      }
+      online(false);
+      if (!await identified()) return go("/login?to=" + encodeURIComponent(location.pathname));
+      setTimeout(connect, state.pause);
+      state.pause = Math.min(2 * state.pause, 15000);
+    };
+  };
+  open.push(() => { state.closed = true; state.socket?.close(); });
+  connect();
+}
+
+function online(is) {
+  link.className = is ? "link live" : "link lost";
+  link.textContent = is ? "live" : "connecting…";
+}
+
+// identified tells whether the back end wants no token, or takes ours. While it cannot be asked that is assumed.
+async function identified() {
+  try {
+    const headers = token() ? { Authorization: "Bearer " + token() } : {};
+    const answer = await fetch("/auth/status", { headers });
+    if (!answer.ok) return true;
+    const status = await answer.json();
+    authMode = status.authMode;
+    leave.hidden = authMode === "Disabled" || !token();
+    if (status.user) leave.title = status.user;
+    return authMode === "Disabled" || status.authenticated === true;
+  } catch {
+    return true;
+  }
+}
+
+// What is read out of objects.
+
+const values = (list) => Object.entries(list?.items ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)).map(([, item]) => item);
+const condition = (o, type) => o.status?.conditions?.find((c) => c.type === type);
+const holds = (o, type) => condition(o, type)?.status === "True";
+
+function status(w) {
+  if (holds(w, "Finished")) return condition(w, "Finished").reason === "Failed" ? ["failed", "bad"] : ["finished", "off"];
+  if (w.spec?.active === false) return ["inactive", "off"];
+  if (holds(w, "Admitted")) return holds(w, "PodsReady") ? ["running", "good"] : ["admitted", "good"];
+  if (holds(w, "QuotaReserved")) return ["quota reserved", "wait"];
+  if (w.preemption?.preempted) return ["preempted", "bad"];
+  return holds(w, "Evicted") ? ["evicted", "bad"] : ["pending", "wait"];
+}
+
+// why is what a Workload waits for, or how it ended.
+function why(w) {
+  if (holds(w, "Finished")) return condition(w, "Finished").message ?? "";
+  if (holds(w, "Admitted")) return "";
+  const checks = (w.status?.admissionChecks ?? []).filter((c) => c.state !== "Ready");
+  if (holds(w, "QuotaReserved")) return checks.map((c) => `waits for ${c.name}: ${c.message || c.state}`).join("; ");
+  return condition(w, "QuotaReserved")?.message || condition(w, "Evicted")?.message || "behind others in its queue";
+}
+
+const units = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+function amount(quantity) {
+  const parts = /^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)$/.exec(String(quantity ?? "0"));
+  return parts ? Number(parts[1]) * (units[parts[2]] ?? 1) : 0;
+}
+
+function age(since) {
+  const seconds = Math.max(0, (Date.now() - Date.parse(since)) / 1000);
+  if (!Number.isFinite(seconds)) return "";
+  for (const [unit, length] of [["d", 86400], ["h", 3600], ["m", 60]]) if (seconds >= length) return Math.floor(seconds / length) + unit;
+  return Math.floor(seconds) + "s";
+}
+
+// Parts of pages.
+
+const to = (path, ...text) => h("a", { href: path }, text);
+const escaped = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
+const workloadLink = (w) => to(escaped("workload", w.metadata.namespace, w.metadata.name), w.metadata.name);
+const queueLink = (namespace, name) => name ? to(escaped("local-queue", namespace, name), name) : "";
+const clusterQueueLink = (name) => name ? to(escaped("cluster-queue", name), name) : "";
+const flavorLink = (name) => to(escaped("resource-flavor", name), name);
+const cohortLink = (name) => name ? to(escaped("cohort", name), name) : "";
+const badge = ([text, kind]) => h("span", { class: "badge " + kind }, text);
+const activity = (q) => badge(holds(q, "Active") ? ["active", "good"] : [condition(q, "Active")?.reason ?? "inactive", "bad"]);
+const figure = (label, value) => h("div", { class: "figure" }, h("b", {}, String(value)), h("span", { class: "quiet small" }, label));
+
+function table(heads, rows, nothing) {
+  if (rows.length === 0) return h("p", { class: "quiet" }, nothing);
+  return h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => cell instanceof HTMLTableCellElement ? cell : h("td", {}, cell)))))));
+}
+
+const number = (value) => h("td", { class: "number" }, String(value ?? 0));
+const reason = (text) => h("td", { class: "why small" }, text);
+
+function workloadTable(found, nothing = "There are no workloads.") {
+  return table(["Workload", "Namespace", "Queue", "Status", "Why", "Priority", "Pods", "Age"], found.map((w) => [
+    workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName), badge(status(w)), reason(why(w)),
+    number(w.spec?.priority), number(w.pods?.length), age(w.metadata.creationTimestamp),
+  ]), nothing);
+}
+
+// bar shows how much of a quota is in use, and how much of that is borrowed.
+function bar(label, used, borrowed, nominal) {
+  const whole = Math.max(amount(nominal), amount(used), 1e-9);
+  const part = (kind, value) => {
+    const element = h("span", { class: kind });
+    element.style.width = (100 * value) / whole + "%";
+    return element;
+  };
+  const lent = amount(borrowed);
+  const text = `${used ?? 0} of ${nominal ?? 0}` + (lent > 0 ? `, ${borrowed} borrowed` : "");
+  return h("div", { class: "usage" }, h("div", { class: "what" }, h("span", {}, label), h("span", {}, text)),
+    h("div", { class: "track", role: "img", "aria-label": `${text}` }, part("used", amount(used) - lent), part("borrowed", lent)));
+}
+
+// bars are those of a ClusterQueue: what has quota against what there is.
+function bars(queue, only) {
+  const used = {};
+  for (const f of queue.status?.flavorsReservation ?? []) for (const r of f.resources ?? []) used[f.name + "/" + r.name] = r;
+  const out = [];
+  for (const group of queue.spec?.resourceGroups ?? []) {
+    for (const f of group.flavors ?? []) {
+      if (only && f.name !== only) continue;
+      for (const r of f.resources ?? []) {
+        const u = used[f.name + "/" + r.name];
+        out.push(bar(`${f.name} · ${r.name}`, u?.total, u?.borrowed, r.nominalQuota));
+      }
+    }
+  }
+  return out.length > 0 ? out : [h("p", { class: "quiet small" }, "no quota")];
+}
+
+function clusterQueueCard(queue, only) {
+  const s = queue.status ?? {};
+  return h("section", { class: "card" }, h("h3", {}, clusterQueueLink(queue.metadata.name), " ", activity(queue)),
+    h("div", { class: "quiet small" }, `${s.pendingWorkloads ?? 0} pending, ${s.reservingWorkloads ?? 0} with quota, ${s.admittedWorkloads ?? 0} admitted`,
+      queue.spec?.cohortName ? [", cohort ", cohortLink(queue.spec.cohortName)] : ""),
+    bars(queue, only));
+}
+
+const clusterQueueCards = (queues, only) => queues.length > 0
+  ? h("div", { class: "cards" }, queues.map((q) => clusterQueueCard(q, only))) : h("p", { class: "quiet" }, "There are none that you may see.");
+
+function queueTable(queues) {
+  return table(["Queue", "Namespace", "Cluster queue", "State", "Pending", "With quota", "Admitted"], queues.map((q) => [
+    queueLink(q.metadata.namespace, q.metadata.name), q.metadata.namespace, clusterQueueLink(q.spec?.clusterQueue), activity(q),
+    number(q.status?.pendingWorkloads), number(q.status?.reservingWorkloads), number(q.status?.admittedWorkloads),
+  ]), "There are no local queues.");
+}
+
+function conditions(o) {
+  return table(["Condition", "Status", "Reason", "Message", "Since"], (o.status?.conditions ?? []).map((c) =>
+    [c.type, c.status, c.reason, reason(c.message), age(c.lastTransitionTime)]), "There are no conditions yet.");
+}
+
+// yaml shows an object as YAML when asked.
+function yaml(kind, name, namespace) {
+  const out = h("div", {});
+  const button = h("button", { type: "button", onclick: async () => {
+    if (out.children.length > 0) return out.replaceChildren();
+    const query = new URLSearchParams({ output: "yaml", ...(namespace ? { namespace } : {}) });
+    const headers = token() ? { Authorization: "Bearer " + token() } : {};
+    const answer = await fetch(`/api/${kind}/${encodeURIComponent(name)}?${query}`, { headers }).catch((e) => ({ text: () => e.message }));
+    out.replaceChildren(h("pre", {}, await answer.text()));
+  } }, "YAML");
+  return [h("h2", {}, button), out];
+}
+
+// single follows one object and draws it below its title.
+function single(title, path, draw, extra = []) {
+  const body = h("div", {}, h("p", { class: "quiet" }, "Connecting…"));
+  view(path, (o) => body.replaceChildren(...[o.error ? h("p", { class: "bad" }, o.error) : draw(o)].flat(Infinity)));
+  return [h("h1", {}, title), body, extra];
+}
+
+// Pages, by path.
+
+function overview() {
+  return single("Queues", `/ws/workloads/dashboard?limit=${lookedAt}`, (d) => {
+    const all = values(d.workloads);
+    const queues = values(d.queues);
+    const waiting = all.filter((w) => ["wait", "bad"].includes(status(w)[1]) && !holds(w, "Finished"));
+    const sum = (field) => queues.reduce((n, q) => n + (q.status?.[field] ?? 0), 0);
+    const unseen = d.workloads.total - all.length;
+    return [
+      h("div", { class: "figures" }, figure("pending", sum("pendingWorkloads")), figure("admitted", sum("admittedWorkloads")), figure("local queues", queues.length)),
+      h("h2", {}, "Cluster queues"), clusterQueueCards(values(d.clusterQueues)),
+      h("h2", {}, "What waits, and why"), workloadTable(waiting.slice(0, pageSize), "Nothing waits."),
+      waiting.length > pageSize ? h("p", { class: "quiet" }, `and ${waiting.length - pageSize} more`) : "",
+      unseen > 0 ? h("p", { class: "quiet" }, `${unseen} workloads more were not looked at: see `, to("/workloads", "all of them")) : "",
+    ];
+  });
+}
+
+function workloads() {
+  const asked = new URLSearchParams(location.search);
+  const namespace = asked.get("namespace") ?? "";
+  const offset = Number(asked.get("offset") ?? 0) || 0;
+  const at = (change) => "/workloads?" + new URLSearchParams({ namespace, offset, ...change });
+  const choice = h("select", { "aria-label": "Namespace", onchange: (e) => go(at({ namespace: e.target.value, offset: 0 })) });
+  view("/ws/namespaces", (all) => choice.replaceChildren(...["", ...values(all).map((n) => n.metadata.name)].map((n) =>
+    h("option", { value: n, selected: n === namespace }, n || "all namespaces"))));
+  const filter = h("input", { type: "search", placeholder: "filter this page", "aria-label": "Filter", oninput: () => draw() });
+  const count = h("span", { class: "quiet" });
+  const turn = (label, change) => h("button", { type: "button", onclick: () => go(at({ offset: change })) }, label);
+  const before = turn("Previous", Math.max(0, offset - pageSize));
+  const after = turn("Next", offset + pageSize);
+  const body = h("div", {});
+  let shown = { items: {} };
+  const draw = () => {
+    if (shown.error) return body.replaceChildren(h("p", { class: "bad" }, shown.error));
+    const all = values(shown);
+    const text = filter.value.toLowerCase();
+    body.replaceChildren(workloadTable(all.filter((w) => `${w.metadata.namespace}/${w.metadata.name} ${w.spec?.queueName} ${status(w)[0]}`.includes(text))));
+    count.textContent = all.length > 0 ? `${offset + 1} to ${offset + all.length} of ${shown.total ?? all.length}` : "";
+    before.disabled = offset === 0;
+    after.disabled = offset + all.length >= (shown.total ?? 0);
+  };
+  view(`/ws/workloads?${new URLSearchParams({ namespace, limit: pageSize, offset })}`, (all) => { shown = all; draw(); });
+  return [h("h1", {}, "Workloads"), h("div", { class: "bar" }, choice, filter, before, after, count), body];
+}
+
+function workload(namespace, name) {
+  const happened = h("div", {});
+  view(escaped("ws", "workload", namespace, name, "events"), (all) => happened.replaceChildren(all.error ? h("p", { class: "quiet" }, all.error)
+    : table(["Last seen", "Type", "Reason", "Message", "Times"], values(all)
+      .map((e) => [e.series?.lastObservedTime ?? e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp, e])
+      .sort((a, b) => Date.parse(b[0]) - Date.parse(a[0]))
+      .map(([when, e]) => [age(when), e.type, e.reason, reason(e.message), number(e.series?.count ?? e.count ?? 1)]), "There are no events.")));
+  return single(`${namespace}/${name}`, escaped("ws", "workload", namespace, name), (w) => [
+    h("p", {}, badge(status(w)), " ", why(w)),
+    w.preemption.preempted ? h("p", { class: "bad" }, `It was preempted: ${w.preemption.reason}`) : "",
+    h("div", { class: "card" }, h("dl", {},
+      h("dt", {}, "Queue"), h("dd", {}, queueLink(namespace, w.spec?.queueName)),
+      h("dt", {}, "Cluster queue"), h("dd", {}, clusterQueueLink(w.status?.admission?.clusterQueue) || "none yet"),
+      h("dt", {}, "Priority"), h("dd", {}, String(w.spec?.priority ?? 0)),
+      h("dt", {}, "Of"), h("dd", {}, (w.metadata.ownerReferences ?? []).map((o) => `${o.kind} ${o.name}`).join(", ") || "nobody"),
+      h("dt", {}, "Age"), h("dd", {}, age(w.metadata.creationTimestamp)))),
+    h("h2", {}, "Pod sets"), table(["Pod set", "Pods", "Flavors", "Charged"], (w.spec?.podSets ?? []).map((p) => {
+      const a = w.status?.admission?.podSetAssignments?.find((x) => x.name === p.name);
+      return [p.name, number(a?.count ?? p.count), Object.entries(a?.flavors ?? {}).map(([r, f]) => [`${r}: `, flavorLink(f), " "]),
+        Object.entries(a?.resourceUsage ?? {}).map(([r, q]) => `${r} ${q}`).join(", ")];
+    }), "There are no pod sets."),
+    h("h2", {}, "Conditions"), conditions(w),
+    h("h2", {}, "Pods"), table(["Pod", "Phase", "Node", "Age", ""], (w.pods ?? []).map((p) => [
+      p.metadata.name, p.status?.phase, p.spec?.nodeName ?? "", age(p.metadata.creationTimestamp), reason([p.status?.reason, p.status?.message].filter(Boolean).join(": ")),
+    ]), "There are no pods."),
+  ], [h("h2", {}, "Events"), happened, yaml("workload", name, namespace)]);
+}
+
+function localQueue(namespace, name) {
+  const body = h("div", {});
+  view(escaped("ws", "local-queue", namespace, name, "workloads"), (all) => body.replaceChildren(all.error ? h("p", { class: "quiet" }, all.error) : workloadTable(values(all))));
+  return single(`${namespace}/${name}`, escaped("ws", "local-queue", namespace, name), (q) => [
+    h("p", {}, activity(q), " leads to ", clusterQueueLink(q.spec?.clusterQueue)),
+    h("div", { class: "figures" }, figure("pending", q.status?.pendingWorkloads ?? 0), figure("with quota", q.status?.reservingWorkloads ?? 0), figure("admitted", q.status?.admittedWorkloads ?? 0)),
+    table(["Flavor", "In use"], (q.status?.flavorsReservation ?? []).map((f) => [flavorLink(f.name), (f.resources ?? []).map((r) => `${r.name} ${r.total}`).join(", ")]), "It uses nothing."),
+    h("h2", {}, "Conditions"), conditions(q),
+  ], [h("h2", {}, "Workloads"), body, yaml("localqueue", name, namespace)]);
+}
+
+const pages = {
+  "": overview,
+  "workloads": workloads,
+  "workload": workload,
+  "local-queues": () => single("Local queues", "/ws/local-queues", (all) => queueTable(values(all))),
+  "local-queue": localQueue,
+  "cluster-queues": () => single("Cluster queues", "/ws/cluster-queues", (all) => clusterQueueCards(values(all))),
+  "cluster-queue": (name) => single(name, escaped("ws", "cluster-queue", name), (q) => [
+    h("div", { class: "cards" }, clusterQueueCard(q)), h("h2", {}, "Local queues"), queueTable(values(q.localQueues)), h("h2", {}, "Conditions"), conditions(q),
+  ], yaml("clusterqueue", name)),
+  "cohorts": () => single("Cohorts", "/ws/cohorts", (all) => table(["Cohort", "Below", "Cluster queues"], values(all).map((c) =>
+    [cohortLink(c.metadata.name), cohortLink(c.spec?.parentName), c.clusterQueues.map((q) => [clusterQueueLink(q), " "])]), "There are no cohorts.")),
+  "cohort": (name) => single(name, escaped("ws", "cohort", name), (c) => [
+    c.spec?.parentName ? h("p", {}, "below ", cohortLink(c.spec.parentName)) : "", clusterQueueCards(values(c.clusterQueues)),
+  ], yaml("cohort", name)),
+  "resource-flavors": () => single("Resource flavors", "/ws/resource-flavors", (all) => table(["Flavor", "Node labels", "Taints"], values(all).map((f) => [
+    flavorLink(f.metadata.name), Object.entries(f.spec?.nodeLabels ?? {}).map(([k, v]) => `${k}=${v}`).join(", "),
+    (f.spec?.nodeTaints ?? []).map((t) => `${t.key}=${t.value ?? ""}:${t.effect}`).join(", "),
+  ]), "There are no flavors.")),
+  "resource-flavor": (name) => single(name, escaped("ws", "resource-flavor", name), (f) => [
+    h("div", { class: "card" }, h("dl", {}, h("dt", {}, "Node labels"),
+      h("dd", {}, Object.entries(f.spec?.nodeLabels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ") || "none: any node"),
+      h("dt", {}, "Topology"), h("dd", {}, f.spec?.topologyName ?? "none"))),
+    h("h2", {}, "Cluster queues with quota of it"), clusterQueueCards(values(f.clusterQueues), name),
+  ], yaml("resourceflavor", name)),
+  "login": login,
+};
+
+function login() {
+  const text = h("textarea", { id: "token", autocomplete: "off", spellcheck: "false", required: true });
+  const said = h("p", { class: "bad", role: "alert" });
+  return h("form", { class: "login card", onsubmit: async (e) => {
+    e.preventDefault();
+    sessionStorage.setItem(tokenKey, text.value.trim());
+    if (await identified()) {
+      const path = new URLSearchParams(location.search).get("to") ?? "/";
+      return go(path.startsWith("/") && !path.startsWith("//") ? path : "/");
+    }
+    sessionStorage.removeItem(tokenKey);
+    said.textContent = "The API server does not know this token.";
+  } },
+  h("h1", {}, "Log in"), h("p", {}, h("label", { for: "token" }, "Show a token of the cluster. You see what its owner may read.")), text,
+  h("p", { class: "quiet small" }, "Such as that of: kubectl create token ACCOUNT -n NAMESPACE. It is kept until this tab is closed."),
+  said, h("button", { type: "submit" }, "Log in"));
+}
+
+function show() {
+  for (const close of open) close();
+  open = [];
+  const [kind, ...rest] = location.pathname.split("/").slice(1).map(decodeURIComponent);
+  for (const a of document.querySelectorAll("header nav a")) {
+    if (a.pathname === location.pathname) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+  document.title = [...rest.slice(-1), "Berth"].join(" · ");
+  page.replaceChildren(...[(pages[kind] ?? overview)(...rest)].flat(Infinity));
+}
+
+function go(path) {
+  history.pushState(null, "", path);
+  show();
+}
+
+document.addEventListener("click", (e) => {
+  const a = e.target.closest?.("a");
+  if (!a || a.origin !== location.origin || e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return;
+  e.preventDefault();
+  go(a.pathname + a.search);
+});
+window.addEventListener("popstate", show);
+leave.addEventListener("click", () => {
+  sessionStorage.removeItem(tokenKey);
+  leave.hidden = true;
+  go("/login");
+});
+
+if (location.pathname !== "/login" && !await identified()) go("/login?to=" + encodeURIComponent(location.pathname));
+else show();

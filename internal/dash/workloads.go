@@ -1,0 +1,201 @@
+package dash
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// workloadView is a Workload with what is worked out from it and from its pods. spec: 70 §4.10.
+type workloadView struct {
+	kueue.Workload
+	Preemption preemption `json:"preemption"`
+	Pods       []podView  `json:"pods"`
+}
+
+// preemption tells whether a Workload has made room for another one, since it last had quota, and why.
+type preemption struct {
+	Preempted bool   `json:"preempted"`
+	Reason    string `json:"reason"`
+}
+
+func preemptionOf(w *kueue.Workload) preemption {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted); c != nil && c.Status == metav1.ConditionTrue {
+		return preemption{true, c.Reason}
+	}
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue && c.Reason == kueue.ReasonPreempted {
+		return preemption{true, c.Reason}
+	}
+	return preemption{}
+}
+
+// podView is what is shown of a pod, in the places where a pod has it.
+type podView struct {
+	Metadata podMeta   `json:"metadata"`
+	Spec     podSpec   `json:"spec"`
+	Status   podStatus `json:"status"`
+}
+
+type podMeta struct {
+	Name              string      `json:"name"`
+	Namespace         string      `json:"namespace"`
+	UID               types.UID   `json:"uid"`
+	CreationTimestamp metav1.Time `json:"creationTimestamp"`
+}
+
+type podSpec struct {
+	NodeName string `json:"nodeName,omitempty"`
+}
+
+type podStatus struct {
+	Phase   corev1.PodPhase `json:"phase,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+func viewOfPod(p *corev1.Pod) podView {
+	return podView{
+		Metadata: podMeta{p.Name, p.Namespace, p.UID, p.CreationTimestamp}, Spec: podSpec{p.Spec.NodeName},
+		Status: podStatus{p.Status.Phase, p.Status.Reason, p.Status.Message},
+	}
+}
+
+// found are the Workloads that a caller may list, in order.
+func (s *Server) found(ctx context.Context, a *ask, keep func(*kueue.Workload) bool) ([]*kueue.Workload, error) {
+	var all kueue.WorkloadList
+	if err := s.read(ctx, &all, a.query.namespace); err != nil {
+		return nil, err
+	}
+	return readable(ctx, s, a, workloadsResource, all.Items, keep)
+}
+
+// views shows Workloads with their pods, as far as the caller may list those.
+func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]entry, error) {
+	var all corev1.PodList
+	if err := s.extra.List(ctx, &all, client.InNamespace(a.query.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("reading pods: %w", err)
+	}
+	in := map[string]bool{}
+	for _, w := range found {
+		in[w.Namespace] = true
+	}
+	readablePods, err := readable(ctx, s, a, podsResource, all.Items, func(p *corev1.Pod) bool { return in[p.Namespace] })
+	if err != nil {
+		return nil, err
+	}
+	podsOf := s.kin.match(found, readablePods)
+	out := make([]entry, 0, len(found))
+	for _, w := range found {
+		w.TypeMeta = kindOf("Workload")
+		v := &workloadView{Workload: *w, Preemption: preemptionOf(w), Pods: []podView{}}
+		for _, p := range podsOf[w.UID] {
+			v.Pods = append(v.Pods, viewOfPod(p))
+		}
+		out = append(out, entry{w.Namespace + "/" + w.Name, v})
+	}
+	return out, nil
+}
+
+// pageOf is the page of Workloads that was asked for.
+func (s *Server) pageOf(ctx context.Context, a *ask, found []*kueue.Workload) (*list, error) {
+	entries, err := s.views(ctx, a, cut(&a.query, found))
+	if err != nil {
+		return nil, err
+	}
+	return a.paged(a.whole(entries), len(found)), nil
+}
+
+func (s *Server) workloads(ctx context.Context, a *ask) (any, error) {
+	found, err := s.found(ctx, a, func(*kueue.Workload) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return s.pageOf(ctx, a, found)
+}
+
+func (s *Server) workloadsOfQueue(ctx context.Context, a *ask) (any, error) {
+	if err := s.access.must(ctx, a.who, workloadsResource, a.namespace, ""); err != nil {
+		return nil, err
+	}
+	found, err := s.found(ctx, a, func(w *kueue.Workload) bool { return string(w.Spec.QueueName) == a.name })
+	if err != nil {
+		return nil, err
+	}
+	return s.pageOf(ctx, a, found)
+}
+
+func (s *Server) workload(ctx context.Context, a *ask) (any, error) {
+	w, err := one[kueue.Workload](ctx, s, a, workloadsResource, kindOf("Workload"))
+	if err != nil || w == nil {
+		return none(workloadsResource, a), err
+	}
+	entries, err := s.views(ctx, a, []*kueue.Workload{w})
+	if err != nil {
+		return nil, err
+	}
+	return entries[0].value, nil
+}
+
+// overview is everything at once.
+type overview struct {
+	Flavors       *list `json:"flavors"`
+	ClusterQueues *list `json:"clusterQueues"`
+	Queues        *list `json:"queues"`
+	Workloads     *list `json:"workloads"`
+	// WorkloadsByUID are the names, such as red/train, of all Workloads, not only those of a page: messages of conditions name UIDs.
+	WorkloadsByUID map[types.UID]string `json:"workloads_by_uid"`
+}
+
+// dashboard has no more than the caller may list: it is empty for those who may list nothing.
+func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
+	kinds, _, err := s.allFlavors(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	clusterQueues, _, err := s.allClusterQueues(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := s.queues(ctx, a, func(*kueue.LocalQueue) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.found(ctx, a, func(*kueue.Workload) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.pageOf(ctx, a, found)
+	if err != nil {
+		return nil, err
+	}
+	byUID := map[types.UID]string{}
+	for _, w := range found {
+		byUID[w.UID] = w.Namespace + "/" + w.Name
+	}
+	return overview{
+		a.whole(show(kinds, kindOf("ResourceFlavor"))), a.whole(show(clusterQueues, kindOf("ClusterQueue"))),
+		a.whole(show(queues, kindOf("LocalQueue"))), page, byUID,
+	}, nil
+}
+
+// events are those about a Workload of that name.
+func (s *Server) events(ctx context.Context, a *ask) (any, error) {
+	if err := s.access.must(ctx, a.who, workloadsResource, a.namespace, a.name); err != nil {
+		return nil, err
+	}
+	if err := s.access.must(ctx, a.who, eventsResource, a.namespace, ""); err != nil {
+		return nil, err
+	}
+	var all corev1.EventList
+	if err := s.extra.List(ctx, &all, client.InNamespace(a.namespace), client.MatchingFields{aboutName: a.name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("reading events: %w", err)
+	}
+	return a.page(show(pointers(all.Items), metav1.TypeMeta{APIVersion: "v1", Kind: "Event"})), nil
+}

@@ -1,0 +1,33 @@
+package wire
+
+import (
+	"context"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-project/berth/internal/dash"
+	"github.com/berth-project/berth/internal/wire/listen"
+)
+
+// addDashboard adds the dashboard, on every replica. It listens once the caches are filled. spec: 70 §4.10.
+func addDashboard(ctx context.Context, mgr ctrl.Manager, cfg *Config) error {
+	o, log := cfg.Options.Dashboard, cfg.Log.WithName("dashboard")
+	if !o.Served() {
+		return nil
+	}
+	server, err := dash.Setup(ctx, mgr, o, log)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(everywhere(server.Run)); err != nil {
+		return err
+	}
+	at := &listen.Listener{What: "the dashboard", Setting: "--dashboard-bind-address", Address: o.Address, Server: server.HTTP(), Log: log}
+	return mgr.Add(everywhere(func(ctx context.Context) error {
+		if !server.Wait(ctx) {
+			return nil // it is to end
+		}
+		log.Info("The dashboard is served", "address", o.Address, "authMode", o.AuthMode)
+		return at.Start(ctx)
+	}))
+}

@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/options"
+)
+
+// TestDashboard: the manager serves it with no more than the access rules that are installed, and shows why something waits.
+// spec: 70 §4.10.
+func TestDashboard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an API server")
+	}
+	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.QPS = -1
+	c, err := client.New(admin, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &seen{t, admin, c}
+	o := options.Default()
+	o.Dashboard.Address = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
+	s.manageWith(o, "", true)
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "red"}}, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}},
+		clusterQueue("small", "1"), localQueue("red", "main", "small"), waiting("red", "main", "large", 0))
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "reader"}}
+	s.create(account, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "red", Name: "reader"}},
+	})
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}
+	if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{"Authorization": {"Bearer " + request.Status.Token}}
+	first := func(path string, into any) error {
+		conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), "ws://"+o.Dashboard.Address+path, header)
+		if response != nil {
+			defer response.Body.Close()
+		}
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_, data, err := conn.ReadMessage()
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(data, into)
+	}
+	waitFor(t, "it shows why the workload waits", func() error {
+		var w kueue.Workload
+		if err := first("/ws/workload/red/large", &w); err != nil {
+			return err
+		}
+		for _, condition := range w.Status.Conditions {
+			if condition.Type == kueue.WorkloadQuotaReserved && condition.Message != "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("it shows %+v", w.Status)
+	})
+	waitFor(t, "it shows events", func() error {
+		var found corev1.EventList
+		if err := first("/ws/workload/red/large/events", &found); err != nil {
+			return err
+		}
+		if len(found.Items) == 0 || found.Items[0].InvolvedObject.Name != "large" {
+			return fmt.Errorf("%d events", len(found.Items))
+		}
+		return nil
+	})
+}
