@@ -149,7 +149,19 @@ func TestChartValues(t *testing.T) {
 				}
 			}
 		}},
-		"no policy":       {"", absent("MutatingAdmissionPolicy /clear-nominated-cluster-names", "MutatingAdmissionPolicyBinding /clear-nominated-cluster-names-binding")},
+		"no policy":    {"", absent("MutatingAdmissionPolicy /clear-nominated-cluster-names", "MutatingAdmissionPolicyBinding /clear-nominated-cluster-names-binding")},
+		"no dashboard": {"", absent("Service berth-system/kueue-kueueviz-backend")},
+		"dashboard": {dashboard(""), func(t *testing.T, o all) {
+			manager("--dashboard-bind-address=:8080", "args", 3)(t, o)
+			manager("KUEUEVIZ_ALLOWED_ORIGINS", "env", 0, "name")(t, o)
+			manager(8080, "ports", 4, "containerPort")(t, o)
+			equal("Service berth-system/kueue-kueueviz-backend", 8080, "spec", "ports", 0, "targetPort")(t, o)
+		}},
+		"dashboard elsewhere": {dashboard(", {name: KUEUEVIZ_PORT, value: '9090'}"), func(t *testing.T, o all) {
+			manager("--dashboard-bind-address=:9090", "args", 3)(t, o)
+			equal("Service berth-system/kueue-kueueviz-backend", 9090, "spec", "ports", 0, "targetPort")(t, o)
+			equal("Service berth-system/kueue-kueueviz-backend", 8080, "spec", "ports", 0, "port")(t, o)
+		}},
 		"no auth reader":  {"enableVisibilityAuthReaderRoleBinding: false", absent("RoleBinding kube-system/kueue-visibility-server-auth-reader")},
 		"dual stack":      {"webhookService: {ipDualStack: {enabled: true}}", equal("Service berth-system/kueue-webhook-service", "PreferDualStack", "spec", "ipFamilyPolicy")},
 		"webhook service": {"webhookService: {type: NodePort, ports: [{port: 443, targetPort: 1}]}", equal("Service berth-system/kueue-webhook-service", 1, "spec", "ports", 0, "targetPort")},
@@ -200,6 +212,11 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// dashboard are values with one, and more of its variables.
+func dashboard(more string) string {
+	return "enableKueueViz: true\nkueueViz: {backend: {env: [{name: KUEUEVIZ_ALLOWED_ORIGINS, value: 'https://berth.example.org'}" + more + "]}}"
+}
+
 func equalHook(t *testing.T, o all, name, want string) {
 	t.Helper()
 	if got := fmt.Sprint(hook(t, o, mutating, name)["namespaceSelector"]); got != want {
@@ -213,7 +230,8 @@ func TestChartRefuses(t *testing.T) {
 		"a key that is not known": {"replicas: 3", "replicas"},
 		"one further down":        {"controllerManager: {manager: {imge: {tag: x}}}", "imge"},
 		"the wrong type":          {"enablePrometheus: 3", "enablePrometheus"},
-		"a dashboard":             {"enableKueueViz: true", "enableKueueViz"},
+		"a dashboard for anybody": {"enableKueueViz: true", "KUEUEVIZ_ALLOWED_ORIGINS"},
+		"a dashboard of its own":  {"kueueViz: {frontend: {image: x}}", "frontend"},
 		"no webhooks":             {"controllerManager: {manager: {controllers: -webhooks}}", "controllers"},
 		"two minds about certificates": {
 			"enableCertManager: true\n" + config("internalCertManagement: {enable: true}"), "internalCertManagement.enable",

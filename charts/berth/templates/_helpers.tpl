@@ -96,8 +96,21 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* What a variable of the dashboard is set to: (list . "KUEUEVIZ_PORT"). Where that is not known until it runs, that it is set. */}}
+{{- define "berth.dashboardVariable" -}}
+{{- range (index . 0).Values.kueueViz.backend.env }}
+{{- if eq .name (index $ 1) }}{{ .value | default "set" }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "berth.dashboardPort" -}}
+{{- include "berth.dashboardVariable" (list . "KUEUEVIZ_PORT") | default "8080" }}
+{{- end }}
+
 {{/* Values that this release does not know how to honour are refused, not ignored. */}}
 {{- define "berth.refuse" -}}
-{{- if .Values.enableKueueViz }}{{ fail "enableKueueViz: this release has no dashboard" }}{{ end }}
+{{- if and .Values.enableKueueViz (not (include "berth.dashboardVariable" (list . "KUEUEVIZ_ALLOWED_ORIGINS"))) }}
+{{- fail "kueueViz.backend.env: name the origins under which people open the dashboard, such as {name: KUEUEVIZ_ALLOWED_ORIGINS, value: https://berth.example.org}" }}
+{{- end }}
 {{- if hasPrefix "-webhooks" (.Values.controllerManager.manager.controllers | nospace) }}{{ fail "controllerManager.manager.controllers: the chart installs webhooks, which the manager has to serve" }}{{ end }}
 {{- end }}
