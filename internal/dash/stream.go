@@ -90,7 +90,7 @@ func (s *Server) stream(v view) http.HandlerFunc {
 		if err != nil {
 			return // it was answered
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		c := &connection{Server: s, conn: conn, view: v, ask: a, sub: sub}

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -46,16 +48,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			return err
 		}
 	}
-	if err := mgr.AddMetricsServerExtraHandler(inspect.FlightPath, inspect.Flight(e)); err != nil {
-		return err
-	}
-	if err := mgr.AddMetricsServerExtraHandler(inspect.DumpPath, inspect.Dump(e)); err != nil {
-		return err
-	}
-	if err := mgr.Add(everywhere(inspect.DumpOnSignal(e, cfg.Log))); err != nil {
-		return err
-	}
-	if err := mgr.Add(everywhere(e.Run)); err != nil {
+	if err := addEngine(mgr, e, cfg.Log); err != nil {
 		return err
 	}
 	ray, err := newKubeRay(ctx, mgr, &cfg)
@@ -100,19 +93,28 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			return err
 		}
 	}
-	if err := mgr.Add(follow); err != nil {
-		return err
+	for _, add := range []func() error{
+		func() error { return mgr.Add(follow) },
+		func() error { return addRewriter(mgr, cfg) },
+		func() error { return addVisibility(ctx, mgr, e, follow, cfg) },
+		func() error { return addDashboard(ctx, mgr, &cfg) },
+		func() error { return addReadiness(mgr, follow, cfg) },
+	} {
+		if err := add(); err != nil {
+			return err
+		}
 	}
-	if err := addRewriter(mgr, cfg); err != nil {
-		return err
-	}
-	if err := addVisibility(ctx, mgr, e, follow, cfg); err != nil {
-		return err
-	}
-	if err := addDashboard(ctx, mgr, &cfg); err != nil {
-		return err
-	}
-	return addReadiness(mgr, follow, cfg)
+	return nil
+}
+
+// addEngine adds the engine, and what tells of it at the metrics address and in the log.
+func addEngine(mgr ctrl.Manager, e *engine.Engine, log logr.Logger) error {
+	return cmp.Or(
+		mgr.AddMetricsServerExtraHandler(inspect.FlightPath, inspect.Flight(e)),
+		mgr.AddMetricsServerExtraHandler(inspect.DumpPath, inspect.Dump(e)),
+		mgr.Add(everywhere(inspect.DumpOnSignal(e, log))),
+		mgr.Add(everywhere(e.Run)),
+	)
 }
 
 // requests says what Workloads ask for, whoever wants to know.

@@ -74,10 +74,12 @@ func (r *Rewriter) Start(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		err := r.Pass(ctx)
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
 			return nil
 		}
-		r.Log.Error(err, "Not all objects are stored in the present version of their kind; trying again", "after", again.String())
+		if ctx.Err() == nil {
+			r.Log.Error(err, "Not all objects are stored in the present version of their kind; trying again", "after", again.String())
+		}
 	}
 }
 

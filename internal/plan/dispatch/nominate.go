@@ -28,9 +28,7 @@ func (d *decider) dispatch() bool {
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		nominated := c.Listed && slices.Contains(names, c.Name)
-		if c.Listed && c.skipped() && !c.Fault.Until.IsZero() {
-			d.wake(c.Fault.Until.Sub(d.o.Now.Time))
-		}
+		d.wakeAfter(c)
 		switch {
 		case !c.Connected:
 		case !nominated:
@@ -70,6 +68,13 @@ func (d *decider) leaveEarlierRuns() {
 			d.leaving = append(d.leaving, c.Name)
 			d.wake(deferred)
 		}
+	}
+}
+
+// wakeAfter asks for a look when a cluster that is left out counts again.
+func (d *decider) wakeAfter(c *Cluster) {
+	if c.Listed && c.skipped() && !c.Fault.Until.IsZero() {
+		d.wake(c.Fault.Until.Sub(d.o.Now.Time))
 	}
 }
 

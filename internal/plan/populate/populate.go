@@ -18,7 +18,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Annotation, on a LocalQueue that Berth made, names the ClusterQueue that it was made for.
+// Annotation is on a LocalQueue that Berth made, and names the ClusterQueue that it was made for.
 const Annotation = "berth.dev/generated-for-cluster-queue"
 
 // Config says where LocalQueues are made, and how they are called.
