@@ -230,6 +230,7 @@ func TestChartRefuses(t *testing.T) {
 		"one further down":        {"controllerManager: {manager: {imge: {tag: x}}}", "imge"},
 		"the wrong type":          {"enablePrometheus: 3", "enablePrometheus"},
 		"a dashboard for anybody": {"enableKueueViz: true", "KUEUEVIZ_ALLOWED_ORIGINS"},
+		"a port not known before": {"enableKueueViz: true\nkueueViz: {backend: {env: [{name: KUEUEVIZ_ALLOWED_ORIGINS, value: 'https://a.org'}, {name: KUEUEVIZ_PORT, valueFrom: {configMapKeyRef: {name: c, key: k}}}]}}", "KUEUEVIZ_PORT"},
 		"a dashboard of its own":  {"kueueViz: {frontend: {image: x}}", "frontend"},
 		"no webhooks":             {"controllerManager: {manager: {controllers: -webhooks}}", "controllers"},
 		"two minds about certificates": {

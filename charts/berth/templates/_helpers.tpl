@@ -112,5 +112,8 @@ annotations:
 {{- if and .Values.enableKueueViz (not (include "berth.dashboardVariable" (list . "KUEUEVIZ_ALLOWED_ORIGINS"))) }}
 {{- fail "kueueViz.backend.env: name the origins under which people open the dashboard, such as {name: KUEUEVIZ_ALLOWED_ORIGINS, value: https://berth.example.org}" }}
 {{- end }}
+{{- if and .Values.enableKueueViz (not (regexMatch "^[0-9]+$" (include "berth.dashboardPort" .))) }}
+{{- fail "kueueViz.backend.env: KUEUEVIZ_PORT needs a value that is a number: the Service leads to it" }}
+{{- end }}
 {{- if hasPrefix "-webhooks" (.Values.controllerManager.manager.controllers | nospace) }}{{ fail "controllerManager.manager.controllers: the chart installs webhooks, which the manager has to serve" }}{{ end }}
 {{- end }}
