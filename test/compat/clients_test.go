@@ -38,7 +38,7 @@ func TestOtherClients(t *testing.T) {
 			q := w.queue("q", "4")
 			wl := w.workload("a", "q", "4")
 			w.admits(wl)
-			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+			w.change(q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 			u := &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": map[string]any{"name": wl.Name, "namespace": w.name},
 				"status": map[string]any{"conditions": []any{map[string]any{
@@ -61,7 +61,7 @@ func TestOtherClients(t *testing.T) {
 			w.editStatus(ghost, reservation("ghost", "no-flavor", "1"))
 			w.until(ghost, admitted)
 			w.tells(ghost, "Normal Admitted")
-			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+			w.change(q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 			large := w.workload("large", "q", "9")
 			w.waits(kueue.ReasonSuspended, large)
 			w.editStatus(large, reservation(q.Name, w.own("f"), "9"))
@@ -78,7 +78,7 @@ func TestOtherClients(t *testing.T) {
 			q := w.queue("q", "4")
 			wl := w.workload("a", "q", "4")
 			w.admits(wl)
-			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+			w.change(q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 			w.editStatus(wl, func(s *kueue.WorkloadStatus) {
 				s.Admission = nil
 				for i := range s.Conditions {
@@ -158,7 +158,7 @@ func TestOtherClients(t *testing.T) {
 			w.admits(w.workload("runs", "q", "2"))
 			wait := []*kueue.Workload{w.workload("a", "q", "1"), w.workload("b", "q", "1"), w.workload("c", "q", "9")}
 			w.waits(exceeds, wait[2])
-			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+			w.change(q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 			w.waits(kueue.ReasonSuspended, wait[2])
 			w.eventually("the counters", func() error {
 				var lq kueue.LocalQueue

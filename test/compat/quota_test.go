@@ -114,7 +114,7 @@ func TestQuota(t *testing.T) {
 			q := w.queue("q", "10")
 			w.fits("q", 3, fits)
 			four := w.fits("q", 4, fits)
-			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = cpus("4") })
+			w.change(q, func(q *kueue.ClusterQueue) { q.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = cpus("4") })
 			small := w.workload("small", "q", "1")
 			w.waits(waits, small)
 			w.keeps(four, 500*time.Millisecond, admitted, "-Evicted")

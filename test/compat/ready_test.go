@@ -138,7 +138,7 @@ waitForPodsReady:
 	w.until(first, "Evicted=True/PodsReadyTimeout")
 	w.until(first, "QuotaReserved=True/QuotaReserved")
 	time.Sleep(2 * time.Second) // its backoff is over before its pods are gone
-	edit(w, &kueue.ClusterQueue{ObjectMeta: w.meta("q")}, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+	w.change(&kueue.ClusterQueue{ObjectMeta: w.meta("q")}, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 	w.release(first)
 	w.until(first, "Requeued=True/BackoffFinished")
 	edit(w, &kueue.ClusterQueue{ObjectMeta: w.meta("q")}, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyNone })

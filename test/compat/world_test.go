@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -273,6 +274,20 @@ func edit[T any, P interface {
 }](w *world, o P, change func(P)) {
 	w.t.Helper()
 	w.must(tryEdit(w, o, change))
+}
+
+// change edits a ClusterQueue, and waits until the manager knows: it hears of Workloads by another way, which may be quicker.
+func (w *world) change(q *kueue.ClusterQueue, change func(*kueue.ClusterQueue)) {
+	w.t.Helper()
+	edit(w, q, change)
+	w.eventually("the manager knows of the change of "+q.Name, func() error {
+		now := read(w, q)
+		active := apimeta.FindStatusCondition(now.Status.Conditions, kueue.ClusterQueueActive)
+		if active == nil || active.ObservedGeneration != now.Generation {
+			return fmt.Errorf("generation %d, %+v", now.Generation, active)
+		}
+		return nil
+	})
 }
 
 func tryEdit[T any, P interface {
