@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -24,18 +22,7 @@ import (
 // TestDashboard: the manager serves it with no more than the access rules that are installed, and shows why something waits.
 // spec: 70 §4.10.
 func TestDashboard(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs an API server")
-	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.QPS = -1
-	c, err := client.New(admin, client.Options{Scheme: Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin, c := ownServer(t)
 	s := &seen{t, admin, c}
 	o := options.Default()
 	o.Dashboard.Address = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))

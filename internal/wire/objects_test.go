@@ -35,9 +35,9 @@ resources:
 featureGates: {PriorityBoost: true}
 `
 
-// TestQueueingObjects runs the manager on a real API server: what the objects of the
-// queueing API ask for is done, and their status shows what there is.
-func TestQueueingObjects(t *testing.T) {
+// ownServer starts an API server that ends with the test, which is skipped where tests have to be short. Requests of its client are not limited.
+func ownServer(t *testing.T) (*rest.Config, client.Client) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("runs an API server")
 	}
@@ -50,6 +50,13 @@ func TestQueueingObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return admin, c
+}
+
+// TestQueueingObjects runs the manager on a real API server: what the objects of the
+// queueing API ask for is done, and their status shows what there is.
+func TestQueueingObjects(t *testing.T) {
+	admin, c := ownServer(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, []byte(objectsConfig), 0o600); err != nil {
 		t.Fatal(err)

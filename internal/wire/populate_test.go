@@ -9,31 +9,18 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	controller "github.com/berth-project/berth/internal/controller/populate"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
 )
 
 // TestPopulator: managers, each with no more access than was installed for it, make LocalQueues on a real API server, the
 // later one where the earlier one stopped. spec: 70 §4.11.
 func TestPopulator(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs an API server")
-	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.QPS = -1
-	c, err := client.New(admin, client.Options{Scheme: Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin, c := ownServer(t)
 	o := options.Default()
 	t.Run("off by default", func(t *testing.T) {
 		p := populated{&seen{t, admin, c}}

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
@@ -183,18 +182,7 @@ const (
 // TestVisibility asks a real API server, which asks the manager. spec: 70 §2.4, §4.6, §7
 // examples 25, 37 to 42 and 61.
 func TestVisibility(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs an API server")
-	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.QPS = -1
-	c, err := client.New(admin, client.Options{Scheme: Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin, c := ownServer(t)
 	s := &seen{t, admin, c}
 	s.manage("", true)
 	for _, ns := range []string{"red", "blue"} {
