@@ -129,8 +129,9 @@ func (d *decider) giveUp(c *Cluster) {
 	evicted, byItself := lifecycle.Condition(c.Copy, kueue.WorkloadEvicted), !lifecycle.IsActive(c.Copy)
 	d.remove(c)
 	if byItself && evicted.Reason != kueue.ReasonDeactivatedDueToEvictedOnManagerCluster {
-		c.Fault = &Fault{Code: Deactivated, Text: evicted.Message, Skip: true}
-		d.plan.Steps[len(d.plan.Steps)-1].Deactivated = cmp.Or(evicted.Message, evicted.Reason)
+		why := cmp.Or(evicted.Message, evicted.Reason)
+		c.Fault = &Fault{Code: Deactivated, Text: why, Skip: true}
+		d.plan.Steps[len(d.plan.Steps)-1].Deactivated = why
 	}
 }
 
