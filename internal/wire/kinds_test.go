@@ -203,12 +203,11 @@ func testPipelineRuns(t *testing.T, c client.Client) {
 	if err := c.Create(ctx, bad); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "spec: Invalid value") || !strings.Contains(err.Error(), "podSets") {
 		t.Errorf("a run with a request that is no quantity: %v", err)
 	}
-	first.Object["status"] = map[string]any{"startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:06Z", "conditions": []any{
-		map[string]any{"type": "Succeeded", "status": "True", "message": "built"},
-	}}
-	if err := c.Status().Update(ctx, first); err != nil {
-		t.Fatal(err)
-	}
+	embeddedtest.EditStatus(t, c, first, func(run *unstructured.Unstructured) {
+		run.Object["status"] = map[string]any{"startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:06Z", "conditions": []any{
+			map[string]any{"type": "Succeeded", "status": "True", "message": "built"},
+		}}
+	})
 	waitFor(t, "the second one follows", func() error {
 		if status := get(second, "spec", "status"); status != nil {
 			return fmt.Errorf("its status is %v", status)
@@ -250,14 +249,9 @@ func testChildrenOfFlows(t *testing.T, c client.Client) {
 		}
 	}
 	waitFor(t, "the child waits", suspended(true))
-	var cq kueue.ClusterQueue
-	if err := c.Get(ctx, client.ObjectKey{Name: "cq"}, &cq); err != nil {
-		t.Fatal(err)
-	}
-	cq.Spec.ResourceGroups[0].Flavors[0].Resources[1].NominalQuota = resource.MustParse("200")
-	if err := c.Update(ctx, &cq); err != nil {
-		t.Fatal(err)
-	}
+	embeddedtest.Edit(t, c, &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}}, func(q *kueue.ClusterQueue) {
+		q.Spec.ResourceGroups[0].Flavors[0].Resources[1].NominalQuota = resource.MustParse("200")
+	})
 	waitFor(t, "the workload of the parent is admitted", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(wl), wl); err != nil {
 			return err

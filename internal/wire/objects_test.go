@@ -187,25 +187,13 @@ func read[O client.Object](s *seen, namespace, name string, into O) O {
 // change edits an object, whatever else happens to it.
 func change[O client.Object](s *seen, object O, edit func(O)) {
 	s.Helper()
-	s.eventually("editing "+object.GetName(), func() error {
-		if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			return err
-		}
-		edit(object)
-		return s.c.Update(s.Context(), object)
-	})
+	embeddedtest.Edit(s, s.c, object, edit)
 }
 
 // changeStatus edits the status of an object.
 func changeStatus[O client.Object](s *seen, object O, edit func(O)) {
 	s.Helper()
-	s.eventually("editing the status of "+object.GetName(), func() error {
-		if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			return err
-		}
-		edit(object)
-		return s.c.Status().Update(s.Context(), object)
-	})
+	embeddedtest.EditStatus(s, s.c, object, edit)
 }
 
 func (s *seen) remove(objects ...client.Object) {

@@ -380,14 +380,8 @@ func (s *seen) explanations(t *testing.T) {
 	if code, body := s.as("", "GET", ours+"namespaces/red/workloads/none/explanation", ""); code != 404 || !strings.Contains(body, `workloads.visibility.berth.dev \"none\" not found`) {
 		t.Errorf("one that does not exist: %d %s", code, body)
 	}
-	var w kueue.Workload
-	if err := s.c.Get(t.Context(), client.ObjectKey{Namespace: "red", Name: "a4"}, &w); err != nil {
-		t.Fatal(err)
-	}
-	w.Spec.Active = new(false)
-	if err := s.c.Update(t.Context(), &w); err != nil {
-		t.Fatal(err)
-	}
+	a4 := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "a4"}}
+	embeddedtest.Edit(t, s.c, a4, func(w *kueue.Workload) { w.Spec.Active = new(false) })
 	waitFor(t, "it is out of line", func() error {
 		if e := read("namespaces/red/workloads/a4/explanation"); e.Verdict == "waits" || !strings.Contains(e.Text, "deactivated") {
 			return fmt.Errorf("%+v", e)

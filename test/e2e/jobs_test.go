@@ -197,13 +197,9 @@ func (c *cluster) testPartialAdmission(t *testing.T) {
 		return nil
 	})
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "part"}}
-	if err := c.get(t, cq); err != nil {
-		t.Fatal(err)
-	}
-	cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("8")
-	if err := c.Update(context.Background(), cq); err != nil {
-		t.Fatal(err)
-	}
+	embeddedtest.Edit(t, c, cq, func(cq *kueue.ClusterQueue) {
+		cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("8")
+	})
 	toggle(true)
 	embeddedtest.Within(t, time.Minute, "it runs with eight", active(8))
 	if err := c.Delete(context.Background(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil { // others need the nodes

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 const (
@@ -293,10 +294,10 @@ func (u *user) logs(name string) {
 	var nodes corev1.NodeList
 	u.must(u.c.List(u.ctx, &nodes))
 	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
-		u.must(u.c.Status().Update(u.ctx, n))
+		embeddedtest.EditStatus(u.t, u.c, &nodes.Items[i], func(n *corev1.Node) {
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+			n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
+		})
 	}
 	items, _ := at(u.get(podsOf(name)), "items").([]any)
 	i := slices.IndexFunc(items, func(p any) bool {

@@ -14,10 +14,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -112,8 +114,7 @@ func (k *cluster) moreNodes(n int) {
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = "", nil
 		status := node.Status
 		k.create(node)
-		node.Status = status
-		k.must(k.c.Status().Update(k.ctx, node))
+		embeddedtest.EditStatus(k.t, k.c, node, func(n *corev1.Node) { n.Status = status })
 	}
 }
 
@@ -122,12 +123,11 @@ func (k *cluster) manyJobs(n, running int) (created time.Time, ran map[string]ti
 	k.t.Helper()
 	k.queues()
 	k.moreNodes(n / 100)
-	var cq kueue.ClusterQueue
-	k.must(k.c.Get(k.ctx, client.ObjectKey{Name: "train"}, &cq))
-	for i := range cq.Spec.ResourceGroups[0].Flavors {
-		cq.Spec.ResourceGroups[0].Flavors[i].Resources[0].NominalQuota.Set(1000)
-	}
-	k.must(k.c.Update(k.ctx, &cq))
+	embeddedtest.Edit(k.t, k.c, &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "train"}}, func(q *kueue.ClusterQueue) {
+		for i := range q.Spec.ResourceGroups[0].Flavors {
+			q.Spec.ResourceGroups[0].Flavors[i].Resources[0].NominalQuota.Set(1000)
+		}
+	})
 	created = time.Now()
 	done := make(chan error, 8)
 	for part := range cap(done) {

@@ -98,7 +98,6 @@ func (w *world) onAnyNode(selector map[string]string) {
 	var nodes corev1.NodeList
 	w.must(w.c.List(w.ctx, &nodes))
 	for i := range nodes.Items {
-		nodes.Items[i].Labels["pool"] = flavor.Spec.NodeLabels["pool"]
-		w.must(w.c.Update(w.ctx, &nodes.Items[i]))
+		embeddedtest.Edit(w.t, w.c, &nodes.Items[i], func(n *corev1.Node) { n.Labels["pool"] = flavor.Spec.NodeLabels["pool"] })
 	}
 }

@@ -170,13 +170,7 @@ func (l *rayLife) isSuspended(want bool) {
 
 func (l *rayLife) status(o *unstructured.Unstructured, status map[string]any) {
 	l.t.Helper()
-	l.eventually("the status is written", func() error {
-		if err := l.c.Get(l.ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		o.Object["status"] = status
-		return l.c.Status().Update(l.ctx, o)
-	})
+	embeddedtest.EditStatus(l.t, l.c, o, func(o *unstructured.Unstructured) { o.Object["status"] = status })
 }
 
 // makeCluster makes the cluster of a RayJob, which is started.

@@ -17,6 +17,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/ungate"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
@@ -99,13 +100,7 @@ func (w *world) expectFree(want ...string) {
 // change edits an object of any kind.
 func (w *world) change(o *unstructured.Unstructured, edit func(map[string]any)) {
 	w.t.Helper()
-	w.eventually("it can be changed", func() error {
-		if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		edit(o.Object)
-		return w.c.Update(w.ctx, o)
-	})
+	embeddedtest.Edit(w.t, w.c, o, func(o *unstructured.Unstructured) { edit(o.Object) })
 }
 
 const rayTemplate = "{spec: {containers: [{name: c, image: ray, resources: {requests: {cpu: 1}}}]}}"
@@ -150,8 +145,9 @@ func TestRayJobScalesByItself(t *testing.T) {
 	cluster.Object["spec"], _, _ = unstructured.NestedMap(j.Object, "spec", "rayClusterSpec")
 	cluster.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(j, j.GroupVersionKind())})
 	w.create(cluster)
-	j.Object["status"] = map[string]any{"rayClusterName": "j-abc", "jobDeploymentStatus": "Running"}
-	w.must(w.c.Status().Update(w.ctx, j))
+	embeddedtest.EditStatus(t, w.c, j, func(j *unstructured.Unstructured) {
+		j.Object["status"] = map[string]any{"rayClusterName": "j-abc", "jobDeploymentStatus": "Running"}
+	})
 	group := func(o map[string]any) map[string]any {
 		groups, _, _ := unstructured.NestedSlice(o, "spec", "workerGroupSpecs")
 		return groups[0].(map[string]any)

@@ -501,13 +501,14 @@ func TestStatusOfOthersIsRemoved(t *testing.T) {
 	w.create(j)
 	wl := w.get(w.workloadOf(j))
 	// A script writes the reservation by Update, for a queue that does not exist and a pod set of another name.
-	wl.Status.Admission = &kueue.Admission{ClusterQueue: "nowhere", PodSetAssignments: []kueue.PodSetAssignment{{Name: "x", Count: new(int32(2))}}}
-	for _, condition := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
-		wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
-			Type: condition, Status: metav1.ConditionTrue, Reason: condition, LastTransitionTime: metav1.Now(),
-		})
-	}
-	w.must(w.c.Status().Update(w.ctx, wl))
+	embeddedtest.EditStatus(t, w.c, wl, func(wl *kueue.Workload) {
+		wl.Status.Admission = &kueue.Admission{ClusterQueue: "nowhere", PodSetAssignments: []kueue.PodSetAssignment{{Name: "x", Count: new(int32(2))}}}
+		for _, condition := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
+			wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
+				Type: condition, Status: metav1.ConditionTrue, Reason: condition, LastTransitionTime: metav1.Now(),
+			})
+		}
+	})
 	if got := w.running("scripted").Spec.Template.Labels[kueue.PodSetLabel]; got != "x" {
 		t.Errorf("label of the pod set: got %q, want x", got)
 	}

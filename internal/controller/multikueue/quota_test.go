@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/multikueue"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // queueOf is a ClusterQueue with a flavor for each quota of CPUs, and the LocalQueue that leads to it.
@@ -76,9 +77,7 @@ func TestQuotaAutomation(t *testing.T) {
 	}
 	change := func(do func()) {
 		t.Helper()
-		hub.must(hub.Get(ctx, client.ObjectKeyFromObject(cq), cq))
-		do()
-		hub.must(hub.Update(ctx, cq))
+		embeddedtest.Edit(t, hub, cq, func(*kueue.ClusterQueue) { do() })
 	}
 	quota("1", "False", kueue.ReasonUnsupportedConfiguration) // there is no MultiKueueConfig
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{"w1", "w2"}}}

@@ -1,6 +1,7 @@
 package embeddedtest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -33,4 +34,28 @@ func Client(t testing.TB, crds string, add ...func(*runtime.Scheme) error) clien
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Edit changes a stored object, whoever else writes it meanwhile. What is refused for another reason is tried again as well, since
+// webhooks look into caches; it fails the test in the end.
+func Edit[O client.Object](t testing.TB, c client.Client, object O, edit func(O)) {
+	t.Helper()
+	rewrite(t, c, object, edit, func() error { return c.Update(t.Context(), object) })
+}
+
+// EditStatus is Edit for the status.
+func EditStatus[O client.Object](t testing.TB, c client.Client, object O, edit func(O)) {
+	t.Helper()
+	rewrite(t, c, object, edit, func() error { return c.Status().Update(t.Context(), object) })
+}
+
+func rewrite[O client.Object](t testing.TB, c client.Client, object O, edit func(O), write func() error) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%T %s is changed", object, object.GetName()), func() error {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		edit(object)
+		return write()
+	})
 }
