@@ -60,7 +60,7 @@ func TestCrash(t *testing.T) {
 		t.Errorf("%d GPUs were in use at once, the quota is %d", most, quota)
 	}
 	for _, j := range all {
-		embeddedtest.Within(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error {
+		embeddedtest.Eventually(t, "the Workload of "+j.Name+" is finished", func() error {
 			return c.finished(t, j, kueue.ReasonSucceeded)
 		})
 		if j.Status.Succeeded != *j.Spec.Completions {

@@ -30,7 +30,7 @@ func elastic(namespace, name string, gpus int32) *batchv1.Job {
 // scale resizes a Job, also while the webhook is away.
 func (c *cluster) scale(t *testing.T, j *batchv1.Job, n int32) {
 	t.Helper()
-	embeddedtest.Within(t, 30*time.Second, fmt.Sprintf("%s is scaled to %d", j.Name, n), func() error {
+	embeddedtest.Eventually(t, fmt.Sprintf("%s is scaled to %d", j.Name, n), func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (c *cluster) running(ctx context.Context, j *batchv1.Job) (running, gated i
 // has waits until so many pods of a Job run, so many are gated, and one slice is left, or two while one waits.
 func (c *cluster) has(t *testing.T, j *batchv1.Job, running, gated int32) {
 	t.Helper()
-	embeddedtest.Within(t, 30*time.Second, fmt.Sprintf("%d pods of %s run and %d are gated", running, j.Name, gated), func() error {
+	embeddedtest.Eventually(t, fmt.Sprintf("%d pods of %s run and %d are gated", running, j.Name, gated), func() error {
 		r, g, err := c.running(t.Context(), j)
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func TestElasticJobs(t *testing.T) {
 		embeddedtest.Within(t, time.Minute, "the other completes", c.completed(t, other))
 	})
 	t.Run("a slice cannot grow in place", func(t *testing.T) {
-		embeddedtest.Within(t, 30*time.Second, "it is forbidden", func() error { // a status that changes just now is a conflict
+		embeddedtest.Eventually(t, "it is forbidden", func() error { // a status that changes just now is a conflict
 			live, _, err := c.slices(j)
 			if err != nil || len(live) != 1 {
 				return errors.Join(err, fmt.Errorf("%d live slices", len(live)))
@@ -178,7 +178,7 @@ func TestElasticJobs(t *testing.T) {
 // quota sets the quota of a ClusterQueue.
 func (c *cluster) quota(t *testing.T, queue, gpus string) {
 	t.Helper()
-	embeddedtest.Within(t, 30*time.Second, "the quota is set", func() error {
+	embeddedtest.Eventually(t, "the quota is set", func() error {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		if err := c.get(t, cq); err != nil {
 			return err

@@ -50,10 +50,10 @@ func TestFailover(t *testing.T) {
 	c.queues(t, "shift", map[string]string{"red": "4", "blue": "4"})
 	long := job("red", "long", "main", 4, "3600")
 	c.create(t, long)
-	embeddedtest.Within(t, 20*time.Second, "a Job fills the queue", c.runs(t, long))
+	embeddedtest.Eventually(t, "a Job fills the queue", c.runs(t, long))
 	waiting := job("red", "waiting", "main", 8, "1")
 	c.create(t, waiting)
-	embeddedtest.Within(t, 20*time.Second, "another waits", c.waits(t, waiting, "WaitingForQuota"))
+	embeddedtest.Eventually(t, "another waits", c.waits(t, waiting, "WaitingForQuota"))
 	samePending(t, c, leader, standby)
 
 	load := c.submit(t, service)
@@ -87,8 +87,8 @@ func TestFailover(t *testing.T) {
 
 	all := load.stop()
 	for _, j := range all {
-		embeddedtest.Within(t, 60*time.Second, j.Name+" completes", c.completed(t, j))
-		embeddedtest.Within(t, 20*time.Second, "the Workload of "+j.Name+" is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+		embeddedtest.Eventually(t, j.Name+" completes", c.completed(t, j))
+		embeddedtest.Eventually(t, "the Workload of "+j.Name+" is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 	}
 	stop()
 	if most := <-peak; most > quota {
@@ -116,7 +116,7 @@ func (c *cluster) replica(t *testing.T, service *balancer, first bool) *process.
 // leads checks who holds the lease: one, however many are ready.
 func (c *cluster) leads(t *testing.T, m *process.Manager) {
 	t.Helper()
-	embeddedtest.Within(t, 10*time.Second, "somebody leads", func() error {
+	embeddedtest.Eventually(t, "somebody leads", func() error {
 		var leases coordinationv1.LeaseList
 		if err := c.List(context.Background(), &leases, client.InNamespace("berth-system")); err != nil {
 			return err
@@ -139,7 +139,7 @@ func samePending(t *testing.T, c *cluster, managers ...*process.Manager) {
 		t.Fatal(err)
 	}
 	for _, m := range managers {
-		embeddedtest.Within(t, 10*time.Second, "a manager says what is pending", func() error {
+		embeddedtest.Eventually(t, "a manager says what is pending", func() error {
 			names, err := pending(cfg, m.Visibility)
 			if err == nil && !slices.Contains(names, "waiting") {
 				err = fmt.Errorf("pending are %v", names)
@@ -303,7 +303,7 @@ func (s *submission) admissions() (out []time.Time, err error) {
 
 func (s *submission) until(t *testing.T, n int, what string) {
 	t.Helper()
-	embeddedtest.Within(t, 30*time.Second, what, func() error {
+	embeddedtest.Eventually(t, what, func() error {
 		all, err := s.admissions()
 		if err == nil && len(all) < n {
 			err = fmt.Errorf("%d are admitted", len(all))

@@ -130,7 +130,7 @@ func podGroup(t *testing.T, c *cluster) {
 	if len(w.Spec.PodSets) != 1 || w.Spec.PodSets[0].Count != 3 || len(w.OwnerReferences) != 3 {
 		t.Errorf("pod sets %v, owners %v", w.Spec.PodSets, w.OwnerReferences)
 	}
-	embeddedtest.Within(t, 30*time.Second, "nothing is held", func() error {
+	embeddedtest.Eventually(t, "nothing is held", func() error {
 		var pods corev1.PodList
 		if err := c.List(context.Background(), &pods, client.InNamespace("groups"), in); err != nil {
 			return err
@@ -212,7 +212,7 @@ func statefulSet(namespace string, replicas int32) *appsv1.StatefulSet {
 // resize sets the replicas of a StatefulSet.
 func (c *cluster) resize(t *testing.T, s *appsv1.StatefulSet, replicas int) {
 	t.Helper()
-	embeddedtest.Within(t, 30*time.Second, "it may be scaled", func() error {
+	embeddedtest.Eventually(t, "it may be scaled", func() error {
 		return c.Patch(context.Background(), s, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))
 	})
 }
@@ -284,7 +284,7 @@ func rollOut(t *testing.T, c *cluster) {
 	c.queues(t, "rollouts", map[string]string{"rollouts": "4"})
 	long := job("rollouts", "long", "main", 4, "600")
 	c.create(t, long)
-	embeddedtest.Within(t, 30*time.Second, "the quota is full", c.runs(t, long))
+	embeddedtest.Eventually(t, "the quota is full", c.runs(t, long))
 	s := statefulSet("rollouts", 2)
 	c.create(t, s)
 	c.are(t, "its first pod waits", "rollouts", client.MatchingLabels{"app": "web"}, map[string]int{"Gated": 1})

@@ -44,7 +44,7 @@ func TestJobs(t *testing.T) {
 	t.Run("a Job with an unknown queue waits and says why", func(t *testing.T) {
 		j := job("free", "lost", "nowhere", 1, "0.5")
 		c.create(t, j)
-		embeddedtest.Within(t, 30*time.Second, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
+		embeddedtest.Eventually(t, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			t.Fatal(err)
@@ -62,9 +62,9 @@ func TestJobs(t *testing.T) {
 		c.queues(t, "turns", map[string]string{"turns": "4"})
 		first, second := job("turns", "first", "main", 3, "2"), job("turns", "second", "main", 3, "0.5")
 		c.create(t, first)
-		embeddedtest.Within(t, 30*time.Second, "the first runs", c.runs(t, first))
+		embeddedtest.Eventually(t, "the first runs", c.runs(t, first))
 		c.create(t, second)
-		embeddedtest.Within(t, 30*time.Second, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
+		embeddedtest.Eventually(t, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
 		embeddedtest.Within(t, time.Minute, "the first completes", c.completed(t, first))
 		embeddedtest.Within(t, time.Minute, "the second completes", c.completed(t, second))
 		if second.Status.StartTime.Before(first.Status.CompletionTime) {
@@ -76,13 +76,13 @@ func TestJobs(t *testing.T) {
 		c.queues(t, "deletion", map[string]string{"deletion": "4"})
 		long, next := job("deletion", "long", "main", 4, "600"), job("deletion", "next", "main", 4, "0.5")
 		c.create(t, long)
-		embeddedtest.Within(t, 30*time.Second, "the long one runs", c.runs(t, long))
+		embeddedtest.Eventually(t, "the long one runs", c.runs(t, long))
 		c.create(t, next)
-		embeddedtest.Within(t, 30*time.Second, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
+		embeddedtest.Eventually(t, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
 		if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
-		embeddedtest.Within(t, 5*time.Second, "the next one runs", c.runs(t, next))
+		embeddedtest.Eventually(t, "the next one runs", c.runs(t, next))
 	})
 	t.Run("a Job whose pods fail finishes as failed and frees its quota", func(t *testing.T) {
 		c.queues(t, "failure", map[string]string{"failure": "1"})
@@ -131,7 +131,7 @@ func (c *cluster) testWrites(t *testing.T) {
 		if got[status] == 3 {
 			got[status] = 2 // its pod was seen to have succeeded before it was complete itself: that gives quota back
 		}
-		embeddedtest.Within(t, 30*time.Second, "its events are those of its transitions", func() error {
+		embeddedtest.Eventually(t, "its events are those of its transitions", func() error {
 			return c.tells(t, j, "CreatedWorkload", "Started", "FinishedWorkload")
 		})
 		if diff = cmp.Diff(want, got); diff == "" {
@@ -212,7 +212,7 @@ func (c *cluster) testReclaim(t *testing.T) {
 	borrower := job("guest", "borrower", "main", 8, "600")
 	owner := job("owner", "returns", "main", 4, "0.5")
 	c.create(t, borrower)
-	embeddedtest.Within(t, 30*time.Second, "the guest borrows", c.runs(t, borrower))
+	embeddedtest.Eventually(t, "the guest borrows", c.runs(t, borrower))
 	c.create(t, owner)
 	embeddedtest.Within(t, time.Minute, "the owner's job completes", c.completed(t, owner))
 	w, err := c.workloadOf(t, borrower)
@@ -222,7 +222,7 @@ func (c *cluster) testReclaim(t *testing.T) {
 	if n := evictions(w); n != 1 {
 		t.Errorf("the guest was evicted %d times", n)
 	}
-	embeddedtest.Within(t, 30*time.Second, "the guest runs again", c.runs(t, borrower))
+	embeddedtest.Eventually(t, "the guest runs again", c.runs(t, borrower))
 	if err := c.get(t, borrower); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 	c.queues(t, "switch", map[string]string{"switch": "2"})
 	j := job("switch", "toggled", "main", 2, "600")
 	c.create(t, j)
-	embeddedtest.Within(t, 30*time.Second, "it runs", c.runs(t, j))
+	embeddedtest.Eventually(t, "it runs", c.runs(t, j))
 	toggle := func(active bool) {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
@@ -279,7 +279,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 	}
 	toggle(false)
-	embeddedtest.Within(t, 30*time.Second, "it stops", func() error {
+	embeddedtest.Eventually(t, "it stops", func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -288,7 +288,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.Within(t, 30*time.Second, "it is released", func() error {
+	embeddedtest.Eventually(t, "it is released", func() error {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			return err
@@ -300,19 +300,19 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		return nil
 	})
 	toggle(true)
-	embeddedtest.Within(t, 30*time.Second, "it runs again", c.runs(t, j))
+	embeddedtest.Eventually(t, "it runs again", c.runs(t, j))
 }
 
 func (c *cluster) testQueueDeletion(t *testing.T) {
 	c.queues(t, "goes", map[string]string{"goes": "2"})
 	j := job("goes", "last", "main", 2, "3")
 	c.create(t, j)
-	embeddedtest.Within(t, 30*time.Second, "it runs", c.runs(t, j))
+	embeddedtest.Eventually(t, "it runs", c.runs(t, j))
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), cq); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Within(t, 5*time.Second, "the queue terminates", func() error {
+	embeddedtest.Eventually(t, "the queue terminates", func() error {
 		if err := c.get(t, cq); err != nil {
 			return err
 		}
@@ -335,12 +335,12 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 			}
 		}
 	}
-	embeddedtest.Within(t, 30*time.Second, "the queue is gone", gone(cq))
+	embeddedtest.Eventually(t, "the queue is gone", gone(cq))
 	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), rf); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Within(t, 30*time.Second, "the flavor is gone", gone(rf))
+	embeddedtest.Eventually(t, "the flavor is gone", gone(rf))
 }
 
 // finished tells whether the Workload of a Job is finished for a reason.
@@ -366,7 +366,7 @@ func (c *cluster) status(t *testing.T, queue string, reserving int32) {
 // holds is status with some that wait.
 func (c *cluster) holds(t *testing.T, queue string, reserving, pending int32) {
 	t.Helper()
-	embeddedtest.Within(t, 30*time.Second, "the status of the queue is up to date", func() error {
+	embeddedtest.Eventually(t, "the status of the queue is up to date", func() error {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		if err := c.get(t, cq); err != nil {
 			return err

@@ -35,10 +35,10 @@ func TestReload(t *testing.T) {
 	c.queues(t, "reload", map[string]string{"red": "4"})
 	j := job("red", "short", "main", 1, "0.1")
 	c.create(t, j)
-	embeddedtest.Within(t, 30*time.Second, "the Job completes", c.completed(t, j))
-	embeddedtest.Within(t, 10*time.Second, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+	embeddedtest.Eventually(t, "the Job completes", c.completed(t, j))
+	embeddedtest.Eventually(t, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 	write("objectRetentionPolicies: {workloads: {afterFinished: 1s}}\n")
-	embeddedtest.Within(t, 15*time.Second, "the Workload is deleted", func() error {
+	embeddedtest.Eventually(t, "the Workload is deleted", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace("red")); err != nil {
 			return err
