@@ -226,6 +226,26 @@ func TestDispatch(t *testing.T) {
 		w1.empty(20 * time.Second)
 		w2.empty(20 * time.Second)
 	})
+	t.Run("of many Jobs that both workers admit at once, each is created once", func(t *testing.T) {
+		book := &ledger{counts: map[string]int{}}
+		for _, c := range []*cluster{w1, w2} {
+			book.follow(t, c, batchv1.SchemeGroupVersion.WithKind("Job"))
+		}
+		many := make([]*batchv1.Job, 60)
+		for i := range many {
+			many[i] = job(fmt.Sprintf("many-%02d", i), "10m", "1")
+			hub.create(many[i])
+		}
+		for _, j := range many {
+			hub.completes(j, 60*time.Second)
+		}
+		w1.empty(20 * time.Second)
+		w2.empty(20 * time.Second)
+		book.close()
+		if created := book.counts["w1 Job created"] + book.counts["w2 Job created"]; created != len(many) {
+			t.Errorf("%d Jobs were created for %d", created, len(many))
+		}
+	})
 	t.Run("the manager is killed while a Job runs", func(t *testing.T) {
 		j := job("survivor", "1", "12")
 		hub.create(j)

@@ -7,11 +7,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	plan "github.com/berth-project/berth/internal/plan/jobset"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // remembered is how long a write is believed that the cache does not show. It is much longer than caches lag behind.
@@ -71,7 +71,7 @@ func (w *written) isNewer(js *jobsetv1alpha2.JobSet) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.of(js)
-	return s.version != "" && w.now().Sub(s.at) < remembered && isOlder(js.ResourceVersion, s.version)
+	return s.version != "" && w.now().Sub(s.at) < remembered && reconcile.IsOlder(js.ResourceVersion, s.version)
 }
 
 // status is when the status was last written.
@@ -192,11 +192,5 @@ func (j *jobWrite) covers(cached *batchv1.Job) bool {
 	if j.deletion {
 		return cached.DeletionTimestamp == nil && cached.ResourceVersion == j.job.Object.ResourceVersion
 	}
-	return isOlder(cached.ResourceVersion, j.job.Object.ResourceVersion)
-}
-
-// isOlder compares versions of one object.
-func isOlder(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
+	return reconcile.IsOlder(cached.ResourceVersion, j.job.Object.ResourceVersion)
 }

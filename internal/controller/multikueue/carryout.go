@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -105,7 +106,7 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 		if err := w.client.Patch(ctx, next, patch); err != nil {
 			return 0, fmt.Errorf("annotating workload %s: %w", s.key, err)
 		}
-		s.observed.Local = next
+		w.wrote(s, next)
 	case dispatch.WriteStatus:
 		return 0, w.writeStatus(ctx, s, step)
 	}
@@ -120,7 +121,7 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.St
 	if err != nil {
 		return err
 	}
-	s.observed.Local = stored
+	w.wrote(s, stored)
 	if step.Told {
 		w.faults.tell(stored.UID)
 	}
@@ -361,7 +362,7 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 	switch {
 	case err == nil:
 		w.faults.clear(s.observed.Local.UID, conn.Name())
-		return nil
+		return keepJob(s.kind, conn, next)
 	case apierrors.IsAlreadyExists(err):
 		there := &metav1.PartialObjectMetadata{}
 		there.SetGroupVersionKind(s.kind.GVK)
@@ -380,6 +381,18 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 	default:
 		return w.failed(s, conn.Name(), err)
 	}
+}
+
+// keepJob has it known at once that a job is on a worker: which other workers admit the Workload does not matter any more.
+func keepJob(kind *job.Descriptor, conn *worker.Connection, created *unstructured.Unstructured) error {
+	o := kind.New()
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		u.Object = created.Object
+	} else if err := runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, o); err != nil {
+		return fmt.Errorf("%s %s on %s: %w", kind.GVK.Kind, created.GetName(), conn.Name(), err)
+	}
+	conn.Store(kind.GVK).Put(o)
+	return nil
 }
 
 // patchStatus gives the local job another status. main writes it in the object itself.

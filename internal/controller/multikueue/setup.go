@@ -245,7 +245,7 @@ func (m *shared) addChecks(mgr ctrl.Manager) error {
 
 func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 	w := &workloads{
-		shared: m, informers: mgr.GetCache(), gone: map[types.NamespacedName]*kueue.Workload{},
+		shared: m, informers: mgr.GetCache(), gone: map[types.NamespacedName]*kueue.Workload{}, written: map[types.NamespacedName]*kueue.Workload{},
 		forwarded: map[schema.GroupVersionKind]bool{},
 	}
 	queues := make(chan queueType, 1)

@@ -35,6 +35,7 @@ type workloads struct {
 
 	mu        sync.Mutex
 	gone      map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
+	written   map[types.NamespacedName]*kueue.Workload // as they were last written, until the cache shows that
 	forwarded map[schema.GroupVersionKind]bool         // kinds whose changes are followed
 }
 
@@ -84,13 +85,12 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 
 // gather reads what decides about a Workload; nil if it has no check of ours.
 func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sight, error) {
-	var local kueue.Workload
-	err := w.cache.Get(ctx, key, &local)
+	local, err := w.newest(ctx, key)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	s := &sight{key: key, connections: map[string]*worker.Connection{}}
-	s.observed.Local, s.observed.Gone, s.observed.Now = &local, err != nil, metav1.NewTime(w.Now())
+	s.observed.Local, s.observed.Gone, s.observed.Now = local, err != nil, metav1.NewTime(w.Now())
 	if s.observed.Gone {
 		w.mu.Lock()
 		s.observed.Local = w.gone[key]
@@ -122,6 +122,32 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 	s.observed.SyncFailures, s.observed.ToldAt = w.faults.about(s.observed.Local.UID)
 	s.observed.Job.OutOfSync = w.faults.outOfSync(s.observed.Local.UID, false)
 	return s, nil
+}
+
+// newest is a Workload as the cache shows it, or as it was written since. By an older one the choice between two workers that have both
+// admitted it would be made again, and might be another.
+func (w *workloads) newest(ctx context.Context, key types.NamespacedName) (*kueue.Workload, error) {
+	var shown kueue.Workload
+	err := w.cache.Get(ctx, key, &shown)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.written[key]
+	if err == nil && last != nil && last.UID == shown.UID && reconcile.IsOlder(shown.ResourceVersion, last.ResourceVersion) {
+		return last.DeepCopy(), nil
+	}
+	delete(w.written, key)
+	return &shown, err
+}
+
+// wrote notes a Workload that was written.
+func (w *workloads) wrote(s *sight, stored *kueue.Workload) {
+	s.observed.Local = stored
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written[s.key] = stored.DeepCopy()
 }
 
 // checkOf finds our check among those of a Workload.

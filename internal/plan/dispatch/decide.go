@@ -253,11 +253,11 @@ func (d *decider) onlyAdmitting() bool {
 // first finds, among the copies on clusters that count, the one whose condition has been true for longest. Clocks of workers
 // differ, so among those that say nothing else any is as good; the name decides between equals. among, if it is
 // given, restricts the choice.
-func (d *decider) first(conditionType string, among ...func(name string) bool) *Cluster {
+func (d *decider) first(conditionType string, among ...func(*Cluster) bool) *Cluster {
 	var found *Cluster
 	for i := range d.clusters {
 		c := &d.clusters[i]
-		if !c.Listed || !c.Connected || c.Copy == nil || (len(among) > 0 && !among[0](c.Name)) {
+		if !c.Listed || !c.Connected || c.Copy == nil || (len(among) > 0 && !among[0](c)) {
 			continue
 		}
 		at := lifecycle.Condition(c.Copy, conditionType)
@@ -276,12 +276,17 @@ func (d *decider) first(conditionType string, among ...func(name string) bool) *
 }
 
 // admitting is the cluster whose copy is admitted. While the check waits only a nominated one can be: a copy that an earlier run left
-// behind elsewhere cannot become the cluster of the Workload, and is removed by rule 9.
+// behind elsewhere cannot become the cluster of the Workload, and is removed by rule 9. One that has the job goes before others: it was
+// chosen, which may not be written down yet, and another worker may have admitted its copy since, by its clock even earlier.
 func (d *decider) admitting() *Cluster {
-	if d.check.State != kueue.CheckStatePending || d.w.Status.ClusterName != "" || lifecycle.IsEvicted(d.w) {
-		return d.first(kueue.WorkloadAdmitted)
+	counts := func(*Cluster) bool { return true }
+	if d.check.State == kueue.CheckStatePending && d.w.Status.ClusterName == "" && !lifecycle.IsEvicted(d.w) {
+		counts = func(c *Cluster) bool { return slices.Contains(d.w.Status.NominatedClusterNames, c.Name) }
 	}
-	return d.first(kueue.WorkloadAdmitted, func(name string) bool { return slices.Contains(d.w.Status.NominatedClusterNames, name) })
+	if c := d.first(kueue.WorkloadAdmitted, func(c *Cluster) bool { return c.HasJob && counts(c) }); c != nil {
+		return c
+	}
+	return d.first(kueue.WorkloadAdmitted, counts)
 }
 
 // finished (rule 3) ends the Workload as its copy did. One that ended because it did not describe its job is tried again.

@@ -272,6 +272,16 @@ func TestRules(t *testing.T) {
 		},
 		"out of sync":           {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3: status Retry !"},
 		"out of sync, not ours": {plain, []dispatch.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "3:"},
+		"chosen, which is not written down yet, and another was earlier by its clock": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(-time.Minute))), withJob(up("w2", copyOf(plain, admittedAt(0))))},
+			nil, "6b: remove w1, sync w2, status Ready on w2 [], after 1m0s",
+		},
+		"chosen, and not admitted any more": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), withJob(up("w2", copyOf(plain)))},
+			nil, "6b: remove w2, after 1s",
+		},
 		"finished elsewhere, with a cluster": {
 			reserved(ready("w1")),
 			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), up("w2", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},

@@ -213,6 +213,7 @@ func (h *hub) carryOut(s dispatch.Step) error {
 	switch s.Do {
 	case dispatch.RemoveCopy:
 		w := h.worker(s.Cluster)
+		h.notForNothing(w)
 		w.stopping = w.job
 		w.remote = nil
 	case dispatch.CreateCopy:
@@ -263,6 +264,19 @@ func (h *hub) carryOut(s dispatch.Step) error {
 	return nil
 }
 
+// notForNothing is the invariant: a job is not taken from the worker that runs it while the Workload may run there, whether that was written
+// down before or not, and whoever else admitted a copy meanwhile.
+func (h *hub) notForNothing(w *worker) {
+	if h.local == nil || !w.runs() || w.stopping || lifecycle.IsFinished(h.local) || lifecycle.IsEvicted(h.local) || !lifecycle.IsReserved(h.local) {
+		return
+	}
+	elsewhere := slices.ContainsFunc(h.workers, func(other *worker) bool { return other != w && other.connected && other.job })
+	chosen := h.local.Status.ClusterName == w.name || slices.Contains(h.local.Status.NominatedClusterNames, w.name)
+	if chosen && !elsewhere && h.local.Status.AdmissionChecks[0].State == kueue.CheckStatePending {
+		h.t.Fatalf("the job is taken from %s, which admitted it: %s", w.name, conditionsOf(h.local))
+	}
+}
+
 // oneGate is the invariant: no gate is opened while another one that is open was so only just now, or while a worker has room, as far as
 // workers can be reached.
 func (h *hub) oneGate(s dispatch.Step) {
@@ -272,7 +286,7 @@ func (h *hub) oneGate(s dispatch.Step) {
 	for _, w := range h.workers {
 		switch {
 		case !w.connected || w.busy != nil || w.remote == nil:
-		case lifecycle.IsReserved(w.remote):
+		case lifecycle.IsReserved(w.remote) && !lifecycle.IsEvicted(w.remote): // one that is evicted goes
 			h.t.Fatalf("%s may preempt while %s has room", s.Cluster, w.name)
 		case isOpen(w.remote) && h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time) < h.cfg.PreemptionTimeout:
 			h.t.Fatalf("%s may preempt %s after %s", s.Cluster, h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time), w.name)
