@@ -59,7 +59,9 @@ type hub struct {
 	rule    string // of the last pass
 	failing int    // the step of the next pass that fails; negative for none
 	late    bool   // workers may take their time
-	alone   bool   // nothing on the workers knows jobs of this kind
+	// behind is the Workload as the manager's cache still has it after others have written it, nil if that is up to date.
+	behind *kueue.Workload
+	alone  bool // nothing on the workers knows jobs of this kind
 }
 
 var errInjected = errors.New("injected")
@@ -99,6 +101,13 @@ func (h *hub) pass() {
 	if h.local == nil {
 		o.Local, o.Gone = h.last, true
 	}
+	if h.behind != nil {
+		if rapid.Bool().Draw(h.t, "the cache is behind") {
+			o.Local, o.Gone = h.behind, false
+		} else {
+			h.behind = nil
+		}
+	}
 	o.Clusters = h.clusters()
 	plan := dispatch.Decide(h.cfg, o)
 	h.rule = text(o, plan)
@@ -120,6 +129,8 @@ func (h *hub) pass() {
 	}
 	if h.failing < 0 && h.local != nil {
 		h.onlyOne("after the pass of rule " + plan.Rule)
+	}
+	if h.failing < 0 && h.local != nil && h.behind == nil {
 		h.quotaIsDispatched(o.Local)
 		h.tells(plan.Rule, o)
 	}
@@ -257,6 +268,9 @@ func (h *hub) carryOut(s dispatch.Step) error {
 			w.remote = nil
 		}
 	case dispatch.Annotate:
+		if h.behind != nil {
+			return errors.New("conflict")
+		}
 		h.local = s.Workload.DeepCopy()
 	case dispatch.WriteStatus:
 		return h.writeStatus(s.Workload)
@@ -301,6 +315,9 @@ func isOpen(w *kueue.Workload) bool {
 
 // writeStatus is the API server's part of the rules on clusterName.
 func (h *hub) writeStatus(w *kueue.Workload) error {
+	if h.behind != nil {
+		return errors.New("conflict")
+	}
 	was, is := &h.local.Status, &w.Status
 	if is.ClusterName != "" && len(is.NominatedClusterNames) > 0 {
 		h.t.Fatalf("clusterName %s beside nominations %v", is.ClusterName, is.NominatedClusterNames)
@@ -333,6 +350,14 @@ func (h *hub) settle() {
 			h.local.Status.NominatedClusterNames = h.cfg.NominateAtOnce(h.local, h.clusters())
 		}
 		m.Reserve(h.local, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, []kueue.AdmissionCheckReference{"mk"}, h.metaNow())
+	}
+}
+
+// unseen has others write the Workload, which the manager's cache need not show at once.
+func (h *hub) unseen(write func()) {
+	was := h.local.DeepCopy()
+	if write(); h.behind == nil {
+		h.behind = was
 	}
 }
 
@@ -417,12 +442,12 @@ func (h *hub) chaos() {
 		w.connected, w.slow = !w.connected, rapid.Bool().Draw(h.t, "slow")
 		w.lost = h.now
 	case 7, 8:
-		h.settle()
+		h.unseen(h.settle)
 	case 9:
 		h.now = h.now.Add(time.Duration(rapid.IntRange(1, 100).Draw(h.t, "seconds")) * time.Second)
 	case 10:
 		if h.local != nil && lifecycle.IsReserved(h.local) && rapid.IntRange(0, 3).Draw(h.t, "preempt") == 0 {
-			lifecycle.Machine{}.Preempt(h.local, kueue.ReasonInClusterQueue, "", h.metaNow())
+			h.unseen(func() { lifecycle.Machine{}.Preempt(h.local, kueue.ReasonInClusterQueue, "", h.metaNow()) })
 		}
 	case 11:
 		h.collect()
@@ -439,7 +464,7 @@ func TestProperty(t *testing.T) {
 		for range rapid.IntRange(1, 80).Draw(t, "length") {
 			h.chaos()
 		}
-		h.late = false
+		h.late, h.behind = false, nil
 		deleted := rapid.Bool().Draw(t, "deleted")
 		if deleted {
 			h.last, h.local = h.local, nil
