@@ -37,10 +37,9 @@ type setWrites struct {
 
 // jobWrite is a Job as it was last written, at a time. It counts until the cache has another version that is as new.
 type jobWrite struct {
-	job plan.Job
-	at  time.Time
-	// deletion: the deletion was asked for when the Job had this version, so that any later one is newer.
-	deletion bool
+	job      plan.Job
+	at       time.Time
+	deletion bool // it is being deleted
 }
 
 func newWritten(now func() time.Time) *written {
@@ -187,10 +186,11 @@ func (w *written) overlay(js *jobsetv1alpha2.JobSet, cached []plan.Job) []plan.J
 	return out
 }
 
-// covers says whether what was written is newer than what the cache has.
+// covers says whether what was written is newer than what the cache has. A deletion is never taken back, so any version that does not
+// know of it is older.
 func (j *jobWrite) covers(cached *batchv1.Job) bool {
 	if j.deletion {
-		return cached.DeletionTimestamp == nil && cached.ResourceVersion == j.job.Object.ResourceVersion
+		return cached.DeletionTimestamp == nil
 	}
 	return reconcile.IsOlder(cached.ResourceVersion, j.job.Object.ResourceVersion)
 }
