@@ -147,7 +147,7 @@ func (w *workloads) wrote(s *sight, stored *kueue.Workload) {
 	s.observed.Local = stored
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.written[s.key] = stored.DeepCopy()
+	w.written[s.key] = stored
 }
 
 // checkOf finds our check among those of a Workload.

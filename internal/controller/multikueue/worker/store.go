@@ -2,13 +2,14 @@ package worker
 
 import (
 	"maps"
-	"strconv"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // Store is what a worker holds of one kind with our origin, as its watch says and as our own writes left it. Objects in it must not be
@@ -145,7 +146,7 @@ func (s *Store) Put(o client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := client.ObjectKeyFromObject(o)
-	if old := s.objects[key]; old == nil || version(o) >= version(old) {
+	if old := s.objects[key]; old == nil || !reconcile.IsOlder(o.GetResourceVersion(), old.GetResourceVersion()) {
 		s.set(key, old, o)
 	}
 }
@@ -169,17 +170,11 @@ func (s *Store) event(kind watch.EventType, o client.Object) {
 	key := client.ObjectKeyFromObject(o)
 	old := s.objects[key]
 	switch {
-	case old != nil && version(old) > version(o):
+	case old != nil && reconcile.IsOlder(o.GetResourceVersion(), old.GetResourceVersion()):
 	case kind == watch.Deleted:
 		s.set(key, old, nil)
 		delete(s.doomed, o.GetUID())
 	default:
 		s.set(key, old, o)
 	}
-}
-
-// version orders the states of an object.
-func version(o client.Object) uint64 {
-	n, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	return n
 }
