@@ -15,9 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -30,10 +33,12 @@ type ledger struct {
 
 	mu     sync.Mutex
 	counts map[string]int
-	total  int
-	story  []entry
-	wg     sync.WaitGroup
-	stop   []func()
+	// reached are the names of the objects that have come so far, by cluster and milestone.
+	reached map[[2]string]map[string]bool
+	total   int
+	story   []entry
+	wg      sync.WaitGroup
+	stop    []func()
 }
 
 // entry is one write.
@@ -56,7 +61,16 @@ func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	stream, err := cl.Watch(context.Background(), list, client.InNamespace("team"))
+	ctx, within := context.Background(), client.InNamespace("team")
+	if err := cl.List(ctx, list, within); err != nil {
+		t.Fatal(err)
+	}
+	// an API server ends a watch whose reader is late
+	stream, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return cl.Watch(ctx, list.DeepCopy(), within, &client.ListOptions{Raw: &o})
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +100,9 @@ func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
 			if l.life != "" && strings.Contains(o.GetName(), l.life) {
 				l.story = append(l.story, entry{time.Now(), c.name + " " + gvk.Kind + " " + what, by})
 			}
+			for _, milestone := range milestones(o) {
+				l.reach(c.name, milestone, o.GetName())
+			}
 			n := l.total
 			l.mu.Unlock()
 			if l.seen != nil {
@@ -93,6 +110,41 @@ func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
 			}
 		}
 	})
+}
+
+func (l *ledger) reach(cluster, milestone, name string) {
+	at := [2]string{cluster, milestone}
+	if l.reached == nil {
+		l.reached = map[[2]string]map[string]bool{}
+	}
+	if l.reached[at] == nil {
+		l.reached[at] = map[string]bool{}
+	}
+	l.reached[at][name] = true
+}
+
+// thatReached says how many objects have come to a milestone on a cluster.
+func (l *ledger) thatReached(c *cluster, milestone string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.reached[[2]string{c.name, milestone}])
+}
+
+// milestones are those to which a Workload or a Job has come.
+func milestones(o *unstructured.Unstructured) (out []string) {
+	if at, _, _ := unstructured.NestedString(o.Object, "status", "clusterName"); at != "" {
+		out = append(out, "dispatched")
+	}
+	if ready, _, _ := unstructured.NestedInt64(o.Object, "status", "ready"); ready > 0 {
+		out = append(out, "running")
+	}
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == kueue.WorkloadFinished && c["status"] == "True" {
+			out = append(out, "finished")
+		}
+	}
+	return out
 }
 
 // close stops counting.

@@ -17,10 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 var (
@@ -28,6 +26,7 @@ var (
 	howMany = flag.Int("jobs", 1000, "how many jobs to measure with")
 	inTurn  = flag.Bool("in-turn", false, "nominate workers one after the other, with the incremental dispatcher")
 	seconds = flag.Int("seconds", 1, "how long each of them runs")
+	toStart = flag.Bool("to-start", false, "stop when all of them run, which they do for an hour, instead of when all have finished")
 )
 
 // TestMeasure prints how long it takes until Jobs are dispatched to two workers and have ended, and what that costs in writes.
@@ -54,44 +53,36 @@ func TestMeasure(t *testing.T) {
 		book.follow(t, c, kueue.GroupVersion.WithKind("Workload"))
 		book.follow(t, c, batchv1.SchemeGroupVersion.WithKind("Job"))
 	}
-	began := time.Now()
-	var wg sync.WaitGroup
-	for part := range 8 {
-		wg.Go(func() {
-			for i := part; i < *howMany; i += 8 {
-				if err := hub.Create(context.Background(), job(fmt.Sprintf("j%04d", i), "10m", strconv.Itoa(*seconds))); err != nil {
-					t.Errorf("creating a job: %v", err)
-				}
-			}
-		})
+	if *toStart {
+		*seconds = 3600
 	}
-	wg.Wait()
+	began := time.Now()
+	hub.submit(*howMany)
 	report("created_s", time.Since(began).Seconds())
-	reach := func(what string, done func(*kueue.Workload) bool) {
-		eventually(t, 20*time.Minute, what, func() error {
-			time.Sleep(500 * time.Millisecond)
-			var list kueue.WorkloadList
-			if err := hub.List(context.Background(), &list, client.InNamespace("team")); err != nil {
-				return err
-			}
+	reach := func(milestone string, on ...*cluster) {
+		eventually(t, 20*time.Minute, milestone, func() error {
 			n := 0
-			for i := range list.Items {
-				if done(&list.Items[i]) {
-					n++
-				}
+			for _, c := range on {
+				n += book.thatReached(c, milestone)
 			}
 			if n < *howMany {
 				return fmt.Errorf("%d of %d", n, *howMany)
 			}
 			return nil
 		})
-		report(what+"_s", time.Since(began).Seconds())
+		report(milestone+"_s", time.Since(began).Seconds())
 	}
-	reach("dispatched", func(w *kueue.Workload) bool { return w.Status.ClusterName != "" || lifecycle.IsFinished(w) })
-	reach("finished", lifecycle.IsFinished)
+	reach("dispatched", hub)
+	if *toStart {
+		reach("running", w1, w2)
+	} else {
+		reach("finished", hub)
+	}
 	report("manager.rss_mb", hub.manager.RSS())
-	w1.empty(time.Minute)
-	w2.empty(time.Minute)
+	if !*toStart {
+		w1.empty(time.Minute)
+		w2.empty(time.Minute)
+	}
 	book.end(*howMany)
 	total := 0.0
 	for i, c := range all {
@@ -103,6 +94,22 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	report("job.writes_by_berth", total)
+}
+
+// submit creates so many Jobs, eight at a time.
+func (c *cluster) submit(n int) {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	for part := range 8 {
+		wg.Go(func() {
+			for i := part; i < n; i += 8 {
+				if err := c.Create(context.Background(), job(fmt.Sprintf("j%04d", i), "10m", strconv.Itoa(*seconds))); err != nil {
+					c.t.Errorf("creating a job: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }

@@ -102,7 +102,7 @@ func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 
 // up starts the control plane, with the data that is there.
 func (c *cluster) up() error {
-	return c.run("up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "1", "--port", c.port)
+	return c.run("up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "1", "--node-capacity", "cpu=32,memory=128Gi,nvidia.com/gpu=8,pods=10k", "--port", c.port)
 }
 
 func (c *cluster) down() error { return c.run("down", "--dir", c.dir) }

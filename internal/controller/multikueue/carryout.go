@@ -321,12 +321,12 @@ func (w *workloads) carryJob(ctx context.Context, s *sight, conn *worker.Connect
 	return again, w.forwardSpec(ctx, s, conn, there, todo)
 }
 
-// startsSoon says whether the local job is about to be started, a worker having admitted it just now by the manager's clock. It is for kinds
-// that must not have the status of a job that runs while they are suspended.
+// startsSoon says whether the local job or the one there is about to be started, a worker having admitted it just now by the manager's
+// clock. Until both are, the status says no more than that, and some kinds must not have that of a job that runs while they are suspended.
 func (w *workloads) startsSoon(s *sight, there client.Object) bool {
 	const soon = 10 * time.Second
 	o, ok := there.(job.Object)
-	if !ok || s.kind.Remote.Status == nil || s.kind.Remote.Gated || !s.kind.IsSuspended(s.job) {
+	if !ok || s.kind.Remote.Status == nil || s.kind.Remote.Gated || (!s.kind.IsSuspended(s.job) && !s.kind.IsSuspended(o)) {
 		return false
 	}
 	for _, c := range s.observed.Local.Status.AdmissionChecks {
