@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -158,6 +160,56 @@ func TestWorkloadStatus(t *testing.T) {
 		}
 		if again, wrote, err := status.Transition(ctx, dropped, func(*kueue.Workload) bool { return false }); err != nil || wrote || again != dropped {
 			t.Errorf("no change wrote %v, %v", wrote, err)
+		}
+	})
+
+	t.Run("nominations of another manager", func(t *testing.T) {
+		for name, choose := range map[string]func(*kueue.Workload){
+			"chosen":  func(w *kueue.Workload) { w.Status.ClusterName = "w2" },
+			"evicted": func(w *kueue.Workload) { lifecycle.Machine{}.Evict(w, kueue.ReasonPreempted, "", "", metav1.Now()) },
+		} {
+			w := newWorkload(t, c, "nominated-"+name)
+			stored, _, err := status.Transition(ctx, w, reserve)
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply := func(manager, status string) *kueue.Workload {
+				t.Helper()
+				body := `{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "` + w.Name + `", "namespace": "default"}, "status": ` + status + `}`
+				got := w.DeepCopy()
+				if err := c.Status().Patch(ctx, got, client.RawPatch(types.ApplyPatchType, []byte(body)), client.FieldOwner(manager), client.ForceOwnership); err != nil {
+					t.Fatal(err)
+				}
+				return got
+			}
+			stored = apply("a-dispatcher", `{"nominatedClusterNames": ["w1", "w2"]}`)
+			stored, _, err = status.Transition(ctx, stored, func(w *kueue.Workload) bool {
+				w.Status.Conditions[0].Message = "said again"
+				return true
+			})
+			if err != nil || len(stored.Status.NominatedClusterNames) != 2 {
+				t.Errorf("%s: a write that has nothing to do with them left %v, %v", name, stored.Status.NominatedClusterNames, err)
+			}
+			stored, _, err = status.Transition(ctx, stored, func(w *kueue.Workload) bool {
+				choose(w)
+				w.Status.NominatedClusterNames = nil
+				return true
+			})
+			if err != nil || len(stored.Status.NominatedClusterNames) > 0 {
+				t.Fatalf("%s: %v, %v", name, stored.Status.NominatedClusterNames, err)
+			}
+			if slices.Contains(managers(stored), "kueue-admission Update") {
+				t.Errorf("%s: managers %v", name, managers(stored))
+			}
+			rest := stored.Status
+			rest.ClusterName = ""
+			said, err := json.Marshal(rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := apply("kueue-admission", string(said)); got.Status.ClusterName != "" {
+				t.Errorf("%s: a client that applies without it left cluster %q", name, got.Status.ClusterName)
+			}
 		}
 	})
 

@@ -66,6 +66,13 @@ func (s *WorkloadStatus) Strict(ctx context.Context, read, w *kueue.Workload) (*
 func (s *WorkloadStatus) strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
 	wanted := owned(w)
 	stored, err := s.apply(ctx, admissionManager, w, wanted)
+	switch {
+	case len(wanted.NominatedClusterNames) > 0:
+	case apierrors.IsInvalid(err):
+		stored, err = s.apply(ctx, admissionManager, w, notNominated{wanted, []string{}})
+	case err == nil && len(stored.Status.NominatedClusterNames) > 0:
+		stored, err = s.apply(ctx, admissionManager, stored, notNominated{wanted, []string{}})
+	}
 	if apierrors.IsInvalid(err) {
 		stored = w.DeepCopy()
 		return stored, s.update(ctx, stored)
@@ -174,7 +181,15 @@ func conditionsIn(w *kueue.Workload, conditionTypes []string) []metav1.Condition
 	return out
 }
 
-func (s *WorkloadStatus) apply(ctx context.Context, manager string, w *kueue.Workload, status kueue.WorkloadStatus) (*kueue.Workload, error) {
+// notNominated is a status that says so, with the empty list: an apply which only leaves nominations out keeps those of another field
+// manager. It takes them over, and leaves clusterName what this manager applies (spec: 40 §4.5).
+type notNominated struct {
+	kueue.WorkloadStatus `json:",inline"`
+	Nominated            []string `json:"nominatedClusterNames"`
+}
+
+// apply writes a part of the status, a WorkloadStatus or one that says more.
+func (s *WorkloadStatus) apply(ctx context.Context, manager string, w *kueue.Workload, status any) (*kueue.Workload, error) {
 	request := &statusApply{key: client.ObjectKeyFromObject(w), uid: w.UID, resourceVersion: w.ResourceVersion, status: status}
 	if err := s.client.Status().Apply(ctx, request, client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("writing the status of workload %s/%s: %w", w.Namespace, w.Name, err)
@@ -187,7 +202,7 @@ type statusApply struct {
 	key             client.ObjectKey
 	uid             types.UID
 	resourceVersion string
-	status          kueue.WorkloadStatus
+	status          any
 	stored          kueue.Workload
 }
 
@@ -215,10 +230,10 @@ func (a *statusApply) MarshalJSON() ([]byte, error) {
 		ResourceVersion string    `json:"resourceVersion,omitempty"`
 	}
 	return json.Marshal(struct {
-		APIVersion string               `json:"apiVersion"`
-		Kind       string               `json:"kind"`
-		Metadata   metadata             `json:"metadata"`
-		Status     kueue.WorkloadStatus `json:"status"`
+		APIVersion string   `json:"apiVersion"`
+		Kind       string   `json:"kind"`
+		Metadata   metadata `json:"metadata"`
+		Status     any      `json:"status"`
 	}{
 		*a.GetAPIVersion(), *a.GetKind(),
 		metadata{a.key.Name, a.key.Namespace, a.uid, a.resourceVersion},
