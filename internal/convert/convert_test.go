@@ -259,6 +259,11 @@ func TestProblems(t *testing.T) {
 		return kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ResourceGroups: groups}}
 	}
 	type rule = kueue.AdmissionCheckStrategyRule
+	onFlavors := func(names ...kueue.ResourceFlavorReference) kueue.ClusterQueue {
+		cq := checks(rule{Name: "multikueue", OnFlavors: names})
+		cq.Spec.ResourceGroups = append(placed("here").Spec.ResourceGroups, placed("there").Spec.ResourceGroups...)
+		return cq
+	}
 	cases := map[string]struct {
 		cq   kueue.ClusterQueue
 		want []string
@@ -270,9 +275,10 @@ func TestProblems(t *testing.T) {
 		"a check is inactive": {cq: checks(rule{Name: "any/off"}), want: []string{kueue.ReasonAdmissionCheckInactive}},
 		"two ways to workers": {cq: checks(rule{Name: "multikueue"}, rule{Name: "multikueue/2"}), want: []string{kueue.ReasonMultipleMultiKueueAdmissionChecks}},
 		"workers for a flavor": {
-			cq:   checks(rule{Name: "multikueue", OnFlavors: []kueue.ResourceFlavorReference{"f"}}),
+			cq:   onFlavors("placed-by-here"),
 			want: []string{kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor},
 		},
+		"workers for each flavor": {cq: onFlavors("placed-by-there", "placed-by-here")},
 		"workers beside nodes": {
 			cq:   checks(rule{Name: "multikueue"}, rule{Name: "provisioning-request"}),
 			want: []string{kueue.ReasonMultiKueueWithProvisioningRequest},

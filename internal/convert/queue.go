@@ -196,6 +196,18 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	return out
 }
 
+// isForAll says whether a list has all flavors of a ClusterQueue.
+func isForAll(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
+	for _, group := range cq.Spec.ResourceGroups {
+		for i := range group.Flavors {
+			if !slices.Contains(flavors, group.Flavors[i].Name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // checkProblems are those with the admission checks. It also tells whether workloads are
 // sent to other clusters.
 func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent bool) {
@@ -215,7 +227,7 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 		switch check.Spec.ControllerName {
 		case kueue.MultiKueueControllerName:
 			remote = append(remote, name)
-			if len(rule.OnFlavors) > 0 {
+			if len(rule.OnFlavors) > 0 && !isForAll(cq, rule.OnFlavors) {
 				perFlavor = append(perFlavor, name)
 			}
 		case kueue.ProvisioningRequestControllerName:
@@ -227,7 +239,7 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 	if len(remote) > 1 {
 		out = unless(out, remote, kueue.ReasonMultipleMultiKueueAdmissionChecks, "only one MultiKueue check is allowed, found: ")
 	}
-	out = unless(out, perFlavor, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor, "a MultiKueue check must be for all flavors, without onFlavors: ")
+	out = unless(out, perFlavor, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor, "a MultiKueue check must be for all flavors, so onFlavors has all of them or none: ")
 	if len(remote) > 0 {
 		out = unless(out, provisioning, kueue.ReasonMultiKueueWithProvisioningRequest, "beside a MultiKueue check there may be no provisioning check: ")
 	}

@@ -424,6 +424,21 @@ func TestWorkloadChanges(t *testing.T) {
 	}
 }
 
+// TestReplacementGoesToItsCluster is that the next slice of an elastic job needs no nomination, while there are such slices.
+func TestReplacementGoesToItsCluster(t *testing.T) {
+	for elastic, want := range map[bool][]string{true: nil, false: {"status.clusterName"}} {
+		old := baseWorkload()
+		old.Annotations = map[string]string{kueue.WorkloadSliceReplacementForAnnotation: "ns/a"}
+		w := old.DeepCopy()
+		w.Status.ClusterName = "w1"
+		s := testServer()
+		s.o.Jobs.ElasticJobs = elastic
+		if diff := cmp.Diff(want, run(t, s.validateWorkload(), w, old)); diff != "" {
+			t.Errorf("elastic %v: -want +got:\n%s", elastic, diff)
+		}
+	}
+}
+
 func TestJobRules(t *testing.T) {
 	const label, annotation = "metadata.labels[kueue.x-k8s.io/", "metadata.annotations[kueue.x-k8s.io/"
 	type change func(j *batchv1.Job)

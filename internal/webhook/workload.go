@@ -228,7 +228,8 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 		}
 	}
 	if cluster := w.Status.ClusterName; cluster != "" && old.Status.ClusterName == "" &&
-		!slices.Contains(old.Status.NominatedClusterNames, cluster) && w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] == "" {
+		!slices.Contains(old.Status.NominatedClusterNames, cluster) &&
+		(!s.o.Jobs.ElasticJobs || w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] == "") {
 		errs = append(errs, field.Invalid(statusPath.Child("clusterName"), cluster, "must have been one of nominatedClusterNames"))
 	}
 	if w.Status.Admission != nil && old.Status.Admission != nil &&

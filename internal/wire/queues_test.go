@@ -98,9 +98,13 @@ func (s *seen) clusterQueueActive() {
 	s.checkIs(a, metav1.ConditionTrue)
 	s.checkIs(b, metav1.ConditionTrue)
 	s.active(room, kueue.ReasonMultipleMultiKueueAdmissionChecks)
+	s.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "cq-active-g"}})
 	change(s, cq, func(q *kueue.ClusterQueue) {
 		needs("cq-active-a")(&q.Spec)
 		q.Spec.AdmissionChecksStrategy.AdmissionChecks[0].OnFlavors = []kueue.ResourceFlavorReference{"cq-active-f"}
+		q.Spec.ResourceGroups[0].Flavors = append(q.Spec.ResourceGroups[0].Flavors, kueue.FlavorQuotas{
+			Name: "cq-active-g", Resources: q.Spec.ResourceGroups[0].Flavors[0].Resources,
+		})
 	})
 	s.active(room, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor)
 	c := check("cq-active-c", kueue.ProvisioningRequestControllerName)

@@ -80,20 +80,12 @@ type kind struct {
 	external, carried, forwarded, whole bool
 }
 
-// patched are the kinds whose copies are changed in place (spec: 40 §5).
-var patched = []schema.GroupKind{
-	{Group: "batch", Kind: "Job"},
-	{Group: "ray.io", Kind: "RayCluster"},
-	{Group: "ray.io", Kind: "RayService"},
-	{Group: "leaderworkerset.x-k8s.io", Kind: "LeaderWorkerSet"},
-}
-
 // kinds are those that a configuration has sent, in order. Nothing asks a cluster: the resource of an external kind is the usual plural.
 func kinds(o *options.Options) []kind {
 	var out []kind
 	for _, d := range wire.Kinds(o) {
 		if d.Remote != nil {
-			out = append(out, kind{gvk: d.GVK, resource: d.Resource, forwarded: slices.Contains(patched, d.GVK.GroupKind())})
+			out = append(out, kind{gvk: d.GVK, resource: d.Resource, forwarded: d.Remote.Patches()})
 		}
 	}
 	for _, f := range o.MultiKueue.ExternalFrameworks {

@@ -181,6 +181,9 @@ type Remote struct {
 	Scale     func(Object, int32)
 }
 
+// Patches says whether the copy of a job is changed in place.
+func (r *Remote) Patches() bool { return r.Resize != nil || r.Follow != nil || r.Scale != nil }
+
 // Step is one of a stop.
 type Step int
 
