@@ -42,6 +42,9 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if r.pace.isBehind(req.NamespacedName, cq.ResourceVersion) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	}
 	view, known := state.View{}, false
 	if err := r.engine.Ask(ctx, func(s *state.State) { view, known = s.Queue(cq.Name) }); err != nil {
 		return ctrl.Result{}, err
@@ -62,6 +65,8 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			cq.Status = before.Status
 		} else if err := r.client.Status().Patch(ctx, &cq, statusPatch(before, figuresOnly)); client.IgnoreNotFound(err) != nil {
 			return reconcile.Retry(fmt.Errorf("writing status: %w", err)).Result(ctx)
+		} else if err == nil {
+			r.pace.wrote(req.NamespacedName, cq.ResourceVersion)
 		}
 	}
 	return result, r.finalize(ctx, &cq, view.Reserved == 0)

@@ -31,6 +31,9 @@ func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if r.pace.isBehind(req.NamespacedName, cohort.ResourceVersion) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	}
 	var share *quota.Share
 	known := false
 	if err := r.engine.Ask(ctx, func(s *state.State) { share, known = s.CohortShare(cohort.Name) }); err != nil {
@@ -50,6 +53,7 @@ func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err := r.client.Status().Patch(ctx, &cohort, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("writing status: %w", err)
 	}
+	r.pace.wrote(req.NamespacedName, cohort.ResourceVersion)
 	return ctrl.Result{}, nil
 }
 

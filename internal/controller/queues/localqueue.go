@@ -35,6 +35,9 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if r.pace.isBehind(req.NamespacedName, lq.ResourceVersion) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	}
 	var view state.View
 	if err := r.engine.Ask(ctx, func(s *state.State) { view = s.LocalQueue(lq.Namespace, lq.Name) }); err != nil {
 		return ctrl.Result{}, err
@@ -59,6 +62,7 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err := r.client.Status().Patch(ctx, &lq, statusPatch(before, figuresOnly)); client.IgnoreNotFound(err) != nil {
 		return reconcile.Retry(fmt.Errorf("writing status: %w", err)).Result(ctx)
 	}
+	r.pace.wrote(req.NamespacedName, lq.ResourceVersion)
 	return ctrl.Result{}, nil
 }
 

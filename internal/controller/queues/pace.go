@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // settle is how long changes of a queue's figures are gathered before its status is
@@ -16,6 +18,12 @@ import (
 const (
 	settle  = time.Second
 	slowest = 5 * time.Second
+)
+
+// Until the cache has what was written it says nothing about what is still to be written. It is waited for at most this long.
+const (
+	catchUp    = 100 * time.Millisecond
+	remembered = 30 * time.Second
 )
 
 // Figures of all queues and cohorts together are written at this rate: a thousand queues
@@ -36,10 +44,11 @@ type pace struct {
 	last map[types.NamespacedName]written
 }
 
-// written is when an object was written, and how long its figures pause after that.
+// written is when an object was written, how long its figures pause after that, and the version that it came to.
 type written struct {
-	at    time.Time
-	pause time.Duration
+	at      time.Time
+	pause   time.Duration
+	version string
 }
 
 func newPace(all *rate.Limiter) *pace {
@@ -64,12 +73,29 @@ func (p *pace) since(name types.NamespacedName, figuresOnly bool) time.Duration 
 	if figuresOnly && since < last.pause {
 		return last.pause - since
 	}
-	next := written{now, settle}
+	next := written{now, settle, ""}
 	if since < 2*last.pause { // it did not come to rest
 		next.pause = min(2*last.pause, slowest)
 	}
 	p.last[name] = next
 	return 0
+}
+
+// wrote notes the version that a write came to.
+func (p *pace) wrote(name types.NamespacedName, version string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.last[name]
+	last.version = version
+	p.last[name] = last
+}
+
+// isBehind says whether a version of an object is older than what was written of it.
+func (p *pace) isBehind(name types.NamespacedName, version string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.last[name]
+	return last.version != "" && p.now().Sub(last.at) < remembered && reconcile.IsOlder(version, last.version)
 }
 
 // forget drops an object that is gone.
