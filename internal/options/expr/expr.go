@@ -111,7 +111,7 @@ var bases = sync.OnceValues(func() (map[bool]*cel.Env, error) {
 	}
 	patches, err := base.Extend(
 		cel.DefaultUTCTimeZone(true), ext.TwoVarComprehensions(), library.URLs(), library.IP(), library.CIDR(), library.Format(),
-		library.SemverLib(library.SemverVersion(1)), library.JSONPatch(), common.ResolverEnvOption(&mutation.DynamicTypeResolver{}),
+		library.SemverLib(library.SemverVersion(1)), library.JSONPatch(), common.ResolverEnvOption(&smallObjects{}),
 	)
 	return map[bool]*cel.Env{false: base, true: patches}, err
 })
@@ -292,7 +292,10 @@ func (e *Expression) EvalWithin(ctx context.Context, vars map[string]any) (out a
 	case err != nil:
 		return nil, cost, e.Fail(e.tooMuch(err))
 	}
-	if out, err = plain(value); err != nil {
+	if err = measured(value); err == nil {
+		out, err = plain(value)
+	}
+	if err != nil {
 		return nil, cost, e.Fail(err)
 	}
 	if !e.gives.Is(out) {

@@ -1,7 +1,9 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -11,13 +13,17 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
+	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/cel/mutation"
 )
 
 // CEL finds out what a call cost when it is over. Some calls can make gigabytes of one object by then, or compare every entry with every
-// other, so these are asked before (spec: 40 §4.13.4).
+// other, so these are asked before. A list may have one large list many times, which costs little until it is written out, so values are
+// measured before they are (spec: 40 §4.13.4).
 const (
-	maxText  = 4 << 20 // bytes that one call may make
-	maxPairs = MaxCost // of entries that one call may compare
+	maxText     = 4 << 20 // bytes that one call, or a value, may make
+	maxPairs    = MaxCost // of entries that one call may compare, or put together
+	maxExponent = 1000    // of a quantity
 )
 
 // bounds are what calls are asked before, by the name of the function.
@@ -29,6 +35,9 @@ var bounds = map[string]func(args []ref.Val) error{
 	"sets.contains":   func(args []ref.Val) error { return boundPairs(args[0], args[1]) },
 	"sets.equivalent": func(args []ref.Val) error { return boundPairs(args[0], args[1]) },
 	"sets.intersects": func(args []ref.Val) error { return boundPairs(args[0], args[1]) },
+	"flatten":         boundFlatten,
+	"quantity":        boundQuantity,
+	"isQuantity":      boundQuantity,
 }
 
 func tooLong(size int) error {
@@ -97,8 +106,83 @@ func textSize(value ref.Val) int {
 			size += textSize(it.Next()) + 2
 		}
 		return size
+	case *types.Optional:
+		if v.HasValue() {
+			return textSize(v.GetValue())
+		}
+	case *mutation.JSONPatchVal:
+		if v.Val != nil {
+			return textSize(v.Val) + len(v.Path) + len(v.From) + 32
+		}
 	}
 	return 32
+}
+
+// measured says whether a value is too long to be written out.
+func measured(value ref.Val) error {
+	if textSize(value) > maxText {
+		return fmt.Errorf("makes a value of more than %d bytes: %w", maxText, ErrTooMuch)
+	}
+	return nil
+}
+
+// boundFlatten counts what a flattened list has.
+func boundFlatten(args []ref.Val) error {
+	depth := types.Int(1)
+	if len(args) > 1 {
+		depth, _ = args[1].(types.Int)
+	}
+	if entries(args[0], depth) > maxPairs {
+		return fmt.Errorf("makes a list of more than %d entries: %w", maxPairs, ErrTooMuch)
+	}
+	return nil
+}
+
+// entries counts those of a list and of the lists in it, as far as that is below the limit.
+func entries(value ref.Val, depth types.Int) int {
+	list, ok := value.(traits.Lister)
+	if !ok || depth < 0 {
+		return 1
+	}
+	n := 1
+	for it := list.Iterator(); it.HasNext() == types.True && n <= maxPairs; {
+		n += entries(it.Next(), depth-1)
+	}
+	return n
+}
+
+// boundQuantity looks at the exponent: 1e30000000 is a number with as many digits.
+func boundQuantity(args []ref.Val) error {
+	text, _ := args[0].(types.String)
+	if i := strings.LastIndexAny(string(text), "eE"); i >= 0 {
+		if n, err := strconv.Atoi(string(text[i+1:])); (err == nil && (n > maxExponent || n < -maxExponent)) || errors.Is(err, strconv.ErrRange) {
+			return fmt.Errorf("reads a quantity with an exponent beyond %d: %w", maxExponent, ErrTooMuch)
+		}
+	}
+	return nil
+}
+
+// smallObjects are the types of objects that an expression writes out, each of which is measured when it is made.
+type smallObjects struct{ mutation.DynamicTypeResolver }
+
+// Resolve finds a type by its name.
+func (r *smallObjects) Resolve(name string) (common.ResolvedType, bool) {
+	t, ok := r.DynamicTypeResolver.Resolve(name)
+	return smallObject{t}, ok
+}
+
+type smallObject struct{ common.ResolvedType }
+
+// Val makes an object, unless what is in it is too long.
+func (o smallObject) Val(fields map[string]ref.Val) ref.Val {
+	size := 0
+	for _, value := range fields { //berth:unordered adds up
+		size += textSize(value)
+	}
+	if size > maxText {
+		return types.WrapErr(tooLong(size))
+	}
+	return o.ResolvedType.Val(fields)
 }
 
 func boundPairs(a, b ref.Val) error {

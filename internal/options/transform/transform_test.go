@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options/expr"
 )
 
 func compiled(t testing.TB, text string) (*Framework, field.ErrorList) {
@@ -108,7 +109,7 @@ func TestHostile(t *testing.T) {
 	for i := range 10000 {
 		long = append(long, int64(i))
 	}
-	scope := map[string]any{"localObject": map[string]any{"list": long, "text": strings.Repeat("a", 5_000), "number": int64(7)}, "workload": map[string]any{}}
+	scope := map[string]any{"localObject": map[string]any{"list": long, "text": strings.Repeat("a", 5_000), "number": int64(7), "huge": "1e30000000", "tiny": "1e-9999999999999999999"}, "workload": map[string]any{}}
 	for name, tc := range map[string]struct {
 		expression string
 		tooMuch    bool
@@ -120,6 +121,10 @@ func TestHostile(t *testing.T) {
 		"no two alike":            {"localObject.list.distinct().size() > 0", true},
 		"a regex":                 {"localObject.list.all(x, !localObject.text.matches('(a*)*b'))", true},
 		"joined":                  {"localObject.list.map(x, localObject.text).join(localObject.text).size() > 0", true},
+		"flattened":               {"localObject.list.map(x, localObject.list).flatten().size() > 0", true},
+		"flattened deeply":        {"[localObject.list.map(x, localObject.list)].flatten(2).size() > 0", true},
+		"a huge quantity":         {"quantity(localObject.huge).isLessThan(quantity('4Gi'))", true},
+		"a tiny quantity":         {"isQuantity(localObject.tiny)", true},
 		"survives its own error":  {"localObject.list.all(x, localObject.list.all(y, x + y >= 0)) || true", true},
 		"a type error":            {"localObject.text + localObject.number == ''", false},
 		"no such field":           {"localObject.none.deeper", false},
@@ -143,6 +148,32 @@ func TestHostile(t *testing.T) {
 				t.Errorf("it took %s", took)
 			}
 		})
+	}
+}
+
+// TestLargeValues is that no value is written out that is far larger than all it was made of.
+func TestLargeValues(t *testing.T) {
+	long := []any{}
+	for i := range 3000 {
+		long = append(long, int64(i))
+	}
+	vars := map[string]any{"object": map[string]any{"list": long}}
+	for text, want := range map[string]bool{
+		"object.list": false,
+		"object.list.map(x, {'all': object.list})":                                   true,
+		"[JSONPatch{op: 'add', path: '/x', value: object.list}]":                     false,
+		"[JSONPatch{op: 'add', path: '/x', value: object.list.map(x, object.list)}]": true,
+		"Object{spec: Object.spec{x: object.list}}":                                  false,
+		"Object{spec: Object.spec{x: object.list.map(x, object.list)}}":              true,
+		"optional.of(object.list.map(x, object.list))":                               true,
+	} {
+		e, err := expr.Compile("it", text, expr.Scope{Names: []string{"object"}, Patches: true}, expr.Any)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if _, err = e.Eval(vars); errors.Is(err, expr.ErrTooMuch) != want {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
