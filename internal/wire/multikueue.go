@@ -40,7 +40,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 				cfg.meter.Transformed(name, phase, result, cost, took)
 			}
 		}
-		more, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, served, time.Now, log)
+		more, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, enabled, served, time.Now, log)
 		if err != nil {
 			return err
 		}

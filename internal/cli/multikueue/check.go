@@ -1,6 +1,8 @@
 package multikueue
 
 import (
+	"k8s.io/apimachinery/pkg/util/json"
+
 	"fmt"
 	"io"
 	"slices"
@@ -60,12 +62,12 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 		return err
 	}
 	if refused := frameworks[d.GVK].Precondition(scope); refused != nil {
-		return fmt.Errorf("[%s] %s", refused.Code, refused.Text)
+		return coded(refused)
 	}
 	cluster := map[string]any{"name": c.Cluster, "labels": map[string]any{}, "annotations": map[string]any{}}
 	made, err := plan.NewJob(d, local, w, cluster)
 	if err != nil {
-		return err
+		return coded(err)
 	}
 	if err := show(out, "created on "+c.Cluster, made.Object); err != nil || c.Remote == nil {
 		return err
@@ -83,10 +85,18 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 	return c.follow(out, plan, d, local, remote, w, cluster)
 }
 
+// coded is an error as the check of a Workload says it.
+func coded(err error) error {
+	if e := external.As(err); e != nil {
+		return fmt.Errorf("[%s] %s", e.Code, e.Text)
+	}
+	return err
+}
+
 // framework finds what the configuration says of the kind of a job, and refuses a job that would not be sent.
 func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	gvk := local.GroupVersionKind()
-	descriptors, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, offline{}, time.Now, logr.Discard())
+	descriptors, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, nil, offline{}, time.Now, logr.Discard())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,11 +117,11 @@ func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descr
 // follow prints what a look at the copy would write.
 func (c *Check) follow(out io.Writer, plan *dispatch.Config, d *job.Descriptor, local, remote *unstructured.Unstructured, w *kueue.Workload, cluster map[string]any) error {
 	step, err := plan.SyncJob(d, local, remote, w, cluster, false)
-	if err != nil {
-		return err
+	if err == nil {
+		err = step.SpecFault
 	}
-	if step.SpecFault != nil {
-		return step.SpecFault
+	if err != nil {
+		return coded(err)
 	}
 	if step.Spec != nil {
 		if err := show(out, "the copy's spec on "+c.Cluster, step.Spec.Object["spec"]); err != nil {
@@ -140,9 +150,14 @@ func (c *Check) workload(local *unstructured.Unstructured) (*kueue.Workload, err
 	return w, nil
 }
 
+// parse reads an object as a manager does, to whom 1 is a whole number.
 func parse(text []byte, flag string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(text, &o.Object); err != nil {
+	body, err := yaml.YAMLToJSON(text)
+	if err == nil {
+		err = json.Unmarshal(body, &o.Object)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {

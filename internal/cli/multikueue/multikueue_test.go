@@ -131,3 +131,15 @@ func TestRulesOfRay(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbers is that an expression sees the numbers here that it sees in a manager.
+func TestNumbers(t *testing.T) {
+	o, err := parse([]byte("apiVersion: x.dev/v1\nkind: Run\nmetadata: {name: r}\nspec: {whole: 3, half: 0.5}\n"), "--object")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"whole": int64(3), "half": 0.5}
+	if diff := cmp.Diff(want, o.Object["spec"]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -1,6 +1,8 @@
 package multikueue
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,14 +29,14 @@ type Served interface {
 //
 // A name that differs from that of a kind in nothing but its case means that kind. A kind that is not served yet is taken for one with
 // the usual plural, and its jobs are sent once it is.
-func External(list []*transform.Framework, served Served, now func() time.Time, log logr.Logger) ([]*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
+func External(list []*transform.Framework, known []*job.Descriptor, served Served, now func() time.Time, log logr.Logger) ([]*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	var out []*job.Descriptor
 	frameworks := map[schema.GroupVersionKind]*external.Framework{}
 	for _, f := range list {
 		gvk := f.GVK
 		resources, err := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, nil, err
+		if err != nil && !apierrors.IsNotFound(err) { // an aggregated API server that is down holds up its own kinds only
+			log.Error(err, "Asking for the kind of an external framework", "kind", gvk.String())
 		}
 		kind, resource := find(resources, gvk.Kind)
 		switch {
@@ -45,12 +47,21 @@ func External(list []*transform.Framework, served Served, now func() time.Time, 
 		case kind != gvk.Kind:
 			log.Info("The kind of an external framework is written in another way", "configured", gvk.Kind, "served", kind)
 			gvk.Kind = kind
+			if frameworks[gvk] != nil || adapted(known, gvk) {
+				return nil, nil, fmt.Errorf("multiKueue.externalFrameworks: %s.%s.%s is the kind %s, which is sent to workers already: remove it",
+					f.GVK.Kind, gvk.Version, gvk.Group, kind)
+			}
 		}
 		frameworks[gvk] = framework(f, now)
 		frameworks[gvk].AutoStatus = f.Extended && f.Subresource == "Auto"
 		out = append(out, described(gvk, resource, frameworks[gvk]))
 	}
 	return out, frameworks, nil
+}
+
+// adapted says whether a kind has an adapter of its own.
+func adapted(known []*job.Descriptor, gvk schema.GroupVersionKind) bool {
+	return slices.ContainsFunc(known, func(d *job.Descriptor) bool { return d.Remote != nil && d.GVK == gvk })
 }
 
 // find looks for a kind: as it is written, or the only one that differs in nothing but its case.

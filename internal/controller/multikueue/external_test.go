@@ -23,6 +23,9 @@ import (
 type discovery struct{ kinds map[string]string }
 
 func (d discovery) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	if gv == "broken.dev/v1" {
+		return nil, apierrors.NewServiceUnavailable("its API server is down")
+	}
 	if gv != "tekton.dev/v1" {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, gv)
 	}
@@ -44,9 +47,33 @@ func TestExternalNames(t *testing.T) {
 		group, rest, _ := cut(tc.gvk)
 		version, kind, _ := cut(rest)
 		framework := &transform.Framework{GVK: schema.GroupVersionKind{Group: group, Version: version, Kind: kind}}
-		got, _, err := External([]*transform.Framework{framework}, served, time.Now, logr.Discard())
+		got, _, err := External([]*transform.Framework{framework}, nil, served, time.Now, logr.Discard())
 		if err != nil || got[0].GVK.Kind != tc.kind || got[0].Resource != tc.resource {
 			t.Errorf("%s: got %s %s, %v", name, got[0].GVK.Kind, got[0].Resource, err)
+		}
+	}
+}
+
+// TestExternalClashes is that a kind written in another way is no second one, and that a group that cannot be asked for is one not served yet.
+func TestExternalClashes(t *testing.T) {
+	served := discovery{map[string]string{"pipelineruns": "PipelineRun"}}
+	of := func(group, kind string) *transform.Framework {
+		return &transform.Framework{GVK: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}}
+	}
+	own := &job.Descriptor{GVK: of("tekton.dev", "PipelineRun").GVK, Remote: &job.Remote{}}
+	for name, tc := range map[string]struct {
+		list  []*transform.Framework
+		known []*job.Descriptor
+		ok    bool
+	}{
+		"twice":                  {[]*transform.Framework{of("tekton.dev", "PipelineRun"), of("tekton.dev", "pipelinerun")}, nil, false},
+		"with an adapter":        {[]*transform.Framework{of("tekton.dev", "pipelinerun")}, []*job.Descriptor{own}, false},
+		"known here only":        {[]*transform.Framework{of("tekton.dev", "pipelinerun")}, []*job.Descriptor{{GVK: own.GVK}}, true},
+		"a group that is broken": {[]*transform.Framework{of("broken.dev", "Thing"), of("tekton.dev", "PipelineRun")}, nil, true},
+	} {
+		got, _, err := External(tc.list, tc.known, served, time.Now, logr.Discard())
+		if (err == nil) != tc.ok || (tc.ok && len(got) != len(tc.list)) {
+			t.Errorf("%s: %d, %v", name, len(got), err)
 		}
 	}
 }
@@ -72,7 +99,7 @@ func configured(t *testing.T, text string) (*job.Descriptor, *dispatch.Config) {
 		t.Fatal(errs.ToAggregate())
 	}
 	served := discovery{map[string]string{"pipelineruns": "PipelineRun", "pipelineruns/status": "PipelineRun"}}
-	descriptors, external, err := External(frameworks, served, time.Now, logr.Discard())
+	descriptors, external, err := External(frameworks, nil, served, time.Now, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,5 +138,28 @@ func TestExternalCopy(t *testing.T) {
 	step, err := cfg.SyncJob(d, local, remote, w, nil, true)
 	if err != nil || step.Do != dispatch.PatchStatus || !cmp.Equal(step.Object.Object["status"], remote.Object["status"]) {
 		t.Errorf("the status: %+v, %v", step, err)
+	}
+}
+
+// TestStatusWhen is that a condition for the copying may look at the job as it would be, and at whole numbers of the admission.
+func TestStatusWhen(t *testing.T) {
+	d, cfg := configured(t, `
+name: PipelineRun.v1.tekton.dev
+statusSync: {when: "object.status.pods == workload.status.admission.podSetAssignments[0].count && object.status.pods / 2 == 1"}`)
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "wl"}}
+	w.Status.Admission = &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{Count: new(int32(3))}}}
+	local := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": map[string]any{"name": "r", "namespace": "ns"},
+	}}
+	for pods, want := range map[int64]bool{2: false, 3: true} {
+		remote, err := cfg.NewJob(d, local, w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote.Object["status"] = map[string]any{"pods": pods}
+		step, err := cfg.SyncJob(d, local, remote, w, map[string]any{}, true)
+		if err != nil || (step.Do == dispatch.PatchStatus) != want || step.Deferred == want {
+			t.Errorf("%d pods: %+v, %v", pods, step, err)
+		}
 	}
 }

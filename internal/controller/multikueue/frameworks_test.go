@@ -31,7 +31,7 @@ func TestPipelineRun(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	descriptors, external, err := External(frameworks, discovery{map[string]string{"pipelineruns": "PipelineRun"}}, time.Now, logr.Discard())
+	descriptors, external, err := External(frameworks, nil, discovery{map[string]string{"pipelineruns": "PipelineRun"}}, time.Now, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,9 @@
 package dispatch
 
 import (
-	"encoding/json"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/json"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 

@@ -296,19 +296,21 @@ type Followed struct {
 func (f *Framework) Status(s *Scope) (Followed, error) {
 	cluster, _ := s.Cluster["name"].(string)
 	wrap := func(err error) (Followed, error) { return Followed{}, f.fail(statusSync, cluster, StatusFailed, err) }
+	local := plain(s.Local)
+	next := runtime.DeepCopyJSON(local)
+	if remote, ok := s.Remote["status"].(map[string]any); ok && !f.NoStatus {
+		next["status"] = runtime.DeepCopyJSON(remote)
+	}
 	if f.Extended {
-		now, err := f.Expressions.When(s.names())
+		names := s.names()
+		names["object"] = next
+		now, err := f.Expressions.When(names)
 		if err != nil {
 			return wrap(err)
 		}
 		if !now {
 			return Followed{Deferred: true}, nil
 		}
-	}
-	local := plain(s.Local)
-	next := runtime.DeepCopyJSON(local)
-	if remote, ok := s.Remote["status"].(map[string]any); ok && !f.NoStatus {
-		next["status"] = runtime.DeepCopyJSON(remote)
 	}
 	if f.Mutates {
 		var err error
