@@ -68,7 +68,10 @@ func (c *collector) copies(ctx context.Context, conn *worker.Connection) {
 		}
 		err := c.ownerGone(ctx, conn, copied)
 		if err == nil {
-			err = deleteWorkload(ctx, conn, copied)
+			if copied.DeletionTimestamp != nil {
+				return // its finalizer is left to the worker, which keeps the quota until the pods are gone
+			}
+			err = conn.Delete(ctx, worker.WorkloadKind, copied)
 		}
 		c.told(conn, "workload", key, err)
 	})

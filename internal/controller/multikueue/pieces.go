@@ -92,13 +92,14 @@ func (m *shared) jobsOf(conn *worker.Connection, s *sight) []job.Object {
 	return nil
 }
 
-// isOf says whether an object on a worker is the job of a Workload: it names it, or, where it has several, the same local job.
-func (m *shared) isOf(s *sight, o client.Object) bool {
+// isOf says whether an object on a worker is the job of a Workload: it names it, or, where it has several, the same local job, which no other
+// of them still needs there.
+func (m *shared) isOf(cluster string, s *sight, o client.Object) bool {
 	if s.kind.Remote.Workloads == nil {
 		return m.Plan.WorkloadOf(o) == s.key.Name
 	}
 	origin := types.UID(o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation])
-	return slices.ContainsFunc(s.observed.Local.OwnerReferences, ownedBy(origin)) && (s.observed.Job.Siblings == nil || !s.observed.Job.Siblings.Remain)
+	return slices.ContainsFunc(s.observed.Local.OwnerReferences, ownedBy(origin)) && !slices.Contains(s.remain, "") && !slices.Contains(s.remain, cluster)
 }
 
 // siblings looks at the other Workloads of a job that has several.
@@ -124,7 +125,9 @@ func (w *workloads) siblings(ctx context.Context, s *sight) error {
 		if wl.Status.ClusterName != "" {
 			out.Clusters = append(out.Clusters, wl.Status.ClusterName)
 		}
-		out.Remain = out.Remain || lifecycle.IsReserved(wl)
+		if lifecycle.IsReserved(wl) {
+			s.remain = append(s.remain, wl.Status.ClusterName)
+		}
 		out.First = out.First && cmp.Or(cmp.Compare(own, order(wl)), strings.Compare(s.key.Name, wl.Name)) < 0
 	}
 	slices.Sort(out.Clusters)

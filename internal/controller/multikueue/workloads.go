@@ -49,6 +49,9 @@ type sight struct {
 	jobName string
 	// members are the objects of a job that may be several, of which job is the first.
 	members []job.Object
+	// remain are the clusters where others of several Workloads need the job that they share. Empty is that of one with quota that has none
+	// yet, and may need it anywhere.
+	remain []string
 	// slices are the Workloads of an elastic job that are not over, and this one.
 	slices []*kueue.Workload
 	// connections are those that were observed, by cluster: what is done is done through them.
@@ -332,7 +335,7 @@ func (m *shared) jobOf(conn *worker.Connection, s *sight) job.Object {
 		return nil // a controller of its own carries the jobs
 	}
 	o, ok := kept.Get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
-	if !ok || !m.Plan.Owns(o) || !m.isOf(s, o) {
+	if !ok || !m.Plan.Owns(o) || !m.isOf(conn.Name(), s, o) {
 		return nil
 	}
 	return o

@@ -141,8 +141,6 @@ type Siblings struct {
 	First bool
 	// Clusters are those that have admitted others, sorted, each once.
 	Clusters []string
-	// Remain says that others still need the job that they share.
-	Remain bool
 }
 
 // Cluster is one worker, and what it holds of the Workload.

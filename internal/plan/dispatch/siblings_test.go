@@ -35,7 +35,6 @@ func TestSiblings(t *testing.T) {
 		},
 		"to one that is lost":    {plain, []dispatch.Cluster{up("w1", nil), down("w2", 0)}, siblings(dispatch.Siblings{Clusters: []string{"w2"}}), "9: status [w2], after 30s", true},
 		"they are on two":        {plain, three, siblings(dispatch.Siblings{Clusters: []string{"w1", "w2"}}), "9: after 30s", true},
-		"the rest keep the job":  {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, siblings(dispatch.Siblings{Remain: true}), "6b: sync w1, after 1m0s", false},
 		"pods of a copy are off": {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"))))}, func(o *dispatch.Observed) { o.Job.Gated, o.Job.Active = true, true }, "4: quiet", false},
 		"pods of a copy may run": {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"), condition(kueue.WorkloadQuotaReserved, 0, "R"))))}, func(o *dispatch.Observed) { o.Job.Gated, o.Job.Active = true, true }, "4: mirror w1", false},
 		"a job that is lost":     {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)))}, nil, "3: status Retry !", false},
