@@ -57,7 +57,9 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
 	}
 	if !r.same(credentials) {
-		r.disconnect(c.Now())
+		if r.disconnect(c.Now()) {
+			c.missed(r)
+		}
 		r.mu.Lock()
 		r.credentials, r.attempts, r.next, r.address = credentials, 0, time.Time{}, addressOf(cfg)
 		r.mu.Unlock()

@@ -231,8 +231,8 @@ func (r *remote) link() Link {
 	return Link{Connection: r.connection}
 }
 
-// disconnect ends the connection and keeps the time of the first loss.
-func (r *remote) disconnect(now time.Time) {
+// disconnect ends the connection and keeps the time of the first loss. It says whether there was one.
+func (r *remote) disconnect(now time.Time) bool {
 	r.mu.Lock()
 	c := r.connection
 	r.connection = nil
@@ -243,6 +243,7 @@ func (r *remote) disconnect(now time.Time) {
 	if c != nil {
 		c.close()
 	}
+	return c != nil
 }
 
 // touch has a cluster looked at. It never blocks for long: the channel has room for all.
@@ -272,6 +273,17 @@ func (f *Fleet) lost(c *Connection, _ error) {
 		c.close()
 		f.touch(c.name)
 	}()
+	f.missed(r)
+}
+
+// missed has everything looked at that a cluster matters to whose connection ended. Most are made again at once, which makes no difference
+// to anybody, so that is waited for first.
+func (f *Fleet) missed(r *remote) {
+	time.AfterFunc(slow, func() {
+		if r.link().Connection == nil {
+			f.Turned(context.Background(), r.name, false) // it only reads caches
+		}
+	})
 }
 
 // pause is how long to wait after the n-th failed attempt.

@@ -1,0 +1,213 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
+)
+
+// standIn is in the place of a worker: it has no Workloads, and fails as a test wants.
+type standIn struct {
+	*httptest.Server
+	lists atomic.Int32
+	// before, if it is set, sees every request first, and says whether it was answered.
+	before func(http.ResponseWriter, *http.Request) bool
+}
+
+func newStandIn(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) *standIn {
+	t.Helper()
+	s := &standIn{before: before}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	t.Cleanup(s.CloseClientConnections) // which go before Close waits for them
+	return s
+}
+
+// isWatch says whether a request opens a watch.
+func isWatch(r *http.Request) bool {
+	return strings.HasSuffix(r.URL.Path, "/workloads") && r.URL.Query().Get("watch") != ""
+}
+
+func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case s.before != nil && s.before(w, r):
+	case isWatch(r):
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case strings.HasSuffix(r.URL.Path, "/workloads"):
+		s.lists.Add(1)
+		_, _ = w.Write([]byte(`{"kind": "WorkloadList", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"resourceVersion": "1"}, "items": []}`))
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`))
+	}
+}
+
+// turn is that a fleet told of a cluster.
+type turn struct {
+	cluster string
+	fresh   bool
+}
+
+// hub is a manager with the cluster w1, whose kubeconfig is in a Secret. Nobody looks at the cluster but the test.
+type hub struct {
+	*clusters
+	t     *testing.T
+	api   client.Client
+	turns chan turn
+}
+
+func newHub(t *testing.T, server string) *hub {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), kueue.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}, Spec: kueue.MultiKueueClusterSpec{
+		ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypeSecret, Location: "w1"}},
+	}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, secret).WithStatusSubresource(cluster).Build()
+	h := &hub{t: t, api: api, turns: make(chan turn, 99)}
+	h.clusters = &clusters{Fleet: &Fleet{
+		Options: Options{
+			Plan: &dispatch.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, Changed: func(client.Object) {},
+			Turned: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
+		},
+		client: api, cache: api, live: api, scheme: scheme, touched: make(chan event.GenericEvent, 99), remotes: map[string]*remote{},
+	}}
+	h.points(server)
+	t.Cleanup(func() { h.get("w1").disconnect(time.Now()) })
+	return h
+}
+
+// points has the kubeconfig say another server.
+func (h *hub) points(server string) {
+	h.t.Helper()
+	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) {
+		o.(*corev1.Secret).Data = map[string][]byte{kubeconfigKey: kubeconfig("server: '"+server+"'", "token: t")}
+	})
+}
+
+func (h *hub) edit(o client.Object, change func(client.Object)) {
+	h.t.Helper()
+	if err := h.api.Get(h.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		h.t.Fatal(err)
+	}
+	change(o)
+	if err := h.api.Update(h.t.Context(), o); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// look has the cluster looked at, and returns what is said of its condition Active.
+func (h *hub) look() (ctrlreconcile.Result, metav1.Condition) {
+	h.t.Helper()
+	result, err := h.Reconcile(h.t.Context(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: "w1"}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var cluster kueue.MultiKueueCluster
+	if err := h.api.Get(h.t.Context(), client.ObjectKey{Name: "w1"}, &cluster); err != nil {
+		h.t.Fatal(err)
+	}
+	for _, condition := range cluster.Status.Conditions {
+		if condition.Type == kueue.MultiKueueClusterActive {
+			return result, condition
+		}
+	}
+	return result, metav1.Condition{}
+}
+
+// is looks at the cluster and wants a reason of its condition Active.
+func (h *hub) is(reason string) {
+	h.t.Helper()
+	if _, got := h.look(); got.Reason != reason {
+		h.t.Fatalf("it is %s (%s), want %s", got.Reason, got.Message, reason)
+	}
+}
+
+// told are the turns of a while.
+func (h *hub) told(within time.Duration) []turn {
+	var out []turn
+	for after := time.After(within); ; {
+		select {
+		case one := <-h.turns:
+			out = append(out, one)
+		case <-after:
+			return out
+		}
+	}
+}
+
+// wakes waits until a cluster is told of that is lost.
+func (h *hub) wakes() {
+	h.t.Helper()
+	for after := time.After(30 * time.Second); ; {
+		select {
+		case one := <-h.turns:
+			if one == (turn{"w1", false}) {
+				return
+			}
+		case <-after:
+			h.t.Fatal("nobody is told")
+		}
+	}
+}
+
+// waits until something is so.
+func (h *hub) eventually(what string, so func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// TestLossWakes is that whoever uses a cluster is looked at once it is lost: nothing else may come that does. A connection that is made again
+// at once is none of their business.
+func TestLossWakes(t *testing.T) {
+	for name, cut := range map[string]func(*hub, *standIn){
+		"its watch ends":               func(_ *hub, s *standIn) { s.CloseClientConnections(); s.Close() },
+		"other credentials do not fit": func(h *hub, _ *standIn) { h.points("http://127.0.0.1:1"); h.is(kueue.ReasonClientConnectionFailed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, nil)
+			h := newHub(t, s.URL)
+			h.is(kueue.ReasonActive)
+			if got := h.told(slow / 2); len(got) != 1 || !got[0].fresh {
+				t.Errorf("told %v of a new connection", got)
+			}
+			s.CloseClientConnections()
+			h.eventually("it is noticed", func() bool { return h.Link("w1").Connection == nil })
+			h.is(kueue.ReasonActive)
+			if got := h.told(2 * slow); len(got) != 1 || !got[0].fresh {
+				t.Errorf("told %v of a connection that was made again", got)
+			}
+			cut(h, s)
+			h.wakes()
+		})
+	}
+}
