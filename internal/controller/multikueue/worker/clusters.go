@@ -120,9 +120,9 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 		return ctrlreconcile.Result{RequeueAfter: time.Minute}, err
 	}
 	if err == nil {
-		r.mu.Lock()
-		r.connection, r.attempts, r.next = made, 0, time.Time{}
-		r.mu.Unlock()
+		err = r.use(made)
+	}
+	if err == nil {
 		c.thrift()
 		ctrl.LoggerFrom(ctx).Info("Connected to a worker cluster", "cluster", cluster.Name)
 		c.Turned(ctx, cluster.Name, true)
@@ -141,6 +141,20 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 		return reconcile.Retry(err).Result(ctx)
 	}
 	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil
+}
+
+// use takes a connection that was made, unless it has been lost since.
+func (r *remote) use(made *Connection) error {
+	r.mu.Lock()
+	err := context.Cause(made.ctx)
+	if err == nil {
+		r.connection, r.attempts, r.next = made, 0, time.Time{}
+	}
+	r.mu.Unlock()
+	if err != nil {
+		made.close()
+	}
+	return err
 }
 
 // reasonSelf is why a manager does not send anything to itself.

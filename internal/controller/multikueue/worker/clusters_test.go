@@ -28,13 +28,14 @@ import (
 type standIn struct {
 	*httptest.Server
 	lists atomic.Int32
+	cut   chan struct{} // closed, it ends watches
 	// before, if it is set, sees every request first, and says whether it was answered.
 	before func(http.ResponseWriter, *http.Request) bool
 }
 
 func newStandIn(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) *standIn {
 	t.Helper()
-	s := &standIn{before: before}
+	s := &standIn{before: before, cut: make(chan struct{})}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	t.Cleanup(s.CloseClientConnections) // which go before Close waits for them
@@ -53,7 +54,10 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isWatch(r):
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		select {
+		case <-r.Context().Done():
+		case <-s.cut:
+		}
 	case strings.HasSuffix(r.URL.Path, "/workloads"):
 		s.lists.Add(1)
 		_, _ = w.Write([]byte(`{"kind": "WorkloadList", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"resourceVersion": "1"}, "items": []}`))
@@ -209,5 +213,23 @@ func TestLossWakes(t *testing.T) {
 			cut(h, s)
 			h.wakes()
 		})
+	}
+}
+
+// TestLostWhileConnecting is that a connection whose watch ends before it is used counts as an attempt that failed.
+func TestLostWhileConnecting(t *testing.T) {
+	var s *standIn
+	s = newStandIn(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") { // which is read when all watches are open
+			close(s.cut)
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+	h := newHub(t, s.URL)
+	h.is(kueue.ReasonClientConnectionFailed)
+	if h.Link("w1").Connection != nil {
+		t.Error("it counts as connected")
 	}
 }

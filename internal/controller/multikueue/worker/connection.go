@@ -57,7 +57,7 @@ type Connection struct {
 	lost   func(*Connection, error)
 
 	ctx    context.Context
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 	slots  chan struct{}
 	failed atomic.Int32
@@ -122,13 +122,13 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, atte
 	if c.client, err = client.NewWithWatch(cfg, client.Options{Scheme: f.scheme, Mapper: mapper}); err != nil {
 		return nil, err
 	}
-	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	limit := min(firstWatch<<min(attempt, 5), lastWatch)
 	if err := c.open(ctx, limit); err != nil {
 		c.close()
 		return nil, err
 	}
-	c.identify(ctx)
+	c.identify(limit)
 	if f.Degraded {
 		c.wg.Go(c.reviewAccess)
 	}
@@ -333,8 +333,8 @@ func (c *Connection) Contested() bool {
 }
 
 // identify learns which cluster this is, if that may be read.
-func (c *Connection) identify(ctx context.Context) {
-	ctx, done := context.WithTimeout(ctx, callTimeout)
+func (c *Connection) identify(limit time.Duration) {
+	ctx, done := context.WithTimeout(c.ctx, min(limit, callTimeout))
 	defer done()
 	var ns metav1.PartialObjectMetadata
 	ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
@@ -498,6 +498,6 @@ func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o 
 
 // close ends everything and waits for it.
 func (c *Connection) close() {
-	c.cancel()
+	c.cancel(nil)
 	c.wg.Wait()
 }

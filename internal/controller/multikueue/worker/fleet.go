@@ -257,8 +257,9 @@ func (f *Fleet) touch(name string) {
 	}
 }
 
-// lost ends a connection from within, and has the cluster connected again at once.
-func (f *Fleet) lost(c *Connection, _ error) {
+// lost ends a connection from within, and has the cluster connected again at once. One that is being made fails.
+func (f *Fleet) lost(c *Connection, why error) {
+	c.cancel(why)
 	r := f.get(c.name)
 	r.mu.Lock()
 	current := r.connection == c

@@ -31,8 +31,8 @@ func idle(t *testing.T, lost func(*Connection, error)) *Connection {
 	t.Helper()
 	f := &Fleet{Options: Options{Now: time.Now}, remotes: map[string]*remote{}}
 	c := &Connection{fleet: f, name: "w1", lost: lost, slots: make(chan struct{}, callsAtOnce), calls: map[int64]time.Time{}}
-	c.ctx, c.cancel = context.WithCancel(t.Context())
-	t.Cleanup(c.cancel)
+	c.ctx, c.cancel = context.WithCancelCause(t.Context())
+	t.Cleanup(func() { c.cancel(nil) })
 	return c
 }
 
