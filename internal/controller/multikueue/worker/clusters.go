@@ -24,11 +24,12 @@ import (
 // clusters connects to workers, and says how that goes in the status of MultiKueueClusters (spec: 40 §4.2).
 type clusters struct{ *Fleet }
 
-// rereadFile is how often a kubeconfig file is read again, rereadProfile a ClusterProfile.
+// rereadFile is how often a kubeconfig file is read again, rereadProfile a ClusterProfile, and so on.
 const (
 	rereadFile    = 5 * time.Second
 	rereadProfile = 10 * time.Second
 	rereadAfter   = 5 * time.Second // what could not be read, but not for its absence
+	lookHanging   = 5 * time.Second // whether an attempt that takes too long has ended
 )
 
 // Reconcile connects to one cluster, if it is not connected as it is to be.
@@ -61,16 +62,18 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 			c.missed(r)
 		}
 		r.mu.Lock()
-		r.credentials, r.attempts, r.next, r.address = credentials, 0, time.Time{}, addressOf(cfg)
+		r.credentials, r.attempts, r.next, r.address, r.hangs = credentials, 0, time.Time{}, addressOf(cfg), nil
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
-	connected := r.connection
+	connected, hangs := r.connection, r.hangs != nil
 	attempts, left := r.attempts, r.next.Sub(c.Now())
 	r.mu.Unlock()
 	switch {
 	case connected != nil:
 		return c.report(ctx, &cluster, connected)
+	case hangs:
+		return ctrlreconcile.Result{RequeueAfter: lookHanging}, nil
 	case attempts > 0 && left > 0 && !r.probe(c.Now()):
 		return ctrlreconcile.Result{RequeueAfter: min(left, probeEvery)}, nil
 	}
@@ -110,10 +113,7 @@ func (c *clusters) refuse(ctx context.Context, r *remote, cluster *kueue.MultiKu
 
 // attempt connects.
 func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiKueueCluster, cfg *rest.Config) (ctrlreconcile.Result, error) {
-	r.mu.Lock()
-	attempts := r.attempts
-	r.mu.Unlock()
-	made, err := c.connect(ctx, cluster.Name, cfg, attempts, c.lost)
+	made, err := c.try(ctx, r, cfg)
 	if err == nil && made.uid != "" && made.uid == c.Plan.ManagerUID {
 		made.close()
 		err := c.write(ctx, cluster, active(metav1.ConditionFalse, reasonSelf, "The cluster is the manager itself: a manager cannot be its own worker"))
@@ -141,6 +141,50 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 		return reconcile.Retry(err).Result(ctx)
 	}
 	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil
+}
+
+// tried is how an attempt to connect ended.
+type tried struct {
+	made *Connection
+	err  error
+}
+
+// try makes a connection. One that is not there in time is not waited for any more: a program that gets credentials cannot be stopped. Until
+// it has ended no other attempt is made with the same credentials.
+func (c *clusters) try(ctx context.Context, r *remote, cfg *rest.Config) (*Connection, error) {
+	r.mu.Lock()
+	limit := min(c.firstWatch<<min(r.attempts, 5), lastWatch)
+	r.mu.Unlock()
+	wait := limit + min(limit, callTimeout) + slow
+	ctx, done := context.WithTimeout(ctx, wait)
+	defer done()
+	ended, left := make(chan tried), make(chan struct{})
+	go func() {
+		made, err := c.connect(ctx, r.name, cfg, limit, c.lost)
+		select {
+		case ended <- tried{made, err}:
+			return
+		case <-left:
+		}
+		if err == nil {
+			made.close()
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.hangs == left {
+			r.hangs = nil
+		}
+	}()
+	select {
+	case result := <-ended:
+		return result.made, result.err
+	case <-ctx.Done():
+		r.mu.Lock()
+		r.hangs = left
+		r.mu.Unlock()
+		close(left)
+		return nil, fmt.Errorf("no answer within %s of the cluster, or of the program that gets its credentials: %w", wait, ctx.Err())
+	}
 }
 
 // use takes a connection that was made, unless it has been lost since.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -20,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 )
@@ -98,7 +102,7 @@ func newHub(t *testing.T, server string) *hub {
 			Plan: &dispatch.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, Changed: func(client.Object) {},
 			Turned: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
 		},
-		client: api, cache: api, live: api, scheme: scheme, touched: make(chan event.GenericEvent, 99), remotes: map[string]*remote{},
+		client: api, cache: api, live: api, scheme: scheme, firstWatch: firstWatch, touched: make(chan event.GenericEvent, 99), remotes: map[string]*remote{},
 	}}
 	h.points(server)
 	t.Cleanup(func() { h.get("w1").disconnect(time.Now()) })
@@ -231,5 +235,115 @@ func TestLostWhileConnecting(t *testing.T) {
 	h.is(kueue.ReasonClientConnectionFailed)
 	if h.Link("w1").Connection != nil {
 		t.Error("it counts as connected")
+	}
+}
+
+// provide has the credentials of the cluster come from a ClusterProfile and a program, which answers when a file is gone that it returns the
+// path of.
+func (h *hub) provide(server string) (hold string) {
+	h.t.Helper()
+	dir := h.t.TempDir()
+	hold, program := filepath.Join(dir, "hold"), filepath.Join(dir, "plugin")
+	text := "#!/bin/sh\nwhile [ -e " + hold + " ]; do sleep 0.1; done\n" +
+		`echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}'` + "\n"
+	if err := errors.Join(os.WriteFile(program, []byte(text), 0o700), os.WriteFile(hold, nil, 0o600)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.Profiles, h.Providers = true, []configv1beta2.ClusterProfileProvider{{Name: "p", ExecConfig: configv1beta2.ExecConfig{
+		Command: program, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: configv1beta2.NeverInteractive,
+	}}}
+	profile := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"accessProviders": []any{
+		map[string]any{"name": "p", "cluster": map[string]any{"server": server}},
+	}}}}
+	profile.SetGroupVersionKind(profileKind)
+	profile.SetNamespace("ns")
+	profile.SetName("profile")
+	if err := h.api.Create(h.t.Context(), profile); err != nil {
+		h.t.Fatal(err)
+	}
+	h.from(kueue.ClusterSource{ClusterProfileRef: &kueue.ClusterProfileReference{Name: "profile"}})
+	return hold
+}
+
+// from says where the credentials of the cluster are.
+func (h *hub) from(source kueue.ClusterSource) {
+	h.t.Helper()
+	h.edit(&kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}}, func(o client.Object) {
+		o.(*kueue.MultiKueueCluster).Spec.ClusterSource = source
+	})
+}
+
+// TestPluginHangs is that a program that gets credentials and does not end makes an attempt fail, that no other attempt is made before it ends,
+// and that other credentials are used at once.
+func TestPluginHangs(t *testing.T) {
+	for name, other := range map[string]bool{"it ends": false, "other credentials": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, nil)
+			h := newHub(t, s.URL)
+			hold := h.provide(s.URL)
+			h.firstWatch = 100 * time.Millisecond
+			began := time.Now()
+			h.is(kueue.ReasonClientConnectionFailed)
+			if took := time.Since(began); took > 10*slow {
+				t.Errorf("the attempt took %s", took)
+			}
+			r := h.get("w1")
+			r.mu.Lock()
+			r.next = time.Time{}
+			r.mu.Unlock()
+			began = time.Now()
+			result, got := h.look()
+			if took := time.Since(began); took > slow || result.RequeueAfter != lookHanging || !strings.Contains(got.Message, "connection attempts: 1,") {
+				t.Errorf("after %s: again in %s, %s", took, result.RequeueAfter, got.Message)
+			}
+			if other {
+				h.from(kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypeSecret, Location: "w1"}})
+				h.firstWatch = firstWatch
+				h.is(kueue.ReasonActive)
+			}
+			if err := os.Remove(hold); err != nil {
+				t.Fatal(err)
+			}
+			h.firstWatch = firstWatch
+			h.eventually("it is connected", func() bool {
+				_, got := h.look()
+				return got.Reason == kueue.ReasonActive && h.Link("w1").Connection != nil
+			})
+		})
+	}
+}
+
+// TestNoAnswer is spec 40 §7.9: an attempt fails when its time is over if the worker takes connections and says nothing, to the first request or
+// to the watch.
+func TestNoAnswer(t *testing.T) {
+	for name, silent := range map[string]func(*http.Request) bool{
+		"at all":       func(*http.Request) bool { return true },
+		"to the watch": isWatch,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			end := make(chan struct{})
+			s := newStandIn(t, func(_ http.ResponseWriter, r *http.Request) bool {
+				if silent(r) {
+					select {
+					case <-end:
+					case <-r.Context().Done():
+					}
+				}
+				return silent(r)
+			})
+			t.Cleanup(func() { close(end) })
+			h := newHub(t, s.URL)
+			h.firstWatch = time.Second
+			began := time.Now()
+			_, got := h.look()
+			if took := time.Since(began); took < h.firstWatch || took > 10*h.firstWatch {
+				t.Errorf("the attempt took %s", took)
+			}
+			if got.Reason != kueue.ReasonClientConnectionFailed || !strings.Contains(got.Message, "connection attempts: 1, next connection attempt: ") {
+				t.Errorf("it is %s: %s", got.Reason, got.Message)
+			}
+		})
 	}
 }

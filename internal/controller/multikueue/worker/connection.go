@@ -34,7 +34,7 @@ const (
 	callsAtOnce  = 8
 	slow         = 2 * time.Second // a call that takes longer keeps others from being made
 	maxFailures  = 5               // calls in a row that end the connection
-	firstWatch   = time.Minute     // limit for opening a watch; doubles with each failed attempt
+	firstWatch   = time.Minute     // limit for listing a kind and opening its watch; doubles with each failed attempt
 	lastWatch    = 10 * time.Minute
 	firstRewatch = 5 * time.Second // between attempts to watch a kind that the worker lacks
 	lastRewatch  = 320 * time.Second
@@ -73,8 +73,8 @@ type Connection struct {
 	next   int64
 }
 
-// connect makes a connection and waits until everything is watched that can be.
-func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, attempt int, lost func(*Connection, error)) (*Connection, error) {
+// connect makes a connection and waits until everything is watched that can be. limit is for that.
+func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limit time.Duration, lost func(*Connection, error)) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst, cfg.UserAgent = f.QPS, f.Burst, "berth-multikueue"
 	if f.QPS > 0 {
@@ -123,7 +123,6 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, atte
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	limit := min(firstWatch<<min(attempt, 5), lastWatch)
 	if err := c.open(ctx, limit); err != nil {
 		c.close()
 		return nil, err
@@ -190,6 +189,7 @@ func missing(err error) string {
 
 // watch lists a kind and opens a watch from there. The stream ends with the connection.
 func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (watch.Interface, error) {
+	began := time.Now()
 	listing, done := context.WithTimeout(ctx, min(limit, callTimeout))
 	defer done()
 	list := s.newList()
@@ -214,12 +214,14 @@ func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (
 		return nil, err
 	}
 	opening, stop := context.WithCancel(c.ctx)
-	timer := time.AfterFunc(limit, stop)
+	timer := time.AfterFunc(limit-time.Since(began), stop)
 	stream, err := c.client.Watch(opening, s.newList(), ours, &client.ListOptions{
 		Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true},
 	})
-	if !timer.Stop() && err == nil {
-		stream.Stop()
+	if !timer.Stop() {
+		if err == nil {
+			stream.Stop()
+		}
 		err = fmt.Errorf("opening the watch took longer than %s", limit)
 	}
 	if err != nil {
@@ -385,6 +387,9 @@ func (c *Connection) stuckSince() time.Time {
 // ErrStuck is what calls to a worker return that did not answer soon, and those that are not made for that.
 var ErrStuck = errors.New("the cluster does not answer")
 
+// errHangs is why a connection ends whose calls cannot be ended, since a program is waited for that is to get credentials.
+var errHangs = errors.New("a call does not end")
+
 // Call makes one call, within the limits. The caller does not wait for a worker that does not answer soon: the call goes on without it,
 // and what it returns is lost, so do must not touch anything that is used after an error. Calls that fail again and again end the
 // connection, and so does one that the credentials are not good for any more.
@@ -406,7 +411,9 @@ func (c *Connection) Call(ctx context.Context, do func(context.Context, client.C
 	result := make(chan error, 1)
 	go func() {
 		calling, done := context.WithTimeout(c.ctx, callTimeout)
+		hangs := time.AfterFunc(callTimeout+slow, func() { c.lost(c, errHangs) })
 		err := do(calling, c.client)
+		hangs.Stop()
 		done()
 		c.end(id, err)
 		<-c.slots
@@ -496,8 +503,16 @@ func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o 
 	})
 }
 
-// close ends everything and waits for it.
+// close ends everything and waits for it, but not for what cannot be ended.
 func (c *Connection) close() {
 	c.cancel(nil)
-	c.wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		c.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(slow):
+	}
 }

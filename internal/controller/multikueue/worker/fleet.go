@@ -100,9 +100,10 @@ type remote struct {
 	lostSince   time.Time // when there was no connection first
 	firstLost   time.Time // the same across restarts, as the status says
 	attempts    int
-	next        time.Time // of the next attempt
-	refused     bool      // the last probe failed
-	backAt      time.Time // when it took connections again, as a probe found out
+	next        time.Time     // of the next attempt
+	hangs       chan struct{} // one that nobody waits for any more and that has not ended, nil if there is none
+	refused     bool          // the last probe failed
+	backAt      time.Time     // when it took connections again, as a probe found out
 	deleted     bool
 }
 
@@ -114,6 +115,8 @@ type Fleet struct {
 	live    client.Reader
 	scheme  *runtime.Scheme
 	compact func(any) (any, error) // of Workloads; those of all workers share what is the same
+	// firstWatch is how long the watches of a cluster may take to open. It doubles with each attempt that fails.
+	firstWatch time.Duration
 	// touched brings a cluster back whose connection ended.
 	touched chan event.GenericEvent
 
@@ -126,7 +129,7 @@ type Fleet struct {
 func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 	f := &Fleet{
 		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(),
-		compact: reconcile.CompactWorkloads(),
+		compact: reconcile.CompactWorkloads(), firstWatch: firstWatch,
 		touched: make(chan event.GenericEvent, 64), remotes: map[string]*remote{},
 	}
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,6 +95,35 @@ func TestStuck(t *testing.T) {
 			t.Fatal("it answers and is not used again")
 		}
 	}
+}
+
+// TestCallHangs is that a call that cannot be ended, since the program that gets credentials does not, ends the connection, and that nobody
+// waits for it.
+func TestCallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var why error
+		c := idle(t, func(_ *Connection, err error) { why = err })
+		end := make(chan struct{})
+		hang := func(context.Context, client.Client) error {
+			<-end
+			return nil
+		}
+		if err := c.Call(t.Context(), hang); !errors.Is(err, ErrStuck) {
+			t.Errorf("got %v", err)
+		}
+		if time.Sleep(callTimeout - slow); why != nil {
+			t.Errorf("it is lost before the call has had its time: %v", why)
+		}
+		if time.Sleep(2 * slow); !errors.Is(why, errHangs) {
+			t.Errorf("lost for %v", why)
+		}
+		c.wg.Go(func() { <-end })
+		began := time.Now()
+		if c.close(); time.Since(began) > slow {
+			t.Errorf("closing it took %s", time.Since(began))
+		}
+		close(end)
+	})
 }
 
 // TestLostSince keeps the time of the first loss over attempts that fail, and begins anew with each connection.
