@@ -29,6 +29,7 @@ const (
 	rereadFile    = 5 * time.Second
 	rereadProfile = 10 * time.Second
 	rereadAfter   = 5 * time.Second // what could not be read, but not for its absence
+	selfAgain     = time.Minute     // a cluster that is the manager itself
 	lookHanging   = 5 * time.Second // whether an attempt that takes too long has ended
 )
 
@@ -116,8 +117,11 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 	made, err := c.try(ctx, r, cfg)
 	if err == nil && made.uid != "" && made.uid == c.Plan.ManagerUID {
 		made.close()
+		r.mu.Lock()
+		r.attempts, r.next = 1, c.Now().Add(selfAgain)
+		r.mu.Unlock()
 		err := c.write(ctx, cluster, active(metav1.ConditionFalse, reasonSelf, "The cluster is the manager itself: a manager cannot be its own worker"))
-		return ctrlreconcile.Result{RequeueAfter: time.Minute}, err
+		return ctrlreconcile.Result{RequeueAfter: selfAgain}, err
 	}
 	if err == nil {
 		err = r.use(made)

@@ -347,3 +347,27 @@ func TestNoAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestSelf is that a manager that is given as its own worker is asked again after a minute, and not when something brings the cluster back
+// before, such as a kind that is lacking there.
+func TestSelf(t *testing.T) {
+	s := newStandIn(t, func(w http.ResponseWriter, r *http.Request) bool {
+		self := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system")
+		if self {
+			_, _ = w.Write([]byte(`{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "kube-system", "uid": "hub"}}`))
+		}
+		return self
+	})
+	h := newHub(t, s.URL)
+	h.is(reasonSelf)
+	for range 3 {
+		h.is(reasonSelf)
+	}
+	if asked := s.lists.Load(); asked != 1 {
+		t.Errorf("it was connected to %d times", asked)
+	}
+	h.Now = func() time.Time { return time.Now().Add(selfAgain) }
+	if h.is(reasonSelf); s.lists.Load() != 2 {
+		t.Error("it was not asked again after a minute")
+	}
+}
