@@ -98,14 +98,16 @@ func (c *clusters) remember(r *remote, cluster *kueue.MultiKueueCluster) {
 
 // refuse keeps a cluster without good credentials disconnected.
 func (c *clusters) refuse(ctx context.Context, r *remote, cluster *kueue.MultiKueueCluster, why *refusal) (ctrlreconcile.Result, error) {
-	r.disconnect(c.Now())
+	was := r.disconnect(c.Now())
 	r.mu.Lock()
 	r.credentials, r.attempts, r.next = nil, 0, time.Time{}
 	r.mu.Unlock()
+	if was {
+		c.Turned(ctx, cluster.Name, false)
+	}
 	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, why.reason, why.Error())); err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	c.Turned(ctx, cluster.Name, false)
 	if why.missing {
 		return ctrlreconcile.Result{}, nil
 	}

@@ -371,3 +371,21 @@ func TestSelf(t *testing.T) {
 		t.Error("it was not asked again after a minute")
 	}
 }
+
+// TestRefused is that credentials that are not good end the connection and wake whoever uses the cluster, once, although they are read again
+// every few seconds.
+func TestRefused(t *testing.T) {
+	h := newHub(t, newStandIn(t, nil).URL)
+	h.is(kueue.ReasonActive)
+	h.points("https://under_score")
+	h.is(kueue.ReasonInsecureKubeConfig)
+	h.wakes()
+	for range 3 {
+		if result, _ := h.look(); result.RequeueAfter != rereadAfter {
+			t.Errorf("read again after %s", result.RequeueAfter)
+		}
+	}
+	if got := h.told(slow / 2); len(got) > 0 {
+		t.Errorf("told %v although nothing changed", got)
+	}
+}
