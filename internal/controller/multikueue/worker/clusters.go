@@ -18,6 +18,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -141,8 +142,9 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 		wait = pause(r.attempts)
 	}
 	r.next = c.Now().Add(wait)
-	message := fmt.Sprintf("%s; connection attempts: %d, next connection attempt: %s", err, r.attempts, r.next.UTC().Format(time.RFC3339))
+	attempts := fmt.Sprintf("; connection attempts: %d, next connection attempt: %s", r.attempts, r.next.UTC().Format(time.RFC3339))
 	r.mu.Unlock()
+	message := lifecycle.Cut(err.Error(), maxMessage-len(attempts)) + attempts
 	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, message)); err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -266,8 +268,11 @@ func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster,
 	return ctrlreconcile.Result{}, nil
 }
 
+// maxMessage is how many bytes of the message of a condition the API keeps (spec: 40 §5).
+const maxMessage = 32 * 1024
+
 func active(status metav1.ConditionStatus, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: message}
+	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: lifecycle.Cut(message, maxMessage)}
 }
 
 // write writes conditions if one of them says something else than before.

@@ -389,3 +389,20 @@ func TestRefused(t *testing.T) {
 		t.Errorf("told %v although nothing changed", got)
 	}
 }
+
+// TestLongMessage is that what a worker says at length is cut, so that the API takes it, and that the attempts are told all the same.
+func TestLongMessage(t *testing.T) {
+	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "` + strings.Repeat("x", maxMessage) + `"}`))
+		return true
+	}).URL)
+	_, got := h.look()
+	if len(got.Message) != maxMessage || !strings.Contains(got.Message, "; connection attempts: 1, next connection attempt: ") {
+		t.Errorf("%d bytes, ending with %s", len(got.Message), got.Message[max(0, len(got.Message)-100):])
+	}
+	h.points("https://" + strings.Repeat("x_", maxMessage))
+	if _, got := h.look(); len(got.Message) != maxMessage || got.Reason != kueue.ReasonInsecureKubeConfig {
+		t.Errorf("%s with %d bytes", got.Reason, len(got.Message))
+	}
+}
