@@ -133,6 +133,7 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 		c.thrift()
 		ctrl.LoggerFrom(ctx).Info("Connected to a worker cluster", "cluster", cluster.Name)
 		c.Turned(ctx, cluster.Name, true)
+		made.announce()
 		return c.report(ctx, cluster, made)
 	}
 	r.mu.Lock()

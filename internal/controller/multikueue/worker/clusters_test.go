@@ -372,6 +372,28 @@ func TestSelf(t *testing.T) {
 	}
 }
 
+// TestCopiesAnnounced is that a copy on a worker is told of once that is connected: what is told before is looked at in vain, and a worker
+// that is not in the configuration any more has nobody else to look at what it holds (spec: 40 §6 #20).
+func TestCopiesAnnounced(t *testing.T) {
+	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, r *http.Request) bool {
+		list := strings.HasSuffix(r.URL.Path, "/workloads") && !isWatch(r)
+		if list {
+			_, _ = w.Write([]byte(`{"kind": "WorkloadList", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"resourceVersion": "1"}, "items": [
+				{"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "1"}}]}`))
+		}
+		return list
+	}).URL)
+	told := 0
+	h.Changed = func(o client.Object) {
+		if o.GetName() == "a" && h.Link("w1").Connection != nil {
+			told++
+		}
+	}
+	if h.is(kueue.ReasonActive); told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 // TestRefused is that credentials that are not good end the connection and wake whoever uses the cluster, once, although they are read again
 // every few seconds.
 func TestRefused(t *testing.T) {

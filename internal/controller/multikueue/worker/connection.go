@@ -322,6 +322,16 @@ func (c *Connection) changed(o client.Object) {
 	}
 }
 
+// announce tells of everything that is there, now that it can be reached: nobody else has those looked at again whose configuration does not
+// name the cluster any more.
+func (c *Connection) announce() {
+	for _, kept := range c.stores {
+		if !kept.queues {
+			kept.Each(func(_ types.NamespacedName, o client.Object) { c.changed(o) })
+		}
+	}
+}
+
 // Contested says whether something there is another manager's with our origin, and has the status of the cluster say so, or not any more.
 func (c *Connection) Contested() bool {
 	found := false
