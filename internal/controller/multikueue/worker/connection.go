@@ -246,8 +246,8 @@ func (c *Connection) origins() (client.MatchingLabelsSelector, error) {
 	return client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*one)}, nil
 }
 
-// follow takes the events of a watch until it ends. The end of that of Workloads is the end of the connection; other kinds are
-// watched again, also those that were missing.
+// follow takes the events of a watch until it ends. The end of that of Workloads is the end of the connection, and so is that of a kind of jobs
+// where every kind has to be served; others are watched again, also those that were missing.
 func (c *Connection) follow(s *Store, stream watch.Interface) {
 	pause := firstRewatch
 	for {
@@ -256,8 +256,8 @@ func (c *Connection) follow(s *Store, stream watch.Interface) {
 			if c.ctx.Err() != nil {
 				return
 			}
-			if s.gvk == WorkloadKind {
-				c.lost(c, errors.New("the watch of Workloads ended"))
+			if s.gvk == WorkloadKind || (!c.fleet.Degraded && !s.queues) {
+				c.lost(c, fmt.Errorf("the watch of %s ended", s.gvk.Kind))
 				return
 			}
 			pause = firstRewatch

@@ -65,6 +65,7 @@ func TestAllowed(t *testing.T) {
 		}
 	}
 	write(filepath.Join(root, "..2026", "good"))
+	write(filepath.Join(root, "w1..yaml"))
 	write(filepath.Join(other, "x"))
 	for link, to := range map[string]string{"good": filepath.Join("..2026", "good"), "escape": filepath.Join(other, "x")} {
 		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
@@ -76,6 +77,9 @@ func TestAllowed(t *testing.T) {
 		ok   bool
 	}{
 		"good": {filepath.Join(root, "good"), true}, "empty": {"", false}, "relative": {"good", false}, "elsewhere": {"/etc/passwd", false},
+		"dots":           {filepath.Join(root, "w1..yaml"), true},
+		"what is linked": {filepath.Join(root, "..2026", "good"), true},
+		"up and back":    {root + "/../kubeconfigs/good", true},
 		"up":             {root + "/../kubeconfigs-other/x", false},
 		"a like prefix":  {filepath.Join(other, "x"), false},
 		"a link out":     {filepath.Join(root, "escape"), false},

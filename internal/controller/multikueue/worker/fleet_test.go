@@ -21,9 +21,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -311,6 +313,39 @@ func TestDeprecatedPath(t *testing.T) {
 			}
 		default:
 			t.Errorf("%s: nobody is warned", name)
+		}
+	}
+}
+
+// TestWatchEnds is which watches end the connection when they end: that of Workloads, and without degraded frameworks that of any kind of jobs
+// (spec: 40 §4.2).
+func TestWatchEnds(t *testing.T) {
+	jobs := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	for name, tc := range map[string]struct {
+		store    *Store
+		degraded bool
+		lost     bool
+	}{
+		"Workloads":                     {&Store{gvk: WorkloadKind}, true, true},
+		"Workloads, nothing degraded":   {&Store{gvk: WorkloadKind}, false, true},
+		"jobs":                          {&Store{gvk: jobs}, true, false},
+		"jobs, nothing degraded":        {&Store{gvk: jobs}, false, true},
+		"queues, nothing else degraded": {&Store{gvk: ClusterQueueKind, queues: true}, false, false},
+	} {
+		c := idle(t, nil)
+		c.fleet.Degraded, c.fleet.Plan = tc.degraded, &dispatch.Config{}
+		lost, again := false, false
+		c.lost = func(*Connection, error) { lost = true }
+		tc.store.newList = func() client.ObjectList { // it is watched again
+			again = true
+			c.cancel(nil)
+			return &kueue.WorkloadList{}
+		}
+		c.client = fake.NewClientBuilder().Build()
+		ended := watch.NewFake()
+		ended.Stop()
+		if c.follow(tc.store, ended); lost != tc.lost || again == tc.lost {
+			t.Errorf("%s: lost %v, watched again %v", name, lost, again)
 		}
 	}
 }
