@@ -200,21 +200,22 @@ func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workl
 
 // create makes a copy of the Workload. One that is there already is ours, and the watch was late, or it is not and stays.
 func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connection, step *dispatch.Step) error {
-	uid := s.observed.Local.UID
+	uid, queue := s.observed.Local.UID, queueOf(s.observed.Local)
 	next := step.Workload.DeepCopy()
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error {
 		err := c.Create(ctx, next)
-		if err == nil {
-			conn.Store(worker.WorkloadKind).Put(next)
+		if err != nil {
+			return err
 		}
-		return err
+		conn.Store(worker.WorkloadKind).Put(next)
+		w.faults.clear(uid, step.Cluster) // also if nobody waits any more
+		if w.Dispatched != nil {
+			w.Dispatched(queue, step.Cluster)
+		}
+		return nil
 	})
 	switch {
 	case err == nil:
-		w.faults.clear(uid, step.Cluster)
-		if w.Dispatched != nil {
-			w.Dispatched(queueOf(s.observed.Local), step.Cluster)
-		}
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		var there kueue.Workload
@@ -329,10 +330,8 @@ func (w *workloads) startsSoon(s *sight, there client.Object) bool {
 	if !ok || s.kind.Remote.Status == nil || s.kind.Remote.Gated || (!s.kind.IsSuspended(s.job) && !s.kind.IsSuspended(o)) {
 		return false
 	}
-	for _, c := range s.observed.Local.Status.AdmissionChecks {
-		if c.Name == s.observed.Check && c.State == kueue.CheckStateReady && w.Now().Sub(c.LastTransitionTime.Time) > soon {
-			return false
-		}
+	if c := s.check(); c.State == kueue.CheckStateReady && w.Now().Sub(c.LastTransitionTime.Time) > soon {
+		return false
 	}
 	_, _, finished := s.kind.Finished(o)
 	return !finished
@@ -356,12 +355,19 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 	return err
 }
 
+// createdAgain is the reason of the event about a job that a worker lost while it ran there (spec: 40 §4.14).
+const createdAgain = "MultiKueue"
+
+// createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there.
 func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
-	next := o.DeepCopy()
+	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).Strayed(client.ObjectKeyFromObject(o))
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
 	switch {
 	case err == nil:
 		w.faults.clear(s.observed.Local.UID, conn.Name())
+		if again {
+			w.Events.Warning(s.observed.Local, createdAgain, fmt.Sprintf("%s %s was deleted on %q, and is created there again", s.kind.GVK.Kind, o.GetName(), conn.Name()))
+		}
 		return keepJob(s.kind, conn, next)
 	case apierrors.IsAlreadyExists(err):
 		there := &metav1.PartialObjectMetadata{}

@@ -58,6 +58,16 @@ type sight struct {
 	connections map[string]*worker.Connection
 }
 
+// check is the state of our check.
+func (s *sight) check() kueue.AdmissionCheckState {
+	for _, c := range s.observed.Local.Status.AdmissionChecks {
+		if c.Name == s.observed.Check {
+			return c
+		}
+	}
+	return kueue.AdmissionCheckState{}
+}
+
 // Reconcile looks at one Workload and does what is to be done.
 func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	s, err := w.gather(ctx, req.NamespacedName)

@@ -349,3 +349,42 @@ func TestWatchEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestStrayed is which objects count as deleted by others: those that were there and that we did not ask to be deleted, until they are made again.
+func TestStrayed(t *testing.T) {
+	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
+	key := client.ObjectKeyFromObject(o)
+	for name, tc := range map[string]struct {
+		before func(*Store)
+		want   bool
+	}{
+		"by others":          {func(s *Store) { s.Put(o) }, true},
+		"by us":              {func(s *Store) { s.Put(o); s.doom(o, true) }, false},
+		"by us, and dropped": {func(s *Store) { s.Put(o); s.doom(o, true); s.drop(o) }, false},
+		"it was not there":   {func(*Store) {}, false},
+	} {
+		s := &Store{objects: map[types.NamespacedName]client.Object{}}
+		tc.before(s)
+		s.event(watch.Deleted, o.DeepCopy())
+		if got := s.Strayed(key); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if s.Put(o); s.Strayed(key) {
+			t.Errorf("%s: also when it is there again", name)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{objects: map[types.NamespacedName]client.Object{}}
+		s.Put(o)
+		s.event(watch.Deleted, o.DeepCopy())
+		if time.Sleep(strayedFor); s.Strayed(key) {
+			t.Error("it is remembered for ever")
+		}
+		other := o.DeepCopy()
+		other.Name = "c"
+		s.Put(other)
+		if s.event(watch.Deleted, other); len(s.strayed) != 1 {
+			t.Errorf("%d are kept", len(s.strayed))
+		}
+	})
+}

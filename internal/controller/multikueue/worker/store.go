@@ -3,6 +3,7 @@ package worker
 import (
 	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,7 +30,12 @@ type Store struct {
 	byName  map[types.NamespacedName]map[types.NamespacedName]bool // what belongs to a Workload
 	// doomed are objects that we asked to be deleted. It may happen at any time from then on, even if the answer was not waited for.
 	doomed map[types.UID]bool
+	// strayed are the names of objects that somebody else deleted, and when that was seen: for as long as strayedFor.
+	strayed map[types.NamespacedName]time.Time
 }
+
+// strayedFor is how long it is remembered that an object was deleted by others: longer than it takes until it is made again.
+const strayedFor = time.Minute
 
 // doom notes that the deletion of an object is asked for, or that it was refused.
 func (s *Store) doom(o client.Object, on bool) {
@@ -52,6 +58,22 @@ func (s *Store) Doomed(o client.Object) bool {
 	return s.doomed[o.GetUID()]
 }
 
+// Strayed says whether an object was there a while ago that is not now, and that we did not ask to be deleted.
+func (s *Store) Strayed(key types.NamespacedName) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return time.Since(s.strayed[key]) < strayedFor
+}
+
+// stray notes that an object was deleted by others.
+func (s *Store) stray(key types.NamespacedName) {
+	maps.DeleteFunc(s.strayed, func(_ types.NamespacedName, at time.Time) bool { return time.Since(at) >= strayedFor })
+	if s.strayed == nil {
+		s.strayed = map[types.NamespacedName]time.Time{}
+	}
+	s.strayed[key] = time.Now()
+}
+
 // Of are the objects of a Workload.
 func (s *Store) Of(workload types.NamespacedName) []client.Object {
 	s.mu.RLock()
@@ -69,6 +91,7 @@ func (s *Store) set(key types.NamespacedName, old, o client.Object) {
 		delete(s.objects, key)
 	} else {
 		s.objects[key] = o
+		delete(s.strayed, key)
 	}
 	s.index(key, old, false)
 	s.index(key, o, true)
@@ -172,6 +195,9 @@ func (s *Store) event(kind watch.EventType, o client.Object) {
 	switch {
 	case old != nil && reconcile.IsOlder(o.GetResourceVersion(), old.GetResourceVersion()):
 	case kind == watch.Deleted:
+		if old != nil && old.GetUID() == o.GetUID() && !s.doomed[o.GetUID()] {
+			s.stray(key)
+		}
 		s.set(key, old, nil)
 		delete(s.doomed, o.GetUID())
 	default:
