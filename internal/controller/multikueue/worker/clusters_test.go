@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -426,5 +427,169 @@ func TestLongMessage(t *testing.T) {
 	h.points("https://" + strings.Repeat("x_", maxMessage))
 	if _, got := h.look(); len(got.Message) != maxMessage || got.Reason != kueue.ReasonInsecureKubeConfig {
 		t.Errorf("%s with %d bytes", got.Reason, len(got.Message))
+	}
+}
+
+// TestPauses is spec 40 §7.8: attempts are apart by what the pauses say, other events of the cluster add none, and another Secret begins anew.
+func TestPauses(t *testing.T) {
+	var requests atomic.Int32
+	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
+		requests.Add(1)
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	h := newHub(t, s.URL)
+	began := time.Now()
+	now := began
+	h.Now = func() time.Time { return now }
+	attempts := func(want int) {
+		t.Helper()
+		result, got := h.look()
+		if n := int(requests.Load()); n != want || got.Reason != kueue.ReasonClientConnectionFailed || result.RequeueAfter <= 0 {
+			t.Errorf("%s after the start: %d attempts, want %d; %s, again in %s", now.Sub(began), n, want, got.Reason, result.RequeueAfter)
+		}
+	}
+	for n, after := range []time.Duration{0, 5, 15, 35} {
+		if n > 0 {
+			now = began.Add(after*time.Second - time.Millisecond)
+			attempts(n)
+		}
+		now = began.Add(after * time.Second)
+		attempts(n + 1)
+		for range 10 {
+			attempts(n + 1)
+		}
+	}
+	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+	attempts(4)
+	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) {
+		o.(*corev1.Secret).Data[kubeconfigKey] = kubeconfig("server: '"+s.URL+"'", "token: other")
+	})
+	attempts(5)
+	if _, got := h.look(); !strings.Contains(got.Message, "connection attempts: 1, ") {
+		t.Errorf("after another Secret: %s", got.Message)
+	}
+}
+
+// TestFileChanges is spec 40 §7.4: a kubeconfig file that is written anew, and one that is swapped as a kubelet does it, are used the next time
+// that they are read, each time.
+func TestFileChanges(t *testing.T) {
+	one, two := newStandIn(t, nil), newStandIn(t, nil)
+	h := newHub(t, one.URL)
+	h.AnyPath = true // the folder of kubeconfigs is none of a test's
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubeconfig")
+	write := func(path string, s *standIn) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, kubeconfig("server: '"+s.URL+"'", "token: t"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uses := func(what string, s, other *standIn) {
+		t.Helper()
+		before, untouched := s.lists.Load(), other.lists.Load()
+		result, got := h.look()
+		if got.Reason != kueue.ReasonActive || s.lists.Load() != before+1 || other.lists.Load() != untouched || h.Link("w1").Connection == nil {
+			t.Errorf("%s: it is %s (%s)", what, got.Reason, got.Message)
+		}
+		if result.RequeueAfter != rereadFile {
+			t.Errorf("%s: read again after %s", what, result.RequeueAfter)
+		}
+	}
+	write(path, one)
+	h.from(kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path}})
+	uses("a file", one, two)
+	write(path, two)
+	uses("written anew", two, one)
+
+	if err := errors.Join(os.Remove(path), os.Symlink("..data/kubeconfig", path)); err != nil {
+		t.Fatal(err)
+	}
+	for n, s := range []*standIn{one, two, one, two} {
+		version := fmt.Sprint("..2026_", n)
+		write(filepath.Join(dir, version, "kubeconfig"), s)
+		if err := errors.Join(os.Symlink(version, filepath.Join(dir, "..data_tmp")), os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+		uses(version, s, map[*standIn]*standIn{one: two, two: one}[s])
+		if err := os.RemoveAll(filepath.Join(dir, fmt.Sprint("..2026_", n-1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if result, got := h.look(); got.Reason != kueue.ReasonBadKubeConfig || result.RequeueAfter != rereadAfter || h.Link("w1").Connection != nil {
+		t.Errorf("without the file it is %s, again in %s", got.Reason, result.RequeueAfter)
+	}
+}
+
+// TestProfileChanges is spec 40 §7.7: a ClusterProfile with a provider that nobody configured, then with one that is, deleted, and made again.
+func TestProfileChanges(t *testing.T) {
+	s := newStandIn(t, nil)
+	h := newHub(t, s.URL)
+	if err := os.Remove(h.provide(s.URL)); err != nil {
+		t.Fatal(err)
+	}
+	known := h.Providers
+	says := func(reason, text string, after time.Duration) {
+		t.Helper()
+		result, got := h.look()
+		if connected := h.Link("w1").Connection != nil; got.Reason != reason || !strings.Contains(got.Message, text) || result.RequeueAfter != after ||
+			connected != (reason == kueue.ReasonActive) {
+			t.Errorf("it is %s (%s), connected %v, again in %s; want %s", got.Reason, got.Message, connected, result.RequeueAfter, reason)
+		}
+	}
+	h.Providers = []configv1beta2.ClusterProfileProvider{{Name: "other"}}
+	says(kueue.ReasonBadClusterProfile, "no access provider that multiKueue.clusterProfile.accessProviders names", rereadAfter)
+	h.Providers = known
+	says(kueue.ReasonActive, "Connected", rereadProfile)
+	profile := &unstructured.Unstructured{}
+	profile.SetGroupVersionKind(profileKind)
+	if err := h.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "profile"}, profile); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.api.Delete(t.Context(), profile.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	says(kueue.ReasonBadClusterProfile, "not found", rereadAfter)
+	profile.SetResourceVersion("")
+	if err := h.api.Create(t.Context(), profile); err != nil {
+		t.Fatal(err)
+	}
+	says(kueue.ReasonActive, "Connected", rereadProfile)
+	h.Profiles = false
+	says(kueue.ReasonMultiKueueClusterProfileFeatureDisabled, "MultiKueueClusterProfile", 0)
+}
+
+// TestLossOutlivesRestarts is what spec 40 §7.26 builds on: after a restart a cluster counts as lost since then, and the time of the first loss
+// is that of its condition, which attempts that fail do not change, until it is connected.
+func TestLossOutlivesRestarts(t *testing.T) {
+	h := newHub(t, "http://127.0.0.1:1")
+	first := time.Now().Add(-time.Hour).Truncate(time.Second)
+	cluster := &kueue.MultiKueueCluster{}
+	if err := h.api.Get(t.Context(), client.ObjectKey{Name: "w1"}, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Status.Conditions = []metav1.Condition{{
+		Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionFalse, Reason: kueue.ReasonBadKubeConfig, LastTransitionTime: metav1.NewTime(first),
+	}}
+	if err := h.api.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for range 3 {
+		h.is(kueue.ReasonClientConnectionFailed)
+		if link := h.Link("w1"); !link.FirstLost.Equal(first) || link.LostSince.Before(began) || link.LostSince.After(began.Add(time.Minute)) {
+			t.Errorf("lost since %s, first %s; want %s and %s", link.LostSince, link.FirstLost, began, first)
+		}
+	}
+	s := newStandIn(t, nil)
+	h.points(s.URL)
+	h.is(kueue.ReasonActive)
+	h.points("http://127.0.0.1:1")
+	h.is(kueue.ReasonClientConnectionFailed)
+	if link := h.Link("w1"); link.FirstLost.Equal(first) {
+		t.Error("it was connected, and the loss before that counts on")
 	}
 }
