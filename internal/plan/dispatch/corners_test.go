@@ -250,19 +250,26 @@ func TestStaysAdmitted(t *testing.T) {
 	}
 }
 
-// TestBusyIsReachable has the next round wait for a worker that only takes its time.
+// TestBusyIsReachable has the next round wait for a worker that only takes its time, but not for one where the job cannot be.
 func TestBusyIsReachable(t *testing.T) {
 	cfg := config()
 	cfg.Mode = dispatch.Incremental
 	local := reserved(nominated("c"))
 	local.Annotations[dispatch.RoundStartAnnotation] = t0.UTC().Format(time.RFC3339)
-	c := down("c", 0)
-	for _, busy := range []bool{true, false} {
-		c.Busy = busy
+	for name, tc := range map[string]struct {
+		change func(*dispatch.Cluster)
+		want   string
+	}{
+		"busy":                     {func(c *dispatch.Cluster) { c.Busy = true }, "9: after 30s"},
+		"slow":                     {func(c *dispatch.Cluster) { c.Slow = true }, "9: after 30s"},
+		"lost":                     {func(*dispatch.Cluster) {}, "9: annotate, status [c a], create a, after 30s"},
+		"slow, and refused before": {func(c *dispatch.Cluster) { *c = faulty(*c, dispatch.CreateRejected); c.Slow = true }, "9: annotate, status [c a], create a, status [c a] !, after 30s"},
+	} {
+		c := down("c", 0)
+		tc.change(&c)
 		o := &dispatch.Observed{Local: local, Check: "mk", Clusters: []dispatch.Cluster{c, up("a", nil)}, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
-		want := map[bool]string{true: "9: after 30s", false: "9: annotate, status [c a], create a, after 30s"}[busy]
-		if got := text(o, dispatch.Decide(cfg, o)); got != want {
-			t.Errorf("busy %v: got %s, want %s", busy, got, want)
+		if got := text(o, dispatch.Decide(cfg, o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 }

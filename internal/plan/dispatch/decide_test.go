@@ -504,9 +504,9 @@ func TestGates(t *testing.T) {
 		clusters []dispatch.Cluster
 		want     string
 	}{
-		"the first that asks":              {[]dispatch.Cluster{up("w1", asks(time.Second, 0)), up("w2", asks(time.Minute, 0))}, "9: copy status w2, after 30s"},
+		"the first that asks":              {[]dispatch.Cluster{up("w1", asks(time.Second, 0)), up("w2", asks(time.Minute, 0))}, "9: annotate, copy status w2, after 30s"},
 		"one was let do so just now":       {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 4*time.Minute+50*time.Second))}, "9: after 10s"},
-		"that is over":                     {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 5*time.Minute))}, "9: copy status w1, after 30s"},
+		"that is over":                     {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 5*time.Minute))}, "9: annotate, copy status w1, after 30s"},
 		"nobody asks":                      {[]dispatch.Cluster{up("w1", quiet), up("w2", asks(0, time.Hour))}, "9: after 30s"},
 		"one has room, and its own checks": {[]dispatch.Cluster{up("w1", asks(time.Minute, 0)), up("w2", fits)}, "9: after 30s"},
 	} {

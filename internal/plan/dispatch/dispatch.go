@@ -39,6 +39,8 @@ const (
 	ManagerUIDAnnotation = annotationPrefix + "manager-uid"
 	// RoundStartAnnotation, on the local Workload, is when the last round of nominations began, in RFC 3339.
 	RoundStartAnnotation = annotationPrefix + "nomination-round-start"
+	// GateOpenedAnnotation, on the local Workload, is the cluster whose preemption gate was opened last, a space, and when, in RFC 3339.
+	GateOpenedAnnotation = annotationPrefix + "preemption-gate-opened"
 )
 
 // Mode says who nominates workers.

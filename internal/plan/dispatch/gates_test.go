@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -29,13 +30,37 @@ func TestGatesStayClosed(t *testing.T) {
 	cfg := config()
 	cfg.Orchestrated, cfg.PreemptionTimeout = true, 5*time.Minute
 	all := reserved(nominated("w1", "w2", "w3"))
+	opened := func(name string, ago time.Duration) *kueue.Workload {
+		return reserved(nominated("w1", "w2"), func(w *kueue.Workload) {
+			w.Annotations[dispatch.GateOpenedAnnotation] = name + " " + t0.Add(-ago).UTC().Format(time.RFC3339)
+		})
+	}
+	slow, busy := down("w1", 3*time.Second), down("w1", 0)
+	slow.Slow, busy.Busy = true, true
 	for name, tc := range map[string]struct {
 		local    *kueue.Workload
 		clusters []dispatch.Cluster
 		want     string
 	}{
-		"it is evicted":              {reserved(localEvicted), []dispatch.Cluster{up("w1", asking(time.Minute))}, "8:"},
-		"a cluster that is not ours": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(all)), unlisted(up("w9", asking(time.Minute)))}, "9: remove w9, after 30s"},
+		"it is evicted":                        {reserved(localEvicted), []dispatch.Cluster{up("w1", asking(time.Minute))}, "8:"},
+		"a cluster that is not ours":           {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(all)), unlisted(up("w9", asking(time.Minute)))}, "9: remove w9, after 30s"},
+		"another does not answer for a moment": {opened("w1", time.Hour), []dispatch.Cluster{slow, up("w2", asking(time.Minute))}, "9: after 2s"},
+		"another gets its copy just now":       {reserved(nominated("w1", "w2")), []dispatch.Cluster{busy, up("w2", asking(time.Minute))}, "9: after 2s"},
+		"another that is not nominated does not answer": {
+			reserved(nominated("w2")), []dispatch.Cluster{slow, up("w2", asking(time.Minute))}, "9: annotate, copy status w2, after 30s",
+		},
+		"another is lost, and may preempt": {
+			opened("w1", 4*time.Minute+50*time.Second), []dispatch.Cluster{down("w1", time.Minute), up("w2", asking(time.Minute))}, "9: status [w2], after 10s",
+		},
+		"another is lost, and could long enough": {
+			opened("w1", 5*time.Minute), []dispatch.Cluster{down("w1", time.Minute), up("w2", asking(time.Minute))}, "9: annotate, copy status w2, status [w2], after 30s",
+		},
+		"another is lost, which was not let do so": {
+			opened("w3", time.Minute), []dispatch.Cluster{down("w1", time.Minute), up("w2", asking(time.Minute))}, "9: annotate, copy status w2, status [w2], after 30s",
+		},
+		"it could not be told": {
+			opened("w2", time.Minute), []dispatch.Cluster{up("w1", copyOf(all)), up("w2", asking(time.Minute))}, "9: annotate, copy status w2, after 30s",
+		},
 		"the later one counts": {
 			all, []dispatch.Cluster{up("w1", open(10*time.Second)), up("w2", open(6*time.Minute)), up("w3", asking(time.Minute))}, "9: after 30s",
 		},
@@ -43,7 +68,7 @@ func TestGatesStayClosed(t *testing.T) {
 			all, []dispatch.Cluster{up("w1", open(6*time.Minute)), up("w2", open(10*time.Second)), up("w3", asking(time.Minute))}, "9: after 30s",
 		},
 		"both are over": {
-			all, []dispatch.Cluster{up("w1", open(6*time.Minute)), up("w2", open(5*time.Minute)), up("w3", asking(time.Minute))}, "9: copy status w3, after 30s",
+			all, []dispatch.Cluster{up("w1", open(6*time.Minute)), up("w2", open(5*time.Minute)), up("w3", asking(time.Minute))}, "9: annotate, copy status w3, after 30s",
 		},
 	} {
 		o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
@@ -52,6 +77,11 @@ func TestGatesStayClosed(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", name, got, tc.want)
 		}
 		for _, s := range plan.Steps {
+			if s.Do == dispatch.Annotate {
+				if note := s.Workload.Annotations[dispatch.GateOpenedAnnotation]; !strings.HasSuffix(note, " "+t0.Format(time.RFC3339)) {
+					t.Errorf("%s: noted as %q", name, note)
+				}
+			}
 			if s.Do != dispatch.UpdateCopyStatus {
 				continue
 			}

@@ -80,6 +80,12 @@ func (d *decider) wakeAfter(c *Cluster) {
 
 func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
 
+// answersSoon says whether nothing is known of the cluster only for a moment.
+func (c *Cluster) answersSoon() bool { return c.Slow || c.Busy }
+
+// stays says whether a cluster that was nominated can be used, or will be in a moment.
+func (c *Cluster) stays() bool { return c.usable() || (c.answersSoon() && c.Listed && !c.skipped()) }
+
 // usable says whether our dispatchers nominate the cluster.
 func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
 
@@ -166,7 +172,7 @@ func usableNames(clusters []Cluster, before []string) []string {
 	names := []string{}
 	for i := range clusters {
 		c := &clusters[i]
-		if c.usable() || ((c.Slow || c.Busy) && c.Listed && !c.skipped() && slices.Contains(before, c.Name)) {
+		if c.usable() || (c.stays() && slices.Contains(before, c.Name)) {
 			names = append(names, c.Name)
 		}
 	}
@@ -199,7 +205,7 @@ func (d *decider) nominate(names []string) {
 func (d *decider) nominateNext() []string {
 	have := d.w.Status.NominatedClusterNames
 	rest := d.rest(d.clusters, have)
-	reachable := slices.ContainsFunc(d.clusters, func(c Cluster) bool { return slices.Contains(have, c.Name) && (c.usable() || c.Busy) })
+	reachable := slices.ContainsFunc(d.clusters, func(c Cluster) bool { return slices.Contains(have, c.Name) && c.stays() })
 	if len(have) > 0 && reachable {
 		start := d.roundStart(len(have) <= d.StepSize)
 		if left := d.RoundTimeout - d.o.Now.Sub(start); left > 0 {
@@ -239,8 +245,13 @@ func (d *decider) roundStart(first bool) time.Time {
 // startRound notes on the Workload that a round begins. It comes before the nominations, so that a crash between the two makes a
 // round longer, never shorter.
 func (d *decider) startRound() {
+	d.annotate(RoundStartAnnotation, d.o.Now.UTC().Format(time.RFC3339))
+}
+
+// annotate writes something down on the Workload before what comes after it is done.
+func (d *decider) annotate(key, value string) {
 	next := d.w.DeepCopy()
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, RoundStartAnnotation, d.o.Now.UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, key, value)
 	d.do(Step{Do: Annotate, Workload: next, Blocks: true})
-	d.w = next
+	d.w = next // what is written later in this plan is made of it
 }

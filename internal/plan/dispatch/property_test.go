@@ -291,16 +291,20 @@ func (h *hub) notForNothing(w *worker) {
 	}
 }
 
-// oneGate is the invariant: no gate is opened while another one that is open was so only just now, or while a worker has room, as far as
-// workers can be reached.
+// oneGate is the invariant: no gate is opened while another one that is open was so only just now, whether its worker can be reached or not,
+// or while a worker that was nominated and is not lost has room.
 func (h *hub) oneGate(s dispatch.Step) {
 	if !isOpen(s.Workload) || isOpen(h.worker(s.Cluster).remote) {
 		return
 	}
 	for _, w := range h.workers {
+		if w.remote == nil {
+			continue
+		}
+		known := w.connected && w.busy == nil
+		expected := (w.busy != nil || w.slow) && slices.Contains(h.local.Status.NominatedClusterNames, w.name)
 		switch {
-		case !w.connected || w.busy != nil || w.remote == nil:
-		case lifecycle.IsReserved(w.remote) && !lifecycle.IsEvicted(w.remote): // one that is evicted goes
+		case (known || expected) && lifecycle.IsReserved(w.remote) && !lifecycle.IsEvicted(w.remote): // one that is evicted goes
 			h.t.Fatalf("%s may preempt while %s has room", s.Cluster, w.name)
 		case isOpen(w.remote) && h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time) < h.cfg.PreemptionTimeout:
 			h.t.Fatalf("%s may preempt %s after %s", s.Cluster, h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time), w.name)
