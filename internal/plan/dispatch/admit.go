@@ -92,7 +92,7 @@ func (d *decider) admitted() bool {
 		return true
 	}
 	d.ready(c)
-	d.wake(d.WorkerLostTimeout)
+	d.lookAgain()
 	return true
 }
 

@@ -92,6 +92,13 @@ func (d *decider) wake(after time.Duration) {
 	}
 }
 
+// lookAgain asks for a look after the time that a lost cluster has, if it has any: events bring the Workload back sooner.
+func (d *decider) lookAgain() {
+	if d.WorkerLostTimeout > 0 {
+		d.wake(d.WorkerLostTimeout)
+	}
+}
+
 func checkOf(w *kueue.Workload, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {
 	at := slices.IndexFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == name })
 	if at < 0 {
@@ -206,7 +213,7 @@ func (d *decider) over() bool {
 			d.quiet() // it was put on hold, which frees the quota at once
 		}
 		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
-			d.wake(d.WorkerLostTimeout)
+			d.lookAgain()
 		}
 	}
 	return done || d.o.Job.Missing

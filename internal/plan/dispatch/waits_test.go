@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // TestBusyWithAJob is that a job is not created on one worker while that of an earlier run is on another, which is busy with a copy for the
@@ -32,6 +33,27 @@ func TestBusyWithAJob(t *testing.T) {
 		}
 		if got := text(o, dispatch.Decide(config(), o)); got != tc.want {
 			t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestNoTimeForTheLost: without a time that lost clusters have (spec: 40 §3) nothing is looked at again and again for it.
+func TestNoTimeForTheLost(t *testing.T) {
+	cfg := config()
+	cfg.WorkerLostTimeout = 0
+	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
+	for name, tc := range map[string]struct {
+		local   *kueue.Workload
+		cluster dispatch.Cluster
+		want    string
+	}{
+		"it runs":                           {reserved(ready("w1")), withJob(up("w1", copyOf(reserved(), admittedAt(0)))), "6b: sync w1"},
+		"it has finished, and one is down":  {finished, down("w1", time.Second), "2:"},
+		"it ran where it cannot be reached": {reserved(ready("w1")), down("w1", time.Second), "6a: status Retry lost"},
+	} {
+		o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: []dispatch.Cluster{tc.cluster}, Now: t0, Job: dispatch.JobFacts{Adapter: true, Managed: true}}
+		if got := text(o, dispatch.Decide(cfg, o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 }
