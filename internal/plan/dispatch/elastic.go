@@ -45,10 +45,13 @@ func (d *decider) specOf(w *kueue.Workload) *kueue.WorkloadSpec {
 	return out
 }
 
-// newCopy is NewCopy with that.
+// newCopy is NewCopy with that. One that follows others of its job keeps the gates of the manager: its worker was chosen before (spec: 40 §4.9).
 func (d *decider) newCopy() *kueue.Workload {
-	out := d.NewCopy(d.w)
-	out.Spec.PodSets = d.specOf(d.w).PodSets
+	out, spec := d.NewCopy(d.w), d.specOf(d.w)
+	out.Spec.PodSets = spec.PodSets
+	if s := d.o.Job.Siblings; s != nil && len(s.Clusters) > 0 {
+		out.Spec.PreemptionGates = spec.PreemptionGates
+	}
 	return out
 }
 

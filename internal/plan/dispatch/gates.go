@@ -60,7 +60,7 @@ func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 		switch {
 		case gate != nil && gate.Position == kueue.PreemptionGateOpen:
 			opened = later(opened, gate.LastTransitionTime.Time)
-		case asked != nil && (candidate == nil || asked.Before(blockedSince(candidate.Copy))):
+		case asked != nil && isGated(c.Copy) && (candidate == nil || asked.Before(blockedSince(candidate.Copy))):
 			candidate = c
 		}
 	}
@@ -89,6 +89,11 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// isGated says whether a copy was made with our gate.
+func isGated(w *kueue.Workload) bool {
+	return slices.Contains(w.Spec.PreemptionGates, kueue.PreemptionGate{Name: kueue.MultiKueuePreemptionGate})
 }
 
 // gateOf is the state of our gate on a copy, nil if it has none yet.

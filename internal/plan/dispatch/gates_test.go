@@ -14,7 +14,10 @@ import (
 
 // asking and open are copies that ask to preempt since a while ago, or may since.
 func asking(ago time.Duration) *kueue.Workload {
-	return copyOf(reserved(), condition(kueue.WorkloadBlockedOnPreemptionGates, -ago, kueue.ReasonPreemptionGated))
+	gated := func(w *kueue.Workload) {
+		w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
+	}
+	return copyOf(reserved(), gated, condition(kueue.WorkloadBlockedOnPreemptionGates, -ago, kueue.ReasonPreemptionGated))
 }
 
 func open(ago time.Duration) *kueue.Workload {

@@ -1,7 +1,9 @@
 package dispatch_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/dispatch"
@@ -55,5 +57,40 @@ func TestSiblings(t *testing.T) {
 				t.Errorf("got  %s (%v)\nwant %s", got, p.Err, tc.want)
 			}
 		})
+	}
+}
+
+// TestGatesOfSiblings: the first Workload of a job has our preemption gate on its workers, and those that follow it the gates that they have
+// here, which only others open (spec: 40 §4.9).
+func TestGatesOfSiblings(t *testing.T) {
+	cfg := config()
+	cfg.Orchestrated, cfg.PreemptionTimeout = true, 5*time.Minute
+	own := []kueue.PreemptionGate{{Name: "example.com/own"}}
+	local := reserved(nominated("w1"), func(w *kueue.Workload) { w.Spec.PreemptionGates = own })
+	decide := func(s dispatch.Siblings, remote *kueue.Workload) (dispatch.Step, string) {
+		o := &dispatch.Observed{
+			Local: local, Check: "mk", Clusters: []dispatch.Cluster{up("w1", remote)}, Now: t0,
+			Job: dispatch.JobFacts{Kind: "LeaderWorkerSet", Adapter: true, Managed: true, Gated: true, Siblings: &s},
+		}
+		plan := dispatch.Decide(cfg, o)
+		return append(plan.Steps, dispatch.Step{})[0], text(o, plan)
+	}
+	for name, tc := range map[string]struct {
+		siblings dispatch.Siblings
+		want     []kueue.PreemptionGate
+		asks     string
+	}{
+		"the first": {dispatch.Siblings{Wanted: 2, Present: 2, First: true}, []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}, "9: annotate, copy status w1, after 30s"},
+		"a later":   {dispatch.Siblings{Wanted: 2, Present: 2, Clusters: []string{"w1"}}, own, "9: after 30s"},
+	} {
+		step, got := decide(tc.siblings, nil)
+		if step.Do != dispatch.CreateCopy || !slices.Equal(step.Workload.Spec.PreemptionGates, tc.want) {
+			t.Errorf("%s: %s, gates %v", name, got, step.Workload.Spec.PreemptionGates)
+		}
+		made := step.Workload.DeepCopy()
+		condition(kueue.WorkloadBlockedOnPreemptionGates, -time.Minute, kueue.ReasonPreemptionGated)(made)
+		if _, got := decide(tc.siblings, made); got != tc.asks {
+			t.Errorf("%s, which asks\ngot  %s\nwant %s", name, got, tc.asks)
+		}
 	}
 }
