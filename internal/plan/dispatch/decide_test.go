@@ -364,7 +364,9 @@ func TestRules(t *testing.T) {
 			[]dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected)},
 			nil, "9: status Rejected !",
 		},
-		"a name is taken": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
+		"one refuses, another is lost":       {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected), down("w2", time.Hour)}, nil, "9: status !, after 30s"},
+		"all refuse, one of them lost since": {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.CreateRejected), faulty(down("w2", 0), dispatch.CreateRejected)}, nil, "9: status Retry !"},
+		"a name is taken":                    {plain, []dispatch.Cluster{faulty(up("w1", nil), dispatch.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
 		"an elastic slice with its cluster": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2, after 30s",
 		},
@@ -375,6 +377,9 @@ func TestRules(t *testing.T) {
 		"a precondition costs too much, retried":  {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, true), "external: status Retry !"},
 		"no copy can be made for one":             {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
 		"no copy can be made":                     {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, nil, "9: status Rejected !"},
+		"no copy can be made for one, another is busy": {
+			reserved(nominated("w2")), []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden), {Name: "w2", Listed: true, Busy: true}}, nil, "9: status !, after 30s",
+		},
 		"no copy can be made, retried": {
 			plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, func(o *dispatch.Observed) { o.Job.RetryRefused = true }, "9: status Retry !",
 		},

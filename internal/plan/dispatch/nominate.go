@@ -89,14 +89,15 @@ func (c *Cluster) stays() bool { return c.usable() || (c.answersSoon() && c.List
 // usable says whether our dispatchers nominate the cluster.
 func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
 
-// refused asks for another try of a job that every cluster refused, or that cannot be made for any of them, and rejects it in the end.
+// refused asks for another try of a job that every cluster refused, or that cannot be made for any of them, and rejects it in the end. One that
+// cannot be reached just now has not refused it.
 func (d *decider) refused() bool {
 	var message strings.Builder
 	message.WriteString("Every worker cluster refused the job")
 	refusals, transforms := 0, 0
 	for i := range d.clusters {
 		c := &d.clusters[i]
-		if !c.Listed || !c.Connected || c.Lacks {
+		if !c.Listed || c.Lacks {
 			continue
 		}
 		switch {
