@@ -46,6 +46,7 @@ func deactivated(w *kueue.Workload) { w.Spec.Active = new(false) }
 func TestCorners(t *testing.T) {
 	plain := reserved()
 	elastic := func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" }
+	notOurs := func(o *dispatch.Observed) { o.Job.Managed, o.Job.Active = false, true }
 	noQuota := func(w *kueue.Workload) { w.Status.Conditions = nil }
 	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
 	admitted := copyOf(plain, admittedAt(0))
@@ -75,7 +76,15 @@ func TestCorners(t *testing.T) {
 		"a stale job goes before the one that is admitted is made": {
 			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", admitted), withJob(up("w2", copyOf(plain)))}, nil, "6b: remove w2, after 1s",
 		},
-		"rejected, and its quota is gone": {reserved(check(kueue.CheckStateRejected), noQuota), []dispatch.Cluster{up("w1", admitted)}, nil, "rejected: remove w1"},
+		"rejected, and its quota is gone":                         {reserved(check(kueue.CheckStateRejected), noQuota), []dispatch.Cluster{up("w1", admitted)}, nil, "rejected: remove w1"},
+		"evicted, and its job is somebody else's by now":          {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", admitted))}, notOurs, "6b: copy status w1"},
+		"evicted, ended, and its job is somebody else's by now":   {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, evictedCopy)))}, notOurs, "4: mirror w1"},
+		"evicted, left nothing, and its job is somebody else's":   {reserved(localEvicted), []dispatch.Cluster{up("w1", nil)}, notOurs, "release: quiet"},
+		"evicted, and nothing here knows the kind any more":       {reserved(localEvicted), []dispatch.Cluster{up("w1", admitted)}, func(o *dispatch.Observed) { o.Job = dispatch.JobFacts{Kind: "Job"} }, "6b: copy status w1"},
+		"evicted, and rejected since":                             {reserved(localEvicted, check(kueue.CheckStateRejected)), []dispatch.Cluster{withJob(up("w1", admitted))}, active, "6b: copy status w1"},
+		"evicted, and rejected since, with a copy that has ended": {reserved(localEvicted, check(kueue.CheckStateRejected)), []dispatch.Cluster{withJob(up("w1", copyOf(plain, evictedCopy)))}, active, "4: mirror w1"},
+		"evicted, and rejected since, with a copy that never ran": {reserved(localEvicted, check(kueue.CheckStateRejected)), []dispatch.Cluster{up("w1", copyOf(plain))}, active, "release: remove w1, after 1s"},
+		"evicted, and rejected since, with nothing left":          {reserved(localEvicted, check(kueue.CheckStateRejected)), []dispatch.Cluster{up("w1", nil)}, active, "release: quiet"},
 		"finished, and its job is somebody else's by now": {
 			finished, []dispatch.Cluster{up("w1", copyOf(plain))}, func(o *dispatch.Observed) { o.Job.Managed = false }, "2: remove w1",
 		},

@@ -149,14 +149,16 @@ func (d *decider) removeAll() bool {
 	return true
 }
 
-// rejected leaves a Workload alone whose check was rejected: it is going to be evicted. Copies that no worker has admitted
-// are removed at once (spec: 40 §4.7).
+// rejected leaves a Workload alone whose check was rejected: it is going to be evicted, and taken back then. Copies that no worker has
+// admitted are removed at once (spec: 40 §4.7).
 func (d *decider) rejected() bool {
-	if d.check.State != kueue.CheckStateRejected {
+	switch {
+	case d.check.State != kueue.CheckStateRejected:
 		return false
-	}
-	if lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w) {
+	case lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w):
 		return d.over()
+	case lifecycle.IsEvicted(d.w):
+		return false
 	}
 	if d.admitting() == nil {
 		d.removeAll()
@@ -164,9 +166,10 @@ func (d *decider) rejected() bool {
 	return true
 }
 
-// owner rejects a Workload whose job cannot be sent to workers, or is not to be.
+// owner rejects a Workload whose job cannot be sent to workers, or is not to be. One that is evicted is sent nowhere, and what runs of it is
+// taken back.
 func (d *decider) owner() bool {
-	if lifecycle.IsFinished(d.w) {
+	if lifecycle.IsFinished(d.w) || lifecycle.IsEvicted(d.w) {
 		return false
 	}
 	switch {
