@@ -108,7 +108,12 @@ func TestCorners(t *testing.T) {
 		"evicted on both sides, no job there, another may run it": {
 			reserved(localEvicted), []dispatch.Cluster{up("w1", copyOf(plain, evictedCopy)), down("w2", 20*time.Second)}, active, "4: after 40s",
 		},
-		"evicted on both sides, no job anywhere":  {reserved(localEvicted), []dispatch.Cluster{up("w1", copyOf(plain, evictedCopy))}, active, "4: quiet"},
+		"evicted on both sides, no job anywhere": {reserved(localEvicted), []dispatch.Cluster{up("w1", copyOf(plain, evictedCopy))}, active, "4: quiet"},
+		"evicted, running on one, and others bring copies that ended before": {
+			reserved(localEvicted),
+			[]dispatch.Cluster{up("w1", copyOf(plain, evictedCopy)), withJob(up("w2", admitted)), up("w3", copyOf(plain, admittedAt(-time.Hour), evictedCopy))},
+			active, "6b: remove w1, remove w3, copy status w2",
+		},
 		"evicted, and lost where it cannot be":    {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), unlisted(down("w9", 20*time.Second))}, active, "release: quiet"},
 		"evicted, and running where it cannot be": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), unlisted(withJob(up("w9", admitted)))}, active, "release: remove w9, after 1s"},
 		"evicted, and taken back already":         {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), deactivated)))}, nil, "6b:"},

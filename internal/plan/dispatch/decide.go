@@ -367,6 +367,9 @@ func (d *decider) evicted() bool {
 	switch {
 	case c == nil:
 		return false
+	case lifecycle.IsEvicted(d.w) && d.runs() != nil: // rule 6b takes it back; the end of another says nothing about it
+		d.remove(c)
+		return d.evicted()
 	case d.o.Job.Alone && c.HasJob: // nothing there stops it
 		d.do(Step{Do: EndJob, Cluster: c.Name})
 		d.wake(time.Second)
@@ -386,6 +389,11 @@ func (d *decider) evicted() bool {
 		return true
 	}
 	return false
+}
+
+// runs is the cluster where the job runs: its copy is admitted, and not evicted.
+func (d *decider) runs() *Cluster {
+	return d.first(kueue.WorkloadAdmitted, func(c *Cluster) bool { return c.HasJob && !lifecycle.IsEvicted(c.Copy) })
 }
 
 // release makes an evicted Workload's job inactive once nothing of it can run: no cluster holds anything of it, or those that might
