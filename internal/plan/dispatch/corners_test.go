@@ -57,6 +57,7 @@ func TestCorners(t *testing.T) {
 	ownerGone := condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)
 	busy := down("w1", 0)
 	busy.Busy = true
+	busyWithJob := withJob(busy)
 	boosted := copyOf(plain)
 	boosted.Annotations[kueue.PriorityBoostAnnotation] = "7"
 	for name, tc := range map[string]struct {
@@ -72,6 +73,29 @@ func TestCorners(t *testing.T) {
 			reserved(ready("w1")),
 			[]dispatch.Cluster{up("w1", admitted), withJob(up("w2", copyOf(plain))), up("w3", copyOf(plain))},
 			nil, "clusterName: remove w2, remove w3, after 1s",
+		},
+		"a stale job goes, and the one that runs goes on": {
+			reserved(ready("w1")), []dispatch.Cluster{withJob(up("w1", admitted)), withJob(up("w2", copyOf(plain)))}, nil, "6b: remove w2, sync w1, after 1m0s",
+		},
+		"a stale job goes, and the one that ran has finished": {
+			reserved(ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), condition(kueue.WorkloadFinished, 0, kueue.ReasonSucceeded))), withJob(up("w2", nil))},
+			nil, "3: remove w2, mirror w1, status finished Succeeded",
+		},
+		"a stale job goes, and the one that runs is evicted there": {
+			reserved(ready("w1")), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), evictedCopy))), withJob(up("w2", nil))}, nil, "4: remove w2, status Retry",
+		},
+		"a stale job goes, and the one that runs is lost": {
+			reserved(ready("w1")), []dispatch.Cluster{down("w1", time.Hour), withJob(up("w2", nil))}, nil, "6a: remove w2, status Retry lost",
+		},
+		"a stale job goes, and the one that runs is evicted here": {
+			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", admitted)), withJob(up("w2", copyOf(plain)))}, nil, "6b: remove w2, copy status w1",
+		},
+		"a stale job goes, and the one that runs ends on both sides": {
+			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, evictedCopy))), withJob(up("w2", nil))}, nil, "4: remove w2, mirror w1",
+		},
+		"a stale job is going, slowly, and the one that is admitted runs": {
+			reserved(nominated("w1", "w2")), []dispatch.Cluster{busyWithJob, withJob(up("w2", admitted))}, nil, "6b: sync w2, status Ready on w2 [], after 1m0s",
 		},
 		"a stale job goes before the one that is admitted is made": {
 			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", admitted), withJob(up("w2", copyOf(plain)))}, nil, "6b: remove w2, after 1s",

@@ -126,8 +126,8 @@ func (d *decider) remove(c *Cluster) {
 	}
 }
 
-// removeOthers removes what all clusters but one hold, and tells whether a job was removed: until that is gone, the one must not
-// run it.
+// removeOthers removes what all clusters but one hold, and tells whether that one has to wait for it: until a job that was removed is gone,
+// the one must not begin to run it. One that has it goes on, however long the other takes.
 func (d *decider) removeOthers(keep string) bool {
 	for i := range d.clusters {
 		if c := &d.clusters[i]; c.Name != keep {
@@ -135,10 +135,16 @@ func (d *decider) removeOthers(keep string) bool {
 			d.ending = d.ending || (c.Busy && c.HasJob) // what is going on there will be over soon
 		}
 	}
-	if d.ending {
-		d.wake(time.Second)
+	if !d.ending || !begins(d.cluster(keep)) {
+		return false
 	}
-	return d.ending
+	d.wake(time.Second)
+	return true
+}
+
+// begins says whether the job on a cluster may begin next, or is to count as ended though there is none.
+func begins(c *Cluster) bool {
+	return c != nil && c.Connected && c.Copy != nil && !c.HasJob && !lifecycle.IsFinished(c.Copy)
 }
 
 // removeAll removes everything from all clusters. Garbage collection does the rest once they return.

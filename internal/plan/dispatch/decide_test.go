@@ -295,7 +295,7 @@ func TestRules(t *testing.T) {
 		"evicted on both sides, and a stale run": {
 			reserved(localEvicted),
 			[]dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted")))), withJob(up("w2", copyOf(plain, admittedAt(0))))},
-			nil, "6b: remove w1, after 1s",
+			nil, "6b: remove w1, copy status w2",
 		},
 		"evicted, nothing of it left": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, active, "release: quiet"},
 		"evicted, one just lost":      {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), down("w2", 20*time.Second)}, active, "8: after 40s"},
