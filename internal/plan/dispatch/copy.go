@@ -129,10 +129,14 @@ func (d *decider) giveUp(c *Cluster) {
 	evicted, byItself := lifecycle.Condition(c.Copy, kueue.WorkloadEvicted), !lifecycle.IsActive(c.Copy)
 	d.remove(c)
 	if byItself && evicted.Reason != kueue.ReasonDeactivatedDueToEvictedOnManagerCluster {
-		why := cmp.Or(evicted.Message, evicted.Reason)
-		c.Fault = &Fault{Code: Deactivated, Text: why, Skip: true}
-		d.plan.Steps[len(d.plan.Steps)-1].Deactivated = why
+		d.leaveOut(c, cmp.Or(evicted.Message, evicted.Reason))
 	}
+}
+
+// leaveOut keeps the Workload away for a while from the cluster whose copy was just removed.
+func (d *decider) leaveOut(c *Cluster, why string) {
+	c.Fault = &Fault{Code: Deactivated, Text: why, Skip: true}
+	d.plan.Steps[len(d.plan.Steps)-1].Deactivated = why
 }
 
 // describes says whether a copy has the spec of the local Workload. The hash that it was made with decides, since the worker's API may

@@ -317,17 +317,8 @@ func (d *decider) finished() bool {
 		return d.jobLost(c)
 	case end.Reason == kueue.ReasonWorkloadSliceReplaced && d.elastic():
 		return d.handedOver(c)
-	}
-	if end.Reason == kueue.ReasonOutOfSync && !d.elastic() {
-		if d.check.State == kueue.CheckStateReady && d.o.Job.Transformed && d.o.Job.OutOfSync >= maxOutOfSync &&
-			d.check.RetryCount != nil && *d.check.RetryCount >= maxOutOfSync {
-			return d.reject(fmt.Sprintf("[%s] The copies of the job do not match its workload, since mutations change their pod sets: %s", external.ChangedPodSets, end.Message))
-		}
-		if d.check.State == kueue.CheckStateReady {
-			d.retry(fmt.Sprintf("The workload is out of sync on %q: %s", c.Name, end.Message), true)
-			d.plan.Steps[len(d.plan.Steps)-1].OutOfSync = true
-		}
-		return true
+	case end.Reason == kueue.ReasonOutOfSync && !d.elastic():
+		return d.mismatched(c, end.Message)
 	}
 	next := d.w.DeepCopy()
 	d.Lifecycle.Finish(next, end.Reason, end.Message, d.o.Now)
@@ -339,6 +330,32 @@ func (d *decider) finished() bool {
 			"[%s] The job finished on %q, and its status could not be copied: %s", StatusSync, c.Name, textOf(c.Fault))}}
 	}
 	d.do(step)
+	return true
+}
+
+// mismatched is about a copy that ended because it does not describe its job: the Workload is sent again. While its check waits, a copy of an
+// earlier run, or one whose admission was not written down, is removed, and its cluster left out for a while. The end of the job is
+// mirrored when the Workload is evicted for it.
+func (d *decider) mismatched(c *Cluster, message string) bool {
+	switch {
+	case lifecycle.IsEvicted(d.w) && d.o.Job.Silent: // nothing there says when its pods have ended
+		d.remove(c)
+		d.wake(time.Second)
+		return true
+	case lifecycle.IsEvicted(d.w):
+		d.ended(c)
+		return true
+	case d.check.State == kueue.CheckStatePending:
+		d.remove(c)
+		d.leaveOut(c, message)
+		return d.finished()
+	case d.check.State != kueue.CheckStateReady:
+		return true
+	case d.o.Job.Transformed && d.o.Job.OutOfSync >= maxOutOfSync && d.check.RetryCount != nil && *d.check.RetryCount >= maxOutOfSync:
+		return d.reject(fmt.Sprintf("[%s] The copies of the job do not match its workload, since mutations change their pod sets: %s", external.ChangedPodSets, message))
+	}
+	d.retry(fmt.Sprintf("The workload is out of sync on %q: %s", c.Name, message), true)
+	d.plan.Steps[len(d.plan.Steps)-1].OutOfSync = true
 	return true
 }
 
@@ -381,20 +398,25 @@ func (d *decider) evicted() bool {
 		d.wake(time.Second)
 		return true
 	case lifecycle.IsEvicted(d.w):
-		switch {
-		case d.removeOthers(c.Name): // a run that a lost worker brought back
-		case d.o.Job.Silent && lifecycle.IsReserved(c.Copy): // its worker gives that back when the last pod has ended
-		case c.HasJob && !(d.o.Job.Gated && !lifecycle.IsReserved(c.Copy)): // what was deleted says nothing any more
-			d.do(Step{Do: MirrorJob, Cluster: c.Name})
-		case d.o.Job.Active && !d.mayReturn():
-			d.quiet()
-		}
+		d.ended(c)
 		return true
 	case d.check.State == kueue.CheckStateReady:
 		d.retry(fmt.Sprintf("Workload evicted on worker cluster: %q, reason: %s", c.Name, lifecycle.Condition(c.Copy, kueue.WorkloadEvicted).Message), false)
 		return true
 	}
 	return false
+}
+
+// ended mirrors the end of the job of a Workload that is evicted on both sides.
+func (d *decider) ended(c *Cluster) {
+	switch {
+	case d.removeOthers(c.Name): // a run that a lost worker brought back
+	case d.o.Job.Silent && lifecycle.IsReserved(c.Copy): // its worker gives that back when the last pod has ended
+	case c.HasJob && !(d.o.Job.Gated && !lifecycle.IsReserved(c.Copy)): // what was deleted says nothing any more
+		d.do(Step{Do: MirrorJob, Cluster: c.Name})
+	case d.o.Job.Active && !d.mayReturn():
+		d.quiet()
+	}
 }
 
 // runs is the cluster where the job runs: its copy is admitted, and not evicted.

@@ -271,7 +271,29 @@ func TestRules(t *testing.T) {
 			func(o *dispatch.Observed) { o.SyncFailures = 5 }, "3: status finished Failed !",
 		},
 		"out of sync":           {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3: status Retry !"},
-		"out of sync, not ours": {plain, []dispatch.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "3:"},
+		"out of sync, not ours": {plain, []dispatch.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "9: remove w1 (says the worker), status !"},
+		"out of sync before it was ready": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), outOfSync))), up("w2", copyOf(plain))},
+			nil, "9: remove w1 (says the worker), status [w2], status [w2] !, after 30s",
+		},
+		"out of sync before it was ready, and another is admitted": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync)), up("w2", copyOf(plain, admittedAt(0)))},
+			nil, "6b: remove w1 (says the worker), sync w2, status Ready on w2 [], after 1m0s",
+		},
+		"out of sync before it was ready, and another has finished": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, outOfSync)), up("w2", copyOf(plain, condition(kueue.WorkloadFinished, 1, kueue.ReasonSucceeded)))},
+			nil, "3: remove w1 (says the worker), mirror w2, status finished Succeeded",
+		},
+		"out of sync, evicted for it":                  {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), outOfSync)))}, active, "3: mirror w1"},
+		"out of sync, evicted for it, its job is gone": {reserved(localEvicted), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, active, "3: quiet"},
+		"out of sync, a retry is under way":            {reserved(ready("w1"), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3:"},
+		"out of sync, evicted for it, and no word of it": {
+			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), outOfSync)))},
+			func(o *dispatch.Observed) { o.Job.Active, o.Job.Gated, o.Job.Silent = true, true, true }, "3: remove w1, after 1s",
+		},
 		"chosen, which is not written down yet, and another was earlier by its clock": {
 			reserved(nominated("w1", "w2")),
 			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(-time.Minute))), withJob(up("w2", copyOf(plain, admittedAt(0))))},

@@ -243,7 +243,7 @@ type Step struct {
 	OutOfSync bool
 	// Told says that the step writes the message of a waiting check.
 	Told bool
-	// Deactivated is why the worker deactivated the copy that the step removes, empty if it did not.
+	// Deactivated is why the worker deactivated the copy that the step removes, or ended it without its job, empty if it did not.
 	Deactivated string
 }
 
