@@ -138,6 +138,12 @@ func TestCorners(t *testing.T) {
 			[]dispatch.Cluster{up("w1", copyOf(plain, evictedCopy)), withJob(up("w2", admitted)), up("w3", copyOf(plain, admittedAt(-time.Hour), evictedCopy))},
 			active, "6b: remove w1, remove w3, copy status w2",
 		},
+		"evicted, running where something could not be created": {
+			reserved(localEvicted), []dispatch.Cluster{faulty(withJob(up("w1", admitted)), dispatch.CreateRejected)}, active, "6b: copy status w1",
+		},
+		"evicted, never ran where something could not be created": {
+			reserved(localEvicted), []dispatch.Cluster{faulty(up("w1", copyOf(plain)), dispatch.CreateRejected)}, active, "release: remove w1, after 1s",
+		},
 		"evicted, and lost where it cannot be":    {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), unlisted(down("w9", 20*time.Second))}, active, "release: quiet"},
 		"evicted, and running where it cannot be": {reserved(localEvicted), []dispatch.Cluster{up("w1", nil), unlisted(withJob(up("w9", admitted)))}, active, "release: remove w9, after 1s"},
 		"evicted, and taken back already":         {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), deactivated)))}, nil, "6b:"},

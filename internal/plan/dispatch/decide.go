@@ -244,9 +244,9 @@ func (d *decider) removeFinished() {
 	}
 }
 
-// leaveSkipped removes copies that wait on clusters where the job cannot be.
+// leaveSkipped removes copies that wait on clusters where the job cannot be. Of a Workload that is evicted one may run (spec: 40 §4.13.5).
 func (d *decider) leaveSkipped() bool {
-	if d.check.State != kueue.CheckStatePending {
+	if d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) {
 		return false
 	}
 	for i := range d.clusters {
