@@ -280,8 +280,8 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 	switch fault := faultOf(err); {
 	case err != nil && there != nil:
 		w.faults.note(uid, conn.Name(), dispatch.StatusSync, err.Error())
-		if create {
-			return deferred, nil // the check tells; the job runs on
+		if create { // the check tells; the job runs on, and what is asked of it still reaches it
+			return deferred, w.forwardSpec(ctx, s, conn, there, &todo)
 		}
 	case fault != nil:
 		w.faults.keep(uid, conn.Name(), *fault)
@@ -311,12 +311,12 @@ func (w *workloads) carryJob(ctx context.Context, s *sight, conn *worker.Connect
 		return deferred, nil // what is only true until then is not worth a write
 	}
 	if err := w.followStatus(ctx, s, conn, todo); err != nil {
-		if create && !apierrors.IsConflict(err) {
-			return deferred, nil // the check tells; the job runs on
+		if !create || apierrors.IsConflict(err) {
+			return again, err
 		}
-		return again, err
+		again = deferred // as above
 	}
-	if err := w.followUp(ctx, s, conn, there, create); err != nil {
+	if err := w.followUp(ctx, s, conn, there, create); err != nil || !create {
 		return again, err
 	}
 	return again, w.forwardSpec(ctx, s, conn, there, todo)

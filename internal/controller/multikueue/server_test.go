@@ -130,7 +130,7 @@ func (s *server) manage(changes ...func(*multikueue.Options)) {
 			view.Kind{GVK: jobs, Resource: "jobs", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 		},
 		Namespace: "default", QPS: -1, Degraded: true, Status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
-		Workers: func(string) int { return 1 }, Now: time.Now,
+		Workers: func(string) int { return 1 }, Now: time.Now, Events: reconcile.NewEvents(mgr.GetEventRecorder("multikueue"), nil),
 	}
 	for _, change := range changes {
 		change(&o)

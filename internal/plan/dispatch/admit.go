@@ -87,7 +87,8 @@ func (d *decider) admitted() bool {
 	if d.endedThere(c) {
 		return true
 	}
-	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: true})
+	// Once it is Ready, the check tells what is wrong with a job that runs.
+	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: d.check.State != kueue.CheckStateReady})
 	if d.check.State == kueue.CheckStateRetry {
 		return true
 	}

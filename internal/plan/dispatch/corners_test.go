@@ -219,6 +219,7 @@ func TestBlocks(t *testing.T) {
 		"in a round":      {rounds, plain, []dispatch.Cluster{up("w1", nil)}, "annotate! status! create"},
 		"others go":       {config(), reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), up("w2", copyOf(plain))}, "remove sync! status"},
 		"a job goes":      {config(), reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0))), withJob(up("w2", copyOf(plain)))}, "remove!"},
+		"it runs":         {config(), reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.StatusSync)}, "sync status"},
 		"it has finished": {config(), reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Succeeded")))}, "mirror! status"},
 	} {
 		o := &dispatch.Observed{Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: t0, Job: dispatch.JobFacts{Kind: "Job", Adapter: true, Managed: true}}
