@@ -72,12 +72,17 @@ func (w *workloads) followUp(ctx context.Context, s *sight, conn *worker.Connect
 
 // forwardTo writes a copy that follows its job. One that its worker makes something else of each time is left as it is.
 func (w *workloads) forwardTo(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
-	if w.faults.wroteSpec(s.observed.Local.UID, conn.Name(), s.job.GetGeneration()) > maxFollows {
-		w.faults.keep(s.observed.Local.UID, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+	uid, input := s.observed.Local.UID, specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
+	if w.faults.specsWritten(uid, input) >= maxFollows {
+		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
 			"%s on %q does not become what it is told to be", s.kind.GVK.Kind, conn.Name())})
 		return nil
 	}
-	return w.resize(ctx, s, conn, there, next)
+	err := w.resize(ctx, s, conn, there, next)
+	if err == nil {
+		w.faults.wroteSpec(uid, input)
+	}
+	return err
 }
 
 // maxFollows is how often a copy is written for one generation of its job and one slice: what cannot need quota, what can, and again after

@@ -42,7 +42,7 @@ type record struct {
 	told     time.Time
 	used     time.Time
 	// specs counts writes of a copy, mismatches the copies that did not match their job.
-	specs      *specWrites
+	specs      specWrites
 	mismatches int
 }
 
@@ -113,16 +113,34 @@ func (f *faults) keep(uid types.UID, cluster string, fault dispatch.Fault) {
 	e.fault, e.at = fault, f.now()
 }
 
-// wroteSpec counts the writes of a copy for one generation of its job.
-func (f *faults) wroteSpec(uid types.UID, cluster string, generation int64) int {
+// wroteSpec counts a write of a copy for one state of its job.
+func (f *faults) wroteSpec(uid types.UID, at specInput) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.record(uid)
-	if r.specs == nil || r.specs.cluster != cluster || r.specs.generation != generation {
-		r.specs = &specWrites{cluster: cluster, generation: generation}
+	if r.specs.specInput != at {
+		r.specs = specWrites{specInput: at}
 	}
 	r.specs.count++
-	return r.specs.count
+}
+
+// specsWritten is how often a copy was written in a row for one state of its job.
+func (f *faults) specsWritten(uid types.UID, at specInput) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.all[uid]; r != nil && r.specs.specInput == at {
+		return r.specs.count
+	}
+	return 0
+}
+
+// specSettled ends such a row: the copy is what it is to be.
+func (f *faults) specSettled(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.all[uid]; r != nil {
+		r.specs = specWrites{}
+	}
 }
 
 // outOfSync counts the copies of a Workload that did not match their job, in a row.
@@ -139,11 +157,17 @@ func (f *faults) outOfSync(uid types.UID, more bool) int {
 	return r.mismatches
 }
 
-// specWrites are the writes of one copy.
-type specWrites struct {
+// specInput is what a copy is written by: which one it is, and the generation of its job.
+type specInput struct {
 	cluster    string
+	copied     types.UID
 	generation int64
-	count      int
+}
+
+// specWrites are the writes of one copy in a row.
+type specWrites struct {
+	specInput
+	count int
 }
 
 // clear forgets the faults of a cluster, since something went well there.
@@ -166,6 +190,9 @@ func (f *faults) back(cluster string) {
 	defer f.mu.Unlock()
 	for _, r := range f.all {
 		delete(r.clusters, cluster)
+		if r.specs.cluster == cluster {
+			r.specs = specWrites{}
+		}
 	}
 }
 

@@ -50,7 +50,8 @@ func (w *workloads) patchKeys(ctx context.Context, s *sight, next *unstructured.
 	return nil
 }
 
-// maxSpecWrites is how often a copy is written for one state of its job: mutations that are not satisfied then never will be.
+// maxSpecWrites is how often a copy is written in a row for one state of its job: mutations that are not satisfied then never will be. Writes
+// that fail are none.
 const maxSpecWrites = 3
 
 // forwardSpec brings the copy up to date with its job.
@@ -63,12 +64,18 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 		w.wake(s.key, deferred)
 		return nil // the job runs on
 	}
-	if todo.Spec == nil {
+	f := w.external(s)
+	if f == nil {
 		return nil
 	}
-	if w.faults.wroteSpec(uid, conn.Name(), s.job.GetGeneration()) > maxSpecWrites {
+	if todo.Spec == nil {
+		w.faults.specSettled(uid)
+		return nil
+	}
+	input := specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
+	if w.faults.specsWritten(uid, input) >= maxSpecWrites {
 		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
-			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", w.external(s).Name, conn.Name(), maxSpecWrites)})
+			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", f.Name, conn.Name(), maxSpecWrites)})
 		return nil
 	}
 	before, err := dispatch.Tree(s.kind, there.(job.Object))
@@ -82,9 +89,10 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 	})
 	switch {
 	case err == nil:
+		w.faults.wroteSpec(uid, input)
 		conn.Store(s.kind.GVK).Put(next)
 	case !apierrors.IsConflict(err):
-		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", w.external(s).Name, conn.Name(), err), Located: true})
+		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", f.Name, conn.Name(), err), Located: true})
 	}
 	return err
 }

@@ -277,6 +277,18 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		t.Skip("runs two API servers")
 	}
 	p := newPair(t, runs)
+	t.Run("a worker refuses a change for a while", func(t *testing.T) {
+		r := p.start(t, "refused")
+		r.admit()
+		end := r.w1.refuse("no-stop", "runs", admissionregistrationv1.Update, "!has(object.spec.stop)")
+		r.w1.probe("probe", `{"spec":{"stop":"x"}}`)
+		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
+		r.says(kueue.CheckStateReady, "the test says no")
+		time.Sleep(3 * time.Second) // more than three tries
+		end()
+		r.holds(r.w1, "now", "spec", "stop")
+		r.says(kueue.CheckStateReady, `^The workload was admitted on "w1"$`)
+	})
 	t.Run("a status that cannot be followed", func(t *testing.T) {
 		r := p.start(t, "broken")
 		r.admit()
