@@ -2,6 +2,7 @@ package multikueue
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -37,19 +39,36 @@ func (w *workloads) carryOut(ctx context.Context, s *sight, plan *dispatch.Plan)
 			step := &now[i]
 			if err := result.err; err != nil {
 				blocked = blocked || step.Blocks
+				if l, ok := errors.AsType[*later](err); ok {
+					ctrl.LoggerFrom(ctx).Info("Trying again later", "cluster", step.Cluster, "after", l.after.String(), "err", err.Error())
+					again = sooner(again, l.after)
+					continue
+				}
 				if step.Cluster != "" {
 					err = fmt.Errorf("cluster %s: %w", step.Cluster, err)
 				}
 				errs = append(errs, err)
 				continue
 			}
-			if after := result.again; after > 0 && (again == 0 || after < again) {
-				again = after
-			}
+			again = sooner(again, result.again)
 			w.tell(s, result.events)
 		}
 	}
 	return again, first(errs)
+}
+
+// later is an error that is no use in being tried again before a while has passed.
+type later struct {
+	error
+	after time.Duration
+}
+
+// sooner is the sooner of two times to look again; 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a > 0 && b > 0 {
+		return min(a, b)
+	}
+	return max(a, b)
 }
 
 func (w *workloads) tell(s *sight, events []lifecycle.Event) {
@@ -95,7 +114,14 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 	case dispatch.UpdateCopyStatus:
 		return 0, writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
 	case dispatch.SyncJob, dispatch.MirrorJob:
-		return w.syncJobs(ctx, s, conn, step.Do == dispatch.SyncJob)
+		if step.Plain {
+			return 0, w.copyStatus(ctx, s, conn)
+		}
+		if again, err = w.syncJobs(ctx, s, conn, step.Do == dispatch.SyncJob); step.Last && err != nil && !apierrors.IsConflict(err) {
+			w.faults.failedAtEnd(s.observed.Local.UID)
+			err = &later{err, tryEvery}
+		}
+		return again, err
 	case dispatch.EndJob:
 		return time.Second, w.endJob(ctx, s, conn)
 	case dispatch.QuietJob:
@@ -423,6 +449,44 @@ func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructure
 		return fmt.Errorf("writing the status of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
 	}
 	return nil
+}
+
+// copyStatus gives the local job the status of its copy as it is, whatever it had.
+func (w *workloads) copyStatus(ctx context.Context, s *sight, conn *worker.Connection) error {
+	var errs []error
+	for _, o := range s.locals() {
+		there, ok := conn.Store(s.kind.GVK).Get(client.ObjectKeyFromObject(o)).(job.Object)
+		if !ok || !w.Plan.Owns(there) {
+			continue
+		}
+		status, err := w.Plan.PlainStatus(s.kind, o, there, s.observed.Local)
+		if err == nil && status != nil {
+			err = w.replaceStatus(ctx, s, o, status)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (w *workloads) replaceStatus(ctx context.Context, s *sight, o job.Object, status any) error {
+	text, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": o.GetUID()}, {"op": "add", "path": "/status", "value": status},
+	})
+	if err != nil {
+		return err
+	}
+	next, err := dispatch.Tree(s.kind, o)
+	if err != nil {
+		return err
+	}
+	patch := client.RawPatch(types.JSONPatchType, text)
+	if f := w.external(s); f != nil && f.Main {
+		return w.client.Patch(ctx, next, patch)
+	}
+	if err = w.client.Status().Patch(ctx, next.DeepCopy(), patch); apierrors.IsNotFound(err) && w.autoStatus(s) {
+		err = w.client.Patch(ctx, next, patch)
+	}
+	return err
 }
 
 // quiet takes what says that pods run out of the status of the local job.

@@ -38,7 +38,8 @@ type faults struct {
 // record is about one Workload.
 type record struct {
 	clusters map[string]*entry
-	syncs    int
+	syncs    int // last looks that failed, and when one was counted last
+	synced   time.Time
 	told     time.Time
 	used     time.Time
 	// specs counts writes of a copy, mismatches the copies that did not match their job.
@@ -96,8 +97,15 @@ func (f *faults) note(uid types.UID, cluster, code, text string) {
 	skip := code == dispatch.CreateRejected || code == dispatch.NameConflict || code == dispatch.Deactivated ||
 		(code == dispatch.CreateFailed && e.count >= maxCreates)
 	e.fault = dispatch.Fault{Code: code, Text: text, Skip: skip}
-	if code == dispatch.StatusSync {
-		r.syncs++
+}
+
+// failedAtEnd counts a last look at a finished job that failed. Those count that are apart by tryEvery: events bring more of them.
+func (f *faults) failedAtEnd(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.record(uid)
+	if now := f.now(); r.syncs == 0 || now.Sub(r.synced) >= tryEvery {
+		r.syncs, r.synced = r.syncs+1, now
 	}
 }
 

@@ -69,3 +69,55 @@ func TestCopiesThatAreDeactivated(t *testing.T) {
 		t.Errorf("long after that: %+v", fault)
 	}
 }
+
+// TestLastLooks: looks at a job that has finished count that are some time apart, however many there are, and none before one that succeeds.
+func TestLastLooks(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f := newFaults(func() time.Time { return now })
+	for range 100 {
+		f.note("u", "w1", dispatch.StatusSync, "while it ran")
+	}
+	for want := 1; want <= 6; want++ {
+		for range 50 {
+			f.failedAtEnd("u")
+			now = now.Add(tryEvery / 50)
+		}
+		if got, _ := f.about("u"); got != want {
+			t.Fatalf("%d count, want %d", got, want)
+		}
+	}
+	f.clear("u", "w1")
+	if got, _ := f.about("u"); got != 0 {
+		t.Errorf("%d count after one that succeeded", got)
+	}
+}
+
+// TestSpecWrites: writes of a copy count in a row, for one state of its job, and no other copy's do.
+func TestSpecWrites(t *testing.T) {
+	f := newFaults(time.Now)
+	at := specInput{"w1", "copy", 3}
+	if f.specsWritten("u", at) != 0 {
+		t.Error("one that was never written")
+	}
+	for want := 1; want <= 3; want++ {
+		if f.wroteSpec("u", at); f.specsWritten("u", at) != want {
+			t.Errorf("%d of %d", f.specsWritten("u", at), want)
+		}
+	}
+	for _, other := range []specInput{{"w1", "copy", 4}, {"w1", "another", 3}, {"w2", "copy", 3}} {
+		if f.specsWritten("u", other) != 0 {
+			t.Errorf("%+v counts as well", other)
+		}
+	}
+	f.back("w2")
+	if f.specsWritten("u", at) != 3 {
+		t.Error("another worker came back")
+	}
+	if f.back("w1"); f.specsWritten("u", at) != 0 {
+		t.Error("its worker came back")
+	}
+	f.wroteSpec("u", at)
+	if f.specSettled("u"); f.specsWritten("u", at) != 0 {
+		t.Error("it came to an end")
+	}
+}

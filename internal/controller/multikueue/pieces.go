@@ -190,9 +190,7 @@ func (w *workloads) syncJobs(ctx context.Context, s *sight, conn *worker.Connect
 	for _, o := range s.members {
 		after, err := w.syncJob(ctx, s.of(o), conn, create)
 		errs = append(errs, err)
-		if after > 0 && (again == 0 || after < again) {
-			again = after
-		}
+		again = sooner(again, after)
 	}
 	for _, there := range w.jobsOf(conn, s) {
 		known := slices.ContainsFunc(s.members, func(o job.Object) bool { return o.GetName() == there.GetName() })

@@ -115,12 +115,18 @@ type run struct {
 	key types.NamespacedName
 }
 
+// run is one that was started.
+func (p *pair) run(t *testing.T, name string) *run {
+	hub, w1 := *p.hub, *p.w1
+	hub.t, w1.t = t, t
+	return &run{&pair{&hub, &w1}, t, types.NamespacedName{Namespace: "default", Name: name}}
+}
+
 // start makes a Run and its Workload, which has quota on the hub.
 func (p *pair) start(t *testing.T, name string) *run {
 	t.Helper()
-	hub, w1 := *p.hub, *p.w1
-	hub.t, w1.t = t, t
-	r := &run{&pair{&hub, &w1}, t, types.NamespacedName{Namespace: "default", Name: name}}
+	r := p.run(t, name)
+	hub := r.hub
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"managedBy": kueue.MultiKueueControllerName}}}
 	o.SetGroupVersionKind(runGVK)
 	o.SetNamespace(r.key.Namespace)
@@ -277,6 +283,18 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		t.Skip("runs two API servers")
 	}
 	p := newPair(t, runs)
+	var ended time.Time
+	t.Run("a status that cannot be followed", func(t *testing.T) {
+		r := p.start(t, "broken")
+		r.admit()
+		r.patch(r.w1, `{"status":{"phase":"Running"}}`)
+		r.says(kueue.CheckStateReady, `\[StatusSyncFailed\]`)
+		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
+		r.holds(r.w1, "now", "spec", "stop")
+		r.patch(r.w1, `{"status":{"phase":"Done"}}`)
+		r.there(kueue.WorkloadFinished, kueue.ReasonSucceeded)
+		ended = time.Now()
+	})
 	t.Run("a worker refuses a change for a while", func(t *testing.T) {
 		r := p.start(t, "refused")
 		r.admit()
@@ -289,12 +307,25 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.holds(r.w1, "now", "spec", "stop")
 		r.says(kueue.CheckStateReady, `^The workload was admitted on "w1"$`)
 	})
-	t.Run("a status that cannot be followed", func(t *testing.T) {
-		r := p.start(t, "broken")
-		r.admit()
-		r.patch(r.w1, `{"status":{"phase":"Running"}}`)
-		r.says(kueue.CheckStateReady, `\[StatusSyncFailed\]`)
-		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
-		r.holds(r.w1, "now", "spec", "stop")
+	t.Run("it ends all the same, after a minute", func(t *testing.T) {
+		r := p.run(t, "broken")
+		if o, err := r.get(r.hub); err != nil || o.Object["status"] != nil {
+			t.Errorf("%s after its end the status is %v, %v", time.Since(ended), o.Object["status"], err)
+		}
+		time.Sleep(40*time.Second - time.Since(ended))
+		r.says(kueue.CheckStateReady, "")
+		var wl kueue.Workload
+		r.hub.must(r.hub.Get(t.Context(), r.key, &wl))
+		if lifecycle.IsFinished(&wl) {
+			t.Errorf("it was given up %s after its end", time.Since(ended))
+		}
+		time.Sleep(50*time.Second - time.Since(ended))
+		r.holds(r.hub, "Done", "status", "phase")
+		r.hub.eventually("it is finished", func() error {
+			if err := r.hub.Get(t.Context(), r.key, &wl); err != nil || lifecycle.IsFinished(&wl) {
+				return err
+			}
+			return fmt.Errorf("it is not")
+		})
 	})
 }

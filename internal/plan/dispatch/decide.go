@@ -323,11 +323,12 @@ func (d *decider) finished() bool {
 	next := d.w.DeepCopy()
 	d.Lifecycle.Finish(next, end.Reason, end.Message, d.o.Now)
 	step := Step{Do: WriteStatus, Workload: next}
-	if d.o.SyncFailures < maxSyncFailures {
-		d.do(Step{Do: MirrorJob, Cluster: c.Name, Blocks: true})
+	if d.o.SyncFailures <= maxSyncRetries {
+		d.do(Step{Do: MirrorJob, Cluster: c.Name, Blocks: true, Last: true})
 	} else {
+		d.do(Step{Do: MirrorJob, Cluster: c.Name, Plain: true})
 		step.Events = []lifecycle.Event{{Warning: true, Reason: eventReason, Note: fmt.Sprintf(
-			"[%s] The job finished on %q, and its status could not be copied: %s", StatusSync, c.Name, textOf(c.Fault))}}
+			"[%s] The job finished on %q, and no more than its plain status could be copied, if that: %s", StatusSync, c.Name, textOf(c.Fault))}}
 	}
 	d.do(step)
 	return true
@@ -373,8 +374,8 @@ func (d *decider) jobLost(c *Cluster) bool {
 // maxOutOfSync is how often copies of a job that is transformed may be out of sync before its check is rejected.
 const maxOutOfSync = 3
 
-// maxSyncFailures is how often the last look at a finished job may fail before the Workload finishes without it.
-const maxSyncFailures = 5
+// maxSyncRetries is how often the last look at a finished job is repeated before the Workload finishes without it (spec: 40 §4.13.5).
+const maxSyncRetries = 5
 
 func textOf(f *Fault) string {
 	if f == nil {

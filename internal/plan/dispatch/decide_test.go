@@ -125,6 +125,9 @@ func text(o *dispatch.Observed, p dispatch.Plan) string {
 		if s.Cluster != "" {
 			part += " " + s.Cluster
 		}
+		if s.Plain {
+			part += " as it is"
+		}
 		if s.Deactivated != "" {
 			part += " (" + s.Deactivated + ")"
 		}
@@ -268,7 +271,12 @@ func TestRules(t *testing.T) {
 		"finished, and its status cannot be copied": {
 			reserved(ready("w1")),
 			[]dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
-			func(o *dispatch.Observed) { o.SyncFailures = 5 }, "3: status finished Failed !",
+			func(o *dispatch.Observed) { o.SyncFailures = 5 }, "3: mirror w1, status finished Failed",
+		},
+		"finished, and its status cannot be copied at all": {
+			reserved(ready("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Failed")))},
+			func(o *dispatch.Observed) { o.SyncFailures = 6 }, "3: mirror w1 as it is, status finished Failed !",
 		},
 		"out of sync":           {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3: status Retry !"},
 		"out of sync, not ours": {plain, []dispatch.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "9: remove w1 (says the worker), status !"},

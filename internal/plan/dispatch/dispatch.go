@@ -93,7 +93,7 @@ type Observed struct {
 	// Clusters are those of the MultiKueueConfig in its order, then others that hold something of the Workload.
 	Clusters []Cluster
 	Now      metav1.Time
-	// SyncFailures is how often the last look at the finished job failed in a row.
+	// SyncFailures is how often the last look at the job failed since it had finished.
 	SyncFailures int
 	// ToldAt is when the message of the waiting check was last written; zero if it was not.
 	ToldAt time.Time
@@ -241,6 +241,9 @@ type Step struct {
 	Dispatched, Admitted, Lost bool
 	// OutOfSync says that the step answers a copy that does not match its job.
 	OutOfSync bool
+	// Last says that the job has finished: if the step fails that counts, and it is repeated after a while. Plain has the status copied as
+	// it is, with nothing made of it.
+	Last, Plain bool
 	// Told says that the step writes the message of a waiting check.
 	Told bool
 	// Deactivated is why the worker deactivated the copy that the step removes, or ended it without its job, empty if it did not.

@@ -171,6 +171,23 @@ func (c *Config) followExternal(f *external.Framework, d *job.Descriptor, local,
 	return step, nil
 }
 
+// PlainStatus is the status of the copy of a job as it is, nil if the local job has it, or is to have none.
+func (c *Config) PlainStatus(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (any, error) {
+	f := c.External[d.GVK]
+	if d.Remote.Silent || (f != nil && f.NoStatus) || remote.GetDeletionTimestamp() != nil || c.isOfEarlierRun(d, local, remote, w) {
+		return nil, nil
+	}
+	to, err := Tree(d, local)
+	if err != nil {
+		return nil, err
+	}
+	from, err := Tree(d, remote)
+	if err != nil || equality.Semantic.DeepEqual(to.Object["status"], from.Object["status"]) {
+		return nil, err
+	}
+	return from.Object["status"], nil
+}
+
 // Quiet is the local job with a status that says that no pod of it runs, and whether that is another status than it has.
 func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, bool, error) {
 	next := local.DeepCopyObject().(job.Object)
