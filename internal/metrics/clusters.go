@@ -51,3 +51,8 @@ func (r *Recorder) Transformed(framework, phase, result string, cost uint64, too
 		r.scheduler.transformTime.observe(took.Seconds(), []string{framework, phase}, role)
 	})
 }
+
+// Suspended counts a phase of an external framework whose expressions are not evaluated for a while in a namespace.
+func (r *Recorder) Suspended(framework, phase string) {
+	r.with(func(role []string) { r.scheduler.suspensions.add(1, []string{framework, phase}, role) })
+}

@@ -22,7 +22,7 @@ type schedulerFamilies struct {
 	attempts, recomputations         *counter
 	attemptTime                      *histogram
 	dispatched, remotelyAdmitted     *counter
-	lost, transforms                 *counter
+	lost, transforms, suspensions    *counter
 	transformCost, transformTime     *histogram
 	connected                        *prometheus.Desc
 	creation, ungating               *histogram
@@ -112,6 +112,8 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 			"Cost of an evaluation, in units of CEL.", prometheus.ExponentialBuckets(100, 10, 6), nil, "framework", "phase"),
 		transformTime: m.histogram("multikueue_external_transform_duration_seconds",
 			"Time that an evaluation took.", prometheus.ExponentialBuckets(0.0001, 10, 5), nil, "framework", "phase"),
+		suspensions: m.counter("multikueue_external_transform_suspensions_total",
+			"Suspensions of the expressions of external frameworks in a namespace, since they cost too much again and again.", nil, "framework", "phase"),
 		ungating: m.histogram("kueue_pod_scheduling_gate_removal_seconds",
 			"Time from the admission of a Workload to the removal of a scheduling gate of its pods.", prometheus.DefBuckets, ofQueue, nameLabel, queueLabel, "is_group"),
 		preempted: m.counter("kueue_preempted_workloads_total",

@@ -31,6 +31,7 @@ multikueue_cluster_connected                                g cluster
 multikueue_external_transform_total                         c framework phase result
 multikueue_external_transform_cost                          h framework phase
 multikueue_external_transform_duration_seconds              h framework phase
+multikueue_external_transform_suspensions_total             c framework phase
 kueue_pod_scheduling_gate_removal_seconds                   h name cluster_queue is_group +CQ
 kueue_pending_workloads                                     g cluster_queue status +CQ +WL
 kueue_finished_workloads                                    g cluster_queue +CQ

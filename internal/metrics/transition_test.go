@@ -178,6 +178,8 @@ func TestCycles(t *testing.T) {
 	w.recorder.Transformed("F.v1.g", "creation", "error", 300, 2e9)
 	w.expect("", "multikueue_external", "multikueue_external_transform_total{framework=F.v1.g,phase=creation,result=error} 1",
 		"multikueue_external_transform_cost{framework=F.v1.g,phase=creation} 1/300", "multikueue_external_transform_duration_seconds{framework=F.v1.g,phase=creation} 1/2")
+	w.recorder.Suspended("F.v1.g", "creation")
+	w.expect("", "multikueue_external_transform_susp", "multikueue_external_transform_suspensions_total{framework=F.v1.g,phase=creation} 1")
 	w.queue("q", "", "cpu=1")
 	w.recorder.PreemptionSkips("q", 2)
 	w.recorder.PreemptionSkips("q", 1)

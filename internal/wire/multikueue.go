@@ -39,6 +39,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 			f.Observed = func(phase, result string, cost uint64, took time.Duration) {
 				cfg.meter.Transformed(name, phase, result, cost, took)
 			}
+			f.Suspended = func(phase string) { cfg.meter.Suspended(name, phase) }
 		}
 		more, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, enabled, served, time.Now, log)
 		if err != nil {

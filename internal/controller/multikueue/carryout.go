@@ -309,6 +309,8 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 		if create { // the check tells; the job runs on, and what is asked of it still reaches it
 			return deferred, w.forwardSpec(ctx, s, conn, there, &todo)
 		}
+	case fault != nil && fault.Waits:
+		return 0, &later{err, fault.Until.Sub(w.Now())}
 	case fault != nil:
 		w.faults.keep(uid, conn.Name(), *fault)
 	}

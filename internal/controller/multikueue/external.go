@@ -52,7 +52,7 @@ func External(list []*transform.Framework, known []*job.Descriptor, served Serve
 					f.GVK.Kind, gvk.Version, gvk.Group, kind)
 			}
 		}
-		frameworks[gvk] = framework(f, now)
+		frameworks[gvk] = framework(f, now, log)
 		frameworks[gvk].AutoStatus = f.Extended && f.Subresource == "Auto"
 		out = append(out, described(gvk, resource, frameworks[gvk]))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -14,14 +15,21 @@ import (
 )
 
 // framework makes of what the configuration says what decides about copies.
-func framework(f *transform.Framework, now func() time.Time) *external.Framework {
+func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
+	name := f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group
+	blown := func(phase, namespace string, until time.Time) {
+		log.Info("Expressions cost too much again and again, and are suspended", "framework", name, "phase", phase, "namespace", namespace, "until", until)
+		if f.Suspended != nil {
+			f.Suspended(phase)
+		}
+	}
 	return &external.Framework{
-		Name:     f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group,
+		Name:     name,
 		Extended: f.Extended, NoJob: f.NoJob, Unchecked: f.Unchecked, ManagedBy: f.ManagedBy, Value: f.Value, WorkerValue: f.WorkerValue,
 		CopyFields: f.CopyFields, Retry: f.RetryOnError, Preconditions: f.HasPreconditions(), Creates: f.HasMutations(transform.Creation),
 		NoStatus: f.StatusMode == "Disabled", Mutates: f.StatusMode == "Mutate" && f.HasMutations(transform.StatusSync), Main: f.Subresource == "Main",
 		AnnotationPrefixes: f.AnnotationPrefixes, LabelPrefixes: f.LabelPrefixes, SpecPaths: f.SpecPaths, Alone: f.Alone, MaxBytes: f.MaxBytes,
-		Reserved: transform.Reserved, Expressions: careful.New(f, now),
+		Reserved: transform.Reserved, Expressions: careful.New(f, now, blown),
 	}
 }
 
@@ -62,12 +70,22 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 	if err != nil {
 		return err
 	}
-	if o.Job.Refused = f.Precondition(scope); o.Job.Refused != nil || !f.Creates {
-		return nil //nolint:nilerr // that it is refused is what was asked for
+	refused := f.Precondition(scope)
+	rests := refused != nil && !refused.Until.IsZero()
+	if refused != nil && !rests {
+		o.Job.Refused = refused
+		return nil
+	}
+	if !rests && !f.Creates {
+		return nil
 	}
 	for i := range o.Clusters {
 		c := &o.Clusters[i]
 		if !c.Listed || c.Copy != nil || c.Fault != nil && c.Fault.Skip {
+			continue
+		}
+		if rests { // no copy is made before it is known
+			c.Fault = faultOf(refused)
 			continue
 		}
 		_, err := w.Plan.NewJob(s.kind, s.job, o.Local, w.clusterTree(ctx, c.Name))
@@ -81,7 +99,7 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 // faultOf is the fault of a transform, nil if the error is another one.
 func faultOf(err error) *dispatch.Fault {
 	if e := external.As(err); e != nil {
-		return &dispatch.Fault{Code: e.Code, Text: e.Text, Skip: true, Located: true}
+		return &dispatch.Fault{Code: e.Code, Text: e.Text, Skip: true, Located: true, Until: e.Until, Waits: !e.Until.IsZero()}
 	}
 	return nil
 }
@@ -115,6 +133,9 @@ func (w *workloads) lifecycle(s *sight) {
 		for _, err := range []error{err, activeErr} {
 			if err != nil {
 				c.Fault = &dispatch.Fault{Code: dispatch.StatusSync, Text: f.Name + "/lifecycle/" + err.Error()}
+				if until := external.RestsUntil(err); !until.IsZero() {
+					w.wake(s.key, until.Sub(w.Now()))
+				}
 			}
 		}
 	}

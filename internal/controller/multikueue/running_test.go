@@ -30,6 +30,11 @@ var runGVK = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: 
 // runs is how Runs are sent: those that are named so break their transforms.
 const runs = `
 name: Run.v1.example.com
+limits: {costPerExpression: 1000}
+preconditions:
+- name: short
+  expression: "!has(localObject.spec.list) || localObject.spec.list.all(x, x == 'x')"
+  message: it is too long
 statusSync:
   mode: Mutate
   mutations:
@@ -116,18 +121,24 @@ type run struct {
 }
 
 // run is one that was started.
-func (p *pair) run(t *testing.T, name string) *run {
+func (p *pair) run(t *testing.T, namespace, name string) *run {
 	hub, w1 := *p.hub, *p.w1
 	hub.t, w1.t = t, t
-	return &run{&pair{&hub, &w1}, t, types.NamespacedName{Namespace: "default", Name: name}}
+	return &run{&pair{&hub, &w1}, t, types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
 // start makes a Run and its Workload, which has quota on the hub.
-func (p *pair) start(t *testing.T, name string) *run {
+func (p *pair) start(t *testing.T, name string) *run { return p.startIn(t, "default", name, "") }
+
+// startIn makes one with a list of so many characters.
+func (p *pair) startIn(t *testing.T, namespace, name, list string) *run {
 	t.Helper()
-	r := p.run(t, name)
+	r := p.run(t, namespace, name)
 	hub := r.hub
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"managedBy": kueue.MultiKueueControllerName}}}
+	if list != "" {
+		hub.must(unstructured.SetNestedStringSlice(o.Object, strings.Split(list, ""), "spec", "list"))
+	}
 	o.SetGroupVersionKind(runGVK)
 	o.SetNamespace(r.key.Namespace)
 	o.SetName(name)
@@ -283,6 +294,18 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		t.Skip("runs two API servers")
 	}
 	p := newPair(t, runs)
+	for _, s := range []*server{p.hub, p.w1} {
+		s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "greedy"}}))
+	}
+	t.Run("expressions that cost too much", func(t *testing.T) {
+		var last *run
+		for n := range 20 {
+			last = p.startIn(t, "greedy", fmt.Sprint("long-", n), strings.Repeat("x", 2000))
+			last.says(kueue.CheckStateRejected, `\[TransformCostExceeded\].* short`)
+		}
+		modest := p.startIn(t, "greedy", "modest", "")
+		modest.says(kueue.CheckStatePending, `^\[TransformCostExceeded\] Run.v1.example.com/precondition/suspended until`)
+	})
 	var ended time.Time
 	t.Run("a status that cannot be followed", func(t *testing.T) {
 		r := p.start(t, "broken")
@@ -308,7 +331,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.says(kueue.CheckStateReady, `^The workload was admitted on "w1"$`)
 	})
 	t.Run("it ends all the same, after a minute", func(t *testing.T) {
-		r := p.run(t, "broken")
+		r := p.run(t, "default", "broken")
 		if o, err := r.get(r.hub); err != nil || o.Object["status"] != nil {
 			t.Errorf("%s after its end the status is %v, %v", time.Since(ended), o.Object["status"], err)
 		}
@@ -327,5 +350,9 @@ func TestRunsThatAreFollowed(t *testing.T) {
 			}
 			return fmt.Errorf("it is not")
 		})
+	})
+	t.Run("a job that nothing is wrong with is sent after a minute", func(t *testing.T) {
+		r := p.run(t, "greedy", "modest")
+		r.edit(r.w1, func(*kueue.Workload) {})
 	})
 }

@@ -72,6 +72,8 @@ type Framework struct {
 	MaxBytes int
 	// Observed, unless it is nil, is told of every evaluation of a phase: success, error or too_costly, its cost and its time.
 	Observed func(phase, result string, cost uint64, took time.Duration)
+	// Suspended, unless it is nil, is told when a phase is not evaluated for a while, since it cost too much again and again.
+	Suspended func(phase string)
 
 	costPerExpression, costPerPass uint64
 	variables                      []string

@@ -111,6 +111,12 @@ func faulty(c dispatch.Cluster, code string) dispatch.Cluster {
 	return c
 }
 
+// suspended is a cluster for which the expressions of a framework are not asked for half a minute.
+func suspended(c dispatch.Cluster) dispatch.Cluster {
+	c.Fault = &dispatch.Fault{Code: external.CostExceeded, Text: "suspended", Skip: true, Waits: true, Until: t0.Add(30 * time.Second)}
+	return c
+}
+
 var verbs = map[dispatch.Verb]string{
 	dispatch.RemoveCopy: "remove", dispatch.CreateCopy: "create", dispatch.UpdateCopy: "update", dispatch.UpdateCopyStatus: "copy status",
 	dispatch.SyncJob: "sync", dispatch.MirrorJob: "mirror", dispatch.QuietJob: "quiet", dispatch.Annotate: "annotate", dispatch.WriteStatus: "status",
@@ -412,6 +418,15 @@ func TestRules(t *testing.T) {
 		},
 		"no copy can be made, retried": {
 			plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, func(o *dispatch.Observed) { o.Job.RetryRefused = true }, "9: status Retry !",
+		},
+		"it is not known yet whether a copy can be made": {
+			plain, []dispatch.Cluster{suspended(up("w1", nil))}, nil, "9: status !, after 30s",
+		},
+		"it is not known yet whether a copy can be made for one": {
+			plain, []dispatch.Cluster{suspended(up("w1", nil)), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s",
+		},
+		"it is not known yet whether a copy can be made for one, and none can for the other": {
+			plain, []dispatch.Cluster{suspended(up("w1", nil)), faulty(up("w2", nil), external.Forbidden)}, nil, "9: status !, after 30s",
 		},
 		"a controller gives up":  {reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Rejected"},
 		"a controller asks":      {reserved(tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Retry !"},

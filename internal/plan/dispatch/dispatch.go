@@ -183,6 +183,8 @@ type Fault struct {
 	// Skip keeps the Workload off the worker for a while, which ends at Until if that is known.
 	Skip  bool
 	Until time.Time
+	// Waits says that it is no refusal of the job: it is not known before Until whether it can be sent.
+	Waits bool
 	// Located says that the text names the worker.
 	Located bool
 }

@@ -101,7 +101,7 @@ func (d *decider) refused() bool {
 			continue
 		}
 		switch {
-		case !c.skipped():
+		case !c.skipped(), c.Fault.Waits:
 			return false
 		case isTransform(c.Fault.Code):
 			transforms++

@@ -28,11 +28,29 @@ func (c *costly) Preconditions(scope map[string]any) (name, message string, ok b
 	return "", "", true, nil
 }
 
+func (c *costly) Finished(remote map[string]any) (done, success bool, message string, err error) {
+	c.asked++
+	return true, true, "m", nil
+}
+
+func (c *costly) Active(remote map[string]any) (bool, error) {
+	c.asked++
+	return true, dear{errors.New("costs too much")}
+}
+
+func (c *costly) When(map[string]any) (bool, error) {
+	c.asked++
+	return true, nil
+}
+
 // TestCareful is that nothing is evaluated twice, and that expressions rest in a namespace where they cost too much, and only there.
 func TestCareful(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	inner := &costly{}
-	c := New(inner, func() time.Time { return now })
+	var blown []string
+	c := New(inner, func() time.Time { return now }, func(phase, namespace string, until time.Time) {
+		blown = append(blown, fmt.Sprint(phase, " in ", namespace, " for ", until.Sub(now)))
+	})
 	ask := func(namespace string, n int) error {
 		_, _, _, err := c.Preconditions(map[string]any{"localObject": map[string]any{"metadata": map[string]any{"namespace": namespace}, "n": int64(n)}})
 		return err
@@ -51,7 +69,10 @@ func TestCareful(t *testing.T) {
 		}
 	}
 	asked := inner.asked
-	if err := ask("greedy", 100); !external.TooMuch(err) || !strings.Contains(err.Error(), "suspended until 2026-01-02T03:05:05Z") || inner.asked != asked {
+	if fmt.Sprint(blown) != "[precondition in greedy for 1m0s]" {
+		t.Errorf("told: %q", blown)
+	}
+	if err := ask("greedy", 100); external.TooMuch(err) || external.RestsUntil(err) != now.Add(restFor) || !strings.Contains(err.Error(), "suspended until 2026-01-02T03:05:05Z") || inner.asked != asked {
 		t.Errorf("it does not rest: %v", err)
 	}
 	if err := ask("modest", 2); err != nil {
@@ -60,5 +81,39 @@ func TestCareful(t *testing.T) {
 	now = now.Add(restFor)
 	if err := ask("greedy", 101); strings.Contains(err.Error(), "suspended") {
 		t.Errorf("it still rests: %v", err)
+	}
+}
+
+// TestLifecycleIsCareful is the same for what is asked of copies, and of a status.
+func TestLifecycleIsCareful(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	inner, blown := &costly{}, 0
+	c := New(inner, func() time.Time { return now }, func(string, string, time.Time) { blown++ })
+	remote := func(namespace string, n int) map[string]any {
+		return map[string]any{"metadata": map[string]any{"namespace": namespace}, "n": int64(n)}
+	}
+	for range 3 {
+		if done, success, message, err := c.Finished(remote("a", 1)); !done || !success || message != "m" || err != nil {
+			t.Errorf("finished: %v %v %q %v", done, success, message, err)
+		}
+		if now, err := c.When(map[string]any{"localObject": remote("a", 1)}); !now || err != nil {
+			t.Errorf("when: %v %v", now, err)
+		}
+		if runs, err := c.Active(remote("a", 1)); !runs || !external.TooMuch(err) {
+			t.Errorf("active: %v %v", runs, err)
+		}
+	}
+	if inner.asked != 3 {
+		t.Errorf("asked %d times for three answers", inner.asked)
+	}
+	for i := range failuresInARow - 1 {
+		_, _ = c.Active(remote("a", 100+i))
+	}
+	asked := inner.asked
+	if _, err := c.Active(remote("a", 200)); external.RestsUntil(err) != now.Add(restFor) || inner.asked != asked || blown != 1 {
+		t.Errorf("it does not rest: %v, blown %d times", err, blown)
+	}
+	if _, err := c.Active(remote("b", 200)); !external.TooMuch(err) {
+		t.Errorf("another namespace: %v", err)
 	}
 }

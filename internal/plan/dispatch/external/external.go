@@ -16,6 +16,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -38,7 +39,11 @@ const (
 const maxDepth = 64
 
 // Error is what keeps a job from being sent, or from being followed.
-type Error struct{ Code, Text string }
+type Error struct {
+	Code, Text string
+	// Until, unless it is zero, is when the expressions are asked again, which were not: the error says nothing about the job.
+	Until time.Time
+}
 
 // As finds such an error in another one, nil if there is none.
 func As(err error) *Error {
@@ -146,12 +151,12 @@ func (f *Framework) Precondition(s *Scope) *Error {
 	switch {
 	case err != nil:
 		code := Precondition
-		if TooMuch(err) {
+		if TooMuch(err) || !RestsUntil(err).IsZero() {
 			code = CostExceeded
 		}
-		return &Error{code, fmt.Sprintf("%s/precondition/%s", f.Name, err)}
+		return &Error{Code: code, Text: fmt.Sprintf("%s/precondition/%s", f.Name, err), Until: RestsUntil(err)}
 	case !ok:
-		return &Error{Precondition, fmt.Sprintf("%s/precondition %q: %s", f.Name, name, message)}
+		return &Error{Code: Precondition, Text: fmt.Sprintf("%s/precondition %q: %s", f.Name, name, message)}
 	}
 	return nil
 }
@@ -162,7 +167,7 @@ func (f *Framework) fail(phase, cluster, code string, err error) *Error {
 	switch {
 	case coded != nil:
 		code = coded.Code
-	case TooMuch(err):
+	case TooMuch(err), !RestsUntil(err).IsZero():
 		code = CostExceeded
 	}
 	if phase != creation { // a job that runs is followed all the same
@@ -179,7 +184,16 @@ func (f *Framework) fail(phase, cluster, code string, err error) *Error {
 	if cluster != "" {
 		where += fmt.Sprintf(" on %q", cluster)
 	}
-	return &Error{code, fmt.Sprintf("%s/%s%s: %s", f.Name, phase, where, text)}
+	return &Error{Code: code, Text: fmt.Sprintf("%s/%s%s: %s", f.Name, phase, where, text), Until: RestsUntil(err)}
+}
+
+// RestsUntil is when expressions are asked again that were not; zero of any other error.
+func RestsUntil(err error) time.Time {
+	var r interface{ Until() time.Time }
+	if !errors.As(err, &r) {
+		return time.Time{}
+	}
+	return r.Until()
 }
 
 // TooMuch says whether an error is that of expressions that cost too much or take too long.
@@ -214,14 +228,14 @@ func (f *Framework) mutate(phase string, object map[string]any, s *Scope) (map[s
 // bounds checks how large an object is.
 func (f *Framework) bounds(object map[string]any) error {
 	if depth(object, maxDepth+1) > maxDepth {
-		return &Error{TooLarge, fmt.Sprintf("the object is nested more than %d deep", maxDepth)}
+		return &Error{Code: TooLarge, Text: fmt.Sprintf("the object is nested more than %d deep", maxDepth)}
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
 		return err
 	}
 	if len(text) > f.MaxBytes {
-		return &Error{TooLarge, fmt.Sprintf("the object has %d bytes, and %d is the limit", len(text), f.MaxBytes)}
+		return &Error{Code: TooLarge, Text: fmt.Sprintf("the object has %d bytes, and %d is the limit", len(text), f.MaxBytes)}
 	}
 	return nil
 }
@@ -423,7 +437,7 @@ func forbidden(path []string) error {
 	if where == "" {
 		where = "the object as a whole"
 	}
-	return &Error{Forbidden, where + " may not be changed"}
+	return &Error{Code: Forbidden, Text: where + " may not be changed"}
 }
 
 // below says whether a path is another one, or below it.
