@@ -81,7 +81,7 @@ func newPair(t *testing.T, framework string) *pair {
 	compiled, errs := transform.Compile([]configv1beta2.MultiKueueExternalFramework{entry}, true, nil)
 	p.hub.must(errs.ToAggregate())
 	p.hub.manage(func(o *multikueue.Options) {
-		descriptors, frameworks, err := multikueue.External(compiled, nobody{}, time.Now, logr.Discard())
+		descriptors, frameworks, err := multikueue.External(compiled, nil, nobody{}, time.Now, logr.Discard())
 		p.hub.must(err)
 		o.Descriptors, o.Plan.External = descriptors, frameworks
 	})
