@@ -1,8 +1,6 @@
 package multikueue
 
 import (
-	"k8s.io/apimachinery/pkg/util/json"
-
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"

@@ -3,9 +3,8 @@ package dispatch
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/util/json"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
