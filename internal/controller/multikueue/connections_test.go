@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -33,12 +34,12 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// door is how a hub reaches a worker: closed, it refuses connections.
+// door is how a hub reaches a worker: closed, it refuses connections, and ends those that it has.
 type door struct {
-	t        *testing.T
-	at, to   string
-	mu       sync.Mutex
-	listener net.Listener
+	t      *testing.T
+	at, to string
+	mu     sync.Mutex
+	opened []io.Closer
 }
 
 // door makes one, closed, and a kubeconfig that leads through it.
@@ -66,9 +67,7 @@ func (d *door) open() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.mu.Lock()
-	d.listener = l
-	d.mu.Unlock()
+	d.closes(l)
 	pass := func(from, to net.Conn) {
 		defer func() { _, _ = from.Close(), to.Close() }()
 		for buffer := make([]byte, 32*1024); ; {
@@ -89,6 +88,7 @@ func (d *door) open() {
 				_ = in.Close()
 				continue
 			}
+			d.closes(in, out)
 			go pass(in, out)
 			go pass(out, in)
 		}
@@ -98,9 +98,17 @@ func (d *door) open() {
 func (d *door) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.listener != nil {
-		_ = d.listener.Close()
+	for _, c := range d.opened {
+		_ = c.Close()
 	}
+	d.opened = nil
+}
+
+// closes notes what is to be closed.
+func (d *door) closes(c ...io.Closer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opened = append(d.opened, c...)
 }
 
 // slowly has a server take a while to create a Workload, and waits until it does.
@@ -202,8 +210,15 @@ func (s *server) has(o client.Object) {
 	s.eventually(o.GetName()+" is there", func() error { return s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o) })
 }
 
+// start lets a Job run.
+func start(t *testing.T, s *server, run *batchv1.Job) {
+	t.Helper()
+	embeddedtest.Edit(t, s, run, func(run *batchv1.Job) { run.Spec.Suspend = new(false) })
+}
+
 // TestConnects is spec 40 §7.28, §7.29 and §7.72: a Workload that has quota while no worker can be reached is sent once one is, and counted as
-// sent although the worker takes its time; its job is created again if it is deleted there; what nothing stands for is only collected at an
+// sent although the worker takes its time; its job is created again if it is deleted there, and counts as
+// inactive once it was evicted and its worker has been lost for long enough (§4.7); what nothing stands for is only collected at an
 // interval.
 func TestConnects(t *testing.T) {
 	if testing.Short() {
@@ -214,10 +229,12 @@ func TestConnects(t *testing.T) {
 	orphan := workload("orphan")
 	orphan.Labels = map[string]string{kueue.MultiKueueOriginLabel: "hub"}
 	worker.must(worker.Create(ctx, orphan))
+	const lostTimeout = 5 * time.Second
 	var dispatched atomic.Int32
 	recorder := events.NewFakeRecorder(99)
-	hub.manage(func(o *multikueue.Options) {
-		o.Descriptors = []*job.Descriptor{integration.Descriptor()}
+	jobs := func(o *multikueue.Options) { o.Descriptors = []*job.Descriptor{integration.Descriptor()} }
+	hub.manage(jobs, func(o *multikueue.Options) {
+		o.Plan.WorkerLostTimeout = lostTimeout
 		o.Dispatched = func(string, string) { dispatched.Add(1) }
 		o.Events = reconcile.NewEvents(recorder, nil)
 	})
@@ -281,10 +298,45 @@ func TestConnects(t *testing.T) {
 		t.Errorf("it counts as sent %d times", n)
 	}
 
+	local := &batchv1.Job{ObjectMeta: run.ObjectMeta}
+	start(t, hub, local)
+	start(t, worker, run)
+	embeddedtest.EditStatus(t, worker, run, func(run *batchv1.Job) { run.Status.Active, run.Status.StartTime = 1, new(metav1.Now()) })
+	active := func(want int32) {
+		t.Helper()
+		hub.eventually(fmt.Sprintf("the job has %d active pods", want), func() error {
+			err := hub.Get(ctx, client.ObjectKeyFromObject(local), local)
+			if err == nil && local.Status.Active != want {
+				err = fmt.Errorf("it has %d", local.Status.Active)
+			}
+			return err
+		})
+	}
+	active(1)
+	embeddedtest.EditStatus(t, hub, wl, func(wl *kueue.Workload) {
+		is(wl, kueue.WorkloadEvicted)
+		wl.Status.ClusterName, wl.Status.AdmissionChecks[0].State = "", kueue.CheckStatePending
+	})
+	worker.eventually("it is taken back", func() error {
+		err := worker.Get(ctx, client.ObjectKeyFromObject(there), there)
+		if err == nil && !apimeta.IsStatusConditionTrue(there.Status.Conditions, kueue.WorkloadDeactivationTarget) {
+			err = fmt.Errorf("%+v", there.Status.Conditions)
+		}
+		return err
+	})
+	time.Sleep(lostTimeout + 2*time.Second) // until nothing that was planned before has it looked at again
+	lost := time.Now()
+	door1.close()
+	active(0)
+	if took := time.Since(lost); took < lostTimeout {
+		t.Errorf("it was given up %s after the loss", took)
+	}
+	door1.open()
+
 	if err := worker.Get(ctx, client.ObjectKeyFromObject(orphan), orphan); err != nil {
 		t.Errorf("an orphan was collected without an interval: %v", err)
 	}
-	hub.manage(func(o *multikueue.Options) { o.GCInterval = 200 * time.Millisecond })
+	hub.manage(jobs, func(o *multikueue.Options) { o.GCInterval = 200 * time.Millisecond })
 	worker.eventually("the orphan is collected", func() error {
 		if err := worker.Get(ctx, client.ObjectKeyFromObject(orphan), orphan); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
