@@ -11,6 +11,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/multikueue"
+	"github.com/berth-project/berth/internal/controller/multikueue/frameworks"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
@@ -41,11 +42,11 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 			}
 			f.Suspended = func(phase string) { cfg.meter.Suspended(name, phase) }
 		}
-		more, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, enabled, served, time.Now, log)
+		more, external, err := frameworks.External(o.MultiKueue.ExternalFrameworks, enabled, served, time.Now, log)
 		if err != nil {
 			return err
 		}
-		plan.External = frameworks
+		plan.External = external
 		enabled = append(more, enabled...) // what is known better wins
 	}
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)

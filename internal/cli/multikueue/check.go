@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/multikueue"
+	"github.com/berth-project/berth/internal/controller/multikueue/frameworks"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/plan/dispatch"
@@ -47,7 +47,7 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 	if err != nil {
 		return err
 	}
-	d, frameworks, err := framework(o, local)
+	d, known, err := framework(o, local)
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,12 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 	if err != nil {
 		return err
 	}
-	plan := &dispatch.Config{Origin: o.MultiKueue.Origin, Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations), External: frameworks}
+	plan := &dispatch.Config{Origin: o.MultiKueue.Origin, Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations), External: known}
 	scope, err := plan.ExternalScope(d, local, nil, w, nil)
 	if err != nil {
 		return err
 	}
-	if refused := frameworks[d.GVK].Precondition(scope); refused != nil {
+	if refused := known[d.GVK].Precondition(scope); refused != nil {
 		return coded(refused)
 	}
 	cluster := map[string]any{"name": c.Cluster, "labels": map[string]any{}, "annotations": map[string]any{}}
@@ -95,11 +95,11 @@ func coded(err error) error {
 // framework finds what the configuration says of the kind of a job, and refuses a job that would not be sent.
 func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	gvk := local.GroupVersionKind()
-	descriptors, frameworks, err := multikueue.External(o.MultiKueue.ExternalFrameworks, nil, offline{}, time.Now, logr.Discard())
+	descriptors, known, err := frameworks.External(o.MultiKueue.ExternalFrameworks, nil, offline{}, time.Now, logr.Discard())
 	if err != nil {
 		return nil, nil, err
 	}
-	f, at := frameworks[gvk], slices.IndexFunc(descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk })
+	f, at := known[gvk], slices.IndexFunc(descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk })
 	switch {
 	case f == nil || at < 0:
 		return nil, nil, fmt.Errorf("multiKueue.externalFrameworks has no entry for %s", gvk)
@@ -110,7 +110,7 @@ func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descr
 	if err == nil && !f.Unchecked && manager != f.Value {
 		err = fmt.Errorf("the owner is not managed by Kueue: the object has %q where %q is expected", manager, f.Value)
 	}
-	return descriptors[at], frameworks, err
+	return descriptors[at], known, err
 }
 
 // follow prints what a look at the copy would write.

@@ -21,6 +21,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/multikueue"
+	"github.com/berth-project/berth/internal/controller/multikueue/frameworks"
 	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
@@ -81,9 +82,9 @@ func newPair(t *testing.T, framework string) *pair {
 	compiled, errs := transform.Compile([]configv1beta2.MultiKueueExternalFramework{entry}, true, nil)
 	p.hub.must(errs.ToAggregate())
 	p.hub.manage(func(o *multikueue.Options) {
-		descriptors, frameworks, err := multikueue.External(compiled, nil, nobody{}, time.Now, logr.Discard())
+		descriptors, external, err := frameworks.External(compiled, nil, nobody{}, time.Now, logr.Discard())
 		p.hub.must(err)
-		o.Descriptors, o.Plan.External = descriptors, frameworks
+		o.Descriptors, o.Plan.External = descriptors, external
 	})
 	return p
 }

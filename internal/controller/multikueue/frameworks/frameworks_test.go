@@ -1,4 +1,4 @@
-package multikueue
+package frameworks
 
 import (
 	"testing"

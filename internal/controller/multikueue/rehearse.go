@@ -2,36 +2,13 @@ package multikueue
 
 import (
 	"context"
-	"time"
 
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/multikueue/careful"
-	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
 )
-
-// framework makes of what the configuration says what decides about copies.
-func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
-	name := f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group
-	blown := func(phase, namespace string, until time.Time) {
-		log.Info("Expressions cost too much again and again, and are suspended", "framework", name, "phase", phase, "namespace", namespace, "until", until)
-		if f.Suspended != nil {
-			f.Suspended(phase)
-		}
-	}
-	return &external.Framework{
-		Name:     name,
-		Extended: f.Extended, NoJob: f.NoJob, Unchecked: f.Unchecked, ManagedBy: f.ManagedBy, Value: f.Value, WorkerValue: f.WorkerValue,
-		CopyFields: f.CopyFields, Retry: f.RetryOnError, Preconditions: f.HasPreconditions(), Creates: f.HasMutations(transform.Creation),
-		NoStatus: f.StatusMode == "Disabled", Mutates: f.StatusMode == "Mutate" && f.HasMutations(transform.StatusSync), Main: f.Subresource == "Main",
-		AnnotationPrefixes: f.AnnotationPrefixes, LabelPrefixes: f.LabelPrefixes, SpecPaths: f.SpecPaths, Alone: f.Alone, MaxBytes: f.MaxBytes,
-		Reserved: transform.Reserved, Expressions: careful.New(f, now, blown),
-	}
-}
 
 // clusterTree is what expressions may read of a worker.
 func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {

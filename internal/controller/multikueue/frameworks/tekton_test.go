@@ -1,4 +1,4 @@
-package multikueue
+package frameworks
 
 import (
 	"os"
@@ -19,7 +19,7 @@ import (
 
 // TestPipelineRun is the example of the documentation on one run (spec: 40 §4.13.8, §7.50, §7.57, §7.59).
 func TestPipelineRun(t *testing.T) {
-	raw, err := os.ReadFile("../../../docs/examples/multicluster/tekton.yaml")
+	raw, err := os.ReadFile("../../../../docs/examples/multicluster/tekton.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package multikueue
+// Package frameworks makes of what the configuration says about external
+// frameworks kinds of jobs that can be sent, and what decides about their copies.
+package frameworks
 
 import (
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/berth-project/berth/internal/controller/multikueue/careful"
 	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/job"
@@ -95,5 +98,24 @@ func described(gvk schema.GroupVersionKind, resource string, f *external.Framewo
 		IsActive:  func(job.Object) bool { return false },
 		ManagedBy: func(o job.Object) string { return view.String(view.Of(o).Object, f.ManagedBy...) },
 		Remote:    &job.Remote{ManagedBy: f.ManagedBy},
+	}
+}
+
+// framework makes of what the configuration says what decides about copies.
+func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
+	name := f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group
+	blown := func(phase, namespace string, until time.Time) {
+		log.Info("Expressions cost too much again and again, and are suspended", "framework", name, "phase", phase, "namespace", namespace, "until", until)
+		if f.Suspended != nil {
+			f.Suspended(phase)
+		}
+	}
+	return &external.Framework{
+		Name:     name,
+		Extended: f.Extended, NoJob: f.NoJob, Unchecked: f.Unchecked, ManagedBy: f.ManagedBy, Value: f.Value, WorkerValue: f.WorkerValue,
+		CopyFields: f.CopyFields, Retry: f.RetryOnError, Preconditions: f.HasPreconditions(), Creates: f.HasMutations(transform.Creation),
+		NoStatus: f.StatusMode == "Disabled", Mutates: f.StatusMode == "Mutate" && f.HasMutations(transform.StatusSync), Main: f.Subresource == "Main",
+		AnnotationPrefixes: f.AnnotationPrefixes, LabelPrefixes: f.LabelPrefixes, SpecPaths: f.SpecPaths, Alone: f.Alone, MaxBytes: f.MaxBytes,
+		Reserved: transform.Reserved, Expressions: careful.New(f, now, blown),
 	}
 }
