@@ -120,8 +120,9 @@ func (d *decider) elastic() bool { return d.Elastic && job.IsElastic(d.w) }
 // remove removes what a cluster holds, if it holds anything that can be reached. It counts as absent from then on.
 func (d *decider) remove(c *Cluster) {
 	if c.Connected && (c.Copy != nil || c.HasJob) {
-		d.do(Step{Do: RemoveCopy, Cluster: c.Name, Blocks: c.HasJob})
-		d.ending = d.ending || c.HasJob
+		runs := c.HasJob && !d.o.Job.Carried // what a controller of its own leaves there stops nothing
+		d.do(Step{Do: RemoveCopy, Cluster: c.Name, Blocks: runs})
+		d.ending = d.ending || runs
 		c.Copy, c.HasJob = nil, false
 	}
 }

@@ -434,6 +434,24 @@ func TestRules(t *testing.T) {
 		"nobody asked the controller of a job that we carry": {
 			reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !, after 30s",
 		},
+		"a copy of a carried job on its way out elsewhere": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, going)), up("w2", copyOf(plain, admittedAt(0)))},
+			carried, "6b: remove w1, sync w2, status Ready on w2 [], after 1m0s",
+		},
+		"a copy of a carried job on its way out elsewhere, while it runs": {
+			reserved(ready("w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, going)), up("w2", copyOf(plain, condition(kueue.WorkloadFinished, 0, "Succeeded")))},
+			carried, "3: remove w1, mirror w2, status finished Succeeded",
+		},
+		"a copy of a carried job on its way out": {
+			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, going)), up("w2", nil)}, carried, "9: remove w1, create w2, after 2s",
+		},
+		"a copy on its way out elsewhere": {
+			reserved(nominated("w1", "w2")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, going)), up("w2", copyOf(plain, admittedAt(0)))},
+			nil, "6b: remove w1, after 1s",
+		},
 		"a copy on its way out": {reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, func(w *kueue.Workload) { w.DeletionTimestamp = &t0 }))}, nil, "9: remove w1, after 2s"},
 	}
 	for name, tc := range tests {
@@ -455,6 +473,9 @@ func TestRules(t *testing.T) {
 		})
 	}
 }
+
+// going is a copy that is being deleted.
+func going(w *kueue.Workload) { w.DeletionTimestamp = &t0 }
 
 func active(o *dispatch.Observed) { o.Job.Active = true }
 
