@@ -140,7 +140,10 @@ func isFinal(d *job.Descriptor, remote job.Object) bool {
 
 // isOfEarlierRun says whether a job on a worker is that of another Workload than w, or of an earlier local job of its name.
 func (c *Config) isOfEarlierRun(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) bool {
-	if d.Remote.OriginUID && remote.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation] != string(local.GetUID()) {
+	origin := remote.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
+	f := c.External[d.GVK]
+	stamped := d.Remote.OriginUID || (f != nil && f.Extended && origin != "") // those of a version before have none
+	if stamped && origin != string(local.GetUID()) {
 		return true
 	}
 	return d.Remote.Workloads == nil && c.prebuilt(remote) != w.Name && !job.IsElastic(w)

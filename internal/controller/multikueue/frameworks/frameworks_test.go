@@ -163,3 +163,35 @@ statusSync: {when: "object.status.pods == workload.status.admission.podSetAssign
 		}
 	}
 }
+
+// TestEarlierRun is spec 40 §4.6: a copy that says of which object it is belongs to an earlier run if that is another one. A framework of which
+// nothing but the name is said puts no such mark on copies.
+func TestEarlierRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		entry, origin string
+		want          dispatch.JobVerb
+	}{
+		"of this object":             {"{name: PipelineRun.v1.tekton.dev, copyFields: [spec]}", "u", dispatch.PatchStatus},
+		"of another object":          {"{name: PipelineRun.v1.tekton.dev, copyFields: [spec]}", "before", dispatch.DeleteJob},
+		"it does not say":            {"{name: PipelineRun.v1.tekton.dev, copyFields: [spec]}", "", dispatch.PatchStatus},
+		"somebody's, by a name only": {"{name: PipelineRun.v1.tekton.dev}", "before", dispatch.PatchStatus},
+	} {
+		d, cfg := configured(t, tc.entry)
+		local := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": map[string]any{"name": "r", "namespace": "ns", "uid": "u"}, "spec": map[string]any{},
+		}}
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "wl"}}
+		remote, err := cfg.NewJob(d, local, w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote.Object["status"] = map[string]any{"phase": "Done"}
+		remote.SetAnnotations(map[string]string{})
+		if tc.origin != "" {
+			remote.SetAnnotations(map[string]string{kueue.MultiKueueOriginUIDAnnotation: tc.origin})
+		}
+		if step, err := cfg.SyncJob(d, local, remote, w, nil, true); err != nil || step.Do != tc.want || step.Deferred != (tc.want == dispatch.DeleteJob) {
+			t.Errorf("%s: %v, deferred %v, %v", name, step.Do, step.Deferred, err)
+		}
+	}
+}
