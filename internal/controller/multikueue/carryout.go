@@ -104,7 +104,7 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 	switch step.Do {
 	case dispatch.RemoveCopy:
 		if step.Deactivated != "" {
-			w.faults.note(s.observed.Local.UID, step.Cluster, dispatch.Deactivated, step.Deactivated)
+			w.faults.note(w.at(s, step.Cluster), dispatch.Deactivated, step.Deactivated)
 		}
 		return 0, w.remove(ctx, s, conn)
 	case dispatch.CreateCopy:
@@ -147,12 +147,13 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.St
 	if err != nil {
 		return err
 	}
+	again := checkState(stored, s.observed.Check) == kueue.CheckStateRetry && checkState(s.observed.Local, s.observed.Check) != kueue.CheckStateRetry
 	w.wrote(s, stored)
+	if again {
+		w.faults.retried(stored.UID, step.OutOfSync)
+	}
 	if step.Told {
 		w.faults.tell(stored.UID)
-	}
-	if step.OutOfSync {
-		w.faults.outOfSync(stored.UID, true)
 	}
 	if step.Lost && w.Lost != nil {
 		w.Lost(s.observed.Local.Status.ClusterName)
@@ -252,7 +253,7 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connectio
 			conn.Store(worker.WorkloadKind).Put(&there)
 			return nil
 		}
-		w.faults.note(uid, step.Cluster, dispatch.NameConflict, "a workload of this name is there that is not ours")
+		w.faults.note(w.at(s, step.Cluster), dispatch.NameConflict, "a workload of this name is there that is not ours")
 		w.wake(s.key, settle)
 		return nil
 	default:
@@ -269,7 +270,7 @@ func (w *workloads) failed(s *sight, cluster string, err error) error {
 	if rejected(err) {
 		code = dispatch.CreateRejected
 	}
-	w.faults.note(s.observed.Local.UID, cluster, code, err.Error())
+	w.faults.note(w.at(s, cluster), code, err.Error())
 	ctrl.Log.WithName("multikueue").V(1).Info("Cannot create", "cluster", cluster, "workload", s.key.String(), "err", err.Error())
 	return fmt.Errorf("[%s] %w", code, err)
 }
@@ -282,7 +283,6 @@ func rejected(err error) bool {
 
 // syncJob creates the job on the cluster that admitted the Workload, or brings the status of the local one up to date.
 func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connection, create bool) (again time.Duration, err error) {
-	uid := s.observed.Local.UID
 	if s.observed.Job.Carried {
 		return 0, nil
 	}
@@ -293,7 +293,7 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 	key := client.ObjectKey{Namespace: s.key.Namespace, Name: s.jobName}
 	there := kept.Get(key)
 	if there != nil && !w.Plan.Owns(there) {
-		w.faults.note(uid, conn.Name(), dispatch.NameConflict, "the job there is another manager's")
+		w.faults.note(w.at(s, conn.Name()), dispatch.NameConflict, "the job there is another manager's")
 		return 0, errors.New("the job there is another manager's")
 	}
 	if there != nil && kept.Doomed(there) { // it is of an earlier run: made anew when it is gone
@@ -305,14 +305,14 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.Name()), create)
 	switch fault := faultOf(err); {
 	case err != nil && there != nil:
-		w.faults.note(uid, conn.Name(), dispatch.StatusSync, err.Error())
+		w.faults.note(w.at(s, conn.Name()), dispatch.StatusSync, err.Error())
 		if create { // the check tells; the job runs on, and what is asked of it still reaches it
 			return deferred, w.forwardSpec(ctx, s, conn, there, &todo)
 		}
 	case fault != nil && fault.Waits:
 		return 0, &later{err, fault.Until.Sub(w.Now())}
 	case fault != nil:
-		w.faults.keep(uid, conn.Name(), *fault)
+		w.faults.keep(w.at(s, conn.Name()), *fault)
 	}
 	if err != nil {
 		return 0, err
@@ -375,7 +375,7 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 		err = w.patchKeys(ctx, s, todo.Object)
 	}
 	if err != nil && !apierrors.IsConflict(err) {
-		w.faults.note(s.observed.Local.UID, conn.Name(), dispatch.StatusSync, err.Error())
+		w.faults.note(w.at(s, conn.Name()), dispatch.StatusSync, err.Error())
 	}
 	if err == nil && todo.SpecFault == nil {
 		w.faults.clear(s.observed.Local.UID, conn.Name())
@@ -409,7 +409,7 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 			w.wake(s.key, deferred) // the watch is late
 			return nil
 		}
-		w.faults.note(s.observed.Local.UID, conn.Name(), dispatch.NameConflict, "a job of this name is there that is not ours")
+		w.faults.note(w.at(s, conn.Name()), dispatch.NameConflict, "a job of this name is there that is not ours")
 		w.wake(s.key, settle)
 		return fmt.Errorf("[%s] a %s %s is there that is not ours", dispatch.NameConflict, s.kind.GVK.Kind, o.GetName())
 	default:

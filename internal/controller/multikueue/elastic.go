@@ -74,7 +74,7 @@ func (w *workloads) followUp(ctx context.Context, s *sight, conn *worker.Connect
 func (w *workloads) forwardTo(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
 	uid, input := s.observed.Local.UID, specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
 	if w.faults.specsWritten(uid, input) >= maxFollows {
-		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+		w.faults.keep(w.at(s, conn.Name()), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
 			"%s on %q does not become what it is told to be", s.kind.GVK.Kind, conn.Name())})
 		return nil
 	}
@@ -126,7 +126,7 @@ func (w *workloads) resize(ctx context.Context, s *sight, conn *worker.Connectio
 		return c.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil && !apierrors.IsConflict(err) {
-		w.faults.keep(s.observed.Local.UID, conn.Name(), dispatch.Fault{
+		w.faults.keep(w.at(s, conn.Name()), dispatch.Fault{
 			Code: external.SpecFailed, Text: fmt.Sprintf("%s on %q cannot be changed: %s", s.kind.GVK.Kind, conn.Name(), err), Located: true,
 		})
 	}

@@ -1,6 +1,7 @@
 package multikueue
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -50,10 +51,18 @@ type record struct {
 // entry is about one Workload on one cluster.
 type entry struct {
 	fault dispatch.Fault
+	// seen is what the Workload, its MultiKueueConfig and its cluster were: one that changes is asked again.
+	seen  string
 	count int
 	at    time.Time
 	// counted is when it was counted last.
 	counted time.Time
+}
+
+// place is a Workload on a cluster, as it was seen.
+type place struct {
+	uid           types.UID
+	cluster, seen string
 }
 
 func newFaults(now func() time.Time) *faults {
@@ -81,16 +90,16 @@ func (f *faults) forgetOld() {
 }
 
 // note remembers a fault. Creations that fail count.
-func (f *faults) note(uid types.UID, cluster, code, text string) {
+func (f *faults) note(at place, code, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := f.record(uid)
-	e := r.clusters[cluster]
+	r := f.record(at.uid)
+	e := r.clusters[at.cluster]
 	if e == nil || e.fault.Code != code {
 		e = &entry{}
-		r.clusters[cluster] = e
+		r.clusters[at.cluster] = e
 	}
-	e.at = f.now()
+	e.at, e.seen = f.now(), at.seen
 	if e.count == 0 || e.at.Sub(e.counted) >= tryEvery {
 		e.count, e.counted = e.count+1, e.at
 	}
@@ -110,15 +119,15 @@ func (f *faults) failedAtEnd(uid types.UID) {
 }
 
 // keep remembers a fault as it is.
-func (f *faults) keep(uid types.UID, cluster string, fault dispatch.Fault) {
+func (f *faults) keep(at place, fault dispatch.Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.record(uid).clusters[cluster]
+	e := f.record(at.uid).clusters[at.cluster]
 	if e == nil {
 		e = &entry{}
-		f.all[uid].clusters[cluster] = e
+		f.all[at.uid].clusters[at.cluster] = e
 	}
-	e.fault, e.at = fault, f.now()
+	e.fault, e.at, e.seen = fault, f.now(), at.seen
 }
 
 // wroteSpec counts a write of a copy for one state of its job.
@@ -151,18 +160,16 @@ func (f *faults) specSettled(uid types.UID) {
 	}
 }
 
-// outOfSync counts the copies of a Workload that did not match their job, in a row.
-func (f *faults) outOfSync(uid types.UID, more bool) int {
+// retried notes that a Workload is sent again: all clusters are asked again, but those that deactivate copies. outOfSync says that its copy did
+// not match its job, which counts in a row.
+func (f *faults) retried(uid types.UID, outOfSync bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r := f.all[uid]; r == nil && !more {
-		return 0
-	}
 	r := f.record(uid)
-	if more {
-		r.mismatches++
+	maps.DeleteFunc(r.clusters, func(_ string, e *entry) bool { return e.fault.Code != dispatch.Deactivated })
+	if r.mismatches++; !outOfSync {
+		r.mismatches = 0
 	}
-	return r.mismatches
 }
 
 // specInput is what a copy is written by: which one it is, and the generation of its job.
@@ -204,8 +211,8 @@ func (f *faults) back(cluster string) {
 	}
 }
 
-// of is the fault of a Workload on a cluster, nil if there is none that counts still.
-func (f *faults) of(uid types.UID, cluster string) *dispatch.Fault {
+// of is the fault of a Workload on a cluster, nil if there is none that counts still. seen is asked only if there may be one.
+func (f *faults) of(uid types.UID, cluster string, seen func() string) *dispatch.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.all[uid]
@@ -213,6 +220,10 @@ func (f *faults) of(uid types.UID, cluster string) *dispatch.Fault {
 		return nil
 	}
 	e := r.clusters[cluster]
+	if e.fault.Code != dispatch.Deactivated && e.seen != seen() {
+		delete(r.clusters, cluster)
+		return nil
+	}
 	since := f.now().Sub(e.at)
 	if over := e.fault.Code != dispatch.Deactivated; since > 2*skipFor || (over && since > skipFor) { // how often it was deactivated counts on
 		delete(r.clusters, cluster)
@@ -227,14 +238,15 @@ func (f *faults) of(uid types.UID, cluster string) *dispatch.Fault {
 	return &fault
 }
 
-// about is how often the last look at a finished job failed, and when the message of the check was written.
-func (f *faults) about(uid types.UID) (syncs int, told time.Time) {
+// about is how often the last look at a finished job failed, when the message of the check was written, and how many copies in a row did not
+// match their job.
+func (f *faults) about(uid types.UID) (syncs int, told time.Time, mismatches int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r := f.all[uid]; r != nil {
-		return r.syncs, r.told
+		return r.syncs, r.told, r.mismatches
 	}
-	return 0, time.Time{}
+	return 0, time.Time{}, 0
 }
 
 func (f *faults) tell(uid types.UID) {

@@ -7,16 +7,19 @@ import (
 	"github.com/berth-project/berth/internal/plan/dispatch"
 )
 
+// same is that nothing has changed.
+func same() string { return "" }
+
 // TestCreationsThatFail: a cluster is left out after three tries, which are some time apart, and is tried again once it is connected anew.
 func TestCreationsThatFail(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newFaults(func() time.Time { return now })
 	skipped := func() bool {
-		fault := f.of("u", "w1")
+		fault := f.of("u", "w1", same)
 		return fault != nil && fault.Skip
 	}
 	for range 50 { // retries of half a second
-		f.note("u", "w1", dispatch.CreateFailed, "webhook is down")
+		f.note(place{"u", "w1", ""}, dispatch.CreateFailed, "webhook is down")
 		now = now.Add(10 * time.Millisecond)
 	}
 	if skipped() {
@@ -24,22 +27,22 @@ func TestCreationsThatFail(t *testing.T) {
 	}
 	for range 2 {
 		now = now.Add(tryEvery)
-		f.note("u", "w1", dispatch.CreateFailed, "webhook is down")
+		f.note(place{"u", "w1", ""}, dispatch.CreateFailed, "webhook is down")
 	}
 	if !skipped() {
 		t.Error("not left out after three tries")
 	}
-	f.note("u", "w2", dispatch.NameConflict, "taken")
+	f.note(place{"u", "w2", ""}, dispatch.NameConflict, "taken")
 	f.back("w1")
 	if skipped() {
 		t.Error("left out although it was connected anew")
 	}
-	if fault := f.of("u", "w2"); fault == nil || !fault.Skip {
+	if fault := f.of("u", "w2", same); fault == nil || !fault.Skip {
 		t.Error("another cluster was forgotten as well")
 	}
-	f.note("u", "w2", dispatch.NameConflict, "taken")
+	f.note(place{"u", "w2", ""}, dispatch.NameConflict, "taken")
 	now = now.Add(skipFor + time.Second)
-	if f.of("u", "w2") != nil {
+	if f.of("u", "w2", same) != nil {
 		t.Error("left out for ever")
 	}
 }
@@ -49,23 +52,23 @@ func TestCopiesThatAreDeactivated(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newFaults(func() time.Time { return now })
 	for n, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, skipFor, skipFor} {
-		f.note("u", "w1", dispatch.Deactivated, "a check rejected it")
-		fault := f.of("u", "w1")
+		f.note(place{"u", "w1", ""}, dispatch.Deactivated, "a check rejected it")
+		fault := f.of("u", "w1", same)
 		if fault == nil || !fault.Skip || fault.Until.Sub(now) != want {
 			t.Fatalf("time %d: %+v, want left out for %s", n+1, fault, want)
 		}
 		now = now.Add(want)
-		if f.of("u", "w1") != nil {
+		if f.of("u", "w1", same) != nil {
 			t.Fatalf("time %d: left out after %s", n+1, want)
 		}
 		f.clear("u", "w1")
 	}
 	now = now.Add(2*skipFor + time.Second)
-	if f.of("u", "w1") != nil {
+	if f.of("u", "w1", same) != nil {
 		t.Error("left out for ever")
 	}
-	f.note("u", "w1", dispatch.Deactivated, "a check rejected it")
-	if fault := f.of("u", "w1"); fault.Until.Sub(now) != 10*time.Second {
+	f.note(place{"u", "w1", ""}, dispatch.Deactivated, "a check rejected it")
+	if fault := f.of("u", "w1", same); fault.Until.Sub(now) != 10*time.Second {
 		t.Errorf("long after that: %+v", fault)
 	}
 }
@@ -75,19 +78,19 @@ func TestLastLooks(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newFaults(func() time.Time { return now })
 	for range 100 {
-		f.note("u", "w1", dispatch.StatusSync, "while it ran")
+		f.note(place{"u", "w1", ""}, dispatch.StatusSync, "while it ran")
 	}
 	for want := 1; want <= 6; want++ {
 		for range 50 {
 			f.failedAtEnd("u")
 			now = now.Add(tryEvery / 50)
 		}
-		if got, _ := f.about("u"); got != want {
+		if got, _, _ := f.about("u"); got != want {
 			t.Fatalf("%d count, want %d", got, want)
 		}
 	}
 	f.clear("u", "w1")
-	if got, _ := f.about("u"); got != 0 {
+	if got, _, _ := f.about("u"); got != 0 {
 		t.Errorf("%d count after one that succeeded", got)
 	}
 }
@@ -119,5 +122,33 @@ func TestSpecWrites(t *testing.T) {
 	f.wroteSpec("u", at)
 	if f.specSettled("u"); f.specsWritten("u", at) != 0 {
 		t.Error("it came to an end")
+	}
+}
+
+// TestAskedAgain: a cluster that refused is asked again when the Workload is sent again, or when it, its configuration or the cluster changes. One
+// that deactivates copies is not.
+func TestAskedAgain(t *testing.T) {
+	f := newFaults(time.Now)
+	f.note(place{"u", "w1", "1"}, dispatch.CreateRejected, "no")
+	f.note(place{"u", "w2", "1"}, dispatch.Deactivated, "no")
+	if f.of("u", "w1", func() string { return "1" }) == nil {
+		t.Error("forgotten although nothing changed")
+	}
+	if f.of("u", "w1", func() string { return "2" }) != nil || f.of("u", "w1", func() string { return "1" }) != nil {
+		t.Error("not forgotten by a change")
+	}
+	f.note(place{"u", "w1", "1"}, dispatch.CreateRejected, "no")
+	f.retried("u", false)
+	if f.of("u", "w1", func() string { return "1" }) != nil {
+		t.Error("not forgotten by another try")
+	}
+	if f.of("u", "w2", func() string { return "2" }) == nil {
+		t.Error("it was forgotten that copies are deactivated")
+	}
+	for i, outOfSync := range []bool{true, true, false, true} {
+		f.retried("u", outOfSync)
+		if _, _, got := f.about("u"); got != []int{1, 2, 0, 1}[i] {
+			t.Errorf("%d mismatches in a row after %d", got, i+1)
+		}
 	}
 }

@@ -21,12 +21,17 @@ import (
 
 // waits says whether a Workload waits to be sent.
 func waits(wl *kueue.Workload, check kueue.AdmissionCheckReference) bool {
+	return checkState(wl, check) == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
+}
+
+// checkState is the state of a check, empty if the Workload has none of that name.
+func checkState(wl *kueue.Workload, check kueue.AdmissionCheckReference) kueue.CheckState {
 	for i := range wl.Status.AdmissionChecks {
 		if c := &wl.Status.AdmissionChecks[i]; c.Name == check {
-			return c.State == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
+			return c.State
 		}
 	}
-	return false
+	return ""
 }
 
 // autoStatus says whether the status may be in the object itself.
@@ -59,7 +64,7 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 	uid := s.observed.Local.UID
 	if todo.SpecFault != nil {
 		if e := external.As(todo.SpecFault); e != nil {
-			w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: e.Code, Text: e.Text, Located: true})
+			w.faults.keep(w.at(s, conn.Name()), dispatch.Fault{Code: e.Code, Text: e.Text, Located: true})
 		}
 		w.wake(s.key, deferred)
 		return nil // the job runs on
@@ -74,7 +79,7 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 	}
 	input := specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
 	if w.faults.specsWritten(uid, input) >= maxSpecWrites {
-		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+		w.faults.keep(w.at(s, conn.Name()), dispatch.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
 			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", f.Name, conn.Name(), maxSpecWrites)})
 		return nil
 	}
@@ -92,7 +97,7 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 		w.faults.wroteSpec(uid, input)
 		conn.Store(s.kind.GVK).Put(next)
 	case !apierrors.IsConflict(err):
-		w.faults.keep(uid, conn.Name(), dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", f.Name, conn.Name(), err), Located: true})
+		w.faults.keep(w.at(s, conn.Name()), dispatch.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", f.Name, conn.Name(), err), Located: true})
 	}
 	return err
 }

@@ -319,6 +319,25 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.there(kueue.WorkloadFinished, kueue.ReasonSucceeded)
 		ended = time.Now()
 	})
+	t.Run("a worker refuses a job for a while", func(t *testing.T) {
+		end := p.w1.refuse("no-run", "runs", admissionregistrationv1.Create, "object.metadata.name != 'unwelcome'")
+		p.w1.probe("unwelcome", "")
+		r := p.start(t, "unwelcome")
+		r.there(kueue.WorkloadAdmitted, "Admitted")
+		r.says(kueue.CheckStateRetry, `\[RemoteCreateRejected\] w1: .*the test says no`)
+		end()
+		r.w1.eventually("it is taken", func() error {
+			o := &unstructured.Unstructured{Object: map[string]any{}}
+			o.SetGroupVersionKind(runGVK)
+			o.SetNamespace("default")
+			o.SetName("unwelcome")
+			return r.w1.Create(t.Context(), o, client.DryRunAll)
+		})
+		r.edit(r.hub, func(wl *kueue.Workload) { // as an eviction does
+			wl.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "mk", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now(), RetryCount: new(int32(1))}
+		})
+		r.admit()
+	})
 	t.Run("a worker refuses a change for a while", func(t *testing.T) {
 		r := p.start(t, "refused")
 		r.admit()

@@ -253,6 +253,9 @@ func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_workload").
 		Watches(&kueue.Workload{}, w.ofWorkload()).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(w.ofConfig)).
+		Watches(&kueue.MultiKueueCluster{}, handler.EnqueueRequestsFromMapFunc(w.ofCluster), builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
+		)).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(w.ofCheck), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Func(func(_ context.Context, q queueType) error {
 			queues <- q

@@ -43,6 +43,7 @@ type workloads struct {
 type sight struct {
 	key      types.NamespacedName
 	observed dispatch.Observed
+	config   *kueue.MultiKueueConfig
 	// kind describes the job, nil if it cannot be sent; job is the local one, nil if it is missing.
 	kind    *job.Descriptor
 	job     job.Object
@@ -132,8 +133,7 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 	if err := w.rehearse(ctx, s); err != nil {
 		return nil, err
 	}
-	s.observed.SyncFailures, s.observed.ToldAt = w.faults.about(s.observed.Local.UID)
-	s.observed.Job.OutOfSync = w.faults.outOfSync(s.observed.Local.UID, false)
+	s.observed.SyncFailures, s.observed.ToldAt, s.observed.Job.OutOfSync = w.faults.about(s.observed.Local.UID)
 	return s, nil
 }
 
@@ -267,6 +267,7 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 
 // observe says what is known of every cluster of the configuration, and of those that hold something although they are not in it.
 func (w *workloads) observe(s *sight, config *kueue.MultiKueueConfig) {
+	s.config = config
 	for _, name := range config.Spec.Clusters {
 		s.observed.Clusters = append(s.observed.Clusters, w.look(s, name, true))
 	}
@@ -308,7 +309,7 @@ func (w *workloads) look(s *sight, name string, listed bool) dispatch.Cluster {
 	link := w.fleet.Link(name)
 	conn := link.Connection
 	out := dispatch.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow}
-	out.Fault = w.faults.of(s.observed.Local.UID, name)
+	out.Fault = w.faults.of(s.observed.Local.UID, name, func() string { return w.at(s, name).seen })
 	if conn == nil {
 		return out
 	}
@@ -336,6 +337,14 @@ func (w *workloads) look(s *sight, name string, listed bool) dispatch.Cluster {
 	out.Lacks = conn.Lack(s.kind.GVK) != "" || (s.kind.Remote.Follow != nil && conn.Lack(s.kind.Family.Child) != "")
 	out.HasJob = len(w.jobsOf(conn, s)) > 0
 	return out
+}
+
+// at is a Workload on a cluster, with what a fault there is forgotten at a change of.
+func (w *workloads) at(s *sight, cluster string) place {
+	var c kueue.MultiKueueCluster
+	_ = w.cache.Get(context.Background(), client.ObjectKey{Name: cluster}, &c, client.UnsafeDisableDeepCopy) // one that is gone is another state
+	seen := fmt.Sprint(s.observed.Local.Generation, s.config.UID, s.config.Generation, c.UID, c.Generation, c.Labels, c.Annotations)
+	return place{s.observed.Local.UID, cluster, seen}
 }
 
 // jobOf is the remote job of a Workload, nil if there is none of ours.
@@ -425,10 +434,21 @@ func (m *shared) having(ctx context.Context, check string) []ctrlreconcile.Reque
 
 // wakeUsers has the Workloads looked at that a cluster matters to: it was connected, or it is not any more.
 func (m *shared) wakeUsers(ctx context.Context, cluster string) {
+	for _, req := range m.users(ctx, cluster) {
+		m.wake(req.NamespacedName, 0)
+	}
+}
+
+// users lists the Workloads that a cluster matters to.
+func (m *shared) users(ctx context.Context, cluster string) (out []ctrlreconcile.Request) {
 	named := m.naming(ctx, cluster)
 	for _, check := range m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] }) {
-		for _, req := range m.having(ctx, check.Name) {
-			m.wake(req.NamespacedName, 0)
-		}
+		out = append(out, m.having(ctx, check.Name)...)
 	}
+	return out
+}
+
+// ofCluster finds the Workloads of a cluster.
+func (w *workloads) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {
+	return w.users(ctx, cluster.GetName())
 }
