@@ -368,51 +368,7 @@ func TestDispatch(t *testing.T) {
 		w1.empty(20 * time.Second)
 		w2.empty(60 * time.Second)
 	})
-	t.Run("orphans go, and what is another manager's stays", func(t *testing.T) {
-		left := func(name string) (*kueue.Workload, *batchv1.Job) {
-			origin := map[string]string{kueue.MultiKueueOriginLabel: "multikueue"}
-			j := job(name, "1", "1")
-			w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Labels: origin}, Spec: kueue.WorkloadSpec{
-				PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: j.Spec.Template}},
-			}}
-			j.Labels, j.Annotations, j.Spec.Suspend = origin, map[string]string{kueue.PrebuiltWorkloadLabel: "gone"}, new(true)
-			return w, j
-		}
-		w, j := left("orphan")
-		w1.create(w, j)
-		eventually(t, 40*time.Second, "the orphans are collected", func() error {
-			for _, o := range []client.Object{w, j} {
-				if err := w1.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("%T: %w", o, err)
-				}
-			}
-			return nil
-		})
-		foreign, _ := left("foreign")
-		foreign.Annotations = map[string]string{"multikueue.berth.dev/manager-uid": "another"}
-		w1.create(foreign)
-		conflict := func(want bool) func() error {
-			return func() error {
-				var c kueue.MultiKueueCluster
-				if err := hub.Get(t.Context(), client.ObjectKey{Name: "w1"}, &c); err != nil {
-					return err
-				}
-				if apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterOriginConflict) != want {
-					return fmt.Errorf("%+v", c.Status.Conditions)
-				}
-				return nil
-			}
-		}
-		eventually(t, 10*time.Second, "the conflict is told", conflict(true))
-		time.Sleep(12 * time.Second) // two looks
-		if err := w1.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil {
-			t.Errorf("another manager's Workload: %v", err)
-		}
-		if err := w1.Delete(t.Context(), foreign); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 15*time.Second, "the conflict is over", conflict(false))
-	})
+	t.Run("orphans go, and what is another manager's stays", func(t *testing.T) { collects(t, hub, w1) })
 	t.Run("a worker is lost and comes back", func(t *testing.T) {
 		j := job("moved", "1", "40")
 		hub.create(j)
@@ -460,4 +416,78 @@ func TestDispatch(t *testing.T) {
 		w1.empty(20 * time.Second)
 		w2.empty(20 * time.Second)
 	})
+}
+
+// collects has a worker hold what nothing on the hub stands for, and what another manager made.
+func collects(t *testing.T, hub, w1 *cluster) {
+	left := func(name string) (*kueue.Workload, *batchv1.Job) {
+		origin := map[string]string{kueue.MultiKueueOriginLabel: "multikueue"}
+		j := job(name, "1", "1")
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Labels: origin}, Spec: kueue.WorkloadSpec{
+			PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: j.Spec.Template}},
+		}}
+		j.Labels, j.Annotations, j.Spec.Suspend = origin, map[string]string{kueue.PrebuiltWorkloadLabel: "gone"}, new(true)
+		return w, j
+	}
+	w, j := left("orphan")
+	w1.create(w, j)
+	eventually(t, 40*time.Second, "the orphans are collected", func() error {
+		for _, o := range []client.Object{w, j} {
+			if err := w1.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%T: %w", o, err)
+			}
+		}
+		return nil
+	})
+	collected := func(o *kueue.Workload) {
+		t.Helper()
+		w1.create(o)
+		eventually(t, 40*time.Second, o.Name+" is collected", func() error {
+			if err := w1.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
+	}
+	again, _ := left("again")
+	again.Labels = nil
+	hub.create(again)
+	before, _ := left("again")
+	before.Annotations = map[string]string{dispatch.OriginUIDAnnotation: "before"}
+	collected(before)
+	its, _ := left("again")
+	its.Annotations = map[string]string{dispatch.OriginUIDAnnotation: string(again.UID)}
+	w1.create(its)
+	next, _ := left("next")
+	collected(next)
+	if err := w1.Get(t.Context(), client.ObjectKeyFromObject(its), its); err != nil {
+		t.Errorf("the copy of what is here: %v", err)
+	}
+	if err := hub.Delete(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	foreign, _ := left("foreign")
+	foreign.Annotations = map[string]string{"multikueue.berth.dev/manager-uid": "another"}
+	w1.create(foreign)
+	conflict := func(want bool) func() error {
+		return func() error {
+			var c kueue.MultiKueueCluster
+			if err := hub.Get(t.Context(), client.ObjectKey{Name: "w1"}, &c); err != nil {
+				return err
+			}
+			if apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterOriginConflict) != want {
+				return fmt.Errorf("%+v", c.Status.Conditions)
+			}
+			return nil
+		}
+	}
+	eventually(t, 10*time.Second, "the conflict is told", conflict(true))
+	time.Sleep(12 * time.Second) // two looks
+	if err := w1.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil {
+		t.Errorf("another manager's Workload: %v", err)
+	}
+	if err := w1.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 15*time.Second, "the conflict is over", conflict(false))
 }

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/multikueue/worker"
+	"github.com/berth-project/berth/internal/plan/dispatch"
 )
 
 // collector removes what workers hold that nothing here stands for (spec: 40 §4.7). It is a runnable of the leader.
@@ -49,21 +50,23 @@ func (c *collector) collect(ctx context.Context) {
 	}
 }
 
-// lives says whether a Workload is here and stays. What cannot be told counts as yes.
-func (c *collector) lives(ctx context.Context, key types.NamespacedName) bool {
-	var wl kueue.Workload
-	err := c.cache.Get(ctx, key, &wl, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) { // the cache may be behind the watch of the worker
-		err = c.live.Get(ctx, key, &wl)
+// lives says whether a Workload is here and stays; of a copy, the one that it is a copy of. What cannot be told counts as yes.
+func (c *collector) lives(ctx context.Context, key types.NamespacedName, copied *kueue.Workload) bool {
+	another := func(wl *kueue.Workload) bool { return copied != nil && dispatch.IsOfAnother(copied, wl) }
+	wl := &kueue.Workload{}
+	err := c.cache.Get(ctx, key, wl, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) || (err == nil && another(wl)) { // the cache may be behind the watch of the worker
+		wl = &kueue.Workload{}
+		err = c.live.Get(ctx, key, wl)
 	}
-	return !apierrors.IsNotFound(err) && (err != nil || wl.DeletionTimestamp == nil)
+	return !apierrors.IsNotFound(err) && (err != nil || (wl.DeletionTimestamp == nil && !another(wl)))
 }
 
 // copies removes those whose Workload is gone or going, each after its job.
 func (c *collector) copies(ctx context.Context, conn *worker.Connection) {
 	conn.Store(worker.WorkloadKind).Each(func(key types.NamespacedName, o client.Object) {
 		copied, ok := o.(*kueue.Workload)
-		if !ok || !c.Plan.Owns(copied) || c.lives(ctx, key) || ctx.Err() != nil {
+		if !ok || !c.Plan.Owns(copied) || c.lives(ctx, key, copied) || ctx.Err() != nil {
 			return
 		}
 		err := c.ownerGone(ctx, conn, copied)
@@ -108,7 +111,7 @@ func (c *collector) jobs(ctx context.Context, conn *worker.Connection, before ma
 				if !c.orphaned(ctx, conn, c.kinds[gvk], o) {
 					return
 				}
-			case conn.Store(worker.WorkloadKind).Get(workload) != nil || c.lives(ctx, workload):
+			case conn.Store(worker.WorkloadKind).Get(workload) != nil || c.lives(ctx, workload, nil):
 				return
 			}
 			id := gvk.String() + " " + key.String()

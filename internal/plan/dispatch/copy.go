@@ -33,6 +33,7 @@ func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
 	}
 	out.Labels[kueue.MultiKueueOriginLabel] = c.Origin
 	out.Annotations[SpecHashAnnotation] = specHash(w)
+	out.Annotations[OriginUIDAnnotation] = string(w.UID)
 	if c.ManagerUID != "" {
 		out.Annotations[ManagerUIDAnnotation] = c.ManagerUID
 	}
@@ -41,6 +42,12 @@ func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
 		out.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
 	}
 	return out
+}
+
+// IsOfAnother says whether a copy is that of an earlier Workload that had the name of w. One that does not say is not.
+func IsOfAnother(copied, w *kueue.Workload) bool {
+	uid := copied.Annotations[OriginUIDAnnotation]
+	return uid != "" && uid != string(w.UID)
 }
 
 // Owns says whether an object on a worker was made by this manager: the label of our origin, or one that it had, and no stamp or ours.

@@ -49,6 +49,9 @@ func TestCorners(t *testing.T) {
 	notOurs := func(o *dispatch.Observed) { o.Job.Managed, o.Job.Active = false, true }
 	noQuota := func(w *kueue.Workload) { w.Status.Conditions = nil }
 	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
+	before := func(is func(*kueue.Workload)) *kueue.Workload {
+		return copyOf(reserved(func(w *kueue.Workload) { w.UID = "uid-before" }), is)
+	}
 	admitted := copyOf(plain, admittedAt(0))
 	evictedCopy := condition(kueue.WorkloadEvicted, 0, "Preempted")
 	tookBack := condition(kueue.WorkloadEvicted, 0, kueue.ReasonDeactivatedDueToEvictedOnManagerCluster)
@@ -66,6 +69,20 @@ func TestCorners(t *testing.T) {
 		change   func(*dispatch.Observed)
 		want     string
 	}{
+		"finished, and what had its name before": {
+			reserved(nominated("w1")), []dispatch.Cluster{withJob(up("w1", before(condition(kueue.WorkloadFinished, 0, kueue.ReasonSucceeded))))}, nil, "9: remove w1, after 2s",
+		},
+		"admitted, and what had its name before": {
+			reserved(), []dispatch.Cluster{withJob(up("w1", before(admittedAt(0)))), up("w2", nil)}, nil, "9: remove w1, status [w1 w2], create w2, after 2s",
+		},
+		"no quota yet, and what had its name before": {
+			reserved(noQuota), []dispatch.Cluster{up("w1", before(admittedAt(0)))}, nil, "2: remove w1",
+		},
+		"admitted, and made by a manager that did not say of what": {
+			reserved(nominated("w1")),
+			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), func(w *kueue.Workload) { delete(w.Annotations, dispatch.OriginUIDAnnotation) }))},
+			nil, "6b: sync w1, status Ready on w1 [], after 1m0s",
+		},
 		"it is being deleted": {
 			reserved(ready("w1"), func(w *kueue.Workload) { w.DeletionTimestamp = &t0 }), []dispatch.Cluster{withJob(up("w1", admitted))}, nil, "deleted: remove w1",
 		},

@@ -20,7 +20,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 	d.check = checkOf(d.w, o.Check)
 	for i := range o.Clusters {
 		c := o.Clusters[i]
-		if c.Copy != nil && c.Copy.DeletionTimestamp != nil {
+		if c.Copy != nil && (c.Copy.DeletionTimestamp != nil || IsOfAnother(c.Copy, d.w)) {
 			d.leaving = append(d.leaving, c.Name)
 			c.HasJob, c.Copy = true, nil // removing it again lets it go
 		}

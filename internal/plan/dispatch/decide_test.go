@@ -305,7 +305,8 @@ func TestRules(t *testing.T) {
 		"out of sync, evicted for it, its job is gone": {reserved(localEvicted), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, active, "3: quiet"},
 		"out of sync, a retry is under way":            {reserved(ready("w1"), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3:"},
 		"out of sync, evicted for it, and no word of it": {
-			reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), outOfSync)))},
+			reserved(localEvicted),
+			[]dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), outOfSync)))},
 			func(o *dispatch.Observed) { o.Job.Active, o.Job.Gated, o.Job.Silent = true, true, true }, "3: remove w1, after 1s",
 		},
 		"chosen, which is not written down yet, and another was earlier by its clock": {
@@ -619,7 +620,10 @@ func TestCopy(t *testing.T) {
 	c := config().NewCopy(w)
 	want := metav1.ObjectMeta{
 		Namespace: "ns", Name: "a", Labels: map[string]string{"team": "t", kueue.MultiKueueOriginLabel: "hub"},
-		Annotations: map[string]string{"note": "n", dispatch.ManagerUIDAnnotation: "hub-uid", dispatch.SpecHashAnnotation: c.Annotations[dispatch.SpecHashAnnotation]},
+		Annotations: map[string]string{
+			"note": "n", dispatch.ManagerUIDAnnotation: "hub-uid", dispatch.SpecHashAnnotation: c.Annotations[dispatch.SpecHashAnnotation],
+			dispatch.OriginUIDAnnotation: "uid-a",
+		},
 	}
 	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

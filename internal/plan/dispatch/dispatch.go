@@ -37,6 +37,8 @@ const (
 	SpecHashAnnotation = annotationPrefix + "spec-hash"
 	// ManagerUIDAnnotation, on a copy, tells managers with the same origin apart.
 	ManagerUIDAnnotation = annotationPrefix + "manager-uid"
+	// OriginUIDAnnotation, on a copy, is the UID of the Workload that it is a copy of.
+	OriginUIDAnnotation = annotationPrefix + "origin-uid"
 	// RoundStartAnnotation, on the local Workload, is when the last round of nominations began, in RFC 3339.
 	RoundStartAnnotation = annotationPrefix + "nomination-round-start"
 	// GateOpenedAnnotation, on the local Workload, is the cluster whose preemption gate was opened last, a space, and when, in RFC 3339.
