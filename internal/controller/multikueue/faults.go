@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
 // skipFor is how long a Workload stays away from a cluster that it cannot be created on (spec: 40 §4.13.5).
@@ -42,6 +43,7 @@ type record struct {
 	syncs    int // last looks that failed, and when one was counted last
 	synced   time.Time
 	told     time.Time
+	warned   map[string]time.Time // when a warning was told last, by its code
 	used     time.Time
 	// specs counts writes of a copy, mismatches the copies that did not match their job.
 	specs      specWrites
@@ -253,6 +255,26 @@ func (f *faults) tell(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.record(uid).told = f.now()
+}
+
+// warnings are those to be told now: one a minute of each code.
+func (f *faults) warnings(uid types.UID, all []dispatch.Warning) (out []lifecycle.Event) {
+	if len(all) == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.record(uid)
+	if r.warned == nil {
+		r.warned = map[string]time.Time{}
+	}
+	for _, w := range all {
+		if now := f.now(); now.Sub(r.warned[w.Code]) >= time.Minute {
+			r.warned[w.Code] = now
+			out = append(out, w.Event())
+		}
+	}
+	return out
 }
 
 // forget drops everything about a Workload.

@@ -95,6 +95,30 @@ func TestLastLooks(t *testing.T) {
 	}
 }
 
+// TestWarnings: a warning is told once a minute, and others with it.
+func TestWarnings(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f := newFaults(func() time.Time { return now })
+	a, b := dispatch.Warning{Code: "A", Text: "[A] no"}, dispatch.Warning{Code: "B", Text: "[B] no"}
+	told := func(want int, all ...dispatch.Warning) {
+		t.Helper()
+		got := f.warnings("u", all)
+		if len(got) != want {
+			t.Errorf("%v of %v", got, all)
+		}
+		for _, e := range got {
+			if !e.Warning || e.Reason != "MultiKueue" || e.Note == "" {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+	told(1, a)
+	now = now.Add(59 * time.Second)
+	told(1, a, b)
+	now = now.Add(time.Second)
+	told(1, a, b)
+}
+
 // TestSpecWrites: writes of a copy count in a row, for one state of its job, and no other copy's do.
 func TestSpecWrites(t *testing.T) {
 	f := newFaults(time.Now)

@@ -2,6 +2,7 @@ package multikueue
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,7 +57,9 @@ func (w *workloads) together(ctx context.Context, s *sight, steps []dispatch.Ste
 			wg.Go(func() { out[i].err = w.promptly(ctx, s, step) })
 		default:
 			out[i].again, out[i].err = w.step(ctx, s, step)
-			out[i].events = step.Events
+			if out[i].events = step.Events; out[i].err == nil {
+				out[i].events = slices.Concat(step.Events, w.faults.warnings(s.observed.Local.UID, step.Warnings))
+			}
 		}
 	}
 	wg.Wait()

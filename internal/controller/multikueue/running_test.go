@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -238,6 +239,23 @@ func (r *run) says(state kueue.CheckState, text string) {
 	})
 }
 
+// warned waits for an event about the Workload.
+func (r *run) warned(text string) {
+	r.t.Helper()
+	r.hub.eventually("an event says "+text, func() error {
+		var list eventsv1.EventList
+		if err := r.hub.List(r.t.Context(), &list, client.InNamespace(r.key.Namespace)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Regarding.Name == r.key.Name && e.Type == "Warning" && e.Reason == "MultiKueue" && strings.HasPrefix(e.Note, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d", len(list.Items))
+	})
+}
+
 // refuse has the API server of a cluster refuse what it is asked for unless a rule holds, and returns how to end that.
 func (s *server) refuse(name, resource string, verb admissionregistrationv1.OperationType, rule string) (end func()) {
 	s.t.Helper()
@@ -313,6 +331,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.admit()
 		r.patch(r.w1, `{"status":{"phase":"Running"}}`)
 		r.says(kueue.CheckStateReady, `\[StatusSyncFailed\]`)
+		r.warned("[StatusSyncFailed]")
 		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
 		r.holds(r.w1, "now", "spec", "stop")
 		r.patch(r.w1, `{"status":{"phase":"Done"}}`)

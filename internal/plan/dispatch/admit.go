@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -101,11 +102,18 @@ func (d *decider) admitted() bool {
 func (d *decider) ready(c *Cluster) {
 	next := d.w.DeepCopy()
 	message := fmt.Sprintf("The workload was admitted on %q", c.Name)
+	var wrong, warnings []Warning
 	if c.Fault != nil {
-		message += fmt.Sprintf(". [%s] %s", c.Fault.Code, c.Fault.Text)
+		wrong = append(wrong, Warning{c.Fault.Code, fmt.Sprintf("[%s] %s", c.Fault.Code, c.Fault.Text)})
 	}
 	if told := externalMessage(d.w); told != "" {
-		message += ". " + told
+		wrong = append(wrong, Warning{external.Controller, told})
+	}
+	for _, one := range wrong {
+		message += ". " + one.Text
+		if !strings.Contains(d.check.Message, one.Text) {
+			warnings = append(warnings, one)
+		}
 	}
 	was := d.check.State == kueue.CheckStateReady
 	changed := setCheck(next, d.o.Check, kueue.CheckStateReady, message, d.o.Now)
@@ -120,7 +128,7 @@ func (d *decider) ready(c *Cluster) {
 	if !changed {
 		return
 	}
-	step := Step{Do: WriteStatus, Workload: next, Admitted: !was}
+	step := Step{Do: WriteStatus, Workload: next, Admitted: !was, Warnings: warnings}
 	if !was {
 		step.Events = []lifecycle.Event{{Reason: eventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
 	}

@@ -130,7 +130,7 @@ func TestCorners(t *testing.T) {
 			finished, []dispatch.Cluster{up("w1", copyOf(plain))}, func(o *dispatch.Observed) { o.Job.Managed = false }, "2: remove w1",
 		},
 		"it runs where something could not be created": {
-			reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", admitted), dispatch.CreateRejected)}, nil, "6b: sync w1, status, after 1m0s",
+			reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", admitted), dispatch.CreateRejected)}, nil, "6b: sync w1, status !RemoteCreateRejected, after 1m0s",
 		},
 		"an elastic job out of sync is over": {
 			reserved(elastic, ready("w1")),
@@ -166,7 +166,7 @@ func TestCorners(t *testing.T) {
 		"evicted, and taken back already":         {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), deactivated)))}, nil, "6b:"},
 		"a controller asks while a retry is due":  {reserved(tells("RetryRequested", 5), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", nil)}, carried, "external:"},
 		"a controller asks while it is evicted":   {reserved(localEvicted, tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "8:"},
-		"a controller says something else":        {reserved(ready("w1"), tells("Whatever", 5)), []dispatch.Cluster{up("w1", admitted)}, carried, "6b: sync w1, status, after 1m0s"},
+		"a controller says something else":        {reserved(ready("w1"), tells("Whatever", 5)), []dispatch.Cluster{up("w1", admitted)}, carried, "6b: sync w1, status !ExternalController, after 1m0s"},
 		"its placement is made":                   {reserved(ready("w1"), placed("Pending")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", true)))}, nil, "6b: sync w1, status, after 1m0s"},
 		"its placement is not made":               {reserved(ready("w1"), placed("Pending")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", false)))}, nil, "6b: sync w1, after 1m0s"},
 		"the placement of another is made":        {reserved(ready("w1"), placed("Pending")), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("x", true)))}, nil, "6b: sync w1, after 1m0s"},

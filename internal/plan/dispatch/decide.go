@@ -191,8 +191,12 @@ func (d *decider) owner() bool {
 	return false
 }
 
-func (d *decider) reject(message string) bool {
+func (d *decider) reject(message string, warnings ...Warning) bool {
+	n := len(d.plan.Steps)
 	d.writeCheck(kueue.CheckStateRejected, message)
+	if len(d.plan.Steps) > n {
+		d.plan.Steps[n].Warnings = warnings
+	}
 	return true
 }
 
@@ -354,7 +358,8 @@ func (d *decider) mismatched(c *Cluster, message string) bool {
 	case d.check.State != kueue.CheckStateReady:
 		return true
 	case d.o.Job.Transformed && d.o.Job.OutOfSync >= maxOutOfSync && d.check.RetryCount != nil && *d.check.RetryCount >= maxOutOfSync:
-		return d.reject(fmt.Sprintf("[%s] The copies of the job do not match its workload, since mutations change their pod sets: %s", external.ChangedPodSets, message))
+		message = fmt.Sprintf("[%s] The copies of the job do not match its workload, since mutations change their pod sets: %s", external.ChangedPodSets, message)
+		return d.reject(message, Warning{external.ChangedPodSets, message})
 	}
 	d.retry(fmt.Sprintf("The workload is out of sync on %q: %s", c.Name, message), true)
 	d.plan.Steps[len(d.plan.Steps)-1].OutOfSync = true

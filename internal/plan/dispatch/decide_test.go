@@ -145,6 +145,9 @@ func text(o *dispatch.Observed, p dispatch.Plan) string {
 				part += " !"
 			}
 		}
+		for _, w := range s.Warnings {
+			part += " !" + w.Code
+		}
 		if s.Lost {
 			part += " lost"
 		}
@@ -382,7 +385,7 @@ func TestRules(t *testing.T) {
 			reserved(nominated("w1", "w2")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadQuotaReserved, 0, ""))), up("w2", copyOf(plain))}, nil, "9: after 30s",
 		},
 		"evicted on the manager":    {reserved(ready("w1"), localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, nil, "6b: copy status w1"},
-		"a sync that fails":         {reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.StatusSync)}, nil, "6b: sync w1, status, after 1m0s"},
+		"a sync that fails":         {reserved(ready("w1")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.StatusSync)}, nil, "6b: sync w1, status !StatusSyncFailed, after 1m0s"},
 		"a retry is under way":      {reserved(ready("w1"), check(kueue.CheckStateRetry)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, nil, "6b: sync w1"},
 		"a job refused where it is": {reserved(nominated("w1", "w2")), []dispatch.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), dispatch.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status [w2] !, after 30s"},
 		// Rules 8 and 9.
@@ -408,9 +411,9 @@ func TestRules(t *testing.T) {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []dispatch.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2, after 30s",
 		},
 		// External frameworks.
-		"a precondition is not true":              {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.Precondition, false), "external: status Rejected"},
-		"a precondition is not true, with a copy": {plain, []dispatch.Cluster{up("w1", copyOf(plain))}, refuse(external.Precondition, true), "external: remove w1, status Rejected"},
-		"a precondition costs too much":           {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, false), "external: status Rejected"},
+		"a precondition is not true":              {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.Precondition, false), "external: status Rejected !PreconditionFailed"},
+		"a precondition is not true, with a copy": {plain, []dispatch.Cluster{up("w1", copyOf(plain))}, refuse(external.Precondition, true), "external: remove w1, status Rejected !PreconditionFailed"},
+		"a precondition costs too much":           {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, false), "external: status Rejected !TransformCostExceeded"},
 		"a precondition costs too much, retried":  {plain, []dispatch.Cluster{up("w1", nil)}, refuse(external.CostExceeded, true), "external: status Retry !"},
 		"no copy can be made for one":             {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
 		"no copy can be made":                     {plain, []dispatch.Cluster{faulty(up("w1", nil), external.Forbidden)}, nil, "9: status Rejected !"},
@@ -429,8 +432,16 @@ func TestRules(t *testing.T) {
 		"it is not known yet whether a copy can be made for one, and none can for the other": {
 			plain, []dispatch.Cluster{suspended(up("w1", nil)), faulty(up("w2", nil), external.Forbidden)}, nil, "9: status !, after 30s",
 		},
-		"a controller gives up":  {reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Rejected"},
-		"a controller asks":      {reserved(tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Retry !"},
+		"a controller gives up": {reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Rejected !ExternalController"},
+		"a controller asks":     {reserved(tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Retry !"},
+		"a controller complains of a job that runs": {
+			reserved(ready("w1"), tells("Slow", 5)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "6b: sync w1, status !ExternalController, after 1m0s",
+		},
+		"a controller goes on complaining": {
+			reserved(ready("w1"), tells("Slow", 5), func(w *kueue.Workload) {
+				w.Status.AdmissionChecks[0].Message += ". [ExternalController] Slow: m"
+			}), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "6b: sync w1, after 1m0s",
+		},
 		"a controller has asked": {reserved(tells("RetryRequested", -5)), []dispatch.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !, after 30s"},
 		"nobody asked the controller of a job that we carry": {
 			reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !, after 30s",

@@ -239,8 +239,9 @@ type Step struct {
 	Blocks  bool
 	// Workload is the local one or the copy, as it is to be.
 	Workload *kueue.Workload
-	// Events are told of the local Workload after the step.
-	Events []lifecycle.Event
+	// Events are told of the local Workload after the step, and so are Warnings, at most one a minute with the same code.
+	Events   []lifecycle.Event
+	Warnings []Warning
 	// Dispatched, Admitted and Lost are for the figures.
 	Dispatched, Admitted, Lost bool
 	// OutOfSync says that the step answers a copy that does not match its job.
@@ -252,6 +253,14 @@ type Step struct {
 	Told bool
 	// Deactivated is why the worker deactivated the copy that the step removes, or ended it without its job, empty if it did not.
 	Deactivated string
+}
+
+// Warning is an event about what is wrong, which may come back again and again.
+type Warning struct{ Code, Text string }
+
+// Event is the event.
+func (w Warning) Event() lifecycle.Event {
+	return lifecycle.Event{Warning: true, Reason: eventReason, Note: w.Text}
 }
 
 // Plan is what to do now.

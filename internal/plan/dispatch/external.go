@@ -35,7 +35,7 @@ func (d *decider) told() bool {
 		d.removeAll()
 		message := fmt.Sprintf("[%s] %s", refused.Code, refused.Text)
 		if refused.Code == external.Precondition || !d.o.Job.RetryRefused {
-			return d.reject(message)
+			return d.reject(message, Warning{refused.Code, message})
 		}
 		d.retry(message, true)
 		return true
@@ -46,7 +46,7 @@ func (d *decider) told() bool {
 	}
 	switch {
 	case c.Reason == reasonRejected:
-		return d.reject(externalMessage(d.w))
+		return d.reject(externalMessage(d.w), Warning{external.Controller, externalMessage(d.w)})
 	case c.Reason == reasonRetry && c.LastTransitionTime.After(d.check.LastTransitionTime.Time):
 		d.retry(externalMessage(d.w), true)
 		return true
