@@ -434,6 +434,12 @@ func TestRules(t *testing.T) {
 		},
 		"a controller gives up": {reserved(tells("Rejected", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Rejected !ExternalController"},
 		"a controller asks":     {reserved(tells("RetryRequested", 5)), []dispatch.Cluster{up("w1", nil)}, carried, "external: status Retry !"},
+		"a controller asks in the second in which the check turned Ready": {
+			reserved(ready("w1"), tells("RetryRequested", 0)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "external: status Retry !",
+		},
+		"a controller has asked in the same second": {
+			reserved(tells("RetryRequested", 0)), []dispatch.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !, after 30s",
+		},
 		"a controller complains of a job that runs": {
 			reserved(ready("w1"), tells("Slow", 5)), []dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "6b: sync w1, status !ExternalController, after 1m0s",
 		},

@@ -47,11 +47,18 @@ func (d *decider) told() bool {
 	switch {
 	case c.Reason == reasonRejected:
 		return d.reject(externalMessage(d.w), Warning{external.Controller, externalMessage(d.w)})
-	case c.Reason == reasonRetry && c.LastTransitionTime.After(d.check.LastTransitionTime.Time):
+	case c.Reason == reasonRetry && d.isNews(c):
 		d.retry(externalMessage(d.w), true)
 		return true
 	}
 	return false
+}
+
+// isNews says whether a condition has changed since the check did. Both say so in seconds: within the same one a controller speaks of the run
+// that the check is Ready for, and was heard if it is not any more.
+func (d *decider) isNews(c *metav1.Condition) bool {
+	at, since := c.LastTransitionTime.Unix(), d.check.LastTransitionTime.Unix()
+	return at > since || (at == since && d.check.State == kueue.CheckStateReady)
 }
 
 // endedThere ends the copy of a Workload whose job is over, where nothing on the worker does. The copy then ends the Workload (rule 3).
