@@ -56,6 +56,40 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestRulesOfFrameworks is what the manager may do with kinds of external frameworks, and no more (spec: 40 §4.12).
+func TestRulesOfFrameworks(t *testing.T) {
+	const reading, patching = "  verbs:\n  - get\n  - list\n  - watch\n", "  verbs:\n  - get\n  - list\n  - patch\n  - watch\n"
+	for entry, tc := range map[string]struct {
+		verbs  string
+		status bool
+	}{
+		"{name: Run.v1.x.dev}":                                                                     {reading, true},
+		"{name: Run.v1.x.dev, controllerType: External}":                                           {reading, false},
+		"{name: Run.v1.x.dev, statusSync: {mode: Disabled}}":                                       {reading, true},
+		"{name: Run.v1.x.dev, statusSync: {subresource: Status}}":                                  {reading, true},
+		"{name: Run.v1.x.dev, statusSync: {subresource: Main}}":                                    {patching, true},
+		"{name: Run.v1.x.dev, statusSync: {metadata: {labelPrefixes: [a/]}, subresource: Status}}": {patching, true},
+	} {
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		text := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmultiKueue: {externalFrameworks: [" + entry + "]}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, err := options.LoadWithGates(file, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := PrintRules(&out, &o, Manager); err != nil {
+			t.Fatal(err)
+		}
+		const of, on = "- apiGroups:\n  - x.dev\n  resources:\n  - runs", "/status\n  verbs:\n  - get\n  - patch\n"
+		if !strings.Contains(out.String(), of+"\n"+tc.verbs) || strings.Contains(out.String(), of+"/status") != tc.status || strings.Contains(out.String(), of+on) != tc.status {
+			t.Errorf("%s:\n%s", entry, out.String())
+		}
+	}
+}
+
 const run = `
 apiVersion: tekton.dev/v1
 kind: PipelineRun

@@ -95,7 +95,7 @@ func kinds(o *options.Options) []kind {
 		plural, _ := apimeta.UnsafeGuessKindToResource(f.GVK)
 		out = append(out, kind{
 			gvk: f.GVK, resource: plural.Resource, external: true, carried: f.NoJob, forwarded: len(f.SpecPaths) > 0,
-			whole: f.Extended && f.Subresource != "Status" || len(f.AnnotationPrefixes)+len(f.LabelPrefixes) > 0,
+			whole: !f.NoJob && (f.Extended && f.Subresource != "Status" && f.StatusMode != "Disabled" || len(f.AnnotationPrefixes)+len(f.LabelPrefixes) > 0),
 		})
 	}
 	slices.SortFunc(out, func(a, b kind) int {
@@ -162,7 +162,7 @@ func managerRules(o *options.Options) []rbacv1.PolicyRule {
 		}
 		out = append(out, rule(k.gvk.Group, verbs, k.resource))
 		if !k.carried {
-			out = append(out, rule(k.gvk.Group, status, k.resource+"/status"))
+			out = append(out, rule(k.gvk.Group, []string{"get", "patch"}, k.resource+"/status"))
 		}
 	}
 	return out
