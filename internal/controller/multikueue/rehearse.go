@@ -40,7 +40,7 @@ func (w *workloads) external(s *sight) *external.Framework {
 func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 	f := w.external(s)
 	o := &s.observed
-	if f == nil || s.job == nil || !f.Preconditions && !f.Creates || !waits(o.Local, o.Check) {
+	if f == nil || s.job == nil || !f.Preconditions && !f.Copied() || !waits(o.Local, o.Check) {
 		return nil
 	}
 	scope, err := w.Plan.ExternalScope(s.kind, s.job, nil, o.Local, nil)
@@ -53,7 +53,7 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 		o.Job.Refused = refused
 		return nil
 	}
-	if !rests && !f.Creates {
+	if !rests && !f.Copied() {
 		return nil
 	}
 	for i := range o.Clusters {

@@ -68,7 +68,7 @@ type Framework struct {
 	SpecPaths [][]string
 	// Alone says that nothing on the workers integrates the kind.
 	Alone bool
-	// MaxBytes bounds what a mutation makes.
+	// MaxBytes bounds a copy, and what a mutation makes.
 	MaxBytes int
 	// Observed, unless it is nil, is told of every evaluation of a phase: success, error or too_costly, its cost and its time.
 	Observed func(phase, result string, cost uint64, took time.Duration)

@@ -261,6 +261,12 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 	if d.Remote.Prepare != nil {
 		d.Remote.Prepare(out.Object)
 	}
+	if f != nil {
+		name, _ := cluster["name"].(string)
+		if err := f.Finish(out.Object, name); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
 }
 

@@ -1,6 +1,7 @@
 package frameworks
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	"github.com/berth-project/berth/internal/plan/dispatch/external"
 	"github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -99,11 +101,11 @@ func configured(t *testing.T, text string) (*job.Descriptor, *dispatch.Config) {
 		t.Fatal(errs.ToAggregate())
 	}
 	served := discovery{map[string]string{"pipelineruns": "PipelineRun", "pipelineruns/status": "PipelineRun"}}
-	descriptors, external, err := External(frameworks, nil, served, time.Now, logr.Discard())
+	descriptors, known, err := External(frameworks, nil, served, time.Now, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return descriptors[0], &dispatch.Config{Origin: "hub", External: external}
+	return descriptors[0], &dispatch.Config{Origin: "hub", External: known}
 }
 
 // TestExternalCopy is spec 40 §7.46: spec, labels and annotations go along, and nothing else does.
@@ -192,6 +194,26 @@ func TestEarlierRun(t *testing.T) {
 		}
 		if step, err := cfg.SyncJob(d, local, remote, w, nil, true); err != nil || step.Do != tc.want || step.Deferred != (tc.want == dispatch.DeleteJob) {
 			t.Errorf("%s: %v, deferred %v, %v", name, step.Do, step.Deferred, err)
+		}
+	}
+}
+
+// TestLargeCopy is that the limit counts for copies that no mutation made, with what is put on them (spec: 40 §4.13.2).
+func TestLargeCopy(t *testing.T) {
+	local := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": map[string]any{"name": "r", "namespace": "ns", "uid": "u"},
+		"spec": map[string]any{"text": strings.Repeat("x", 1000)},
+	}}
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "wl"}}
+	for entry, want := range map[string]string{
+		"{name: PipelineRun.v1.tekton.dev, limits: {maxObjectBytes: 1150}}": "TransformedObjectTooLarge", // without the marks it has fewer
+		"{name: PipelineRun.v1.tekton.dev, limits: {maxObjectBytes: 2000}}": "",
+		"{name: PipelineRun.v1.tekton.dev}":                                 "",
+	} {
+		d, cfg := configured(t, entry)
+		_, err := cfg.NewJob(d, local, w, map[string]any{"name": "w1"})
+		if got := external.As(err); (err != nil) != (want != "") || want != "" && (got.Code != want || !strings.Contains(got.Text, `creation on "w1"`)) {
+			t.Errorf("%s: %v", entry, err)
 		}
 	}
 }

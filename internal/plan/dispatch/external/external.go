@@ -103,7 +103,7 @@ type Framework struct {
 	SpecPaths [][]string
 	// Alone says that nothing on the workers integrates the kind.
 	Alone bool
-	// MaxBytes bounds what a mutation makes.
+	// MaxBytes bounds a copy, and what a mutation makes.
 	MaxBytes int
 	// Reserved says of the key of a label or an annotation that it is not for transforms.
 	Reserved    func(key string) bool
@@ -254,6 +254,20 @@ func (f *Framework) Create(base map[string]any, s *Scope) (map[string]any, error
 		return nil, f.fail(creation, cluster, Failed, err)
 	}
 	return out, nil
+}
+
+// Copied says that copies are made by more than a name, so that it may turn out that they cannot be made.
+func (f *Framework) Copied() bool { return f.Extended && !f.NoJob }
+
+// Finish checks a copy with our own marks. Where no more than a name is said of the framework, the API servers' own limits are all there are.
+func (f *Framework) Finish(copied map[string]any, cluster string) error {
+	if !f.Extended {
+		return nil
+	}
+	if err := f.bounds(copied); err != nil {
+		return f.fail(creation, cluster, Failed, err)
+	}
+	return nil
 }
 
 // Release takes the mark that keeps controllers away off a copy, or gives it its value there.
@@ -409,11 +423,24 @@ func (f *Framework) Spec(s *Scope) (map[string]any, error) {
 		if !slices.ContainsFunc(f.SpecPaths, func(p []string) bool { return below(path, p) }) || overlap(path, f.ManagedBy) {
 			return nil, f.fail(specSync, cluster, SpecFailed, forbidden(path))
 		}
+		if around := f.removedAround(path, next); around != nil {
+			return nil, f.fail(specSync, cluster, SpecFailed, forbidden(around))
+		}
 	}
 	if len(changed) == 0 {
 		return nil, nil
 	}
 	return next, nil
+}
+
+// removedAround is the map around a path that changed, if it is gone and may not go; nil if that is not so.
+func (f *Framework) removedAround(path []string, next map[string]any) []string {
+	for n := 1; n < len(path); n++ {
+		if _, err := get(next, path[:n]); err != nil && !slices.ContainsFunc(f.SpecPaths, func(p []string) bool { return below(path[:n], p) }) {
+			return path[:n]
+		}
+	}
+	return nil
 }
 
 // guardCreation checks what differs between the base clone and what became of it.

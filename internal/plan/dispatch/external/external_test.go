@@ -188,6 +188,36 @@ func TestManagedByOverlaps(t *testing.T) {
 	}
 }
 
+// TestSpecPaths is that only what is named may change on a copy: what is around it stays, also if nothing is left in it.
+func TestSpecPaths(t *testing.T) {
+	for name, tc := range map[string]struct {
+		paths [][]string
+		patch any
+		want  string // what changes; or the code of the error
+	}{
+		"a path":                        {[][]string{{"spec", "deep", "er"}}, ops([]any{"replace", "/spec/deep/er", "y"}), `/spec/deep/er="y"`},
+		"removed":                       {[][]string{{"spec", "deep", "er"}}, ops([]any{"remove", "/spec/deep/er"}), "/spec/deep/er=gone"},
+		"removed with what is around":   {[][]string{{"spec", "deep", "er"}}, ops([]any{"remove", "/spec/deep/er"}, []any{"remove", "/spec/deep"}), SpecFailed},
+		"what is around, at once":       {[][]string{{"spec", "deep", "er"}}, ops([]any{"remove", "/spec/deep"}), SpecFailed},
+		"what is around, which is more": {[][]string{{"spec", "deep"}}, ops([]any{"remove", "/spec/deep"}), "/spec/deep/er=gone"},
+		"made with what is around":      {[][]string{{"spec", "new", "er"}}, ops([]any{"add", "/spec/new", map[string]any{"er": "y"}}), `/spec/new/er="y"`},
+		"beside it":                     {[][]string{{"spec", "siz"}}, ops([]any{"replace", "/spec/size", int64(3)}), SpecFailed},
+	} {
+		f := framework(tc.patch)
+		f.SpecPaths = tc.paths
+		next, err := f.Spec(&Scope{Remote: tree(t, base), Cluster: map[string]any{"name": "w1"}})
+		got := ""
+		if err != nil {
+			got = As(err).Code
+		} else {
+			got = told(tree(t, base), next)
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %s, want %s (%v)", name, got, tc.want, err)
+		}
+	}
+}
+
 func told(before, after map[string]any) string {
 	var out []string
 	for _, path := range changes(before, after) {
