@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -69,99 +67,8 @@ func (w *workloads) together(ctx context.Context, s *sight, steps []dispatch.Ste
 // promptly makes a step, and leaves it to itself if that takes too long: the Workload is looked at again when it is over.
 func (w *workloads) promptly(ctx context.Context, s *sight, step *dispatch.Step) error {
 	own := *s // the rest of the plan goes on with the other
-	return w.pending.run(pendingStep{s.key, step.Cluster}, patience, func() error {
+	return w.pending.Run(worker.Place{Workload: s.key, Cluster: step.Cluster}, patience, func() error {
 		_, err := w.step(ctx, &own, step)
 		return err
 	}, func() { w.wake(own.key, 0) })
-}
-
-// pending are the steps that are being made. Nobody waits for some of them any more.
-type pending struct {
-	mu    sync.Mutex
-	steps map[pendingStep]bool // whether nobody waits for it
-}
-
-// pendingStep is where a step is made, and of what.
-type pendingStep struct {
-	workload types.NamespacedName
-	cluster  string
-}
-
-// run makes a step and waits for a while. If it is not over by then the answer is nil, and what it comes to is lost; over is called when it is
-// over. A step on the same cluster for the same Workload is not begun before.
-func (p *pending) run(at pendingStep, patience time.Duration, do func() error, over func()) error {
-	if !p.add(at) {
-		return worker.ErrStuck // with what came before in the same plan
-	}
-	result := make(chan error, 1)
-	go func() {
-		err := do()
-		if p.end(at) {
-			over()
-		}
-		result <- err
-	}()
-	select {
-	case err := <-result:
-		return err
-	case <-time.After(patience):
-		if p.leave(at) {
-			return nil
-		}
-		return <-result // just now
-	}
-}
-
-// add notes a step, and says whether there was none there.
-func (p *pending) add(at pendingStep) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.steps[at]; ok {
-		return false
-	}
-	if p.steps == nil {
-		p.steps = map[pendingStep]bool{}
-	}
-	p.steps[at] = false
-	return true
-}
-
-// leave lets a step go on by itself, and says whether it does.
-func (p *pending) leave(at pendingStep) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.steps[at]; !ok {
-		return false
-	}
-	p.steps[at] = true
-	return true
-}
-
-// end forgets a step, and says whether nobody waits for it.
-func (p *pending) end(at pendingStep) (alone bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	alone = p.steps[at]
-	delete(p.steps, at)
-	return alone
-}
-
-// any says whether a Workload has a step anywhere.
-func (p *pending) any(workload types.NamespacedName) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for at := range p.steps {
-		if at.workload == workload {
-			return true
-		}
-	}
-	return false
-}
-
-// has says whether it has one on a cluster.
-func (p *pending) has(workload types.NamespacedName, cluster string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.steps[pendingStep{workload, cluster}]
-	return ok
 }

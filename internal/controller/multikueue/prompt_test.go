@@ -1,14 +1,8 @@
 package multikueue
 
 import (
-	"errors"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
@@ -36,52 +30,5 @@ func TestPromptOnes(t *testing.T) {
 		if got := promptOnes(tc.steps); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
 		}
-	}
-}
-
-// TestPending is that a step that takes too long is left to itself, and that its Workload is looked at when it is over.
-func TestPending(t *testing.T) {
-	at := pendingStep{types.NamespacedName{Namespace: "ns", Name: "a"}, "w1"}
-	failed := errors.New("failed")
-	for name, tc := range map[string]struct {
-		takes time.Duration
-		left  bool
-		err   error
-	}{
-		"soon":      {patience / 2, false, nil},
-		"not soon":  {time.Minute, true, nil},
-		"it fails":  {patience / 2, false, failed},
-		"it is off": {time.Minute, true, failed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var p pending
-				woken := 0
-				began := time.Now()
-				err := p.run(at, patience, func() error {
-					time.Sleep(tc.takes)
-					return tc.err
-				}, func() { woken++ })
-				if waited := time.Since(began); waited > patience {
-					t.Errorf("it was waited for %s", waited)
-				}
-				if want := map[bool]error{false: tc.err}[tc.left]; !errors.Is(err, want) || p.has(at.workload, "w1") != tc.left || p.any(at.workload) != tc.left {
-					t.Errorf("%v, under way %v", err, p.has(at.workload, "w1"))
-				}
-				if tc.left {
-					if err := p.run(at, patience, func() error { panic("twice at a time") }, nil); !errors.Is(err, worker.ErrStuck) {
-						t.Errorf("another one: %v", err)
-					}
-					if p.has(at.workload, "w2") || p.any(types.NamespacedName{Name: "b"}) {
-						t.Error("others are said to be under way")
-					}
-				}
-				time.Sleep(2 * tc.takes)
-				synctest.Wait()
-				if p.any(at.workload) || (woken == 1) != tc.left {
-					t.Errorf("afterwards: under way %v, woken %d times", p.any(at.workload), woken)
-				}
-			})
-		})
 	}
 }

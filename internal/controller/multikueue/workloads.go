@@ -31,7 +31,7 @@ type workloads struct {
 	*shared
 
 	informers informers
-	pending   pending
+	pending   worker.Pending
 
 	mu        sync.Mutex
 	gone      map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
@@ -86,7 +86,7 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	if s.observed.Gone && !w.pending.any(req.NamespacedName) {
+	if s.observed.Gone && !w.pending.Any(req.NamespacedName) {
 		w.mu.Lock()
 		delete(w.gone, req.NamespacedName)
 		w.mu.Unlock()
@@ -313,7 +313,7 @@ func (w *workloads) look(s *sight, name string, listed bool) dispatch.Cluster {
 	if conn == nil {
 		return out
 	}
-	if w.pending.has(s.key, name) {
+	if w.pending.Has(s.key, name) {
 		out.LostSince, out.Busy = s.observed.Now.Time, true
 		out.HasJob = s.kind != nil && len(w.jobsOf(conn, s)) > 0
 		return out
