@@ -193,7 +193,9 @@ func TestRules(t *testing.T) {
 	plain := reserved()
 	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
 	deactivating := copyOf(plain, admittedAt(0), func(w *kueue.Workload) { w.Spec.Active = new(false) })
-	otherSpec := copyOf(plain, func(w *kueue.Workload) { w.Spec.PodSets[0].Count, w.Annotations[dispatch.SpecHashAnnotation] = 7, "old" })
+	otherSpec := copyOf(plain, func(w *kueue.Workload) {
+		w.Spec.PodSets[0].Count, w.Annotations[dispatch.SpecHashAnnotation] = 7, "old"
+	})
 	skewed := copyOf(plain, admittedAt(0), func(w *kueue.Workload) { w.Spec.PodSets[0].Template.Spec.RestartPolicy = "Always" })
 	oldPriority := copyOf(reserved(func(w *kueue.Workload) { w.Spec.Priority, w.Spec.PriorityClassRef.Name = new(int32(1)), "low" }))
 	noClass := copyOf(reserved(func(w *kueue.Workload) { w.Spec.PriorityClassRef = nil }))
