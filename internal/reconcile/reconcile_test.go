@@ -169,8 +169,7 @@ func TestWorkloadStatus(t *testing.T) {
 			"evicted": func(w *kueue.Workload) { lifecycle.Machine{}.Evict(w, kueue.ReasonPreempted, "", "", metav1.Now()) },
 		} {
 			w := newWorkload(t, c, "nominated-"+name)
-			stored, _, err := status.Transition(ctx, w, reserve)
-			if err != nil {
+			if _, _, err := status.Transition(ctx, w, reserve); err != nil {
 				t.Fatal(err)
 			}
 			apply := func(manager, status string) *kueue.Workload {
@@ -182,8 +181,8 @@ func TestWorkloadStatus(t *testing.T) {
 				}
 				return got
 			}
-			stored = apply("a-dispatcher", `{"nominatedClusterNames": ["w1", "w2"]}`)
-			stored, _, err = status.Transition(ctx, stored, func(w *kueue.Workload) bool {
+			stored := apply("a-dispatcher", `{"nominatedClusterNames": ["w1", "w2"]}`)
+			stored, _, err := status.Transition(ctx, stored, func(w *kueue.Workload) bool {
 				w.Status.Conditions[0].Message = "said again"
 				return true
 			})

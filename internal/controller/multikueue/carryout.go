@@ -114,29 +114,40 @@ func (w *workloads) step(ctx context.Context, s *sight, step *dispatch.Step) (ag
 	case dispatch.UpdateCopyStatus:
 		return 0, writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
 	case dispatch.SyncJob, dispatch.MirrorJob:
-		if step.Plain {
-			return 0, w.copyStatus(ctx, s, conn)
-		}
-		if again, err = w.syncJobs(ctx, s, conn, step.Do == dispatch.SyncJob); step.Last && err != nil && !apierrors.IsConflict(err) {
-			w.faults.failedAtEnd(s.observed.Local.UID)
-			err = &later{err, tryEvery}
-		}
-		return again, err
+		return w.syncStep(ctx, s, conn, step)
 	case dispatch.EndJob:
 		return time.Second, w.endJob(ctx, s, conn)
 	case dispatch.QuietJob:
 		return 0, w.quiet(ctx, s)
 	case dispatch.Annotate:
-		next := step.Workload.DeepCopy()
-		patch := client.MergeFromWithOptions(s.observed.Local, client.MergeFromWithOptimisticLock{})
-		if err := w.client.Patch(ctx, next, patch); err != nil {
-			return 0, fmt.Errorf("annotating workload %s: %w", s.key, err)
-		}
-		w.wrote(s, next)
+		return 0, w.annotate(ctx, s, step)
 	case dispatch.WriteStatus:
 		return 0, w.writeStatus(ctx, s, step)
 	}
 	return 0, nil
+}
+
+// syncStep brings the job here and the one there up to date with each other. What fails once the job has finished counts.
+func (w *workloads) syncStep(ctx context.Context, s *sight, conn *worker.Connection, step *dispatch.Step) (again time.Duration, err error) {
+	if step.Plain {
+		return 0, w.copyStatus(ctx, s, conn)
+	}
+	again, err = w.syncJobs(ctx, s, conn, step.Do == dispatch.SyncJob)
+	if step.Last && err != nil && !apierrors.IsConflict(err) {
+		w.faults.failedAtEnd(s.observed.Local.UID)
+		err = &later{err, tryEvery}
+	}
+	return again, err
+}
+
+func (w *workloads) annotate(ctx context.Context, s *sight, step *dispatch.Step) error {
+	next := step.Workload.DeepCopy()
+	patch := client.MergeFromWithOptions(s.observed.Local, client.MergeFromWithOptimisticLock{})
+	if err := w.client.Patch(ctx, next, patch); err != nil {
+		return fmt.Errorf("annotating workload %s: %w", s.key, err)
+	}
+	w.wrote(s, next)
+	return nil
 }
 
 // writeStatus writes the local status. A step before it may have written the Workload already.
@@ -338,6 +349,11 @@ func (w *workloads) carryJob(ctx context.Context, s *sight, conn *worker.Connect
 	case create && w.startsSoon(s, there):
 		return deferred, nil // what is only true until then is not worth a write
 	}
+	return w.keepUp(ctx, s, conn, there, todo, create, again)
+}
+
+// keepUp copies the status of a job that is there, and carries over what was changed on either side.
+func (w *workloads) keepUp(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *dispatch.JobStep, create bool, again time.Duration) (time.Duration, error) {
 	if err := w.followStatus(ctx, s, conn, todo); err != nil {
 		if !create || apierrors.IsConflict(err) {
 			return again, err

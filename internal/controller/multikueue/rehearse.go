@@ -1,6 +1,7 @@
 package multikueue
 
 import (
+	"cmp"
 	"context"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,29 +49,27 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 		return err
 	}
 	refused := f.Precondition(scope)
-	rests := refused != nil && !refused.Until.IsZero()
-	if refused != nil && !rests {
+	switch {
+	case refused != nil && refused.Until.IsZero():
 		o.Job.Refused = refused
-		return nil
-	}
-	if !rests && !f.Copied() {
-		return nil
-	}
-	for i := range o.Clusters {
-		c := &o.Clusters[i]
-		if !c.Listed || c.Copy != nil || c.Fault != nil && c.Fault.Skip {
-			continue
-		}
-		if rests { // no copy is made before it is known
-			c.Fault = faultOf(refused)
-			continue
-		}
-		_, err := w.Plan.NewJob(s.kind, s.job, o.Local, w.clusterTree(ctx, c.Name))
-		if fault := faultOf(err); fault != nil {
-			c.Fault = fault
-		}
+	case refused != nil: // no copy is made before it is known
+		rehearseOn(o.Clusters, func(*dispatch.Cluster) error { return refused })
+	case f.Copied():
+		rehearseOn(o.Clusters, func(c *dispatch.Cluster) error {
+			_, err := w.Plan.NewJob(s.kind, s.job, o.Local, w.clusterTree(ctx, c.Name))
+			return err
+		})
 	}
 	return nil
+}
+
+// rehearseOn notes what is wrong with a copy for each cluster that has none yet.
+func rehearseOn(clusters []dispatch.Cluster, try func(*dispatch.Cluster) error) {
+	for i := range clusters {
+		if c := &clusters[i]; c.Listed && c.Copy == nil && (c.Fault == nil || !c.Fault.Skip) {
+			c.Fault = cmp.Or(faultOf(try(c)), c.Fault)
+		}
+	}
 }
 
 // faultOf is the fault of a transform, nil if the error is another one.

@@ -101,7 +101,7 @@ func (d *decider) admitted() bool {
 // ready says that the cluster admitted the Workload: the check is Ready, the cluster is named, and placements are made.
 func (d *decider) ready(c *Cluster) {
 	next := d.w.DeepCopy()
-	message := fmt.Sprintf("The workload was admitted on %q", c.Name)
+	texts := []string{fmt.Sprintf("The workload was admitted on %q", c.Name)}
 	var wrong, warnings []Warning
 	if c.Fault != nil {
 		wrong = append(wrong, Warning{c.Fault.Code, fmt.Sprintf("[%s] %s", c.Fault.Code, c.Fault.Text)})
@@ -110,13 +110,13 @@ func (d *decider) ready(c *Cluster) {
 		wrong = append(wrong, Warning{external.Controller, told})
 	}
 	for _, one := range wrong {
-		message += ". " + one.Text
+		texts = append(texts, one.Text)
 		if !strings.Contains(d.check.Message, one.Text) {
 			warnings = append(warnings, one)
 		}
 	}
 	was := d.check.State == kueue.CheckStateReady
-	changed := setCheck(next, d.o.Check, kueue.CheckStateReady, message, d.o.Now)
+	changed := setCheck(next, d.o.Check, kueue.CheckStateReady, strings.Join(texts, ". "), d.o.Now)
 	if next.Status.ClusterName == "" || len(next.Status.NominatedClusterNames) > 0 {
 		next.Status.ClusterName, next.Status.NominatedClusterNames = c.Name, nil
 		changed = true

@@ -273,8 +273,7 @@ func TestRules(t *testing.T) {
 		"finished on the worker": {
 			reserved(ready("w1")),
 			[]dispatch.Cluster{up("w1", copyOf(plain, admittedAt(0), condition(kueue.WorkloadFinished, 0, "Succeeded")))},
-			nil,
-			"3: mirror w1, status finished Succeeded",
+			nil, "3: mirror w1, status finished Succeeded",
 		},
 		"finished, and its status cannot be copied": {
 			reserved(ready("w1")),

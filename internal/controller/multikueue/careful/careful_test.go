@@ -28,12 +28,12 @@ func (c *costly) Preconditions(scope map[string]any) (name, message string, ok b
 	return "", "", true, nil
 }
 
-func (c *costly) Finished(remote map[string]any) (done, success bool, message string, err error) {
+func (c *costly) Finished(map[string]any) (done, success bool, message string, err error) {
 	c.asked++
 	return true, true, "m", nil
 }
 
-func (c *costly) Active(remote map[string]any) (bool, error) {
+func (c *costly) Active(map[string]any) (bool, error) {
 	c.asked++
 	return true, dear{errors.New("costs too much")}
 }
