@@ -260,6 +260,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrTooMuch marks an evaluation that cost too much or took too long.
 var ErrTooMuch = errors.New("loop over less")
 
+// ErrTooSlow marks one that took too long, which it may not do the next time.
+var ErrTooSlow = fmt.Errorf("%w", ErrTooMuch)
+
 // Fail is an error of the expression.
 func (e *Expression) Fail(err error) error { return &Error{e.of, e.text, err} }
 
@@ -288,7 +291,7 @@ func (e *Expression) EvalWithin(ctx context.Context, vars map[string]any) (out a
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, cost, e.Fail(fmt.Errorf("took longer than %s on this object: %w", MaxTime, ErrTooMuch))
+		return nil, cost, e.Fail(fmt.Errorf("took longer than %s on this object: %w", MaxTime, ErrTooSlow))
 	case err != nil:
 		return nil, cost, e.Fail(e.tooMuch(err))
 	}

@@ -5,12 +5,14 @@ package careful
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/berth-project/berth/internal/options/expr"
 	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
 )
@@ -20,6 +22,7 @@ const (
 	failuresInARow = 20
 	restFor        = time.Minute
 	keptResults    = 4096
+	keptBytes      = 16 << 20 // of what was looked at, about as much as what came of it
 )
 
 // Expressions evaluate nothing twice that they have just evaluated, and rest from expressions that cost too much in a namespace: they are the
@@ -33,6 +36,7 @@ type Expressions struct {
 	mu      sync.Mutex
 	fuses   map[string]*fuse
 	results map[[32]byte]result
+	bytes   int
 }
 
 type fuse struct {
@@ -131,14 +135,14 @@ func (c *Expressions) once(phase, asked, namespace string, object, scope map[str
 		return result{err: &resting{until}}
 	}
 	r := do()
-	if until, blown := c.keep(f, key, r); blown {
+	if until, blown := c.keep(f, key, r, len(text)); blown {
 		c.blown(phase, namespace, until)
 	}
 	return r
 }
 
-// keep remembers an answer, and tells whether it is one too many that cost too much, and until when there are no more.
-func (c *Expressions) keep(f *fuse, key [32]byte, r result) (until time.Time, blown bool) {
+// keep remembers an answer about so many bytes, unless it was only late, and tells whether it is one too many that cost too much, and until when there are no more.
+func (c *Expressions) keep(f *fuse, key [32]byte, r result, size int) (until time.Time, blown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !external.TooMuch(r.err) {
@@ -146,10 +150,14 @@ func (c *Expressions) keep(f *fuse, key [32]byte, r result) (until time.Time, bl
 	} else if f.failures++; f.failures >= failuresInARow {
 		f.failures, f.until, blown = 0, c.now().Add(restFor), true
 	}
-	if len(c.results) >= keptResults {
-		c.results = map[[32]byte]result{}
+	if errors.Is(r.err, expr.ErrTooSlow) {
+		return f.until, blown
+	}
+	if len(c.results) >= keptResults || c.bytes+size > keptBytes {
+		c.results, c.bytes = map[[32]byte]result{}, 0
 	}
 	c.results[key] = r
+	c.bytes += size
 	return f.until, blown
 }
 

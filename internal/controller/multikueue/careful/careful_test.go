@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-project/berth/internal/options/expr"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
 )
 
@@ -19,6 +20,8 @@ type costly struct {
 type dear struct{ error }
 
 func (dear) TooMuch() bool { return true }
+
+func (d dear) Unwrap() error { return d.error }
 
 func (c *costly) Preconditions(scope map[string]any) (name, message string, ok bool, err error) {
 	c.asked++
@@ -81,6 +84,45 @@ func TestCareful(t *testing.T) {
 	now = now.Add(restFor)
 	if err := ask("greedy", 101); strings.Contains(err.Error(), "suspended") {
 		t.Errorf("it still rests: %v", err)
+	}
+}
+
+// slow is too slow the first time, and makes large objects.
+type slow struct {
+	external.Expressions
+	asked int
+}
+
+func (s *slow) When(map[string]any) (bool, error) {
+	if s.asked++; s.asked == 1 {
+		return false, dear{expr.ErrTooSlow}
+	}
+	return true, nil
+}
+
+func (s *slow) Mutate(_ string, object, _ map[string]any, _ func(map[string]any, any) (map[string]any, error)) (map[string]any, error) {
+	s.asked++
+	return object, nil
+}
+
+// TestWhatIsKept is that an answer that was only late is not remembered, and that what is has a limit.
+func TestWhatIsKept(t *testing.T) {
+	inner := &slow{}
+	c := New(inner, time.Now, func(string, string, time.Time) {})
+	if _, err := c.When(nil); !external.TooMuch(err) {
+		t.Errorf("got %v", err)
+	}
+	if ok, err := c.When(nil); !ok || err != nil {
+		t.Errorf("once more: %v, %v", ok, err)
+	}
+	large := strings.Repeat("x", keptBytes/4)
+	for i := range 20 {
+		if _, err := c.Mutate("creation", map[string]any{"n": int64(i), "text": large}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if c.bytes > keptBytes || len(c.results) > 4 {
+			t.Fatalf("%d results of %d bytes are kept", len(c.results), c.bytes)
+		}
 	}
 }
 
