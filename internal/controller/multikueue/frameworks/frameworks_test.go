@@ -217,3 +217,32 @@ func TestLargeCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestSpecPaths is spec 40 §7.58: a mutation of a copy that runs touches what it was given, and nothing else.
+func TestSpecPaths(t *testing.T) {
+	for path, allowed := range map[string]bool{
+		"/spec/status": true, "/spec/status/deeper": true, "/spec/statusText": false, "/spec/params": false, "/spec/params/0": false, "/metadata/labels/a": false, "/status": false,
+	} {
+		d, cfg := configured(t, `
+name: PipelineRun.v1.tekton.dev
+specSync:
+  allowedPaths: [/spec/status]
+  mutations: [{name: m, patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "`+path+`", value: "new"}]'}}]`)
+		local := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": map[string]any{"name": "r", "namespace": "ns", "uid": "u", "labels": map[string]any{"b": "c"}},
+			"spec": map[string]any{"params": []any{"x"}, "status": map[string]any{"was": "old"}},
+		}}
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "wl"}}
+		remote, err := cfg.NewJob(d, local, w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, err := cfg.SyncJob(d, local, remote, w, map[string]any{"name": "w1"}, true)
+		if err != nil || (step.Spec != nil) != allowed {
+			t.Errorf("%s: %v, %v", path, step.Spec, err)
+		}
+		if fault := external.As(step.SpecFault); (fault != nil) == allowed || (fault != nil && fault.Code != "SpecSyncFailed") {
+			t.Errorf("%s: fault %v", path, step.SpecFault)
+		}
+	}
+}
