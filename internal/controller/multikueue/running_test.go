@@ -54,11 +54,11 @@ specSync:
 // pair is a hub with one worker, to which it sends Runs. Nothing but the controllers of this package runs: the test is everybody else.
 type pair struct{ hub, w1 *server }
 
-func newPair(t *testing.T, framework string) *pair {
+func newPair(t *testing.T, framework string, crd *apiextensionsv1.CustomResourceDefinition) *pair {
 	t.Helper()
 	p := &pair{newServer(t), newServer(t)}
 	for _, s := range []*server{p.hub, p.w1} {
-		s.must(s.Create(t.Context(), runCRD()))
+		s.must(s.Create(t.Context(), crd.DeepCopy()))
 		s.eventually("Runs are served", func() error {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(runGVK)
@@ -113,6 +113,16 @@ func runCRD() *apiextensionsv1.CustomResourceDefinition {
 			}},
 		},
 	}
+}
+
+// TestStatusInTheObject is spec 40 §7.48: a kind whose status is no subresource has it copied all the same.
+func TestStatusInTheObject(t *testing.T) {
+	crd := runCRD()
+	crd.Spec.Versions[0].Subresources = nil
+	r := newPair(t, runs, crd).start(t, "whole")
+	r.admit()
+	r.patch(r.w1, `{"spec": {}, "status": {"phase": "Going"}}`)
+	r.holds(r.hub, "Going", "status", "phase")
 }
 
 // run is one Run with its Workload.
@@ -312,7 +322,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")
 	}
-	p := newPair(t, runs)
+	p := newPair(t, runs, runCRD())
 	for _, s := range []*server{p.hub, p.w1} {
 		s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "greedy"}}))
 	}
