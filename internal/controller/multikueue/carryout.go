@@ -158,7 +158,7 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.St
 	if err != nil {
 		return err
 	}
-	again := checkState(stored, s.observed.Check) == kueue.CheckStateRetry && checkState(s.observed.Local, s.observed.Check) != kueue.CheckStateRetry
+	again := checkIn(stored, s.observed.Check).State == kueue.CheckStateRetry && s.check().State != kueue.CheckStateRetry
 	w.wrote(s, stored)
 	if again {
 		w.faults.retried(stored.UID, step.OutOfSync)
@@ -385,7 +385,7 @@ func (w *workloads) startsSoon(s *sight, there client.Object) bool {
 func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Connection, todo *dispatch.JobStep) error {
 	var err error
 	if todo.Do == dispatch.PatchStatus {
-		err = w.patchStatus(ctx, s, todo.Object, todo.Main)
+		err = w.patchStatus(ctx, s, todo.Object)
 	}
 	if err == nil && todo.Metadata {
 		err = w.patchKeys(ctx, s, todo.Object)
@@ -399,10 +399,7 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 	return err
 }
 
-// createdAgain is the reason of the event about a job that a worker lost while it ran there (spec: 40 §4.14).
-const createdAgain = "MultiKueue"
-
-// createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there.
+// createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there (spec: 40 §4.14).
 func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
 	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).Strayed(client.ObjectKeyFromObject(o))
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
@@ -410,7 +407,7 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 	case err == nil:
 		w.faults.clear(s.observed.Local.UID, conn.Name())
 		if again {
-			w.Events.Warning(s.observed.Local, createdAgain, fmt.Sprintf("%s %s was deleted on %q, and is created there again", s.kind.GVK.Kind, o.GetName(), conn.Name()))
+			w.Events.Warning(s.observed.Local, dispatch.EventReason, fmt.Sprintf("%s %s was deleted on %q, and is created there again", s.kind.GVK.Kind, o.GetName(), conn.Name()))
 		}
 		return keepJob(s.kind, conn, next)
 	case apierrors.IsAlreadyExists(err):
@@ -446,7 +443,7 @@ func keepJob(kind *job.Descriptor, conn *worker.Connection, created *unstructure
 }
 
 // patchStatus gives the local job another status. main writes it in the object itself.
-func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructured.Unstructured, main bool) error {
+func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructured.Unstructured) error {
 	next = next.DeepCopy()
 	before := next.DeepCopy()
 	current, err := dispatch.Tree(s.kind, s.job)
@@ -458,13 +455,23 @@ func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructure
 		delete(before.Object, "status")
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if main {
+	return w.sendStatus(ctx, s, next, patch)
+}
+
+// sendStatus sends a patch of the status of a local job to where that is: a subresource, or the object itself.
+func (w *workloads) sendStatus(ctx context.Context, s *sight, next *unstructured.Unstructured, patch client.Patch) error {
+	f := w.external(s)
+	inObject := f != nil && f.Main
+	var err error
+	if !inObject {
+		err = w.client.Status().Patch(ctx, next.DeepCopy(), patch)
+		inObject = apierrors.IsNotFound(err) && f != nil && f.AutoStatus // the kind has no such subresource
+	}
+	if inObject {
 		err = w.client.Patch(ctx, next, patch)
-	} else if err = w.client.Status().Patch(ctx, next.DeepCopy(), patch); apierrors.IsNotFound(err) && w.autoStatus(s) {
-		err = w.client.Patch(ctx, next, patch) // the kind has no such subresource
 	}
 	if err != nil {
-		return fmt.Errorf("writing the status of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
+		return fmt.Errorf("writing the status of %s %s/%s: %w", s.kind.GVK.Kind, next.GetNamespace(), next.GetName(), err)
 	}
 	return nil
 }
@@ -497,14 +504,7 @@ func (w *workloads) replaceStatus(ctx context.Context, s *sight, o job.Object, s
 	if err != nil {
 		return err
 	}
-	patch := client.RawPatch(types.JSONPatchType, text)
-	if f := w.external(s); f != nil && f.Main {
-		return w.client.Patch(ctx, next, patch)
-	}
-	if err = w.client.Status().Patch(ctx, next.DeepCopy(), patch); apierrors.IsNotFound(err) && w.autoStatus(s) {
-		err = w.client.Patch(ctx, next, patch)
-	}
-	return err
+	return w.sendStatus(ctx, s, next, client.RawPatch(types.JSONPatchType, text))
 }
 
 // quiet takes what says that pods run out of the status of the local job.
@@ -512,8 +512,7 @@ func (w *workloads) quiet(ctx context.Context, s *sight) error {
 	for _, o := range s.locals() {
 		next, changes, err := dispatch.Quiet(s.kind, o)
 		if err == nil && changes {
-			f := w.external(s)
-			err = w.patchStatus(ctx, s.of(o), next, f != nil && f.Main)
+			err = w.patchStatus(ctx, s.of(o), next)
 		}
 		if err != nil {
 			return err

@@ -21,23 +21,15 @@ import (
 
 // waits says whether a Workload waits to be sent.
 func waits(wl *kueue.Workload, check kueue.AdmissionCheckReference) bool {
-	return checkState(wl, check) == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
+	return checkIn(wl, check).State == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
 }
 
-// checkState is the state of a check, empty if the Workload has none of that name.
-func checkState(wl *kueue.Workload, check kueue.AdmissionCheckReference) kueue.CheckState {
-	for i := range wl.Status.AdmissionChecks {
-		if c := &wl.Status.AdmissionChecks[i]; c.Name == check {
-			return c.State
-		}
+// checkIn is the state of a check, empty if the Workload has none of that name.
+func checkIn(wl *kueue.Workload, check kueue.AdmissionCheckReference) kueue.AdmissionCheckState {
+	if c := dispatch.CheckOf(wl, check); c != nil {
+		return *c
 	}
-	return ""
-}
-
-// autoStatus says whether the status may be in the object itself.
-func (w *workloads) autoStatus(s *sight) bool {
-	f := w.external(s)
-	return f != nil && f.AutoStatus
+	return kueue.AdmissionCheckState{}
 }
 
 // patchKeys writes the labels and annotations that the local job gets from its copy. They come after its status.

@@ -60,14 +60,7 @@ type sight struct {
 }
 
 // check is the state of our check.
-func (s *sight) check() kueue.AdmissionCheckState {
-	for _, c := range s.observed.Local.Status.AdmissionChecks {
-		if c.Name == s.observed.Check {
-			return c
-		}
-	}
-	return kueue.AdmissionCheckState{}
-}
+func (s *sight) check() kueue.AdmissionCheckState { return checkIn(s.observed.Local, s.observed.Check) }
 
 // Reconcile looks at one Workload and does what is to be done.
 func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {

@@ -3,6 +3,8 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,10 +120,13 @@ func textSize(value ref.Val) int {
 	return 32
 }
 
-// measured says whether a value is too long to be written out.
-func measured(value ref.Val) error {
-	if textSize(value) > maxText {
-		return fmt.Errorf("makes a value of more than %d bytes: %w", maxText, ErrTooMuch)
+// measured says whether values are too long to be written out together.
+func measured(values ...ref.Val) error {
+	size := 0
+	for _, value := range values {
+		if size += textSize(value); size > maxText {
+			return fmt.Errorf("makes a value of more than %d bytes: %w", maxText, ErrTooMuch)
+		}
 	}
 	return nil
 }
@@ -175,12 +180,8 @@ type smallObject struct{ common.ResolvedType }
 
 // Val makes an object, unless what is in it is too long.
 func (o smallObject) Val(fields map[string]ref.Val) ref.Val {
-	size := 0
-	for _, value := range fields { //berth:unordered adds up
-		size += textSize(value)
-	}
-	if size > maxText {
-		return types.WrapErr(tooLong(size))
+	if err := measured(slices.Collect(maps.Values(fields))...); err != nil {
+		return types.WrapErr(err)
 	}
 	return o.ResolvedType.Val(fields)
 }

@@ -27,7 +27,7 @@ const maxMessage = 32 * 1024
 
 // setCheck gives the check of a Workload another state and message, and tells whether that changed anything.
 func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue.CheckState, message string, now metav1.Time) bool {
-	c := checkOf(w, name)
+	c := CheckOf(w, name)
 	message = lifecycle.Cut(message, maxMessage)
 	if c.State == state && c.Message == message {
 		return false
@@ -46,7 +46,7 @@ func (d *decider) writeCheck(state kueue.CheckState, message string, events ...l
 	}
 	next := d.w.DeepCopy()
 	setCheck(next, d.o.Check, state, fmt.Sprintf("%s, Previously: %q", message, d.check.State), d.o.Now)
-	c := checkOf(next, d.o.Check)
+	c := CheckOf(next, d.o.Check)
 	c.RequeueAfterSeconds = nil
 	if state == kueue.CheckStateRetry && c.RetryCount != nil && *c.RetryCount > 0 {
 		c.RequeueAfterSeconds = new(int32(backoff(*c.RetryCount, string(d.w.UID)) / time.Second))
@@ -56,7 +56,7 @@ func (d *decider) writeCheck(state kueue.CheckState, message string, events ...l
 
 // retry has the Workload evicted and sent again.
 func (d *decider) retry(message string, warning bool) {
-	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: eventReason, Note: message})
+	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message})
 }
 
 // backoff is how long the n-th repeat waits, a fifth more or less so that those that were lost together do not all come back at once.
@@ -130,7 +130,7 @@ func (d *decider) ready(c *Cluster) {
 	}
 	step := Step{Do: WriteStatus, Workload: next, Admitted: !was, Warnings: warnings}
 	if !was {
-		step.Events = []lifecycle.Event{{Reason: eventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
+		step.Events = []lifecycle.Event{{Reason: EventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
 	}
 	// This was the last answer that it waited for, if it was: one write says both.
 	if !lifecycle.IsAdmitted(d.w) && d.Lifecycle.SyncAdmitted(next, d.o.Now) && lifecycle.IsAdmitted(next) {
@@ -251,7 +251,7 @@ func (d *decider) report() {
 	}
 	step := Step{Do: WriteStatus, Workload: next, Told: true}
 	if urgent && d.o.Now.Sub(d.o.ToldAt) >= time.Minute {
-		step.Events = []lifecycle.Event{{Warning: true, Reason: eventReason, Note: message}}
+		step.Events = []lifecycle.Event{{Warning: true, Reason: EventReason, Note: message}}
 	}
 	d.do(step)
 }

@@ -17,7 +17,7 @@ import (
 // Decide finds what is to be done about a Workload. The rules are those of spec 40 §4.4, in their order.
 func Decide(cfg *Config, o *Observed) Plan {
 	d := &decider{Config: cfg, o: o, w: o.Local}
-	d.check = checkOf(d.w, o.Check)
+	d.check = CheckOf(d.w, o.Check)
 	for i := range o.Clusters {
 		c := o.Clusters[i]
 		if c.Copy != nil && (c.Copy.DeletionTimestamp != nil || IsOfAnother(c.Copy, d.w)) {
@@ -99,7 +99,8 @@ func (d *decider) lookAgain() {
 	}
 }
 
-func checkOf(w *kueue.Workload, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {
+// CheckOf is the state of a check of a Workload, nil if it has none of that name.
+func CheckOf(w *kueue.Workload, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {
 	at := slices.IndexFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == name })
 	if at < 0 {
 		return nil
@@ -332,7 +333,7 @@ func (d *decider) finished() bool {
 		d.do(Step{Do: MirrorJob, Cluster: c.Name, Blocks: true, Last: true})
 	} else {
 		d.do(Step{Do: MirrorJob, Cluster: c.Name, Plain: true})
-		step.Events = []lifecycle.Event{{Warning: true, Reason: eventReason, Note: fmt.Sprintf(
+		step.Events = []lifecycle.Event{{Warning: true, Reason: EventReason, Note: fmt.Sprintf(
 			"[%s] The job finished on %q, and no more than its plain status could be copied, if that: %s", StatusSync, c.Name, textOf(c.Fault))}}
 	}
 	d.do(step)

@@ -260,7 +260,7 @@ type Warning struct{ Code, Text string }
 
 // Event is the event.
 func (w Warning) Event() lifecycle.Event {
-	return lifecycle.Event{Warning: true, Reason: eventReason, Note: w.Text}
+	return lifecycle.Event{Warning: true, Reason: EventReason, Note: w.Text}
 }
 
 // Plan is what to do now.
@@ -274,8 +274,8 @@ type Plan struct {
 	Err error
 }
 
-// eventReason is that of all events about worker clusters (spec: 40 §5).
-const eventReason = "MultiKueue"
+// EventReason is that of all events about worker clusters (spec: 40 §5).
+const EventReason = "MultiKueue"
 
 // deferred is how soon a job is looked at again whose status could not be copied yet.
 const deferred = 2 * time.Second

@@ -36,8 +36,8 @@ type JobStep struct {
 	Object *unstructured.Unstructured
 	// Deferred asks for another look soon.
 	Deferred bool
-	// Main says that the status is in the object itself, Metadata that labels or annotations of Object are to be written, too.
-	Main, Metadata bool
+	// Metadata says that labels or annotations of Object are to be written, too.
+	Metadata bool
 	// Resized is what the elastic job on the worker is to be, nil if it stays as it is.
 	Resized *unstructured.Unstructured
 	// Spec is what the job on the worker is to be, nil if it stays as it is; SpecFault is why that could not be found out.
@@ -155,7 +155,7 @@ func (c *Config) followExternal(f *external.Framework, d *job.Descriptor, local,
 	if err != nil {
 		return JobStep{}, err
 	}
-	step := JobStep{Main: f.Main}
+	var step JobStep
 	spec, err := f.Spec(scope)
 	if step.SpecFault = err; spec != nil {
 		step.Spec = &unstructured.Unstructured{Object: spec}

@@ -116,7 +116,7 @@ func (d *decider) refused() bool {
 		return false
 	case transforms == refusals && !d.o.Job.RetryRefused, d.check.RetryCount != nil && *d.check.RetryCount >= maxRejections && transforms == 0:
 		d.removeAll()
-		d.writeCheck(kueue.CheckStateRejected, message.String(), lifecycle.Event{Warning: true, Reason: eventReason, Note: message.String()})
+		d.writeCheck(kueue.CheckStateRejected, message.String(), lifecycle.Event{Warning: true, Reason: EventReason, Note: message.String()})
 	default:
 		d.removeAll()
 		d.retry(message.String(), true)
