@@ -16,7 +16,12 @@ func LeadLogs(log logr.Logger) {
 	klog.SetLogger(chatter(log))
 }
 
-func chatter(log logr.Logger) logr.Logger { return logr.New(later{LogSink: log.GetSink()}) }
+func chatter(log logr.Logger) logr.Logger {
+	if log.GetSink() == nil { // it discards everything
+		return log
+	}
+	return logr.New(later{LogSink: log.GetSink()})
+}
 
 // later makes every level of a sink one higher. A logger's own V is lost on
 // controller-runtime, which takes only the sink. Values wait until something is logged:

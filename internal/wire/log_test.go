@@ -52,3 +52,13 @@ func TestChatter(t *testing.T) {
 		}
 	}
 }
+
+// TestNoLog is that a log that discards everything is one that libraries can be led to.
+func TestNoLog(t *testing.T) {
+	log := chatter(logr.Discard())
+	log.WithName("n").WithValues("k", "v").Info("nothing")
+	log.Error(nil, "nothing")
+	if log.Enabled() {
+		t.Error("it says that it writes")
+	}
+}
