@@ -215,7 +215,7 @@ var fixtures = map[string]fixture{
 		[]string{"internal/controller/evict/a.go:7: builds the condition v1beta2.WorkloadEvicted"},
 	},
 	"sizes": {
-		"small files, functions and packages",
+		"small files and functions",
 		map[string]string{
 			"internal/core/a/a.go":      coreDoc + strings.Repeat("\n", 700),
 			"internal/core/a/b.go":      "package a\nfunc f() {" + strings.Repeat("\n", 90) + "}\n",
@@ -230,7 +230,6 @@ var fixtures = map[string]fixture{
 			"cmd/berth/main.go: the file has 52 lines, the cap is 50",
 			"internal/core/a/a.go: the file has 702 lines, the cap is 600",
 			"internal/core/a/b.go:f: the function has 91 lines, the cap is 80",
-			"internal/core/b/: the package has 3552 lines, the cap is 3000",
 		},
 	},
 	"docs": {

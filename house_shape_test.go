@@ -17,11 +17,10 @@ const (
 	testFileCap = 1000
 	funcCap     = 80
 	testFuncCap = 300
-	packageCap  = 3000 // production code
-	mainCap     = 50   // cmd/*/main.go
+	mainCap     = 50 // cmd/*/main.go
 )
 
-// exception lets one file, function (path:Name) or package (folder/) be larger than its cap.
+// exception lets one file or function (path:Name) be larger than its cap.
 type exception struct {
 	lines int
 	why   string
@@ -52,7 +51,6 @@ func checkSizesWith(tr *tree, exceptions map[string]exception) (out []string) {
 			needed[key] = true
 		}
 	}
-	packages := map[string]int{}
 	for _, f := range tr.files {
 		if f.generated {
 			continue
@@ -60,8 +58,6 @@ func checkSizesWith(tr *tree, exceptions map[string]exception) (out []string) {
 		fileLimit, funcLimit := fileCap, funcCap
 		if f.test {
 			fileLimit, funcLimit = testFileCap, testFuncCap
-		} else {
-			packages[f.dir] += f.lines
 		}
 		if under(f.dir, "cmd") && path.Base(f.path) == "main.go" {
 			fileLimit = mainCap
@@ -73,9 +69,6 @@ func checkSizesWith(tr *tree, exceptions map[string]exception) (out []string) {
 				measure("the function", f.path+":"+fn.Name.Name, lines, funcLimit)
 			}
 		}
-	}
-	for dir, lines := range packages {
-		measure("the package", dir+"/", lines, packageCap)
 	}
 	for key := range exceptions {
 		if !needed[key] {

@@ -80,7 +80,7 @@ var laws = []law{
 		checkOneWriter,
 	},
 	{
-		10, "small files, functions and packages",
+		10, "small files and functions",
 		"what does not fit on a few screens is not read before it is changed",
 		"split it by what the parts are; an entry in `exceptions` (house_test.go) needs a reason and may only shrink",
 		checkSizes,
