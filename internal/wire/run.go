@@ -28,6 +28,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/wire/inspect"
+	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // Config is what Run needs to know beyond the options.
@@ -153,7 +154,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		opts.Metrics.FilterProvider = inspect.Guard
 	}
 	if cfg.Groups.Has(Webhooks) {
-		opts.WebhookServer = ctrlwebhook.NewServer(webhookServer(&cfg))
+		opts.WebhookServer = listen.Webhooks(ctrlwebhook.NewServer(webhookServer(&cfg)))
 	}
 	mgr, err := ctrl.NewManager(cfg.REST, opts)
 	if err != nil {

@@ -1,0 +1,156 @@
+package listen
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+)
+
+const (
+	// MaxBody is the largest body of a request, in bytes. An API server takes objects of at most 3 MiB, and a review holds two.
+	MaxBody = 16 << 20
+	// freeBody is what one request may cost without being counted, so that ordinary reviews pass while large ones wait.
+	freeBody = 512 << 10
+	// maxBodies is what all requests together may cost beyond that, in bytes of memory.
+	maxBodies = 192 << 20
+	// perObject is the cost of one JSON object or null in a body, in bytes: two characters may decode to a whole struct.
+	perObject = 1 << 10
+	// bodyWithin is how long a client has to send its request.
+	bodyWithin = 15 * time.Second
+)
+
+// Bodies bounds the memory that the bodies of requests take, before they are decoded. The zero value is ready to use.
+//
+// A body costs its length, and a kilobyte for each JSON object in it, as a few bytes of text may decode to much more. Small
+// bodies are free, so that nothing large keeps an ordinary request out.
+type Bodies struct{ taken atomic.Int64 }
+
+// errBusy says that other requests have taken the memory.
+var errBusy = errors.New("too many large requests at once; try again")
+
+// Limit serves with a handler whose requests have bodies within the bounds. Larger ones get 413, and 429 while other requests
+// hold the memory that all share.
+func (b *Bodies) Limit(next http.Handler) http.Handler { return b.within(bodyWithin, next) }
+
+func (b *Bodies) within(limit time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Recorders of tests have no deadlines.
+		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		body := &meteredBody{ReadCloser: http.MaxBytesReader(w, r.Body, MaxBody), bodies: b}
+		defer body.release()
+		answer := &refusal{ResponseWriter: w, body: body}
+		r.Body = body
+		next.ServeHTTP(answer, r)
+	})
+}
+
+// meteredBody counts what a body costs while it is read, and ends it with an error where it costs too much.
+type meteredBody struct {
+	io.ReadCloser
+	bodies       *Bodies
+	cost, taken  int64
+	text, escape bool
+	err          error
+}
+
+func (m *meteredBody) Read(p []byte) (int, error) {
+	if m.err != nil {
+		return 0, m.err
+	}
+	n, err := m.ReadCloser.Read(p)
+	m.cost += int64(n) + perObject*m.objects(p[:n])
+	if charge := m.cost - freeBody - m.taken; charge > 0 {
+		m.taken += charge
+		if m.bodies.taken.Add(charge) > maxBodies {
+			m.err = errBusy
+		}
+	}
+	if m.cost > maxBodies {
+		m.err = &http.MaxBytesError{Limit: MaxBody}
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		m.err = err
+	}
+	if m.err != nil {
+		return n, m.err
+	}
+	return n, err
+}
+
+// objects counts the JSON objects and nulls that begin in the next part of a body.
+func (m *meteredBody) objects(part []byte) (n int64) {
+	for _, c := range part {
+		switch {
+		case m.escape:
+			m.escape = false
+		case m.text && c == '\\':
+			m.escape = true
+		case c == '"':
+			m.text = !m.text
+		case !m.text && (c == '{' || c == 'n'):
+			n++
+		}
+	}
+	return n
+}
+
+func (m *meteredBody) release() { m.bodies.taken.Add(-m.taken) }
+
+// refusal gives the answer to a body that was too costly its status, whatever the handler makes of the error.
+type refusal struct {
+	http.ResponseWriter
+	body    *meteredBody
+	refused bool
+}
+
+// Unwrap is for http.ResponseController.
+func (r *refusal) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *refusal) WriteHeader(status int) {
+	r.refuse()
+	if !r.refused {
+		r.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (r *refusal) Write(p []byte) (int, error) {
+	r.refuse()
+	if r.refused {
+		return len(p), nil
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// refuse answers once that the body was too costly, if it was.
+func (r *refusal) refuse() {
+	if r.body.err == nil || r.refused {
+		return
+	}
+	r.refused = true
+	status := http.StatusRequestEntityTooLarge
+	if errors.Is(r.body.err, errBusy) {
+		status = http.StatusTooManyRequests
+		r.Header().Set("Retry-After", "1")
+	}
+	http.Error(r.ResponseWriter, r.body.err.Error(), status)
+}
+
+// Webhooks is a webhook server whose requests are bounded by Bodies.
+func Webhooks(s ctrlwebhook.Server) ctrlwebhook.Server { return &webhooks{Server: s} }
+
+type webhooks struct {
+	ctrlwebhook.Server
+	bodies Bodies
+}
+
+// Register serves with a handler at a path.
+func (w *webhooks) Register(path string, handler http.Handler) {
+	w.Server.Register(path, w.bodies.Limit(handler))
+}

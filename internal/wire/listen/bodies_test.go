@@ -1,0 +1,97 @@
+package listen
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func read(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, "as the handler says it: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(body[:min(len(body), 10)])
+}
+
+func TestBodies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body string
+		want int
+	}{
+		"ordinary":                {`{"kind":"ConversionReview"}`, http.StatusOK},
+		"large":                   {strings.Repeat("x", MaxBody), http.StatusOK},
+		"too large":               {strings.Repeat("x", MaxBody+1), http.StatusRequestEntityTooLarge},
+		"few bytes, many objects": {`[` + strings.Repeat("{},", maxBodies/perObject+1) + `{}]`, http.StatusRequestEntityTooLarge},
+		"few bytes, many nulls":   {`[` + strings.Repeat("null,", maxBodies/perObject+1) + `null]`, http.StatusRequestEntityTooLarge},
+		"brackets in a string":    {`["` + strings.Repeat(`{\"null`, maxBodies/perObject+1) + `"]`, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b Bodies
+			w := httptest.NewRecorder()
+			b.Limit(http.HandlerFunc(read)).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tc.body)))
+			if w.Code != tc.want {
+				t.Errorf("answered %d, want %d: %.100s", w.Code, tc.want, w.Body)
+			}
+			if taken := b.taken.Load(); taken != 0 {
+				t.Errorf("%d bytes are still counted after the request", taken)
+			}
+		})
+	}
+}
+
+// TestBodiesShare is that large requests share their memory, and that they keep no ordinary request out.
+func TestBodiesShare(t *testing.T) {
+	var b Bodies
+	b.taken.Store(maxBodies)
+	for name, tc := range map[string]struct {
+		size, want int
+	}{
+		"ordinary": {freeBody, http.StatusOK},
+		"large":    {freeBody + 1, http.StatusTooManyRequests},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			b.Limit(http.HandlerFunc(read)).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(make([]byte, tc.size))))
+			if w.Code != tc.want || (tc.want != http.StatusOK && w.Header().Get("Retry-After") == "") {
+				t.Errorf("answered %d, want %d: %.100s", w.Code, tc.want, w.Body)
+			}
+		})
+	}
+	if taken := b.taken.Load(); taken != maxBodies {
+		t.Errorf("%d bytes are counted, want %d", taken, maxBodies)
+	}
+}
+
+// TestSlowBody is that a client that does not send its body holds its connection for a limited time.
+func TestSlowBody(t *testing.T) {
+	var b Bodies
+	ended := make(chan error, 1)
+	s := httptest.NewServer(b.within(50*time.Millisecond, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		ended <- err
+	})))
+	defer s.Close()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the body was read to an end that was never sent")
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("still reading")
+	}
+}
