@@ -22,12 +22,16 @@ const Path = "/convert"
 func Handler() http.Handler { return http.HandlerFunc(serve) }
 
 func serve(w http.ResponseWriter, r *http.Request) {
-	both := texts.Get().(*struct{ question, answer bytes.Buffer })
-	defer texts.Put(both)
+	both := texts.Get().(*review)
+	defer both.free()
 	body := &both.question
 	body.Reset()
-	if _, err := body.ReadFrom(r.Body); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		status := http.StatusBadRequest
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			status = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, err.Error(), status)
 		return
 	}
 	both.answer.Reset()
@@ -49,8 +53,24 @@ func serve(w http.ResponseWriter, r *http.Request) {
 // envelope is what an answer may take beside its objects, in bytes.
 const envelope = 256
 
-// texts are the memory of reviews, which are as many as writes.
-var texts = sync.Pool{New: func() any { return new(struct{ question, answer bytes.Buffer }) }}
+// maxBody is the largest review, in bytes. An API server stores objects of at most 1.5 MiB, and sends them one by one.
+const maxBody = 16 << 20
+
+// review is the memory of one review.
+type review struct{ question, answer bytes.Buffer }
+
+// texts keep the memory of reviews, which are as many as writes.
+var texts = sync.Pool{New: func() any { return new(review) }}
+
+// maxPooled is the largest buffer that is kept for the next review, in bytes. Few reviews are larger.
+const maxPooled = 256 << 10
+
+// free keeps the memory of a review, unless it is large.
+func (r *review) free() {
+	if max(r.question.Cap(), r.answer.Cap()) <= maxPooled {
+		texts.Put(r)
+	}
+}
 
 // decode answers a ConversionReview whatever is in it.
 func decode(body []byte) ([]byte, error) {

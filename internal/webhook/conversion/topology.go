@@ -14,6 +14,13 @@ const (
 	maxDomains = 1 << 18
 	// maxSlices is the most slices of one assignment.
 	maxSlices = 1000
+	// maxLevels is the most levels of a topology.
+	maxLevels = 16
+	// maxText is how many bytes the values of all domains of one object may have as v1beta1, where each is spelled out: a few
+	// bytes of slices may stand for any number of them.
+	maxText = 32 << 20
+	// perDomain and perValue are what a domain and each of its values add to the text.
+	perDomain, perValue = 32, 4
 )
 
 // domain is one topology domain: its values, broadest level first, and its pods.
@@ -22,12 +29,45 @@ type domain struct {
 	count  int32
 }
 
-// expand reads every legal form of slices (spec: 20 §2.4). It refuses what the rules of v1beta2 forbid.
-func expand(slices []kueue.TopologyAssignmentSlice) ([]domain, error) {
+// space is what is left of the bounds of one object while its topology assignments are expanded.
+type space struct{ domains, text int }
+
+func newSpace() *space { return &space{domains: maxDomains, text: maxText} }
+
+// take charges the domains of a slice before any memory is taken for them.
+func (left *space) take(i int, s *kueue.TopologyAssignmentSlice) error {
+	n := int(s.DomainCount)
+	if n < 0 || n > left.domains {
+		return fmt.Errorf("more than %d domains", maxDomains)
+	}
+	if len(s.ValuesPerLevel) > maxLevels {
+		return fmt.Errorf("slices[%d].valuesPerLevel has %d levels, at most %d are allowed", i, len(s.ValuesPerLevel), maxLevels)
+	}
+	size := n * perDomain
+	for _, v := range s.ValuesPerLevel {
+		size += n * (perValue + len(text(v.Universal)))
+		if v.Individual != nil {
+			size += n * (len(text(v.Individual.Prefix)) + len(text(v.Individual.Suffix)))
+			for _, root := range v.Individual.Roots[:min(n, len(v.Individual.Roots))] {
+				size += len(root)
+			}
+		}
+	}
+	if size > left.text {
+		return fmt.Errorf("the domains have more than %d bytes in v1beta1; read the object as v1beta2", maxText)
+	}
+	left.domains -= n
+	left.text -= size
+	return nil
+}
+
+// expand reads every legal form of slices (spec: 20 §2.4). It refuses what the rules of v1beta2 forbid, and what needs more than
+// is left of the bounds of the object.
+func expand(slices []kueue.TopologyAssignmentSlice, left *space) ([]domain, error) {
 	var out []domain
 	for i, s := range slices {
-		if s.DomainCount < 0 || len(out)+int(s.DomainCount) > maxDomains {
-			return nil, fmt.Errorf("more than %d domains", maxDomains)
+		if err := left.take(i, &s); err != nil {
+			return nil, err
 		}
 		for j := range int(s.DomainCount) {
 			d := domain{values: make([]string, len(s.ValuesPerLevel))}

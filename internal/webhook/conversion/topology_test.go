@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestCompressExpands(t *testing.T) {
 		for range rapid.IntRange(0, 8).Draw(t, "domains") {
 			domains = append(domains, domain{[]string{word.Draw(t, "rack"), word.Draw(t, "host")}, rapid.Int32Range(1, 3).Draw(t, "pods")})
 		}
-		got, err := expand(compress(domains))
+		got, err := expand(compress(domains), newSpace())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,10 +81,10 @@ func TestRefillOtherDomains(t *testing.T) {
 		var first, second []domain
 		for n := 0; first == nil || second == nil || len(first[0].values) != len(second[0].values); n++ {
 			var err error
-			if first, err = expand(legalAssignment(r).Slices); err != nil {
+			if first, err = expand(legalAssignment(r).Slices, newSpace()); err != nil {
 				t.Fatal(err)
 			}
-			if second, err = expand(legalAssignment(r).Slices); err != nil {
+			if second, err = expand(legalAssignment(r).Slices, newSpace()); err != nil {
 				t.Fatal(err)
 			}
 			if len(first) == 0 || len(second) == 0 {
@@ -95,7 +96,7 @@ func TestRefillOtherDomains(t *testing.T) {
 		if !fits {
 			return
 		}
-		got, err := expand(filled)
+		got, err := expand(filled, newSpace())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,15 +150,42 @@ func TestExpandRefuses(t *testing.T) {
 			s.PodCounts = kueue.TopologyAssignmentSlicePodCounts{Individual: []int32{1}}
 		}, "slices[0].podCounts has no count for domain 1"},
 		"few bytes for a great many": {func(s *kueue.TopologyAssignmentSlice) { s.DomainCount = 1 << 30 }, "more than 262144 domains"},
+		"many levels": {func(s *kueue.TopologyAssignmentSlice) {
+			s.DomainCount, s.ValuesPerLevel = maxDomains, slices.Repeat(s.ValuesPerLevel, 100_000)
+		}, "slices[0].valuesPerLevel has 100000 levels, at most 16 are allowed"},
+		"one long value for many": {func(s *kueue.TopologyAssignmentSlice) {
+			s.DomainCount = 100_000
+			s.ValuesPerLevel = []kueue.TopologyAssignmentSliceLevelValues{{Universal: new(strings.Repeat("h", 1<<20))}}
+		}, "the domains have more than 33554432 bytes in v1beta1; read the object as v1beta2"},
+		"one long prefix for many": {func(s *kueue.TopologyAssignmentSlice) {
+			s.DomainCount = 100_000
+			s.ValuesPerLevel = []kueue.TopologyAssignmentSliceLevelValues{{Individual: &kueue.TopologyAssignmentSliceLevelIndividualValues{
+				Prefix: new(strings.Repeat("h", 1<<20)), Roots: make([]string, 100_000),
+			}}}
+		}, "the domains have more than 33554432 bytes in v1beta1; read the object as v1beta2"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := one
 			tc.change(&s)
-			if _, err := expand([]kueue.TopologyAssignmentSlice{s}); err == nil || err.Error() != tc.err {
+			if _, err := expand([]kueue.TopologyAssignmentSlice{s}, newSpace()); err == nil || err.Error() != tc.err {
 				t.Errorf("error %v, want %s", err, tc.err)
 			}
 		})
+	}
+}
+
+// TestExpandShares is that the pod sets of one object share its bounds.
+func TestExpandShares(t *testing.T) {
+	many := []kueue.TopologyAssignmentSlice{{
+		DomainCount: maxDomains / 2, ValuesPerLevel: []kueue.TopologyAssignmentSliceLevelValues{{Universal: new("h")}},
+		PodCounts: kueue.TopologyAssignmentSlicePodCounts{Universal: new(int32(1))},
+	}}
+	left := newSpace()
+	for i := range 3 {
+		if _, err := expand(many, left); (err != nil) != (i == 2) {
+			t.Errorf("pod set %d: %v", i, err)
+		}
 	}
 }
 

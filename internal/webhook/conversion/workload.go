@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -24,13 +25,15 @@ func workloadUp(o, kept object) error {
 	spec, status := at(o, "spec"), at(o, "status")
 	priorityClassUp(spec)
 	restore(spec, at(kept, "spec"), "preemptionGates")
+	keptSets := byName(items(at(kept, "spec"), "podSets"))
 	for _, podSet := range items(spec, "podSets") {
-		constraintsUp(at(podSet, "topologyRequest"), at(named(at(kept, "spec"), "podSets", podSet["name"]), "topologyRequest"))
+		constraintsUp(at(podSet, "topologyRequest"), at(keptSets[nameOf(podSet)], "topologyRequest"))
 	}
 	rename(status, "accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
 	restore(status, at(kept, "status"), "preemptionGates")
+	shapes := byName(items(at(kept, "status", "admission"), "podSetAssignments"))
 	for _, assignment := range items(at(status, "admission"), "podSetAssignments") {
-		shape := at(named(at(kept, "status", "admission"), "podSetAssignments", assignment["name"]), "topologyAssignment")
+		shape := at(shapes[nameOf(assignment)], "topologyAssignment")
 		if err := topologyUp(at(assignment, "topologyAssignment"), shape["slices"]); err != nil {
 			return fmt.Errorf("status.admission.podSetAssignments[%v].topologyAssignment: %w", assignment["name"], err)
 		}
@@ -60,14 +63,18 @@ func workloadDown(o object) (object, error) {
 	return keep(kept, object{"podSetAssignments": shapes}, "podSetAssignments", "status", "admission"), nil
 }
 
-// named finds the entry of a list by its name.
-func named(o object, list string, name any) object {
-	for _, item := range items(o, list) {
-		if item["name"] == name {
-			return item
-		}
+// byName indexes the entries of a list; of several of one name it has the first.
+func byName(list []object) map[string]object {
+	out := make(map[string]object, len(list))
+	for _, item := range slices.Backward(list) {
+		out[nameOf(item)] = item
 	}
-	return nil
+	return out
+}
+
+func nameOf(item object) string {
+	name, _ := item["name"].(string)
+	return name
 }
 
 // priorityClassUp makes a reference of a source and a name. A name without a source refers to nothing (spec: 10 §2.7).
@@ -118,8 +125,9 @@ func constraintsUp(request, kept object) {
 // of those that would not come back as they were.
 func topologiesDown(admission object) ([]any, error) {
 	var shapes []any
+	left := newSpace()
 	for _, assignment := range items(admission, "podSetAssignments") {
-		shape, err := topologyDown(at(assignment, "topologyAssignment"))
+		shape, err := topologyDown(at(assignment, "topologyAssignment"), left)
 		if err != nil {
 			return nil, fmt.Errorf("status.admission.podSetAssignments[%v].topologyAssignment: %w", assignment["name"], err)
 		}
@@ -134,15 +142,15 @@ func topologiesDown(admission object) ([]any, error) {
 }
 
 // topologyDown turns slices into domains, and returns the shape of the slices if topologyUp needs it.
-func topologyDown(assignment object) (shape any, err error) {
+func topologyDown(assignment object, left *space) (shape any, err error) {
 	if _, ok := assignment["slices"]; !ok {
 		return nil, nil
 	}
-	var slices []kueue.TopologyAssignmentSlice
-	if err := recode(assignment["slices"], &slices); err != nil {
+	var written []kueue.TopologyAssignmentSlice
+	if err := recode(assignment["slices"], &written); err != nil {
 		return nil, err
 	}
-	domains, err := expand(slices)
+	domains, err := expand(written, left)
 	if err != nil {
 		return nil, err
 	}
@@ -156,10 +164,10 @@ func topologyDown(assignment object) (shape any, err error) {
 		list[i] = object{"values": values, "count": int64(d.count)}
 	}
 	assignment["domains"] = list
-	if reflect.DeepEqual(compress(domains), slices) {
+	if reflect.DeepEqual(compress(domains), written) {
 		return nil, nil
 	}
-	return shape, recode(shapeOf(slices), &shape)
+	return shape, recode(shapeOf(written), &shape)
 }
 
 // topologyUp turns domains into slices, of the given shape if they fit into it.
@@ -176,6 +184,9 @@ func topologyUp(assignment object, shape any) error {
 		return nil //nolint:nilerr // not what the schema of v1beta1 says, which will refuse it better than a conversion can
 	}
 	levels, _ := assignment["levels"].([]any)
+	if len(levels) > maxLevels {
+		return fmt.Errorf("levels has %d entries, at most %d are allowed", len(levels), maxLevels)
+	}
 	domains := make([]domain, len(wire))
 	for i, d := range wire {
 		domains[i] = domain{d.Values, d.Count}
@@ -189,13 +200,13 @@ func topologyUp(assignment object, shape any) error {
 			return err
 		}
 	}
-	slices, fits := refill(kept, domains)
+	made, fits := refill(kept, domains)
 	if !fits {
-		slices = compress(domains)
+		made = compress(domains)
 	}
 	delete(assignment, "domains")
 	var out any
-	err := recode(slices, &out)
+	err := recode(made, &out)
 	assignment["slices"] = out
 	return err
 }
