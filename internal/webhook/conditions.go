@@ -1,9 +1,13 @@
 package webhook
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // Match conditions are CEL, which the API server evaluates by itself. They keep it from calling a webhook about a request
@@ -44,6 +48,47 @@ const plainAdmission = `has(object.status.admission) && object.status.admission.
 // yet: && is false where one side is, whatever the other one comes to, so that anything odd counts as to be defaulted.
 const defaulted = `!(has(object.spec) && type(object.spec) == map && (!has(object.spec.podSets) ||
   type(object.spec.podSets) == list && object.spec.podSets.all(p, type(p) == map && !has(p.minCount))))`
+
+// marked is the match condition of the webhooks of an open kind. It is true of objects that bear a mark of a queue, on themselves or
+// on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or
+// where users may stop jobs that belong to others.
+func marked(o *Options, d *job.Descriptor) string {
+	if !d.Open || o.Jobs.ManageAll || hasUserStop(o, d) {
+		return ""
+	}
+	places := []string{"?metadata"}
+	for _, path := range d.Templates {
+		places = append(places, "?"+strings.ReplaceAll(path, ".", ".?")+".?metadata")
+	}
+	var any []string
+	for _, object := range []string{"object", "oldObject"} {
+		for _, place := range places {
+			for _, names := range []string{"labels", "annotations"} {
+				any = append(any, object+"."+place+".?"+names+".orValue({}).exists(k, "+ourKey+")")
+			}
+		}
+	}
+	half := len(any) / 2
+	return strings.Join(any[:half], " ||\n") + " ||\noldObject != null && (" + strings.Join(any[half:], " ||\n") + ")"
+}
+
+// ourKey is true of the key of a label or an annotation that says something to a queue.
+const ourKey = `k.startsWith('kueue.x-k8s.io/')`
+
+// defaultable is the match condition for the objects that marked leaves out. A pod whose owner is of a kind that is queued gets
+// no queue by default.
+func defaultable(h *hook, cfg *job.Config) string {
+	out := "!(" + h.onlyIf + ")"
+	var owners []string
+	for gvk, managed := range cfg.Kinds { //berth:unordered sorted below
+		if managed {
+			owners = append(owners, fmt.Sprintf("'%s %s'", gvk.GroupVersion(), gvk.Kind))
+		}
+	}
+	slices.Sort(owners)
+	return out + " &&\n!object.?metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false) && (r.apiVersion + ' ' + r.kind) in [" +
+		strings.Join(owners, ", ") + "])"
+}
 
 // conditions are the match conditions of the webhook, nil for none.
 func (h *hook) conditions() []admissionv1.MatchCondition {

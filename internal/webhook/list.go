@@ -83,6 +83,9 @@ type hook struct {
 	label  string
 	// onlyIf is a match condition; empty for none.
 	onlyIf string
+	// open says that objects for which onlyIf is false are written while no manager answers. They are sent to a mutating webhook
+	// all the same, for the default queue of their namespace.
+	open bool
 	// advises says that it warns and never refuses, so that what it is about may be written without it.
 	advises   bool
 	gvk       schema.GroupVersionKind
@@ -106,12 +109,13 @@ func hooks(o *Options) []hook {
 			continue
 		}
 		resources := []string{d.Resource}
+		onlyIf := marked(o, d)
 		out = append(out,
 			hook{
-				mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving || hasUserStop(o, d) || d.Guard != nil, gvk: d.GVK, resources: resources,
+				onlyIf: onlyIf, open: onlyIf != "", mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving || hasUserStop(o, d) || d.Guard != nil, gvk: d.GVK, resources: resources,
 				defaults: func(s *server) defaulter { return s.defaultJob(d) },
 			},
-			hook{jobs: true, declared: d.Declared, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
+			hook{onlyIf: onlyIf, jobs: true, declared: d.Declared, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},
 		)
 		out = append(out, familyHooks(o, d)...)
 	}
@@ -239,19 +243,40 @@ func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfi
 		if h.label != "" {
 			objects = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: h.label, Operator: metav1.LabelSelectorOpExists}}}
 		}
-		if h.mutating {
-			mutating.Webhooks = append(mutating.Webhooks, admissionv1.MutatingWebhook{
-				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, ObjectSelector: objects, MatchConditions: h.conditions(),
-				FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-			})
-		} else {
+		if !h.mutating {
 			validating.Webhooks = append(validating.Webhooks, admissionv1.ValidatingWebhook{
 				Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, ObjectSelector: objects, MatchConditions: h.conditions(),
 				FailurePolicy: new(h.failurePolicy()), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				TimeoutSeconds: new(timeoutSeconds),
 			})
+			continue
+		}
+		hook := admissionv1.MutatingWebhook{
+			Name: h.name, ClientConfig: target.clientConfig(h.path), Rules: rules, NamespaceSelector: selector, ObjectSelector: objects, MatchConditions: h.conditions(),
+			FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			TimeoutSeconds: new(timeoutSeconds),
+		}
+		mutating.Webhooks = append(mutating.Webhooks, hook)
+		if h.open {
+			mutating.Webhooks = append(mutating.Webhooks, openTo(&h, hook, o.Jobs))
 		}
 	}
 	return mutating, validating
+}
+
+// How long the API server waits for an answer: timeoutSeconds where the request fails without one, and openTimeoutSeconds where
+// it is carried out.
+const (
+	timeoutSeconds     int32 = 5
+	openTimeoutSeconds int32 = 2
+)
+
+// openTo is the webhook that asks about the objects which another one is not called for, and which are written without an answer.
+func openTo(h *hook, of admissionv1.MutatingWebhook, jobs *job.Config) admissionv1.MutatingWebhook {
+	of.Name = "default." + of.Name
+	of.FailurePolicy, of.TimeoutSeconds = new(admissionv1.Ignore), new(openTimeoutSeconds)
+	of.MatchConditions = []admissionv1.MatchCondition{{Name: "may-get-the-default-queue", Expression: defaultable(h, jobs)}}
+	return of
 }
 
 func (h *hook) failurePolicy() admissionv1.FailurePolicyType {

@@ -26,6 +26,8 @@ func Descriptor() *plan.Descriptor {
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.Deployment).Status.ReadyReplicas == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are
 		Serving:     true,
+		Open:        true,
+		Templates:   []string{"spec.template"},
 		Default:     mark,
 	}
 }

@@ -49,6 +49,8 @@ func Descriptor() *plan.Descriptor {
 		New:          func() plan.Object { return &batchv1.Job{} },
 		NewList:      func() runtime.Object { return &batchv1.JobList{} },
 		PodSets:      podSets,
+		Open:         true,
+		Templates:    []string{"spec.template"},
 		IsSuspended:  func(o plan.Object) bool { return isSuspended(o.(*batchv1.Job)) },
 		Suspend:      func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(true) },
 		Start:        start,

@@ -64,6 +64,8 @@ func Descriptor() *plan.Descriptor {
 		IsSuspended: func(o plan.Object) bool { return view.Int(view.Of(o).Object, 0, "status", "readyReplicas") == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are
 		Serving:     true,
+		Open:        true,
+		Templates:   []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"},
 		Default:     mark,
 		Validate:    validate,
 		Sets:        &plan.Sets{Owner: owner, Parts: parts, Place: place, Frees: true},

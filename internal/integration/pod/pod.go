@@ -51,6 +51,7 @@ func Descriptor() *plan.Descriptor {
 		PodsReady:   podsReady,
 		Marked:      marked,
 		OnePod:      true,
+		Open:        true,
 		Groups:      podgroup.Descriptor(member),
 		Finalize:    func(o plan.Object) bool { return podgroup.LetGo(o.(*corev1.Pod)) },
 		Prebuilt:    true,

@@ -38,6 +38,8 @@ func Descriptor() *plan.Descriptor {
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.StatefulSet).Status.ReadyReplicas == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are
 		Serving:     true,
+		Open:        true,
+		Templates:   []string{"spec.template"},
 		Claimed: func(o plan.Object) bool {
 			parent := podgroup.Parent(&o.(*appsv1.StatefulSet).Spec.Template)
 			return parent != "" && parent != framework

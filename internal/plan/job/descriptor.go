@@ -94,6 +94,11 @@ type Descriptor struct {
 	// OnePod says that an evicted job does not go back into its queue, since it is gone: gate
 	// SkipReassignmentForPodOwnedWorkloads.
 	OnePod bool
+	// Open lets objects of the kind that bear no mark of a queue be stored while no manager answers, as the cluster itself needs them to
+	// run. The rules of such a kind concern labels and annotations of the object and of its pod templates only.
+	Open bool
+	// Templates are the paths of the pod templates of an open kind, such as spec.template.
+	Templates []string
 	// Marked says whether the job was marked to be queued when it was made. The mark decides in the place of the owners.
 	Marked func(job Object, cfg *Config) bool
 	// Finalize changes a job that is over, or deleted, so that it can go. It reports whether there is anything to change.
