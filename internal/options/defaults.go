@@ -48,6 +48,18 @@ const (
 	serviceAccountNamespace  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
+// enableAll lists every job kind that this build has and whose gates are on, for a
+// manager without a configuration file: a queue label must not be ignored because
+// there is no file to list the kind in.
+func enableAll(c *configv1beta2.Configuration, gates feature.Gates) {
+	c.Integrations = orNew(c.Integrations)
+	for _, f := range frameworks {
+		if f.Built && f.allowed(gates) {
+			c.Integrations.Frameworks = append(c.Integrations.Frameworks, f.Name)
+		}
+	}
+}
+
 // setDefaults writes the defaults into the fields that the file leaves out.
 // podNamespace is the namespace of the service account, or empty.
 func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feature.Gates) {

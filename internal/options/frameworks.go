@@ -1,6 +1,8 @@
 package options
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/berth-project/berth/internal/options/feature"
@@ -20,6 +22,11 @@ type Framework struct {
 	// Built is true when this build has the integration. Without it the kind is
 	// known, as the owner of others, and not managed.
 	Built bool
+}
+
+// allowed tells whether all gates of the framework are on.
+func (f *Framework) allowed(gates feature.Gates) bool {
+	return !slices.ContainsFunc(f.gates, func(g feature.Gate) bool { return !gates.On(g) })
 }
 
 // frameworks is the catalogue, in the order of the spec.
@@ -47,7 +54,8 @@ var frameworks = []Framework{
 	},
 }
 
-// DefaultFramework is the only framework that is on without being listed.
+// DefaultFramework is the only framework that a configuration file without a list
+// enables.
 const DefaultFramework = "batch/job"
 
 // Frameworks gives the catalogue of job kinds, in a fixed order.

@@ -19,16 +19,20 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Default gives the options of a manager without a configuration file.
+// Default gives the options of a manager without a configuration file: all job
+// kinds that this build has are enabled.
 func Default() Options {
 	c := &configv1beta2.Configuration{}
 	gates := feature.Default()
+	enableAll(c, gates)
 	setDefaults(c, podNamespace(), gates)
-	return resolve(c, gates)
+	o := resolve(c, gates)
+	o.LabelledOnly = true
+	return o
 }
 
-// Load reads a configuration file. An empty path stands for the defaults. The
-// error, of type *Error, has all that is wrong with the file.
+// Load reads a configuration file. An empty path stands for Default. The error,
+// of type *Error, has all that is wrong with the file.
 func Load(path string) (Options, error) { return LoadWithGates(path, "") }
 
 // LoadWithGates is Load with the value of --feature-gates, such as A=true,B=false.
@@ -82,6 +86,9 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 		c.FeatureGates[feature.DisableWaitForPodsReady.String()] = true
 	}
 
+	if source == "" {
+		enableAll(c, resolved.Gates)
+	}
 	setDefaults(c, podNamespace(), resolved.Gates)
 	for _, err := range validate(c, resolved.Gates) {
 		p := where(err.Field)
@@ -97,6 +104,7 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 	}
 
 	o := resolve(c, resolved.Gates)
+	o.LabelledOnly = source == ""
 	o.inertGates = resolved.Inert
 	if f.podsReadyOff { // and it is acted upon
 		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func mustParse(t *testing.T, body, flag string) Options {
 func TestDefault(t *testing.T) {
 	got := Default()
 	want := Options{
-		Namespace: "berth-system", Frameworks: []string{"batch/job"}, GenerateLocalQueues: "None",
+		Namespace: "berth-system", Frameworks: frameworksWithoutGates(), LabelledOnly: true, GenerateLocalQueues: "None",
 		Client:  Client{QPS: 300, Burst: 500},
 		Webhook: Webhook{Port: 9443, CertDir: "/tmp/k8s-webhook-server/serving-certs"},
 		Certs:   Certs{Internal: true, Service: "kueue-webhook-service", Secret: "kueue-webhook-server-cert"},
@@ -96,12 +97,46 @@ func sameSelector(a, b labels.Selector) bool {
 	return a.String() == b.String()
 }
 
-func TestNoFileIsDefaultAndBareFileIsToo(t *testing.T) {
+// frameworksWithoutGates are all that a manager without a configuration file enables.
+func frameworksWithoutGates() []string {
+	return slices.DeleteFunc(frameworkNames(), func(name string) bool { return name == "sparkoperator.k8s.io/sparkapplication" })
+}
+
+// Without a file no label may be ignored for want of a list; with a file, the file counts.
+func TestNoFileEnablesAllFrameworks(t *testing.T) {
+	withoutFile := func(flag string) Options {
+		o, err := LoadWithGates("", flag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for name, tc := range map[string]struct {
+		o        Options
+		want     []string
+		labelled bool
+	}{
+		"no file":                 {withoutFile(""), frameworksWithoutGates(), true},
+		"no file, Spark's gate":   {withoutFile("SparkApplicationIntegration=true"), frameworkNames(), true},
+		"a file without a list":   {mustParse(t, "", ""), []string{"batch/job"}, false},
+		"a file with another one": {mustParse(t, "integrations: {frameworks: [pod]}", ""), []string{"pod"}, false},
+		"a file with none":        {mustParse(t, "integrations: {frameworks: []}", ""), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !slices.Equal(tc.o.Frameworks, tc.want) || tc.o.LabelledOnly != tc.labelled {
+				t.Errorf("frameworks %v, labelled only %v; want %v, %v", tc.o.Frameworks, tc.o.LabelledOnly, tc.want, tc.labelled)
+			}
+		})
+	}
+}
+
+func TestNoFileIsDefaultAndBareFileIsButForFrameworks(t *testing.T) {
 	fromNothing, err := Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	bare := mustParse(t, "", "")
+	bare.Effective.Integrations.Frameworks = frameworksWithoutGates()
 	for name, o := range map[string]Options{"no file": fromNothing, "bare file": bare} {
 		if diff := cmp.Diff(Default().Effective, o.Effective); diff != "" {
 			t.Errorf("%s (-default +got):\n%s", name, diff)

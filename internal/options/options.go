@@ -39,7 +39,12 @@ type Options struct {
 	ManagedNamespaceSelector metav1.LabelSelector
 
 	// Frameworks are the names of the enabled job kinds, as configured.
+	// Without a configuration file they are all that this build has.
 	Frameworks []string
+	// LabelledOnly leaves pods, Deployments and StatefulSets that name no queue
+	// out of the webhooks: there is no configuration file, and Kubernetes itself
+	// makes these all the time.
+	LabelledOnly bool
 	// ExternalFrameworks are kinds that other controllers integrate.
 	ExternalFrameworks []schema.GroupVersionKind
 	// DeclaredKinds are described in the file itself.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-project/berth/internal/plan/job"
 )
@@ -48,6 +50,9 @@ const plainAdmission = `has(object.status.admission) && object.status.admission.
 // yet: && is false where one side is, whatever the other one comes to, so that anything odd counts as to be defaulted.
 const defaulted = `!(has(object.spec) && type(object.spec) == map && (!has(object.spec.podSets) ||
   type(object.spec.podSets) == list && object.spec.podSets.all(p, type(p) == map && !has(p.minCount))))`
+
+// builtIn are the groups of the kinds that Kubernetes itself makes all the time.
+var builtIn = []string{corev1.GroupName, appsv1.GroupName}
 
 // marked is the match condition of the webhooks of an open kind. It is true of objects that bear a mark of a queue, on themselves or
 // on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or

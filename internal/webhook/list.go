@@ -39,6 +39,9 @@ type Options struct {
 	// Namespaces selects the managed ones, for webhook configurations. It must match as Jobs.ManagedNamespaces does.
 	Namespaces metav1.LabelSelector
 
+	// LabelledOnly has the API server call about pods, Deployments and StatefulSets only where they bear a mark of a queue. They get no
+	// queue by default.
+	LabelledOnly bool
 	// NonNegative refuses negative requests in Workloads: gate WorkloadValidateResourcesAreNonNegative.
 	NonNegative bool
 	// PodSetMetadata checks labels and annotations of pod sets: gate WorkloadValidationForPodSetMetadata.
@@ -60,7 +63,7 @@ type Options struct {
 // NewOptions is what the options of the manager mean for webhooks.
 func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 	return Options{
-		Jobs: integration.NewConfig(o), Descriptors: descriptors, Namespaces: o.ManagedNamespaceSelector,
+		Jobs: integration.NewConfig(o), Descriptors: descriptors, Namespaces: o.ManagedNamespaceSelector, LabelledOnly: o.LabelledOnly,
 		NonNegative:     o.Gates.On(feature.WorkloadValidateResourcesAreNonNegative),
 		PodSetMetadata:  o.Gates.On(feature.WorkloadValidationForPodSetMetadata),
 		PriorityBoost:   o.Gates.On(feature.PriorityBoost),
@@ -112,7 +115,8 @@ func hooks(o *Options) []hook {
 		onlyIf := marked(o, d)
 		out = append(out,
 			hook{
-				onlyIf: onlyIf, open: onlyIf != "", mutating: true, jobs: true, declared: d.Declared, onUpdate: d.Serving || hasUserStop(o, d) || d.Guard != nil, gvk: d.GVK, resources: resources,
+				onlyIf: onlyIf, open: onlyIf != "" && !(o.LabelledOnly && slices.Contains(builtIn, d.GVK.Group)), mutating: true, jobs: true, declared: d.Declared,
+				onUpdate: d.Serving || hasUserStop(o, d) || d.Guard != nil, gvk: d.GVK, resources: resources,
 				defaults: func(s *server) defaulter { return s.defaultJob(d) },
 			},
 			hook{onlyIf: onlyIf, jobs: true, declared: d.Declared, gvk: d.GVK, resources: resources, validate: func(s *server) validator { return s.validateJob(d) }},

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"pgregory.net/rapid"
 
@@ -168,18 +167,29 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// TestOpenWebhooks is that what the cluster itself needs to run is stored while no manager answers.
+// TestOpenWebhooks is that what the cluster itself needs to run is stored while no manager answers. Without a configuration file
+// the API server does not even ask about it.
 func TestOpenWebhooks(t *testing.T) {
-	o := Options{Jobs: &job.Config{Kinds: job.Kinds{bases["Pod"].d.GVK: true}}, Descriptors: []*job.Descriptor{bases["Pod"].d}, Namespaces: metav1.LabelSelector{}}
-	mutating, validating := Configurations(Target{URL: "https://a"}, o)
-	policies := map[string]string{}
-	for _, w := range mutating.Webhooks {
-		policies[w.Name] = string(*w.FailurePolicy)
-	}
-	for _, w := range validating.Webhooks {
-		policies[w.Name] = string(*w.FailurePolicy)
-	}
-	if policies["mpod.kb.io"] != "Fail" || policies["default.mpod.kb.io"] != "Ignore" || policies["vpod.kb.io"] != "Fail" {
-		t.Errorf("got %v", policies)
+	for name, labelledOnly := range map[string]bool{"with a file": false, "without one": true} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{
+				Jobs: &job.Config{Kinds: job.Kinds{bases["Pod"].d.GVK: true}}, Descriptors: []*job.Descriptor{bases["Pod"].d}, LabelledOnly: labelledOnly,
+			}
+			mutating, validating := Configurations(Target{URL: "https://a"}, o)
+			policies := map[string]string{}
+			for _, w := range mutating.Webhooks {
+				policies[w.Name] = string(*w.FailurePolicy)
+			}
+			for _, w := range validating.Webhooks {
+				policies[w.Name] = string(*w.FailurePolicy)
+			}
+			open := "Ignore"
+			if labelledOnly {
+				open = ""
+			}
+			if policies["mpod.kb.io"] != "Fail" || policies["default.mpod.kb.io"] != open || policies["vpod.kb.io"] != "Fail" {
+				t.Errorf("got %v", policies)
+			}
+		})
 	}
 }
