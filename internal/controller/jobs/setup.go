@@ -112,7 +112,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	cfg.Store(o.Config)
 	kept := &retention{cfg: &cfg, kept: o.Kept}
 	all := &kinds{}
-	late := &latecomers{mgr: mgr, log: ctrl.Log.WithName("integrations")}
+	log := ctrl.Log.WithName("integrations")
+	late := integration.NewLatecomers(mgr, log)
 	for _, d := range withGroups(enabled) {
 		r := &reconciler{
 			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
@@ -141,11 +142,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			}
 			return nil
 		}
-		switch known, err := isServed(mgr.GetRESTMapper(), d.GVK); {
+		switch known, err := integration.IsServed(mgr.GetRESTMapper(), d.GVK); {
 		case err != nil:
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		case !known:
-			late.wait(d, start)
+			late.Wait(d, func(ctx context.Context) error {
+				if err := start(ctx); err != nil {
+					return err
+				}
+				log.Info("The kind is there now, and is integrated", "framework", d.Framework)
+				return nil
+			})
 		default:
 			if err := start(ctx); err != nil {
 				return err
@@ -155,7 +162,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := mgr.Add(kept); err != nil {
 		return err
 	}
-	return late.setup(ctx)
+	return late.Setup(ctx)
 }
 
 func controllerUID(o client.Object) []string {
@@ -188,7 +195,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 	r.kinds.add(r)
 	b := ctrl.NewControllerManagedBy(mgr)
 	for _, gvk := range r.d.Children {
-		served, err := isServed(mgr.GetRESTMapper(), gvk)
+		served, err := integration.IsServed(mgr.GetRESTMapper(), gvk)
 		if err != nil {
 			return err
 		}
