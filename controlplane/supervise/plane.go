@@ -30,6 +30,7 @@ type plane struct {
 	dir      dir
 	pki      pki
 	ports    ports
+	reserved []reservation
 	stderr   io.Writer
 	children map[string]*child
 	died     chan *child // every child once, when it has ended
@@ -44,6 +45,11 @@ func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	}
 	// The lock ends with the process, too; it is closed last.
 	defer func() { _ = lock.Close() }()
+	defer func() {
+		for _, r := range p.reserved {
+			r.release()
+		}
+	}()
 	if err := p.prepare(lock); err != nil {
 		return err
 	}
@@ -68,8 +74,26 @@ func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	}
 }
 
+// reservePorts chooses the ports that the user did not, and keeps them from other programs until the control plane has ended.
+func (p *plane) reservePorts() error {
+	p.ports = ports{apiServer: p.opts.port}
+	for _, port := range []*int{&p.ports.apiServer, &p.ports.etcd, &p.ports.etcdPeer} {
+		if *port != 0 {
+			continue
+		}
+		r, err := reserve()
+		if err != nil {
+			return err
+		}
+		p.reserved = append(p.reserved, r)
+		*port = r.port
+	}
+	p.ports.sharesAPIServer = p.opts.port == 0
+	return nil
+}
+
 // prepare does all that can fail before anything runs.
-func (p *plane) prepare(lock *os.File) error {
+func (p *plane) prepare(lock *os.File) (err error) {
 	if err := p.dir.checkVersion(); err != nil {
 		return err
 	}
@@ -78,13 +102,8 @@ func (p *plane) prepare(lock *os.File) error {
 			return err
 		}
 	}
-	free, err := freePorts(3)
-	if err != nil {
+	if err := p.reservePorts(); err != nil {
 		return err
-	}
-	p.ports = ports{apiServer: free[0], etcd: free[1], etcdPeer: free[2]}
-	if p.opts.port != 0 {
-		p.ports.apiServer = p.opts.port
 	}
 	if p.pki, err = p.dir.ensurePKI(time.Now()); err != nil {
 		return err

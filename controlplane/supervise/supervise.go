@@ -159,21 +159,6 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	return opts, err
 }
 
-// freePorts returns n different ports of 127.0.0.1 on which nothing listens.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
-		}
-		// All stay open until all are found: that makes them different.
-		defer func() { _ = listener.Close() }()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
-}
-
 // checkPort says in one line that a port is taken.
 func checkPort(port int) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -5,15 +5,18 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
@@ -286,18 +289,53 @@ func TestTail(t *testing.T) {
 	}
 }
 
-func TestFreePorts(t *testing.T) {
-	ports, err := freePorts(20)
-	if err != nil {
-		t.Fatal(err)
-	}
+// A neighbour takes each port that it can get, between the choice of a port and the moment at which the program binds it.
+func TestReservation(t *testing.T) {
 	seen := map[int]bool{}
-	for _, port := range ports {
-		if seen[port] {
-			t.Errorf("port %d twice", port)
+	for range 20 {
+		r, err := reserve()
+		if err != nil {
+			t.Fatal(err)
 		}
-		seen[port] = true
-		if err := checkPort(port); err != nil {
+		defer r.release()
+		if seen[r.port] {
+			t.Errorf("port %d twice", r.port)
+		}
+		seen[r.port] = true
+		address := fmt.Sprintf("127.0.0.1:%d", r.port)
+		for name, neighbour := range map[string]string{"of this address": address, "of all addresses": fmt.Sprintf("0.0.0.0:%d", r.port)} {
+			if listener, err := net.Listen("tcp", neighbour); err == nil {
+				_ = listener.Close()
+				t.Errorf("a listener %s takes port %d", name, r.port)
+			}
+		}
+		if err := checkPort(r.port); err == nil || !strings.Contains(err.Error(), "is in use") {
+			t.Errorf("port %d counts as free (%v)", r.port, err)
+		}
+		share := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+			var failed error
+			err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+			return errors.Join(err, failed)
+		}}
+		listener, err := share.Listen(t.Context(), "tcp", address) // as the program does that it is for
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		served := make(chan error, 1)
+		go func() {
+			conn, err := listener.Accept()
+			if err == nil {
+				err = conn.Close()
+			}
+			served <- err
+		}()
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	}

@@ -244,13 +244,13 @@ var _ manager.LeaderElectionRunnable = everywhere(nil)
 // addReadiness tells, by the probe and by OnReady, when the manager can be used: the
 // caches are filled, the webhooks answer and the leader decides.
 func addReadiness(mgr ctrl.Manager, follow *feed.Feed, cfg Config) error {
-	if err := mgr.AddReadyzCheck("caches", follow.Check); err != nil {
+	if err := cfg.addReadiness(mgr, "caches", follow.Check); err != nil {
 		return err
 	}
 	check := follow.Check
 	if cfg.Groups.Has(Webhooks) {
 		answers := serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port)
-		if err := mgr.AddReadyzCheck("webhooks", answers); err != nil {
+		if err := cfg.addReadiness(mgr, "webhooks", answers); err != nil {
 			return err
 		}
 		caches := check

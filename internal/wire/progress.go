@@ -80,12 +80,13 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 	log := cfg.Log.WithName("progress")
 	server := &progress.Server{Client: c, Verify: tokens, Answered: cfg.meter.ProgressReported, Log: log}
 	at := &listen.Listener{
-		What: "the server for reports of progress", Setting: "trainer.statusServer.port", Address: o.StatusAddress, TLS: config, Server: server.HTTP(), Log: log,
+		What: "the server for reports of progress", Setting: "trainer.statusServer.port", Address: o.StatusAddress, Shared: cfg.Reserved[o.StatusAddress],
+		TLS: config, Server: server.HTTP(), Log: log,
 	}
-	if err := mgr.AddHealthzCheck("status-server-healthz", at.Check); err != nil {
+	if err := cfg.addLiveness(mgr, "status-server-healthz", at.Check); err != nil {
 		return err
 	}
-	if err := mgr.AddReadyzCheck("status-server-readyz", at.Check); err != nil {
+	if err := cfg.addReadiness(mgr, "status-server-readyz", at.Check); err != nil {
 		return err
 	}
 	return mgr.Add(at)

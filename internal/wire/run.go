@@ -19,7 +19,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/controller/certs"
@@ -42,6 +41,8 @@ type Config struct {
 	// WebhookURL is the base URL under which the API server reaches the webhooks; ""
 	// is the Service of the manager's namespace.
 	WebhookURL string
+	// Reserved are the addresses of Options, host:port, for which the caller holds a listen.Reservation while Run runs.
+	Reserved map[string]bool
 	// Install applies the manifests before anything starts; Progress gets a line for
 	// each group of them.
 	Install bool
@@ -60,6 +61,7 @@ type Config struct {
 	events   *reconcile.EventBudget // of all controllers together
 	limit    throttle               // of requests to the API server
 	reloader *reloader              // of the configuration file, nil if there is none
+	probes   *probes                // where the address of the probes is reserved
 }
 
 // Run builds the manager and runs it until ctx ends.
@@ -70,6 +72,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 	}()
 	LeadLogs(cfg.Log)
+	cfg.probes = &probes{}
 	announce(&cfg)
 	limitRequests(&cfg)
 	if err := locateProgress(&cfg); err != nil {
@@ -150,17 +153,28 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 			GroupKindConcurrency: o.GroupKindConcurrency, // of controllers that do not ask for theirs
 		},
 	}
+	if cfg.Reserved[o.Metrics.Address] {
+		opts.Metrics.ListenConfig = listen.Sharing()
+	}
+	if cfg.Reserved[o.Health.Address] {
+		opts.HealthProbeBindAddress = "0" // probes serves them
+	}
 	if !o.Metrics.Open {
 		opts.Metrics.FilterProvider = inspect.Guard
 	}
 	if cfg.Groups.Has(Webhooks) {
-		opts.WebhookServer = listen.Webhooks(ctrlwebhook.NewServer(webhookServer(&cfg)))
+		opts.WebhookServer = listen.Webhooks(newWebhookServer(&cfg))
 	}
 	mgr, err := ctrl.NewManager(cfg.REST, opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	if cfg.Reserved[o.Health.Address] {
+		if err := cfg.probes.serve(mgr, &o.Health); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.addLiveness(mgr, "ping", healthz.Ping); err != nil {
 		return nil, err
 	}
 	return mgr, nil

@@ -64,7 +64,8 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		Ready: func() error { return follow.Check(nil) },
 	}
 	return mgr.Add(&listen.Listener{
-		What: "the visibility API", Setting: "visibilityServer.bindPort", Address: cfg.Options.VisibilityAddress, TLS: config, Server: server.HTTP(), Log: log,
+		What: "the visibility API", Setting: "visibilityServer.bindPort", Address: cfg.Options.VisibilityAddress, Shared: cfg.Reserved[cfg.Options.VisibilityAddress],
+		TLS: config, Server: server.HTTP(), Log: log,
 	})
 }
 

@@ -9,9 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // stopLimit is how long a control plane may take to stop before it is killed.
@@ -34,8 +33,8 @@ type Config struct {
 	Version string
 	// NoManager runs the control plane alone and installs nothing in it.
 	NoManager bool
-	// Options and Groups of the manager. Its webhooks listen on a free port. Metrics and probes listen on free ports where
-	// the options say nothing but the default. Leader election is off.
+	// Options and Groups of the manager. Its webhooks listen on a free port, which is reserved. So do metrics, probes and
+	// the visibility API where the options say nothing but the default. Leader election is off.
 	Options options.Options
 	Groups  wire.Groups
 	// Intercept, if set, sees all requests of the manager to the API server.
@@ -102,10 +101,11 @@ func serve(ctx context.Context, cfg Config, plane *embedded.ControlPlane, held *
 		<-running.Done()
 		return nil
 	}
-	manager, err := managerConfig(&cfg, &record)
+	manager, release, err := managerConfig(&cfg, &record)
 	if err != nil {
 		return err
 	}
+	defer release()
 	if err := held.write(record); err != nil {
 		return err
 	}
@@ -127,20 +127,48 @@ func serve(ctx context.Context, cfg Config, plane *embedded.ControlPlane, held *
 	return err
 }
 
-// managerConfig is how the manager runs beside the control plane; the record gets its addresses.
-func managerConfig(cfg *Config, record *Record) (wire.Config, error) {
+// managerConfig is how the manager runs beside the control plane, with ports that are reserved until release; the record gets its
+// addresses.
+func managerConfig(cfg *Config, record *Record) (manager wire.Config, release func(), err error) {
+	var held []*listen.Reservation
+	release = func() {
+		for _, r := range held {
+			r.Release()
+		}
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	rest, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
 	if err != nil {
-		return wire.Config{}, err
+		return wire.Config{}, release, err
 	}
 	if cfg.Intercept != nil {
 		rest.Wrap(cfg.Intercept)
 	}
 	o, plain := cfg.Options, options.Default()
 	o.LeaderElection.Enabled = false
-	o.Webhook.Host = "127.0.0.1"
-	if o.Webhook.Port, err = FreePort(); err != nil {
-		return wire.Config{}, err
+	reserved := map[string]bool{}
+	reserve := func() (*listen.Reservation, error) {
+		r, err := listen.Reserve()
+		if err == nil {
+			held, reserved[r.Address()] = append(held, r), true
+		}
+		return r, err
+	}
+	webhooks, err := reserve()
+	if err != nil {
+		return wire.Config{}, release, err
+	}
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", webhooks.Port
+	if o.Trainer.StatusAddress == plain.Trainer.StatusAddress {
+		progress, err := reserve()
+		if err != nil {
+			return wire.Config{}, release, err
+		}
+		o.Trainer.StatusAddress, o.Trainer.StatusPort = progress.Address(), progress.Port
 	}
 	for _, a := range []struct{ address, standard *string }{
 		{&o.Health.Address, &plain.Health.Address},
@@ -150,11 +178,11 @@ func managerConfig(cfg *Config, record *Record) (wire.Config, error) {
 		if *a.address != *a.standard {
 			continue
 		}
-		port, err := FreePort()
+		r, err := reserve()
 		if err != nil {
-			return wire.Config{}, err
+			return wire.Config{}, release, err
 		}
-		*a.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		*a.address = r.Address()
 	}
 	record.WebhookPort, record.Health, record.Metrics = o.Webhook.Port, o.Health.Address, o.Metrics.Address
 	if o.Dashboard.Served() {
@@ -162,6 +190,6 @@ func managerConfig(cfg *Config, record *Record) (wire.Config, error) {
 	}
 	return wire.Config{
 		REST: rest, Options: o, Groups: cfg.Groups, Install: true, Log: cfg.Log, Version: cfg.Version,
-		WebhookURL: "https://" + net.JoinHostPort(o.Webhook.Host, strconv.Itoa(o.Webhook.Port)),
-	}, nil
+		WebhookURL: "https://" + webhooks.Address(), Reserved: reserved,
+	}, release, nil
 }

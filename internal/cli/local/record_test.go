@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-project/berth/internal/options"
 )
 
 func TestAcquire(t *testing.T) {
@@ -122,19 +124,42 @@ func TestAcquireFails(t *testing.T) {
 	}
 }
 
-func TestFreePort(t *testing.T) {
-	port, err := FreePort()
+// A neighbour tries to take the ports of the manager between their choice and the moment at which it listens on them.
+func TestPortsOfManagerAreReserved(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	record := Record{Kubeconfig: kubeconfig}
+	cfg, release, err := managerConfig(&Config{Options: options.Default()}, &record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if port < firstPort || port >= lastPort {
-		t.Errorf("port %d", port)
+	defer release()
+	addresses := []string{
+		net.JoinHostPort(cfg.Options.Webhook.Host, strconv.Itoa(cfg.Options.Webhook.Port)), record.Health, record.Metrics, cfg.Options.VisibilityAddress,
+		cfg.Options.Trainer.StatusAddress,
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	for _, address := range addresses {
+		if !cfg.Reserved[address] {
+			t.Errorf("%s is not reserved", address)
+		}
+		if listener, err := net.Listen("tcp", address); err == nil {
+			_ = listener.Close()
+			t.Errorf("a neighbour listens on %s", address)
+		}
+	}
+	chosen := options.Default()
+	chosen.Metrics.Address = "127.0.0.1:1"
+	cfg, second, err := managerConfig(&Config{Options: chosen}, &record)
 	if err != nil {
-		t.Fatalf("the port is not free: %v", err)
+		t.Fatal(err)
 	}
-	_ = listener.Close()
+	defer second()
+	if cfg.Reserved["127.0.0.1:1"] {
+		t.Error("the address that the user chose is shared with other programs of the user")
+	}
 }
 
 func TestProgress(t *testing.T) {

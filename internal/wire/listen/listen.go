@@ -23,6 +23,7 @@ type Listener struct {
 	What    string       // is served, for messages
 	Setting string       // of the address, in the configuration
 	Address string       // host:port
+	Shared  bool         // the address is reserved, see Reservation
 	TLS     *tls.Config  // nil is plain HTTP
 	Server  *http.Server // its handler and the limits of a connection
 	Log     logr.Logger
@@ -33,7 +34,11 @@ func (l *Listener) NeedLeaderElection() bool { return false }
 
 // Start listens until ctx ends, and then lets requests under way finish.
 func (l *Listener) Start(ctx context.Context) error {
-	at, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Address)
+	config := &net.ListenConfig{}
+	if l.Shared {
+		*config = Sharing()
+	}
+	at, err := config.Listen(ctx, "tcp", l.Address)
 	if err != nil {
 		return fmt.Errorf("%s cannot be served: %w: choose another %s", l.What, err, l.Setting)
 	}

@@ -1,0 +1,74 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reservation is a free port of 127.0.0.1 that no other program can take: a socket is bound to it and never listens. A listener
+// of Sharing can have the port, and gets all connections. So a port that has to be known before it is listened on, such as that
+// of the webhooks, is not lost to a neighbour in between.
+type Reservation struct {
+	// Port is the number of the port.
+	Port   int
+	socket int
+}
+
+// Reserve reserves a port until Release.
+func Reserve() (*Reservation, error) {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
+	}
+	unix.CloseOnExec(socket)
+	r := &Reservation{socket: socket}
+	if err := r.bind(); err != nil {
+		r.Release()
+		return nil, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Reservation) bind() error {
+	if err := unix.Bind(r.socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	// Not before it is bound: until then the port has to be free of those who share, too.
+	if err := share(r.socket); err != nil {
+		return err
+	}
+	address, err := unix.Getsockname(r.socket)
+	if err != nil {
+		return err
+	}
+	bound, ok := address.(*unix.SockaddrInet4)
+	if !ok {
+		return fmt.Errorf("it is bound to a %T", address)
+	}
+	r.Port = bound.Port
+	return nil
+}
+
+// Address is the host and port.
+func (r *Reservation) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port)) }
+
+// Release gives the port up. Listeners on it stay.
+func (r *Reservation) Release() { _ = unix.Close(r.socket) }
+
+func share(socket int) error {
+	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+}
+
+// Sharing makes listeners on ports that the same user has reserved.
+func Sharing() net.ListenConfig {
+	return net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(socket uintptr) { failed = share(int(socket)) })
+		return errors.Join(err, failed)
+	}}
+}
