@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-project/berth/internal/integration/all"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/webhook"
@@ -24,6 +25,8 @@ const (
 	aAnnotation = "berth-chart-annotations"
 	aSelector   = "berth-chart-selector"
 	aPolicy     = "berth-chart-policy-"
+	aManaged    = "berth-chart-managed"
+	aKinds      = "berth-chart-kinds"
 	webhookPort = 29443
 	visiblePort = 28082
 )
@@ -39,6 +42,8 @@ var placeholders = strings.NewReplacer(
 	"  annotations:\n    "+aAnnotation+": webhook\n", "  {{- include \"berth.injectCA\" (list . \"webhook\") | nindent 2 }}\n",
 	"  annotations:\n    "+aAnnotation+": visibility\n", "  {{- include \"berth.injectCA\" (list . \"visibility\") | nindent 2 }}\n",
 	"namespaceSelector: "+aSelector, `namespaceSelector: {{- include "berth.managedNamespaces" . | nindent 4 }}`,
+	"expression: "+aManaged, "expression: |-\n      {{- include \"berth.managedExpression\" . | nindent 6 }}",
+	"expression: "+aKinds, "expression: "+unlistedKinds(),
 	"failurePolicy: "+aPolicy, `failurePolicy: {{ include "berth.failurePolicy" (list . "FRAMEWORK") }}`,
 	"reinvocationPolicy: "+aPolicy, `reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy }}`,
 	fmt.Sprint(webhookPort), `{{ include "berth.port" (list . "webhook") }}`,
@@ -154,6 +159,10 @@ func template(u *unstructured.Unstructured) (string, error) {
 		u.SetAnnotations(map[string]string{aAnnotation: "webhook"})
 		hooks, _ = u.Object["webhooks"].([]any)
 		delete(u.Object, "webhooks")
+	case "ValidatingAdmissionPolicy":
+		if err := openVariables(u); err != nil {
+			return "", err
+		}
 	}
 	text, err := yaml.Marshal(u.Object)
 	if err != nil {
@@ -177,6 +186,35 @@ func template(u *unstructured.Unstructured) (string, error) {
 		out += entry
 	}
 	return placeholders.Replace(out), nil
+}
+
+// openVariables puts placeholders where a policy says what the configuration says.
+func openVariables(policy *unstructured.Unstructured) error {
+	variables, _, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
+	if err != nil {
+		return err
+	}
+	for _, v := range variables {
+		variable, _ := v.(map[string]any)
+		switch variable["name"] {
+		case webhook.ManagedVariable:
+			variable["expression"] = aManaged
+		case webhook.UnlistedVariable:
+			variable["expression"] = aKinds
+		}
+	}
+	return unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables")
+}
+
+// unlistedKinds is the template of the variable of the kinds that are not enabled.
+func unlistedKinds() string {
+	var b strings.Builder
+	b.WriteString("|-\n      {\n")
+	for _, d := range all.Descriptors() {
+		fmt.Fprintf(&b, "      {{- if not (include \"berth.enabled\" (list . %q)) }}\n      %s\n      {{- end }}\n",
+			d.Framework, webhook.UnlistedEntry(d.GVK.Group, d.Resource, d.Framework))
+	}
+	return b.String() + "      }"
 }
 
 // escape keeps what stands in texts from being read as a template.

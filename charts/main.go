@@ -107,7 +107,7 @@ func part(u *unstructured.Unstructured) string {
 		return "runtimes"
 	case "CustomResourceDefinition":
 		return "crd"
-	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 		return "webhook"
 	case "APIService":
 		return "visibility"

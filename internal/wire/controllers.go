@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/queues"
 	"github.com/berth-project/berth/internal/controller/rewrite"
 	"github.com/berth-project/berth/internal/controller/ungate"
+	"github.com/berth-project/berth/internal/controller/warn"
 	"github.com/berth-project/berth/internal/controller/workloads"
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
@@ -69,6 +70,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{Queues, func() error { return addQueues(mgr, e, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
 		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
+		{Integrations, func() error { return addWarner(ctx, mgr, cfg) }},
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
@@ -148,6 +150,14 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return nil
 	}
 	return ungate.Setup(ctx, mgr, ungate.Options{Config: integration.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
+}
+
+// addWarner adds what tells of queue labels that are ignored.
+func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	return warn.Setup(ctx, mgr, warn.Options{
+		Config: integration.NewConfig(&cfg.Options), Now: time.Now,
+		Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+	})
 }
 
 // addWriters adds what carries out the engine's decisions.

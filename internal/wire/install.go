@@ -64,7 +64,7 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 	}
 	for _, g := range []string{
 		"custom resource definitions", "namespace and access rules", "training runtimes", "aggregated APIs and services", "parts of the manager",
-		"webhook configurations",
+		"webhook configurations", "admission policies and their bindings",
 	} {
 		if counts[g] > 0 {
 			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
@@ -79,6 +79,8 @@ func group(u *unstructured.Unstructured) string {
 		return "custom resource definitions"
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		return "webhook configurations"
+	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+		return "admission policies and their bindings"
 	case trainerv1alpha1.KindClusterTrainingRuntime:
 		return "training runtimes"
 	case "APIService", "Service":

@@ -73,7 +73,8 @@ func (o *InstallOptions) conversionClient() apiextensionsv1.WebhookClientConfig 
 
 // Manifests are all objects to install, in the order of their application: the
 // namespace, CRDs, RBAC, the Services of a manager in the cluster, roles for people, what
-// comes with training, the visibility API, the manager itself, webhook configurations.
+// comes with training, the visibility API, the manager itself, webhook configurations and
+// the policy about queue labels.
 // The name of the webhooks' Service, less "-webhook-service", is the prefix of their
 // names (spec: 70 §4.4).
 func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
@@ -149,11 +150,16 @@ func everyScope(u *unstructured.Unstructured) {
 	}
 }
 
-// webhookConfigurations make the API server call the webhooks of all groups that run.
+// webhookConfigurations make the API server call the webhooks of all groups that run, and warn of queue labels that are ignored.
 func webhookConfigurations(o *InstallOptions) []runtime.Object {
 	target := webhook.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
-	mutating, validating := webhook.Configurations(target, webhookOptions(&o.Options, o.Groups))
+	hooks := webhookOptions(&o.Options, o.Groups)
+	mutating, validating := webhook.Configurations(target, hooks)
 	out := []runtime.Object{mutating, validating}
+	if o.Groups.Has(Integrations) {
+		policy, binding := webhook.QueueLabelPolicy(&hooks)
+		out = append(out, policy, binding)
+	}
 	if o.Groups.Has(JobSet) {
 		mutating, validating = webhook.JobSetConfigurations(target)
 		out = append(out, mutating, validating)

@@ -1,11 +1,13 @@
 package wire
 
 import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	"github.com/berth-project/berth/internal/webhook"
 )
 
 // Labels of the roles for users. spec: 70 §5.6.
@@ -89,6 +91,11 @@ func userRoles(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 		grant(role, true, p.user, viewEditAdmin)
 		roles = append(roles, role)
 	}
+	label := clusterRole("kueue-queue-label-viewer-role", rbacv1.PolicyRule{
+		APIGroups: []string{admissionv1.GroupName}, Resources: []string{"validatingadmissionpolicies"}, ResourceNames: []string{webhook.QueueLabelPolicyName},
+		Verbs: []string{"get"},
+	})
+	roles = append(roles, label)
 	if o.Groups.Has(JobSet) {
 		roles = append(roles, clusterRole("jobset-editor-role", objectRules("jobset.x-k8s.io", "jobsets", editVerbs)...),
 			clusterRole("jobset-viewer-role", objectRules("jobset.x-k8s.io", "jobsets", viewVerbs)...))
@@ -103,7 +110,13 @@ func userRoles(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 			delete(u, "rules") // the API server fills them in
 		}
 	}
-	return out, nil
+	// It says which kinds and namespaces are queued, which everybody may know: berth list and berth explain tell them what is ignored.
+	return toUnstructured(out, &rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kueue-queue-label-viewer-rolebinding"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: label.Kind, Name: label.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:authenticated"}},
+	})
 }
 
 func objectRules(group, resource string, verbs []string) []rbacv1.PolicyRule {

@@ -72,6 +72,23 @@ control-plane: controller-manager
 {{- dig "managedJobsNamespaceSelector" $own (include "berth.config" . | fromYaml) | toYaml }}
 {{- end }}
 
+{{/* The same as an expression over the labels of a namespace, for the policy about queue labels. */}}
+{{- define "berth.managedExpression" -}}
+{{- $selector := include "berth.managedNamespaces" . | fromYaml }}
+{{- range $key, $value := $selector.matchLabels }}
+{{- printf "(%q in variables.labels && variables.labels[%q] in %s) &&\n" $key $key (list $value | toJson) }}
+{{- end }}
+{{- range $selector.matchExpressions }}
+{{- $values := .values | default list | toJson }}
+{{- if eq .operator "In" }}{{ printf "(%q in variables.labels && variables.labels[%q] in %s) &&\n" .key .key $values }}
+{{- else if eq .operator "NotIn" }}{{ printf "!(%q in variables.labels && variables.labels[%q] in %s) &&\n" .key .key $values }}
+{{- else if eq .operator "Exists" }}{{ printf "(%q in variables.labels) &&\n" .key }}
+{{- else }}{{ printf "!(%q in variables.labels) &&\n" .key }}
+{{- end }}
+{{- end -}}
+true
+{{- end }}
+
 {{/* Where cert-manager finds the authority of a certificate: (list . "webhook"). */}}
 {{- define "berth.injectCA" -}}
 {{- $root := index . 0 }}

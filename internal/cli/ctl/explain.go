@@ -100,15 +100,22 @@ func (e *explain) job(ctx context.Context, s *session, word string, job *unstruc
 	if len(workloads) > 0 {
 		return nil
 	}
+	why := s.without(ctx, job)
 	if !e.asTable() {
-		return fmt.Errorf("%s %q has no Workload to print: %s", word, job.GetName(), without(job))
+		return fmt.Errorf("%s %q has no Workload to print: %s", word, job.GetName(), why)
 	}
-	_, err = fmt.Fprintf(s.Out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), without(job))
+	_, err = fmt.Fprintf(s.Out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), printable(why))
 	return err
 }
 
-// without says why a job has no Workload, as far as the job itself tells.
-func without(job *unstructured.Unstructured) string {
+// without says why a job has no Workload, as far as the job and the policy about queue labels tell.
+func (s *session) without(ctx context.Context, job *unstructured.Unstructured) string {
+	gvk := job.GroupVersionKind()
+	if mapping, err := s.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err == nil {
+		if why := s.ignored(ctx, s.queueLabels(ctx), mapping.Resource.GroupResource(), job); why != "" {
+			return why
+		}
+	}
 	for _, owner := range job.GetOwnerReferences() {
 		if owner.Controller != nil && *owner.Controller {
 			return fmt.Sprintf("it belongs to the %s %s, which may have one: explain %s/%s", owner.Kind, owner.Name, strings.ToLower(owner.Kind), owner.Name)

@@ -32,6 +32,8 @@ type listing struct {
 	output
 	labels, fields string
 	everywhere     bool // -A
+	// after, if not nil, is called once the table is printed.
+	after func()
 }
 
 // command makes the command; fetch gives the list and its table.
@@ -69,6 +71,9 @@ func (l *listing) flags(cmd *cobra.Command, namespaced bool) {
 func (l *listing) show(ctx context.Context, s *session, k *cluster.Kind, list runtime.Object, t *table) error {
 	if !l.asTable() {
 		return l.print(s.Out, list)
+	}
+	if l.after != nil {
+		defer l.after()
 	}
 	if len(t.rows) == 0 {
 		return l.none(ctx, s, k.Namespaced)

@@ -23,7 +23,8 @@ import (
 )
 
 const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
--o wide adds the priority and, for those that wait, why.
+-o wide adds the priority and, for those that wait, why. Objects whose queue label is ignored have no Workload: they follow on stderr,
+a line each, unless the list is narrowed down.
 
   berth list workloads -n team-a
   berth list workloads -A --status pending -o wide
@@ -71,6 +72,9 @@ func (l *listWorkloads) fetch(ctx context.Context, s *session) (client.ObjectLis
 	list, err := l.read(ctx, s)
 	if err != nil {
 		return nil, nil, err
+	}
+	if l.labels == "" && l.fields == "" && l.of == "" && l.clusterQueue == "" && l.localQueue == "" && len(l.statuses) == 0 {
+		l.after = func() { l.tellIgnored(ctx, s) }
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(w kueue.Workload) bool { return !l.wants(&w) })
 	if !l.asTable() || len(list.Items) == 0 {

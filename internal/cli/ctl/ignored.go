@@ -1,0 +1,145 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/expr"
+	planjob "github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// queueLabels is what the policy about queue labels says of the manager: which namespaces it manages, and which kinds it does
+// not queue. berth install writes the policy from the same configuration as the manager reads.
+type queueLabels struct {
+	managed  *expr.Expression
+	unlisted map[string]any // frameworks by kind, as in the policy
+}
+
+// queueLabels reads the policy. It returns nil where there is none, or where the caller may not read it.
+func (s *session) queueLabels(ctx context.Context) *queueLabels {
+	var policy admissionv1.ValidatingAdmissionPolicy
+	if err := s.Get(ctx, client.ObjectKey{Name: webhook.QueueLabelPolicyName}, &policy); err != nil {
+		return nil
+	}
+	out := &queueLabels{}
+	for _, v := range policy.Spec.Variables {
+		switch v.Name {
+		case webhook.ManagedVariable:
+			managed, err := expr.Compile(v.Name, v.Expression, expr.Scope{Names: []string{"variables"}}, expr.Bool)
+			if err != nil {
+				return nil
+			}
+			out.managed = managed
+		case webhook.UnlistedVariable:
+			unlisted, err := expr.Compile(v.Name, v.Expression, expr.Scope{}, expr.Map)
+			if err != nil {
+				return nil
+			}
+			value, err := unlisted.Eval(nil)
+			if err != nil {
+				return nil
+			}
+			out.unlisted, _ = value.(map[string]any)
+		}
+	}
+	if out.managed == nil {
+		return nil
+	}
+	return out
+}
+
+// manages tells whether the manager looks after a namespace with these labels.
+func (q *queueLabels) manages(labels map[string]string) bool {
+	plain := map[string]any{}
+	for k, v := range labels {
+		plain[k] = v
+	}
+	managed, err := q.managed.Eval(map[string]any{"variables": map[string]any{"labels": plain}})
+	return err != nil || managed == true
+}
+
+// ignored says why nothing acts upon the queue label of an object of a resource; empty if something does, or if that is not known.
+func (s *session) ignored(ctx context.Context, q *queueLabels, resource schema.GroupResource, object metav1.Object) string {
+	if q == nil || planjob.QueueName(object) == "" || object.GetDeletionTimestamp() != nil || hasKnownOwner(object) {
+		return ""
+	}
+	ns := corev1.Namespace{}
+	if err := s.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, &ns); err == nil && !q.manages(ns.Labels) {
+		return planjob.UnmanagedNote(ns.Name)
+	}
+	if framework, ok := q.unlisted[webhook.QueueableName(resource)].(string); ok {
+		return planjob.UnlistedNote(framework)
+	}
+	return ""
+}
+
+// hasKnownOwner tells whether the controller of an object is of a kind that Berth knows: then the label of the controller counts.
+func hasKnownOwner(object metav1.Object) bool {
+	ref := metav1.GetControllerOf(object)
+	if ref == nil {
+		return false
+	}
+	if ref.Kind == "ReplicaSet" {
+		return true
+	}
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	return slices.ContainsFunc(options.Frameworks(), func(f options.Framework) bool { return f.GVK == gvk })
+}
+
+// maxIgnored is how many objects are named one by one.
+const maxIgnored = 10
+
+// tellIgnored prints a line on stderr for each object of the namespaces that are listed whose queue label is ignored: it has no
+// Workload, and so no row.
+func (l *listing) tellIgnored(ctx context.Context, s *session) {
+	q := s.queueLabels(ctx)
+	if q == nil {
+		return
+	}
+	var lines []string
+	for _, f := range options.Frameworks() {
+		mapping, err := s.RESTMapper().RESTMapping(f.GVK.GroupKind(), f.GVK.Version)
+		if err != nil {
+			continue // such as one that is not installed
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(f.GVK.GroupVersion().WithKind(f.GVK.Kind + "List"))
+		o := &client.ListOptions{}
+		client.HasLabels{kueue.QueueNameLabel}.ApplyToList(o)
+		if !l.everywhere {
+			o.Namespace = s.Namespace
+		}
+		if err := s.Pages(ctx, list, o); err != nil {
+			if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err) {
+				return
+			}
+			continue
+		}
+		for i := range list.Items {
+			if why := s.ignored(ctx, q, mapping.Resource.GroupResource(), &list.Items[i]); why != "" {
+				item := &list.Items[i]
+				lines = append(lines, fmt.Sprintf("%s %s/%s: %s", strings.ToLower(f.GVK.Kind), item.Namespace, item.Name, why))
+			}
+		}
+	}
+	for i, line := range lines {
+		if i == maxIgnored {
+			fmt.Fprintf(s.Errs, "and %d more\n", len(lines)-i)
+			break
+		}
+		fmt.Fprintln(s.Errs, printable(line))
+	}
+}

@@ -1,0 +1,56 @@
+package job
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// ReasonQueueLabelIgnored is the reason of the event on an object whose queue label nothing acts upon.
+const ReasonQueueLabelIgnored = "QueueLabelIgnored"
+
+// Queues tells whether objects of the kind have Workloads of their own. Pods have none where only the Deployments and the
+// like that make them are integrated.
+func (c *Config) Queues(d *Descriptor) bool {
+	return c.Kinds[d.GVK] && (d.Marked == nil || !c.PodsOfParentsOnly)
+}
+
+// IgnoredQueue says why nothing acts upon the queue label of an object, in a sentence for its user; empty if something
+// does, or if there is no label. The namespace has the given labels. An object whose controller is of a kind that Berth
+// knows does not speak for itself: the label of the controller counts.
+func IgnoredQueue(cfg *Config, d *Descriptor, namespace map[string]string, object metav1.Object) string {
+	switch {
+	case QueueName(object) == "" || object.GetDeletionTimestamp() != nil || cfg.hasKnownOwner(object):
+		return ""
+	case cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)):
+		return UnmanagedNote(object.GetNamespace())
+	case !cfg.Queues(d):
+		return UnlistedNote(d.Framework)
+	}
+	return ""
+}
+
+const ignoredNote = "the label " + kueue.QueueNameLabel + " is ignored, and the object is not queued: "
+
+// UnmanagedNote is the sentence about a queue label in a namespace that Berth does not manage.
+func UnmanagedNote(namespace string) string {
+	return ignoredNote + "Berth does not manage the namespace " + namespace +
+		"; its labels have to match managedJobsNamespaceSelector of the configuration"
+}
+
+// UnlistedNote is the sentence about a queue label on an object of a kind that the configuration does not list.
+func UnlistedNote(framework string) string {
+	return ignoredNote + "Berth is not configured to queue this kind; add " + framework + " to integrations.frameworks of the configuration"
+}
+
+// hasKnownOwner tells whether the controller of an object is of a kind that Berth knows, whether it is queued or not.
+func (c *Config) hasKnownOwner(object metav1.Object) bool {
+	ref := metav1.GetControllerOf(object)
+	if ref == nil {
+		return false
+	}
+	_, known := c.Kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
+	return known
+}
