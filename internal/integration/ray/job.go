@@ -17,14 +17,15 @@ import (
 
 // The modes in which a RayJob is submitted that matter here.
 const (
-	modeJob         = "K8sJobMode" // by a pod of its own; also without a mode
-	modeSidecar     = "SidecarMode"
-	modeInteractive = "InteractiveMode"
+	modeJob     = "K8sJobMode" // by a pod of its own; also without a mode
+	modeSidecar = "SidecarMode"
 )
 
 // States of a RayJob.
 const (
+	stateSuspending       = "Suspending"
 	stateSuspended        = "Suspended"
+	stateWaiting          = "Waiting" // of InteractiveMode: for a user who submits
 	stateValidationFailed = "ValidationFailed"
 	stateComplete         = "Complete"
 	stateFailed           = "Failed"
@@ -36,6 +37,8 @@ const (
 	// submitterContainer is the container that does.
 	submitterContainer = "ray-job-submitter"
 )
+
+// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status,verbs=patch
 
 // Job describes RayJob.
 func Job() *plan.Descriptor {
@@ -61,12 +64,25 @@ func Job() *plan.Descriptor {
 	}.Descriptor()
 	d.OnHold = func(o plan.Object) bool { return state(view.Of(o)) == stateValidationFailed }
 	d.Skip = func(o plan.Object) bool { return selectsCluster(view.Of(o)) }
+	d.StopByStatus = func(o plan.Object) bool { return stopWaiting(d, o) }
 	d.FreeUnmanaged, d.Elastic = true, true
 	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
 	d.Refers, d.Children = child, []schema.GroupVersionKind{gvk("RayCluster")}
 	d.Family = jobFamily()
 	d.Annotate, d.NameExtra = annotate, generationOfChild
 	return d
+}
+
+// stopWaiting has KubeRay suspend a job that waits for a user who submits. KubeRay does not look at spec.suspend then; by its status
+// it suspends such a job like any other, and starts it again like any other. Where the job runs on another cluster, that is for Berth
+// there (spec: 30 §4.9, RayJob).
+func stopWaiting(d *plan.Descriptor, object plan.Object) bool {
+	o := view.Of(object)
+	if manager := d.ManagedBy(object); state(o) != stateWaiting || (manager != "" && manager != ownManager) {
+		return false
+	}
+	view.Set(o.Object, stateSuspending, "status", "jobDeploymentStatus")
+	return true
 }
 
 // jobFamily is the cluster of a job and its pods, and the pod that submits it. KubeRay says that a job is suspended, or begins to
@@ -187,9 +203,6 @@ func validateJob(o, _ view.Object, roles []view.Role, in *plan.Setting) field.Er
 	errs := validateCluster(o, spec, path.Child("rayClusterSpec"), len(roles), in)
 	if !view.Bool(o.Object, "spec", "shutdownAfterJobFinishes") {
 		errs = append(errs, field.Invalid(path.Child("shutdownAfterJobFinishes"), false, "must be true, or the cluster would keep what was admitted for the job"))
-	}
-	if mode(o) == modeInteractive {
-		errs = append(errs, field.NotSupported(path.Child("submissionMode"), modeInteractive, []string{modeJob, modeSidecar, "HTTPMode"}))
 	}
 	return errs
 }

@@ -98,6 +98,7 @@ func TestJobPodSets(t *testing.T) {
 		"own submitter":  {"{submissionMode: K8sJobMode, submitterPodTemplate: {spec: {containers: [{name: own}]}}, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)", "submitter:1 own(0, 0)"}},
 		"in the head":    {"{submissionMode: SidecarMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0) ray-job-submitter(500m, 200Mi)"}},
 		"by HTTP":        {"{submissionMode: HTTPMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)"}},
+		"by a user":      {"{submissionMode: InteractiveMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)"}},
 		"no cluster":     {"{}", []string{"spec.rayClusterSpec.headGroupSpec.template is missing: a cluster needs a head"}},
 		"empty head pod": {"{rayClusterSpec: {headGroupSpec: {template: {}}}}", []string{"head:1", "submitter:1 ray-job-submitter(500m, 200Mi)"}},
 	}
@@ -184,7 +185,12 @@ func TestValidate(t *testing.T) {
 		"job selects and brings":     {d: ray.Job(), spec: "{clusterSelector: {a: b}, rayClusterSpec: {" + head + "}}", want: []string{"spec.clusterSelector"}},
 		"job does neither":           {d: ray.Job(), spec: "{}", want: []string{"spec.rayClusterSpec"}},
 		"job does neither, unqueued": {d: ray.Job(), spec: "{}", unqueued: true},
-		"job waits for a user":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}", want: []string{"spec.submissionMode"}},
+		"job, said":                  {d: ray.Job(), spec: "{submissionMode: K8sJobMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job in the head":            {d: ray.Job(), spec: "{submissionMode: SidecarMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job by HTTP":                {d: ray.Job(), spec: "{submissionMode: HTTPMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job waits for a user":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job waits, and stays":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
+		"job selects, and waits":     {d: ray.Job(), spec: "{submissionMode: InteractiveMode, clusterSelector: {a: b}}"},
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nspec: "+tc.spec)

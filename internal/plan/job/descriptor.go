@@ -81,6 +81,9 @@ type Descriptor struct {
 	// Stop finds the next step of a stop that takes several. podSets are what to restore, nil if nothing is known, and why is
 	// the reason. Nil: suspend and restore in one write.
 	Stop func(job Object, podSets []kueue.PodSet, why StopReason) (Step, Object)
+	// StopByStatus changes the status of a job that is suspended so that its own controller stops it, where the controller does
+	// not look at the switch. It reports whether there is anything to change. Without Stop only.
+	StopByStatus func(Object) bool
 	// Refused says whether the error of a start tells that the API server will always refuse it. Nil: it is tried again.
 	Refused func(error) bool
 	// Stopping says whether a stop was begun and must go on, whatever happened since.

@@ -44,13 +44,17 @@ func (k *Operator) job(ctx context.Context, j *unstructured.Unstructured, cluste
 				return k.Delete(ctx, submitter, client.PropagationPolicy(metav1.DeletePropagationBackground))
 			})
 		}
+	case state == "Waiting": // for a user who submits; suspend is not looked at
 	case suspend:
 		says("Suspending", name)
 	case at < 0:
 		k.clusterOf(ctx, j, name)
 	case state == "Initializing" && submits:
 		says("Running", name)
-	case state == "Initializing" && view.String(clusters[at].Object, "status", "state") == "ready":
+	case state == "Initializing" && view.String(clusters[at].Object, "status", "state") != "ready":
+	case state == "Initializing" && view.String(j.Object, "spec", "submissionMode") == "InteractiveMode":
+		says("Waiting", name)
+	case state == "Initializing":
 		k.submit(ctx, j, submitter)
 	}
 }

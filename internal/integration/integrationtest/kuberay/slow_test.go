@@ -47,6 +47,34 @@ func TestJobsWhosePodsEndSlowly(t *testing.T) {
 	s.until("it runs again", is("Running", 4))
 }
 
+// TestInteractiveJobIsPreempted preempts a RayJob that waits for a user who submits, which KubeRay does not suspend by itself. Its quota is
+// given back, and later the job waits again, on a new cluster.
+func TestInteractiveJobIsPreempted(t *testing.T) {
+	s := newServer(t, "ChildSuspended")
+	j := view.New(kuberay.GVK("RayJob"))
+	j.SetName("notebook")
+	j.SetNamespace(s.op.Namespace)
+	j.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
+	j.Object["spec"] = map[string]any{
+		"suspend": true, "shutdownAfterJobFinishes": true, "submissionMode": "InteractiveMode",
+		"rayClusterSpec": view.Map(manifest(2, "1").Object, "spec", "rayClusterConfig"),
+	}
+	must(s.world, s.c.Create(s.ctx, j))
+	is := func(state string, pods int) func() error {
+		return func() error {
+			must(s.world, s.c.Get(s.ctx, client.ObjectKeyFromObject(j), j))
+			if got := view.String(j.Object, "status", "jobDeploymentStatus"); got != state || s.left() != pods {
+				return fmt.Errorf("it is %q, with %d pods", got, s.left())
+			}
+			return nil
+		}
+	}
+	s.until("it waits for its user", is("Waiting", 3))
+	s.released(s.preempt(is("Suspended", 3)))
+	s.quota = 12
+	s.until("it waits again", is("Waiting", 3))
+}
+
 // TestHeldPodsArePreempted preempts a service in an upgrade whose pods wait, and whose cluster does not. The slice for the upgrade is of no
 // use then, and the service comes back with what it asks for by now.
 func TestHeldPodsArePreempted(t *testing.T) {

@@ -87,10 +87,13 @@ func (s *decider) nextStep(podSets []kueue.PodSet, why job.StopReason) (job.Step
 	if s.d.Stop != nil {
 		return s.d.Stop(s.job, podSets, why)
 	}
-	if s.suspended {
+	next := clone(s.job)
+	switch {
+	case s.suspended && s.d.StopByStatus != nil && s.d.StopByStatus(next):
+		return job.ChangeStatus, next
+	case s.suspended:
 		return job.Stopped, nil
 	}
-	next := clone(s.job)
 	s.d.Suspend(next)
 	s.d.Restore(next, podSets)
 	return job.Change, next

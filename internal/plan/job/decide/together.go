@@ -55,6 +55,11 @@ func (s *decider) halt(why job.StopReason, w *kueue.Workload) *job.Action {
 
 // untilInactive waits for the pods to end. If the job itself says that they have, it is not what tells when they did.
 func (s *decider) untilInactive() job.Action {
+	if s.suspended && s.d.StopByStatus != nil {
+		if a, over := s.stop(job.NoMatchingWorkload, nil); !over {
+			return orNothing(a)
+		}
+	}
 	if f := s.d.Family; f != nil && f.Others != nil && !s.d.IsActive(s.job) {
 		return job.Action{After: againAfter}
 	}
