@@ -1,6 +1,7 @@
 // Package kuberay runs Berth beside the real operator of KubeRay, on a whole control plane with simulated nodes: `make test-kuberay`
 // builds the operator and says where it is. That KubeRay is 1.6, which stops a RayService as a whole only by its clusters; beside
-// 1.7 stands the stand-in of internal/integration/integrationtest/kuberay.
+// 1.7 stands the stand-in of internal/integration/integrationtest/kuberay. Upgrades are played on both, by the same scenes, so that
+// the stand-in does what the operator does (upgrade_test.go).
 package kuberay
 
 import (
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -37,6 +39,8 @@ type world struct {
 	client.Client
 	t        *testing.T
 	ctx      context.Context
+	rest     *rest.Config
+	config   string // the kubeconfig
 	mu       sync.Mutex
 	warnings []string
 }
@@ -55,53 +59,79 @@ integrations:
   frameworks: [batch/job, ray.io/raycluster, ray.io/rayjob, ray.io/rayservice]
 `
 
-func newWorld(t *testing.T) *world {
+// built is where the operator of KubeRay is, and its CRDs.
+func built(t *testing.T) (operator, crds string) {
 	t.Helper()
-	operator, crds := os.Getenv("KUBERAY"), os.Getenv("KUBERAY_CRDS")
+	operator, crds = os.Getenv("KUBERAY"), os.Getenv("KUBERAY_CRDS")
 	if operator == "" || crds == "" {
 		t.Skip("the operator of KubeRay is not built: make test-kuberay does that")
 	}
-	kubeconfig := embeddedtest.Start(t, embeddedtest.Full)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, ctx: t.Context()}
-	cfg.QPS, cfg.WarningHandler = -1, w
+	return operator, crds
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	operator, crds := built(t)
+	w := newCluster(t)
+	w.define(crds, nil)
+	w.kubeRay(operator, w.config)
+	w.berth(configuration)
+	w.queue("3")
+	return w
+}
+
+// newCluster is a control plane alone.
+func newCluster(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, ctx: t.Context(), config: embeddedtest.Start(t, embeddedtest.Full)}
+	var err error
+	w.rest, err = clientcmd.BuildConfigFromFlags("", w.config)
+	w.must(err)
+	w.rest.QPS, w.rest.WarningHandler = -1, w
 	scheme := wire.Scheme()
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if w.Client, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
+	w.must(apiextensionsv1.AddToScheme(scheme))
+	w.Client, err = client.New(w.rest, client.Options{Scheme: scheme})
+	w.must(err)
+	return w
+}
+
+// define makes the CRDs of KubeRay, changed.
+func (w *world) define(crds string, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	w.t.Helper()
 	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no CRDs in %s (error %v)", crds, err)
+		w.t.Fatalf("no CRDs in %s (error %v)", crds, err)
 	}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		w.must(err)
 		var crd apiextensionsv1.CustomResourceDefinition
 		w.must(yaml.Unmarshal(raw, &crd))
+		if change != nil {
+			change(&crd)
+		}
 		w.must(w.Create(w.ctx, &crd))
 	}
-	w.kubeRay(operator, kubeconfig)
-	file := filepath.Join(t.TempDir(), "config.yaml")
+}
+
+// berth runs a manager until the test ends, or until it is killed.
+func (w *world) berth(configuration string) *process.Manager {
+	w.t.Helper()
+	file := filepath.Join(w.t.TempDir(), "config.yaml")
 	w.must(os.WriteFile(file, []byte(configuration), 0o600))
-	process.Start(t, kubeconfig, "--install", "--config", file, "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false")
-	w.queue("3")
-	return w
+	return process.Start(w.t, w.config, "--install", "--config", file, "--webhook-port", strconv.Itoa(embeddedtest.FreePort(w.t)), "--leader-elect=false")
 }
 
 // kubeRay runs the operator until the test ends.
-func (w *world) kubeRay(operator, kubeconfig string) {
+func (w *world) kubeRay(operator, kubeconfig string, flags ...string) {
 	w.t.Helper()
 	address := func() string { return "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(w.t)) }
 	log, err := os.Create(filepath.Join(w.t.TempDir(), "kuberay.log"))
 	w.must(err)
-	cmd := exec.Command(operator, "-metrics-addr", address(), "-health-probe-bind-address", address(), "-enable-leader-election=false",
-		"-feature-gates", "RayServiceIncrementalUpgrade=false")
+	cmd := exec.Command(operator, append([]string{
+		"-metrics-addr", address(), "-health-probe-bind-address", address(), "-enable-leader-election=false",
+		"-feature-gates", "RayServiceIncrementalUpgrade=false",
+	}, flags...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -159,8 +189,8 @@ const cluster = `
       template: {spec: {containers: [{name: ray-worker, image: "rayproject/ray:2.46.0", resources: {requests: {cpu: "1", memory: 1Gi}}}]}}
 `
 
-// make creates an object of Ray's in the queue. The spec is in YAML, with CLUSTER for that of a cluster.
-func (w *world) make(kind, name, spec string, annotations map[string]string) *unstructured.Unstructured {
+// parse reads an object of Ray's, whose spec is in YAML.
+func (w *world) parse(kind, name, spec string) *unstructured.Unstructured {
 	w.t.Helper()
 	o := &unstructured.Unstructured{}
 	w.must(yaml.Unmarshal([]byte("spec:\n"+strings.ReplaceAll(spec, "CLUSTER", cluster)), &o.Object))
@@ -168,6 +198,13 @@ func (w *world) make(kind, name, spec string, annotations map[string]string) *un
 	o.SetKind(kind)
 	o.SetNamespace("team")
 	o.SetName(name)
+	return o
+}
+
+// make creates an object of Ray's in the queue. The spec is in YAML, with CLUSTER for that of a cluster.
+func (w *world) make(kind, name, spec string, annotations map[string]string) *unstructured.Unstructured {
+	w.t.Helper()
+	o := w.parse(kind, name, spec)
 	o.SetLabels(map[string]string{kueue.QueueNameLabel: "main"})
 	o.SetAnnotations(annotations)
 	w.until(kind+" "+name+" can be made", func() error { return w.Create(w.ctx, o.DeepCopy()) })
@@ -323,7 +360,31 @@ func TestRealOperator(t *testing.T) {
 	w.activate(j, false)
 	w.waits(j)
 	w.remove(j)
+	w.interactive()
 	w.olderService(elastic)
+}
+
+// interactive is a RayJob that waits for a user who submits. KubeRay does not look at spec.suspend then.
+func (w *world) interactive() {
+	i := w.make("RayJob", "i", "  submissionMode: InteractiveMode\n  shutdownAfterJobFinishes: true\n  rayClusterSpec:CLUSTER", nil)
+	state := func(want string) func() error {
+		return func() error {
+			w.must(w.Get(w.ctx, client.ObjectKeyFromObject(i), i))
+			if got, _, _ := unstructured.NestedString(i.Object, "status", "jobDeploymentStatus"); got != want {
+				return fmt.Errorf("it is %q", got)
+			}
+			return nil
+		}
+	}
+	w.runs(i, 2)
+	w.until("it waits for its user", state("Waiting"))
+	w.activate(i, false)
+	w.until("it is suspended", state("Suspended"))
+	w.waits(i)
+	w.activate(i, true)
+	w.runs(i, 2)
+	w.until("it waits for its user again", state("Waiting"))
+	w.remove(i)
 }
 
 func (w *world) scale(o *unstructured.Unstructured, n int64) {

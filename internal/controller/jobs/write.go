@@ -104,7 +104,10 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			if r.d.GVK.Kind == "Pod" {
 				manager = podStatusManager
 			}
-			return named(r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager), "updating the status of "+r.d.GVK.Kind, m)
+			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager); err != nil {
+				return named(err, "updating the status of "+r.d.GVK.Kind, m)
+			}
+			return r.deleteUnnamed(ctx, a.Family)
 		case job.DeleteJob:
 			uid, version := m.GetUID(), m.GetResourceVersion()
 			err := r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -113,6 +116,17 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			return fmt.Errorf("unknown action %d on %s %s", a.Verb, r.d.GVK.Kind, client.ObjectKeyFromObject(o.Job))
 		}
 	})
+}
+
+// deleteUnnamed deletes objects that the status of their job does not name any more, whatever became of them since.
+func (r *reconciler) deleteUnnamed(ctx context.Context, objects []job.Object) error {
+	for _, m := range objects {
+		uid := m.GetUID()
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, m, client.Preconditions{UID: &uid})); err != nil {
+			return named(err, "deleting", m)
+		}
+	}
+	return nil
 }
 
 // pinned is a merge patch that fails with a conflict if the object has changed since it was read.

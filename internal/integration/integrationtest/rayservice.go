@@ -337,7 +337,6 @@ func upgradeWrites(w *rayWorld) {
 
 // reverted takes an upgrade back that waits for quota: the operator takes the new cluster away, and no pod of it ever ran.
 func reverted(w *rayWorld) {
-	w.operator.Reverts = true
 	w.serve(2)
 	w.edit(ask("2"))
 	w.slice(2, "head:2 workers:2 workers-x:2")

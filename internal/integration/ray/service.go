@@ -17,6 +17,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=ray.io,resources=rayservices,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=ray.io,resources=rayservices/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
 
 // Fields of a RayService.
@@ -26,6 +27,9 @@ var (
 	clusterConfig = []string{"spec", "rayClusterConfig"}
 	configPath    = field.NewPath("spec", "rayClusterConfig")
 )
+
+// hashAnnotation has, on a cluster, the hash of what KubeRay made it for.
+const hashAnnotation = "ray.io/hash-without-replicas-and-workers-to-delete"
 
 // redisFinalizer is on clusters whose control store is still cleaned up.
 const redisFinalizer = "ray.io/gcs-ft-redis-cleanup-finalizer"
@@ -215,7 +219,9 @@ func observeAt(o, at view.Object, in *plan.Setting) (*rayservice.Service, error)
 	active := view.String(at.Object, "status", "activeServiceStatus", "rayClusterName")
 	pending := view.String(at.Object, "status", "pendingServiceStatus", "rayClusterName")
 	goal := view.Map(o.Object, clusterConfig...)
-	stays := view.String(o.Object, "spec", "upgradeStrategy", "type") == "None" // whatever is asked for, no cluster takes its place
+	strategy := view.String(o.Object, "spec", "upgradeStrategy", "type")
+	s.Stays, s.BySteps = strategy == "None", strategy == "NewClusterWithIncrementalUpgrade"
+	made := "" // what the active cluster was made for
 	for _, c := range in.Children {
 		child := view.Of(c)
 		groups, err := view.PodSetsOf(child, clusterRoles, in)
@@ -224,17 +230,20 @@ func observeAt(o, at view.Object, in *plan.Setting) (*rayservice.Service, error)
 		}
 		cluster := rayservice.Cluster{
 			Name: child.GetName(), UID: child.GetUID(), Rank: rayservice.Dangling, Groups: groups,
-			Held: view.Bool(child.Object, "spec", "suspend"), Current: stays || isCurrent(view.Map(child.Object, "spec"), goal),
+			Held: view.Bool(child.Object, "spec", "suspend"), Current: isCurrent(view.Map(child.Object, "spec"), goal),
 		}
 		switch {
 		case child.GetDeletionTimestamp() != nil:
 			cluster.Rank = rayservice.Deleting
 		case child.GetName() == active:
-			cluster.Rank = rayservice.Active
+			cluster.Rank, made = rayservice.Active, child.GetAnnotations()[hashAnnotation]
 		case child.GetName() == pending:
 			cluster.Rank = rayservice.Pending
 		}
 		s.Clusters = append(s.Clusters, cluster)
+	}
+	for i, c := range in.Children {
+		s.Clusters[i].Twin = made != "" && s.Clusters[i].Rank == rayservice.Pending && c.GetAnnotations()[hashAnnotation] == made
 	}
 	return s, nil
 }
@@ -288,6 +297,9 @@ func step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 			Warning: true, Reason: "UpgradeUnheld", Note: "Deleted pods that ran without quota: somebody removed what held them",
 		}}}
 	}
+	if a := withdraw(s, o, in); a != nil {
+		return a
+	}
 	if a := release(s, in); a != nil {
 		return a
 	}
@@ -311,14 +323,34 @@ func crowded(s *rayservice.Service) *plan.Action {
 	return nil
 }
 
+// childOfService is a copy of a cluster that is to be written.
+func childOfService(in *plan.Setting, c *rayservice.Cluster) view.Object {
+	at := slices.IndexFunc(in.Children, func(o plan.Object) bool { return o.GetUID() == c.UID })
+	return view.Of(in.Children[at]).DeepCopy()
+}
+
+// withdraw ends an upgrade that was taken back. Should Berth die between the two writes, KubeRay deletes the cluster: the
+// service does not name it any more.
+func withdraw(s *rayservice.Service, o view.Object, in *plan.Setting) *plan.Action {
+	c := s.Withdraws()
+	if c == nil {
+		return nil
+	}
+	next := o.DeepCopy()
+	view.Set(next.Object, map[string]any{}, "status", "pendingServiceStatus")
+	return &plan.Action{Verb: plan.PatchJobStatus, Job: next, Family: []plan.Object{childOfService(in, c)}, Events: []plan.Event{{
+		Warning: true, Reason: "UpgradeHoldStale",
+		Note: "Cluster " + c.Name + " is not wanted any more: the active one is what the service asks for, and goes on; none of its pods has run",
+	}}}
+}
+
 // release lets the next cluster go, if there is one.
 func release(s *rayservice.Service, in *plan.Setting) *plan.Action {
 	c, stale := s.Releases()
 	if c == nil {
 		return nil
 	}
-	at := slices.IndexFunc(in.Children, func(o plan.Object) bool { return o.GetUID() == c.UID })
-	next := view.Of(in.Children[at]).DeepCopy()
+	next := childOfService(in, c)
 	view.Set(next.Object, false, "spec", "suspend")
 	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
 	upgrade := slices.ContainsFunc(s.Clusters, func(x rayservice.Cluster) bool { return x.Rank == rayservice.Active && x.UID != c.UID })

@@ -61,7 +61,7 @@ const (
 	WriteReplacements
 	// PatchJob patches the job to be as in Job; PatchJobStatus does so with its status.
 	PatchJob
-	// PatchJobStatus patches the status of the job.
+	// PatchJobStatus patches the status of the job, then deletes the objects in Family.
 	PatchJobStatus
 	// PatchFamily patches the objects in Family, which belong to the job, to be as they are there.
 	PatchFamily
@@ -72,7 +72,7 @@ const (
 	DeleteJob
 )
 
-// Action is what to do next: at most one write.
+// Action is what to do next: at most one write, and what it leaves for others to finish should Berth die.
 type Action struct {
 	Verb Verb
 	// Workload is the Workload as it is to be. Its metadata.resourceVersion is the one that was observed.

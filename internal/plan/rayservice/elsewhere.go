@@ -33,7 +33,7 @@ func (s *Service) Foresee() {
 	wanted := false
 	var out []Cluster
 	for _, c := range s.Clusters {
-		awaited := c.Current && c.Rank <= Pending
+		awaited := (c.Current || s.Stays) && !c.Twin && c.Rank <= Pending
 		if c.Held && !awaited {
 			continue // it goes without having had a pod
 		}

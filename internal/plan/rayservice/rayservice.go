@@ -50,6 +50,8 @@ type Cluster struct {
 	Held bool
 	// Current says that it is what the service asks for now.
 	Current bool
+	// Twin says that KubeRay made it for exactly what it made the active one for.
+	Twin bool
 	// Groups are the pod sets that it wants, named as its groups are.
 	Groups []kueue.PodSet
 }
@@ -68,6 +70,10 @@ type Service struct {
 	Slices []*kueue.Workload
 	// HoldPods says that clusters are not held: their pods are, by their gates.
 	HoldPods bool
+	// Stays says that KubeRay replaces no cluster, whatever the service asks for.
+	Stays bool
+	// BySteps says that KubeRay moves the traffic by steps, and moves it back if an upgrade is taken back.
+	BySteps bool
 }
 
 // Labels by which KubeRay tells what a pod is for.
@@ -121,9 +127,31 @@ func (s *Service) hasRun(c *Cluster) bool {
 	})
 }
 
-// IsStale says whether a cluster was made for something that the service does not ask for any more, before any pod of it
-// ran. A cluster that has run counts in full: KubeRay takes it away in an order of its own.
-func (s *Service) IsStale(c *Cluster) bool { return c.Rank == Pending && !c.Current && !s.hasRun(c) }
+// IsStale says whether a cluster of which no pod has run is not what the service needs: it was made for something that the
+// service does not ask for any more, or the active one is what it asks for. A cluster that has run counts in full: KubeRay
+// takes it away in an order of its own.
+func (s *Service) IsStale(c *Cluster) bool {
+	return c.Rank == Pending && !s.hasRun(c) && (s.isWithdrawn(c) || (!c.Current && !s.Stays))
+}
+
+// isWithdrawn says whether a pending cluster is that of an upgrade that was taken back. KubeRay does not end such an upgrade
+// unless it goes by steps: it compares what is asked for with the pending cluster, and makes another one that is the twin of
+// the active one. What KubeRay noted decides about twins: of clusters that only look alike it would make one again and again.
+func (s *Service) isWithdrawn(c *Cluster) bool {
+	unchanged := slices.ContainsFunc(s.Clusters, func(x Cluster) bool { return x.Rank == Active && x.Current })
+	return c.Twin || (unchanged && !c.Current && !s.BySteps)
+}
+
+// Withdraws is the pending cluster of an upgrade that was taken back before any of its pods ran, nil if there is none. It is
+// to be deleted, and the service to name no pending cluster; otherwise KubeRay makes it again by its name.
+func (s *Service) Withdraws() *Cluster {
+	for _, c := range s.ranked() {
+		if !s.Suspended && c.Rank == Pending && !s.hasRun(c) && s.isWithdrawn(c) {
+			return c
+		}
+	}
+	return nil
+}
 
 // counts says whether a cluster is to have all the pods that it wants.
 func (s *Service) counts(c *Cluster) bool { return c.Rank <= Pending && !s.IsStale(c) }

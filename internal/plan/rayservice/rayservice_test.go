@@ -383,6 +383,46 @@ func TestExcess(t *testing.T) {
 	}
 }
 
+// TestWithdraws: an upgrade that was taken back ends, and no other one does.
+func TestWithdraws(t *testing.T) {
+	active, pending := cluster("a", rayservice.Active, groups(2, "1")), held(cluster("p", rayservice.Pending, groups(2, "1")))
+	old, was := outdated(active), outdated(pending)
+	twin := pending
+	twin.Twin = true
+	tests := map[string]struct {
+		a, p rayservice.Cluster
+		s    rayservice.Service
+		want string
+	}{
+		"an upgrade":                             {a: old, p: pending},
+		"taken back":                             {a: active, p: was, want: "p"},
+		"taken back, its pods wait":              {a: active, p: outdated(cluster("p", rayservice.Pending, groups(2, "1"))), s: rayservice.Service{HoldPods: true}, want: "p"},
+		"taken back, and no cluster is replaced": {a: active, p: was, s: rayservice.Service{Stays: true}, want: "p"},
+		"KubeRay made a twin":                    {a: active, p: twin, want: "p"},
+		"KubeRay sees a difference":              {a: active, p: pending},
+		"a third version":                        {a: old, p: was},
+		"no cluster is replaced any more":        {a: old, p: was, s: rayservice.Service{Stays: true}},
+		"KubeRay goes back by steps":             {a: active, p: was, s: rayservice.Service{BySteps: true}},
+		"by steps, and a twin":                   {a: active, p: twin, s: rayservice.Service{BySteps: true}, want: "p"},
+		"it runs":                                {a: active, p: was, s: rayservice.Service{Pods: pods("p", "workers", 1, "workers")}},
+		"the active one is being deleted":        {a: cluster("a", rayservice.Deleting, groups(2, "1")), p: was},
+		"it is stopped":                          {a: active, p: was, s: rayservice.Service{Suspended: true}},
+	}
+	for name, tc := range tests {
+		tc.s.Spec, tc.s.Clusters = groups(2, "1"), []rayservice.Cluster{tc.a, tc.p}
+		got := ""
+		if c := tc.s.Withdraws(); c != nil {
+			got = c.Name
+			if !tc.s.IsStale(c) {
+				t.Errorf("%s: it is charged for all the same", name)
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // many are a head and n groups of one worker each that ask for so many processors.
 func many(n int, cpu string, change func(*corev1.PodSpec)) []kueue.PodSet {
 	out := []kueue.PodSet{set("head", 1, "1")}

@@ -39,9 +39,6 @@ type Operator struct {
 	Order func(n int) []int
 	// Lingers is for how many steps it leaves a cluster that nobody uses. It counts anew when it has died.
 	Lingers int
-	// Reverts says that it takes a new cluster away as soon as the service asks for what the active one is. Otherwise that is
-	// an upgrade like any other, to a third cluster.
-	Reverts bool
 
 	mu   sync.Mutex
 	made int

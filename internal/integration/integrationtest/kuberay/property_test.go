@@ -28,7 +28,7 @@ import (
 func TestServicesUnderAnySchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hold := rapid.SampledFrom([]string{"ChildSuspended", "GatedPods"}).Draw(t, "hold")
-		w := newWorld(t, hold, rapid.Bool().Draw(t, "reverts"))
+		w := newWorld(t, hold)
 		seed := rapid.Uint64().Draw(t, "seed")
 		w.rng = rand.New(rand.NewPCG(seed, 1))
 		w.trouble(rapid.SampledFrom([]string{"none", "dies", "slow", "shuffled", "all"}).Draw(t, "KubeRay"))
@@ -55,6 +55,56 @@ func TestServicesUnderAnySchedule(t *testing.T) {
 		}
 		w.end()
 	})
+}
+
+// TestUpgradeTakenBack takes back an upgrade that waits for quota, at any moment after it was begun. The service is then as if there
+// had been none: its cluster serves, no other one waits, and quota changes nothing.
+func TestUpgradeTakenBack(t *testing.T) {
+	for _, hold := range []string{"ChildSuspended", "GatedPods"} {
+		for _, by := range []string{"", "None", "NewClusterWithIncrementalUpgrade"} {
+			for steps := range 12 {
+				t.Run(fmt.Sprintf("%s %s after %d steps", hold, by, steps), func(t *testing.T) { takenBack(t, hold, by, steps) })
+			}
+		}
+	}
+}
+
+func takenBack(t *testing.T, hold, by string, steps int) {
+	w := newWorld(t, hold)
+	w.quota = 4
+	must(w, w.c.Create(w.ctx, manifest(2, "1")))
+	w.settle()
+	active, pods := w.serving()
+	w.edit(func(spec map[string]any) {
+		ask(spec, 2)
+		if by == "NewClusterWithIncrementalUpgrade" {
+			strategy(spec, 2)
+		}
+	})
+	for n := range steps { // of KubeRay, and of Berth
+		if n%2 == 0 {
+			w.op.Step(w.ctx)
+		}
+		w.see()
+		w.reconcile()
+	}
+	w.edit(func(spec map[string]any) {
+		w.takeBack(spec)
+		if by == "None" {
+			strategy(spec, 1)
+		}
+	})
+	for _, quota := range []int64{4, 100} {
+		w.quota = quota
+		w.settle()
+		w.withdrawn()
+		if now, n := w.serving(); now != active || n != pods {
+			w.fail("cluster %s served with %d pods, and %s does now, with %d", active, pods, now, n)
+		}
+		if pending := view.String(w.get().Object, "status", "pendingServiceStatus", "rayClusterName"); pending != "" || len(w.live()) != 1 {
+			w.fail("cluster %q is pending, and there are %d slices", pending, len(w.live()))
+		}
+	}
 }
 
 func must(w *world, err error) {
@@ -183,6 +233,12 @@ var events = map[string]func(w *world, n int){
 		w.edit(func(spec map[string]any) { container(spec)["image"] = fmt.Sprintf("ray:%d", n%3) })
 	},
 	"requests": func(w *world, n int) { w.edit(func(spec map[string]any) { ask(spec, n%3+1) }) },
+	"upgrade without quota": func(w *world, n int) {
+		w.quota = 0
+		w.edit(func(spec map[string]any) { container(spec)["image"] = fmt.Sprintf("ray:new-%d", n) })
+		w.settle()
+	},
+	"taken back": func(w *world, _ int) { w.edit(w.takeBack) },
 	"replicas": func(w *world, n int) {
 		w.edit(func(spec map[string]any) { workers(spec)["replicas"] = int64(n%4 + 1) })
 	},
@@ -333,6 +389,17 @@ func ask(spec map[string]any, cpu int) {
 	container(spec)["resources"] = map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(cpu)}}
 }
 
+// takeBack makes the workers those of the active cluster.
+func (w *world) takeBack(spec map[string]any) {
+	active, _ := w.serving()
+	for _, c := range w.op.Objects(w.ctx, "RayCluster") {
+		if c.GetName() == active {
+			was := view.Maps(view.Maps(c.Object, "spec", "workerGroupSpecs")[0], "template", "spec", "containers")[0]
+			container(spec)["image"], container(spec)["resources"] = was["image"], was["resources"]
+		}
+	}
+}
+
 func strategy(spec map[string]any, n int) {
 	options := map[string]any{"maxSurgePercent": int64([]int{100, 50, 30}[n%3]), "stepSizePercent": int64([]int{100, 40}[n%2])}
 	switch n % 4 {
@@ -379,6 +446,7 @@ func (w *world) end() {
 	if now, pods := w.serving(); before != "" && pods == 0 {
 		w.fail("cluster %s served, and now %q does, with no pods", before, now)
 	}
+	w.withdrawn()
 	w.logf("enough quota")
 	w.quota = 1000
 	w.activate()
@@ -387,6 +455,23 @@ func (w *world) end() {
 		w.fail("%v", err)
 	}
 	w.deleted()
+}
+
+// withdrawn fails if an upgrade that was taken back has not ended: the active cluster is what the service asks for, and another one
+// waits, or a slice for it.
+func (w *world) withdrawn() {
+	goal := kuberay.HashOf(view.Map(w.get().Object, "spec", "rayClusterConfig"))
+	active, _ := w.serving()
+	clusters := w.op.Objects(w.ctx, "RayCluster")
+	at := slices.IndexFunc(clusters, func(c unstructured.Unstructured) bool { return c.GetName() == active })
+	if at < 0 || clusters[at].GetAnnotations()[kuberay.HashAnnotation] != goal {
+		return
+	}
+	for _, c := range clusters {
+		if c.GetName() != active && w.open(&c) == 0 {
+			w.fail("cluster %s is what the service asks for, and %s waits to take its place", active, c.GetName())
+		}
+	}
 }
 
 // deleted deletes the service, and looks whether anything of it is left.

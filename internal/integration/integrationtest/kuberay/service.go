@@ -220,8 +220,6 @@ func (k *Operator) conclude(s *unstructured.Unstructured, st *status, active, pe
 	newest := or(pending, active)
 	switch {
 	case steps && st.pending.name != "", newest != nil && isFor(newest, goal):
-	case pending != nil && active != nil && isFor(active, goal) && k.Reverts:
-		st.pending = side{}
 	case view.String(s.Object, "spec", "upgradeStrategy", "type") == "None" && newest != nil:
 	default:
 		st.pending = side{name: k.name(s)}

@@ -67,7 +67,7 @@ const name = "llm"
 
 var kinds = []string{"RayService", "RayCluster", "Pod", "Workload"}
 
-func newWorld(t failer, hold string, reverts bool) *world {
+func newWorld(t failer, hold string) *world {
 	m := &kuberay.Memory{}
 	w := &world{
 		t: t, ctx: context.Background(), c: m, m: m, rng: rand.New(rand.NewPCG(1, 2)),
@@ -77,7 +77,7 @@ func newWorld(t failer, hold string, reverts bool) *world {
 		ManagedNamespaces: labels.Everything(), Kinds: job.Kinds{w.service.GVK: true, w.cluster.GVK: true}, AssignQueueLabels: true,
 		FinishOrphans: true, ElasticJobs: true, RayService: job.RayService{Gating: true, GatedPods: hold == "GatedPods"},
 	}
-	w.op = &kuberay.Operator{Client: w.m, Namespace: "ns", Reverts: reverts}
+	w.op = &kuberay.Operator{Client: w.m, Namespace: "ns"}
 	w.m.Admit, w.m.Changed = w.admission, w.check
 	return w
 }
@@ -364,6 +364,8 @@ func (w *world) action(a *job.Action) string {
 		return fmt.Sprintf("%s %s %s", map[job.Verb]string{job.CreateWorkload: "create", job.UpdateWorkload: "update", job.WriteStatus: "status"}[a.Verb], a.Workload.Name, state(a.Workload))
 	case job.PatchJob:
 		return fmt.Sprintf("service, suspend %v", view.Bool(a.Job.(*unstructured.Unstructured).Object, "spec", "suspend"))
+	case job.PatchJobStatus:
+		return fmt.Sprintf("status of the service, and delete %s", a.Family[0].GetName())
 	default:
 	}
 	var names []string
@@ -388,6 +390,16 @@ func (w *world) write(a *job.Action) error {
 		return w.c.Status().Update(w.ctx, a.Workload)
 	case job.PatchJob:
 		return w.c.Update(w.ctx, a.Job)
+	case job.PatchJobStatus:
+		err := w.c.Status().Update(w.ctx, a.Job)
+		for _, m := range a.Family {
+			if err != nil || w.rng.IntN(4) == 0 { // it may die between the two
+				return err
+			}
+			uid := m.GetUID()
+			err = client.IgnoreNotFound(w.c.Delete(w.ctx, m, client.Preconditions{UID: &uid}))
+		}
+		return err
 	case job.PatchFamily, job.DeleteFamily:
 		for _, m := range a.Family {
 			over, err := m.GetResourceVersion(), error(nil)
