@@ -231,6 +231,7 @@ func observeAt(o, at view.Object, in *plan.Setting) (*rayservice.Service, error)
 		cluster := rayservice.Cluster{
 			Name: child.GetName(), UID: child.GetUID(), Rank: rayservice.Dangling, Groups: groups,
 			Held: view.Bool(child.Object, "spec", "suspend"), Current: isCurrent(view.Map(child.Object, "spec"), goal),
+			Breach: child.GetAnnotations()[rayservice.UngatedAnnotation],
 		}
 		switch {
 		case child.GetDeletionTimestamp() != nil:
@@ -292,6 +293,9 @@ func step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 			return &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
 		}
 	}
+	if a := hold(s, in); a != nil {
+		return a
+	}
 	if excess := s.Excess(); len(excess) > 0 {
 		return &plan.Action{Verb: plan.DeleteFamily, Family: objects(excess), Events: []plan.Event{{
 			Warning: true, Reason: "UpgradeUnheld", Note: "Deleted pods that ran without quota: somebody removed what held them",
@@ -323,6 +327,30 @@ func crowded(s *rayservice.Service) *plan.Action {
 	return nil
 }
 
+// hold notes that a pod of a cluster lost its gate without quota, and the second time suspends the cluster until it is admitted.
+func hold(s *rayservice.Service, in *plan.Setting) *plan.Action {
+	c, note := s.Breach()
+	if c == nil {
+		return nil
+	}
+	next := childOfService(in, c)
+	annotations := next.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[rayservice.UngatedAnnotation] = note
+	next.SetAnnotations(annotations)
+	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+	if note == rayservice.Reheld {
+		view.Set(next.Object, true, "spec", "suspend")
+		a.Events = []plan.Event{{
+			Warning: true, Reason: "UpgradeUnheld",
+			Note: "Cluster " + c.Name + " is suspended until it has quota: gates of its pods were removed more than once",
+		}}
+	}
+	return a
+}
+
 // childOfService is a copy of a cluster that is to be written.
 func childOfService(in *plan.Setting, c *rayservice.Cluster) view.Object {
 	at := slices.IndexFunc(in.Children, func(o plan.Object) bool { return o.GetUID() == c.UID })
@@ -352,6 +380,10 @@ func release(s *rayservice.Service, in *plan.Setting) *plan.Action {
 	}
 	next := childOfService(in, c)
 	view.Set(next.Object, false, "spec", "suspend")
+	if annotations := next.GetAnnotations(); !stale && annotations[rayservice.UngatedAnnotation] != "" {
+		delete(annotations, rayservice.UngatedAnnotation)
+		next.SetAnnotations(annotations)
+	}
 	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
 	upgrade := slices.ContainsFunc(s.Clusters, func(x rayservice.Cluster) bool { return x.Rank == rayservice.Active && x.UID != c.UID })
 	switch {

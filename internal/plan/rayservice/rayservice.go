@@ -54,6 +54,8 @@ type Cluster struct {
 	Twin bool
 	// Groups are the pod sets that it wants, named as its groups are.
 	Groups []kueue.PodSet
+	// Breach is what UngatedAnnotation says of it.
+	Breach string
 }
 
 // Service is a RayService with all that belongs to it.
@@ -158,7 +160,7 @@ func (s *Service) counts(c *Cluster) bool { return c.Rank <= Pending && !s.IsSta
 
 // Waits says whether a cluster has still to be let go: it is held, or its pods are and there is no room for all of them.
 func (s *Service) Waits(c *Cluster) bool {
-	if s.HoldPods {
+	if s.HoldPods && c.Breach != Reheld {
 		return s.counts(c) && s.begins(c) && !s.hasRoomFor(s.demand(s.names(), func(*Cluster) bool { return true }))
 	}
 	return s.counts(c) && c.Held
@@ -191,7 +193,7 @@ func (s *Service) Releases() (c *Cluster, stale bool) {
 	for _, c := range s.ranked() {
 		switch {
 		case !c.Held || c.Rank > Pending:
-		case s.HoldPods:
+		case s.HoldPods && c.Breach != Reheld:
 			return c, false
 		case s.IsStale(c):
 			return c, true
@@ -257,31 +259,6 @@ func (s *Service) room(n *names, w *kueue.Workload) map[kueue.PodSetReference]in
 	for _, pod := range s.Pods {
 		if Runs(pod) {
 			out[n.ofPod(s, pod)]--
-		}
-	}
-	return out
-}
-
-// Excess lists pods that run although nobody let them, as many as there is no room for. That takes both webhooks to have
-// been away, and somebody to have removed the gates.
-func (s *Service) Excess() []*corev1.Pod {
-	n := s.names()
-	over := map[kueue.PodSetReference]int32{}
-	if w := s.Granting(); w != nil && !s.Suspended {
-		over = s.room(n, w)
-	} else {
-		for _, pod := range s.Pods {
-			if Runs(pod) {
-				over[n.ofPod(s, pod)]--
-			}
-		}
-	}
-	var out []*corev1.Pod
-	for _, pod := range slices.Backward(s.byName()) {
-		set := n.ofPod(s, pod)
-		if Runs(pod) && pod.Labels[kueue.PodSetLabel] == "" && pod.DeletionTimestamp == nil && s.cluster(pod) != nil && over[set] < 0 {
-			out = append(out, pod)
-			over[set]++
 		}
 	}
 	return out

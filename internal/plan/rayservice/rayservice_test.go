@@ -383,6 +383,58 @@ func TestExcess(t *testing.T) {
 	}
 }
 
+// TestBreach: the first pod of a waiting cluster that loses its gate is noted, the second has the cluster suspended until it is admitted.
+func TestBreach(t *testing.T) {
+	active, serves := cluster("a", rayservice.Active, groups(2, "1")), all(pods("a", "headgroup", 1, "head"), pods("a", "workers", 2, "workers"))
+	small, large := admitted(groups(2, "1")...), admitted(set("head", 2, "1"), set("workers", 4, "1"))
+	waits := func(breach string) rayservice.Cluster {
+		c := cluster("p", rayservice.Pending, groups(2, "1"))
+		c.Breach = breach
+		return c
+	}
+	opened := pods("p", "workers", 2, "open")
+	tests := map[string]struct {
+		c    rayservice.Cluster
+		pods []*corev1.Pod
+		w    *kueue.Workload
+		want string
+	}{
+		"all gated":            {waits(""), pods("p", "workers", 2, ""), small, ""},
+		"one gate removed":     {waits(""), opened[:1], small, "p p-workers-open0"},
+		"it is deleted next":   {waits("p-workers-open0"), opened[:1], small, ""},
+		"its successor waits":  {waits("p-workers-open0"), pods("p", "workers", 2, ""), small, ""},
+		"another gate removed": {waits("p-workers-open0"), opened[1:], small, "p suspended"},
+		"suspended":            {held(waits(rayservice.Reheld)), nil, small, ""},
+		"opened again":         {waits(rayservice.Reheld), nil, small, "p suspended"},
+		"and admitted":         {waits(rayservice.Reheld), nil, large, ""},
+		"there is room":        {waits(""), opened, large, ""},
+		"not wanted any more":  {outdated(waits(rayservice.Reheld)), nil, small, ""},
+		"it serves":            {cluster("p", rayservice.Active, groups(2, "1")), opened, small, ""},
+	}
+	for name, tc := range tests {
+		for _, holdPods := range []bool{false, true} {
+			s := rayservice.Service{
+				Spec: groups(2, "1"), Clusters: []rayservice.Cluster{active, tc.c}, Pods: all(serves, tc.pods), Slices: []*kueue.Workload{tc.w}, HoldPods: holdPods,
+			}
+			got := ""
+			if c, note := s.Breach(); c != nil {
+				got = c.Name + " " + note
+			}
+			if got != tc.want {
+				t.Errorf("%s, pods held %v: %q, want %q", name, holdPods, got, tc.want)
+			}
+		}
+	}
+	s := rayservice.Service{Spec: groups(2, "1"), Clusters: []rayservice.Cluster{active, held(waits(rayservice.Reheld))}, Pods: serves, Slices: []*kueue.Workload{small}, HoldPods: true}
+	if c, _ := s.Releases(); c != nil {
+		t.Errorf("cluster %s is let go without quota", c.Name)
+	}
+	s.Slices = []*kueue.Workload{large}
+	if c, _ := s.Releases(); c == nil {
+		t.Error("the cluster has quota, and is not let go")
+	}
+}
+
 // TestWithdraws: an upgrade that was taken back ends, and no other one does.
 func TestWithdraws(t *testing.T) {
 	active, pending := cluster("a", rayservice.Active, groups(2, "1")), held(cluster("p", rayservice.Pending, groups(2, "1")))

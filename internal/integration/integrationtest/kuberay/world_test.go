@@ -24,6 +24,7 @@ import (
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/plan/rayservice"
 	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
@@ -325,7 +326,7 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 		}
 	case job.PatchFamily:
 		for _, m := range a.Family {
-			if c, ok := m.(*unstructured.Unstructured); ok && view.Bool(c.Object, "spec", "suspend") {
+			if c, ok := m.(*unstructured.Unstructured); ok && view.Bool(c.Object, "spec", "suspend") && c.GetAnnotations()[rayservice.UngatedAnnotation] != rayservice.Reheld {
 				at := slices.IndexFunc(o.Children, func(x job.Object) bool { return x.GetUID() == c.GetUID() })
 				if !view.Bool(o.Children[at].(*unstructured.Unstructured).Object, "spec", "suspend") {
 					w.fail("Berth holds cluster %s again", c.GetName())
