@@ -46,8 +46,8 @@ func (s *Service) Breach() (c *Cluster, note string) {
 	return nil, ""
 }
 
-// Excess lists pods that run although nobody let them, as many as there is no room for. That takes both webhooks to have
-// been away, and somebody to have removed the gates.
+// Excess lists pods without a gate that Berth did not let go: all of a cluster that waits for quota, and of others as many as there is
+// no room for. That takes both webhooks to have been away, and somebody to have removed the gates.
 func (s *Service) Excess() []*corev1.Pod {
 	n := s.names()
 	over := map[kueue.PodSetReference]int32{}
@@ -62,8 +62,11 @@ func (s *Service) Excess() []*corev1.Pod {
 	}
 	var out []*corev1.Pod
 	for _, pod := range slices.Backward(s.byName()) {
-		set := n.ofPod(s, pod)
-		if Runs(pod) && pod.Labels[kueue.PodSetLabel] == "" && pod.DeletionTimestamp == nil && s.cluster(pod) != nil && over[set] < 0 {
+		set, c := n.ofPod(s, pod), s.cluster(pod)
+		if !Runs(pod) || pod.Labels[kueue.PodSetLabel] != "" || pod.DeletionTimestamp != nil || c == nil {
+			continue
+		}
+		if over[set] < 0 || (s.counts(c) && s.begins(c) && !s.Covers(c)) {
 			out = append(out, pod)
 			over[set]++
 		}

@@ -166,8 +166,10 @@ func (s *Service) Waits(c *Cluster) bool {
 	return s.counts(c) && c.Held
 }
 
-// begins says whether a cluster is to start, and no pod of it runs yet.
-func (s *Service) begins(c *Cluster) bool { return c.Rank == Pending && !s.hasRun(c) }
+// begins says whether a cluster is to start, and Berth has let no pod of it go yet. Pods that an administrator opened do not count.
+func (s *Service) begins(c *Cluster) bool {
+	return c.Rank == Pending && !slices.ContainsFunc(s.podsOf(c), func(p *corev1.Pod) bool { return Runs(p) && p.Labels[kueue.PodSetLabel] != "" })
+}
 
 // hasRoomFor says whether the slice that is admitted has room for a demand.
 func (s *Service) hasRoomFor(wanted []kueue.PodSet) bool {

@@ -408,6 +408,7 @@ func TestBreach(t *testing.T) {
 		"opened again":         {waits(rayservice.Reheld), nil, small, "p suspended"},
 		"and admitted":         {waits(rayservice.Reheld), nil, large, ""},
 		"there is room":        {waits(""), opened, large, ""},
+		"room for some":        {waits(""), opened[:1], admitted(groups(3, "1")...), "p p-workers-open0"},
 		"not wanted any more":  {outdated(waits(rayservice.Reheld)), nil, small, ""},
 		"it serves":            {cluster("p", rayservice.Active, groups(2, "1")), opened, small, ""},
 	}
@@ -432,6 +433,11 @@ func TestBreach(t *testing.T) {
 	s.Slices = []*kueue.Workload{large}
 	if c, _ := s.Releases(); c == nil {
 		t.Error("the cluster has quota, and is not let go")
+	}
+	s.Slices, s.Clusters[1].Held = []*kueue.Workload{admitted(groups(4, "1")...)}, false
+	s.Pods = all(serves, opened[:1], pods("p", "workers", 1, ""))
+	if free := s.Free([]job.PodSetInfo{{Name: "head"}, {Name: "workers"}}); len(free) > 0 {
+		t.Errorf("pod %s is let go since the gate of another one was removed", free[0].Name)
 	}
 }
 
