@@ -45,12 +45,17 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if r.pace.isBehind(req.NamespacedName, cq.ResourceVersion) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
+	turn, err := r.pace.take(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer turn.release()
 	view, known := state.View{}, false
 	if err := r.engine.Ask(ctx, func(s *state.State) { view, known = s.Queue(cq.Name) }); err != nil {
 		return ctrl.Result{}, err
 	}
 	if !known {
-		return ctrl.Result{RequeueAfter: settle}, nil // the feed has it in a moment
+		return ctrl.Result{RequeueAfter: gather}, nil // the feed has it in a moment
 	}
 	problems, err := r.problems(ctx, &cq)
 	if err != nil {
@@ -61,12 +66,11 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	var result ctrl.Result
 	if !equality.Semantic.DeepEqual(before.Status, cq.Status) {
 		figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, cq.Status.Conditions)
-		if result.RequeueAfter = r.pace.take(ctx, req.NamespacedName, figuresOnly); result.RequeueAfter > 0 {
+		if result.RequeueAfter, err = turn.write(ctx, r.client, &cq, statusPatch(before, figuresOnly), figuresOnly); err != nil {
+			return reconcile.Retry(err).Result(ctx)
+		}
+		if result.RequeueAfter > 0 {
 			cq.Status = before.Status
-		} else if err := r.client.Status().Patch(ctx, &cq, statusPatch(before, figuresOnly)); client.IgnoreNotFound(err) != nil {
-			return reconcile.Retry(fmt.Errorf("writing status: %w", err)).Result(ctx)
-		} else if err == nil {
-			r.pace.wrote(req.NamespacedName, cq.ResourceVersion)
 		}
 	}
 	return result, r.finalize(ctx, &cq, view.Reserved == 0)

@@ -2,7 +2,6 @@ package queues
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -11,6 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -34,27 +34,29 @@ func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if r.pace.isBehind(req.NamespacedName, cohort.ResourceVersion) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
+	turn, err := r.pace.take(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer turn.release()
 	var share *quota.Share
 	known := false
 	if err := r.engine.Ask(ctx, func(s *state.State) { share, known = s.CohortShare(cohort.Name) }); err != nil {
 		return ctrl.Result{}, err
 	}
 	if !known {
-		return ctrl.Result{RequeueAfter: settle}, nil // the feed has it in a moment
+		return ctrl.Result{RequeueAfter: gather}, nil // the feed has it in a moment
 	}
 	before := cohort.DeepCopy()
 	cohort.Status.FairSharing = fairSharing(share)
 	if equality.Semantic.DeepEqual(before.Status, cohort.Status) {
 		return ctrl.Result{}, nil
 	}
-	if wait := r.pace.take(ctx, req.NamespacedName, true); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+	rest, err := turn.write(ctx, r.client, &cohort, client.MergeFrom(before), true)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
 	}
-	if err := r.client.Status().Patch(ctx, &cohort, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("writing status: %w", err)
-	}
-	r.pace.wrote(req.NamespacedName, cohort.ResourceVersion)
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: rest}, nil
 }
 
 // fairSharing is what the status shows of a share. spec: 20 §2.1, §4.1.

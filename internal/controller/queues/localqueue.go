@@ -38,6 +38,11 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if r.pace.isBehind(req.NamespacedName, lq.ResourceVersion) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
+	turn, err := r.pace.take(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer turn.release()
 	var view state.View
 	if err := r.engine.Ask(ctx, func(s *state.State) { view = s.LocalQueue(lq.Namespace, lq.Name) }); err != nil {
 		return ctrl.Result{}, err
@@ -56,14 +61,11 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		return ctrl.Result{}, nil
 	}
 	figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, lq.Status.Conditions)
-	if wait := r.pace.take(ctx, req.NamespacedName, figuresOnly); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+	rest, err := turn.write(ctx, r.client, &lq, statusPatch(before, figuresOnly), figuresOnly)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
 	}
-	if err := r.client.Status().Patch(ctx, &lq, statusPatch(before, figuresOnly)); client.IgnoreNotFound(err) != nil {
-		return reconcile.Retry(fmt.Errorf("writing status: %w", err)).Result(ctx)
-	}
-	r.pace.wrote(req.NamespacedName, lq.ResourceVersion)
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: rest}, nil
 }
 
 func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {

@@ -2,22 +2,22 @@ package queues
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// settle is how long changes of a queue's figures are gathered before its status is
-// written: at most one write a second and object. While an object keeps changing, each
-// pause between two writes is twice the one before, up to slowest: who watches a queue
-// that is busy sees it move, and the metrics have the figures of the moment.
+// The figures of an object are written at most once in every interval, and a change of
+// them within the interval: the first one after a rest waits for gather, so that one write
+// shows what changes together, and those that follow for the rest of the interval.
 const (
-	settle  = time.Second
-	slowest = 5 * time.Second
+	interval = time.Second
+	gather   = interval / 2
 )
 
 // Until the cache has what was written it says nothing about what is still to be written. It is waited for at most this long.
@@ -26,59 +26,91 @@ const (
 	remembered = 30 * time.Second
 )
 
-// Figures of all queues and cohorts together are written at this rate: a thousand queues
-// that move at once must not crowd out admissions.
-const (
-	figuresPerSecond = 20
-	figuresBurst     = 50
-)
+// figureWriters bounds the writes of figures that are under way at once, of all objects
+// together. It is a bound of concurrency and not of the rate: an API server that keeps up
+// takes hundreds of them in a second, and one that is busy gets most of its requests from
+// the many more writers of admissions.
+const figureWriters = 4
 
-func newLimiter() *rate.Limiter { return rate.NewLimiter(figuresPerSecond, figuresBurst) }
-
-// pace holds back writes of figures that come sooner than that after the last write, or
-// for which all objects together have written too much.
+// pace spaces the writes of figures. The controllers of all kinds share its turns.
 type pace struct {
-	now  func() time.Time
-	all  *rate.Limiter
-	mu   sync.Mutex
-	last map[types.NamespacedName]written
+	now   func() time.Time
+	turns chan struct{}
+	mu    sync.Mutex
+	last  map[types.NamespacedName]written
 }
 
-// written is when an object was written, how long its figures pause after that, and the version that it came to.
+// written is when an object was written, and the version that it came to.
 type written struct {
 	at      time.Time
-	pause   time.Duration
 	version string
 }
 
-func newPace(all *rate.Limiter) *pace {
-	return &pace{now: time.Now, all: all, last: map[types.NamespacedName]written{}}
+// newTurns makes the turns that writers of figures take.
+func newTurns() chan struct{} { return make(chan struct{}, figureWriters) }
+
+func newPace(turns chan struct{}) *pace {
+	return &pace{now: time.Now, turns: turns, last: map[types.NamespacedName]written{}}
 }
 
-// take returns 0 once the status of an object may be written, which counts as done, or how
-// long to wait before it is looked at again. What is more than figures never waits.
-func (p *pace) take(ctx context.Context, name types.NamespacedName, figuresOnly bool) time.Duration {
-	wait := p.since(name, figuresOnly)
-	if wait == 0 && figuresOnly && p.all.Wait(ctx) != nil {
-		return settle // the manager stops
-	}
-	return wait
-}
+// after returns how long a change of an object's figures waits before it is written.
+func (p *pace) after(name types.NamespacedName) time.Duration { return max(gather, p.rest(name)) }
 
-func (p *pace) since(name types.NamespacedName, figuresOnly bool) time.Duration {
+// rest returns how long the figures of an object may not be written yet.
+func (p *pace) rest(name types.NamespacedName) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last, now := p.last[name], p.now()
-	since := now.Sub(last.at)
-	if figuresOnly && since < last.pause {
-		return last.pause - since
+	return max(0, interval-p.now().Sub(p.last[name].at))
+}
+
+// turn is the right to write the status of one object. Figures are to be read after it is
+// taken, so that the newest ones are written.
+type turn struct {
+	pace *pace
+	name types.NamespacedName
+	rest time.Duration // figures may be written after that
+}
+
+// take waits for a turn, if figures may be written now. Release it.
+func (p *pace) take(ctx context.Context, name types.NamespacedName) (turn, error) {
+	t := turn{p, name, p.rest(name)}
+	if t.rest > 0 {
+		return t, nil // for a condition, which does not wait
 	}
-	next := written{now, settle, ""}
-	if since < 2*last.pause { // it did not come to rest
-		next.pause = min(2*last.pause, slowest)
+	select {
+	case p.turns <- struct{}{}:
+		return t, nil
+	case <-ctx.Done():
+		return turn{}, ctx.Err()
 	}
-	p.last[name] = next
-	return 0
+}
+
+func (t turn) release() {
+	if t.rest == 0 {
+		<-t.pace.turns
+	}
+}
+
+// write makes the patch of a status. What is more than figures never waits. Figures whose
+// time has not come are not written: it returns how long they wait.
+func (t turn) write(ctx context.Context, c client.Client, object client.Object, patch client.Patch, figuresOnly bool) (time.Duration, error) {
+	if figuresOnly && t.rest > 0 {
+		return t.rest, nil
+	}
+	t.pace.writes(t.name)
+	if err := c.Status().Patch(ctx, object, patch); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("writing status: %w", err)
+	} else if err == nil {
+		t.pace.wrote(t.name, object.GetResourceVersion())
+	}
+	return 0, nil
+}
+
+// writes notes that a write of an object begins.
+func (p *pace) writes(name types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last[name] = written{p.now(), p.last[name].version}
 }
 
 // wrote notes the version that a write came to.

@@ -35,8 +35,9 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Setup adds the controllers to the manager. The engine tells them which figures
 // changed.
 func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
-	c, all := mgr.GetClient(), newLimiter()
-	var clusterTouched, localTouched, cohortTouched touched
+	c, turns := mgr.GetClient(), newTurns()
+	ofClusterQueues, ofLocalQueues, ofCohorts := newPace(turns), newPace(turns), newPace(turns)
+	clusterTouched, localTouched, cohortTouched := &touched{pace: ofClusterQueues}, &touched{pace: ofLocalQueues}, &touched{pace: ofCohorts}
 	e.OnTouched(func(queues []state.Name, cohorts []string) {
 		for _, n := range queues {
 			if n.Namespace == "" {
@@ -56,7 +57,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(inCohorts(c)), edited).
 		WatchesRawSource(clusterTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
-		Complete(&clusterQueues{c, e, newPace(all)})
+		Complete(&clusterQueues{c, e, ofClusterQueues})
 	if err != nil {
 		return err
 	}
@@ -64,14 +65,14 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(turned)).
 		WatchesRawSource(localTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
-		Complete(&localQueues{c, e, newPace(all)})
+		Complete(&localQueues{c, e, ofLocalQueues})
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("cohort").For(&kueue.Cohort{}, edited).
 		WatchesRawSource(cohortTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.Cohort}).
-		Complete(&cohorts{c, e, newPace(all)})
+		Complete(&cohorts{c, e, ofCohorts})
 	if err != nil {
 		return err
 	}
@@ -99,9 +100,10 @@ var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{},
 	return active(e.ObjectOld) != active(e.ObjectNew)
 }})
 
-// touched puts what the engine touched into a controller's queue, gathered for the
-// time of settle, and behind whatever else there is to do.
+// touched puts what the engine touched into a controller's queue for the time when its
+// figures may be written, behind whatever else there is to do then.
 type touched struct {
+	pace  *pace
 	queue atomic.Pointer[queue]
 }
 
@@ -117,12 +119,12 @@ func (t *touched) add(name types.NamespacedName) {
 	if q == nil {
 		return
 	}
-	request := reconcile.Request{NamespacedName: name}
+	request, after := reconcile.Request{NamespacedName: name}, t.pace.after(name)
 	if ranked, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		ranked.AddWithOpts(priorityqueue.AddOpts{After: settle, Priority: new(handler.LowPriority)}, request)
+		ranked.AddWithOpts(priorityqueue.AddOpts{After: after, Priority: new(handler.LowPriority)}, request)
 		return
 	}
-	(*q).AddAfter(request, settle)
+	(*q).AddAfter(request, after)
 }
 
 // usersOf maps a flavor or a check to the ClusterQueues that name it.
