@@ -27,12 +27,15 @@ var replicaSet = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Re
 // NewConfig is what the options say about jobs.
 func NewConfig(o *options.Options) *job.Config {
 	on := o.Gates.On
+	seriesLabels, seriesAnnotations := o.Metrics.WorkloadLabels()
 	return &job.Config{
 		ManagedNamespaces:      o.ManagedNamespaces,
 		ManageAll:              o.ManageJobsWithoutQueueName,
 		Kinds:                  kinds(o),
 		PodsOfParentsOnly:      podsOfParentsOnly(o),
 		LabelKeysToCopy:        o.LabelKeysToCopy,
+		SeriesLabels:           seriesLabels,
+		SeriesAnnotations:      seriesAnnotations,
 		WaitForPodsReady:       o.PodsReady.Enabled,
 		DeleteDeactivatedAfter: o.Retention.Deactivated,
 		Lifecycle:              Machine(o),

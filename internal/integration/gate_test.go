@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/integration"
 	"github.com/berth-project/berth/internal/integration/all"
@@ -116,8 +118,16 @@ func TestNewConfig(t *testing.T) {
 		ExternalFrameworks: []schema.GroupVersionKind{{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}},
 		ManagedNamespaces:  labels.Everything(), LabelKeysToCopy: []string{"team"},
 	}
+	o.Metrics.CustomLabels = []configv1beta2.CustomMetricLabel{
+		{Name: "team", SourceKind: configv1beta2.MetricSourceWorkload},
+		{Name: "of", SourceKind: configv1beta2.MetricSourceWorkload, SourceAnnotationKey: "example.com/of"},
+		{Name: "queue", SourceKind: configv1beta2.MetricSourceClusterQueue},
+	}
 	o.PodsReady.Enabled = true
 	cfg := integration.NewConfig(o)
+	if !slices.Equal(cfg.SeriesLabels, []string{"team"}) || !slices.Equal(cfg.SeriesAnnotations, []string{"example.com/of"}) {
+		t.Errorf("labels %q and annotations %q are copied for metrics", cfg.SeriesLabels, cfg.SeriesAnnotations)
+	}
 	kinds := map[string]struct {
 		gvk            schema.GroupVersionKind
 		managed, known bool

@@ -1,12 +1,12 @@
 package metrics
 
 import (
-	"cmp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options"
 )
 
 // Sources of custom labels, in short.
@@ -62,9 +62,10 @@ func (c customLabels) values(kind configv1beta2.MetricSourceKind, object metav1.
 }
 
 func valueOf(l *configv1beta2.CustomMetricLabel, object metav1.Object) string {
-	from, key := object.GetLabels(), cmp.Or(l.SourceLabelKey, l.Name)
-	if l.SourceAnnotationKey != "" {
-		from, key = object.GetAnnotations(), l.SourceAnnotationKey
+	key, annotation := options.SourceKey(l)
+	from := object.GetLabels()
+	if annotation {
+		from = object.GetAnnotations()
 	}
 	value, there := from[key]
 	if there && len(l.TrackedValues) > 0 && !slices.Contains(l.TrackedValues, value) {

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"slices"
@@ -149,6 +150,32 @@ type Metrics struct {
 	// matches none when they are off.
 	LocalQueues  labels.Selector
 	CustomLabels []configv1beta2.CustomMetricLabel
+}
+
+// WorkloadLabels are the keys of the labels and of the annotations that custom labels of the
+// series of Workloads are read from.
+func (m *Metrics) WorkloadLabels() (labelKeys, annotationKeys []string) {
+	for i := range m.CustomLabels {
+		l := &m.CustomLabels[i]
+		if l.SourceKind != configv1beta2.MetricSourceWorkload {
+			continue
+		}
+		if key, annotation := SourceKey(l); annotation {
+			annotationKeys = append(annotationKeys, key)
+		} else {
+			labelKeys = append(labelKeys, key)
+		}
+	}
+	return labelKeys, annotationKeys
+}
+
+// SourceKey is the key of the label, or of the annotation, that a custom label is read from.
+// spec: 70 §2.1.2.
+func SourceKey(l *configv1beta2.CustomMetricLabel) (key string, annotation bool) {
+	if l.SourceAnnotationKey != "" {
+		return l.SourceAnnotationKey, true
+	}
+	return cmp.Or(l.SourceLabelKey, l.Name), false
 }
 
 // Retention says how long objects stay; nil is for ever, 0 is not at all.

@@ -3,6 +3,8 @@ package job
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
@@ -26,6 +28,9 @@ type Composite interface {
 	Agrees() bool
 	// Labels are those of the given keys that the members have together.
 	Labels(keys []string) (map[string]string, error)
+	// Agreed are the values of the given keys, of labels or annotations, for which the members
+	// that have one have the same.
+	Agreed(keys []string, of func(metav1.Object) map[string]string) map[string]string
 	// ActiveFor is how long the job stays active if nothing happens, or 0 for without end.
 	ActiveFor() time.Duration
 }

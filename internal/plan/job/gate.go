@@ -27,6 +27,9 @@ type Config struct {
 	PodsOfParentsOnly bool
 	// LabelKeysToCopy go from a new job to its Workload.
 	LabelKeysToCopy []string
+	// SeriesLabels and SeriesAnnotations go from a new job to its Workload as well, for the
+	// custom labels of metrics that are read from Workloads.
+	SeriesLabels, SeriesAnnotations []string
 	// WaitForPodsReady keeps the PodsReady condition.
 	WaitForPodsReady bool
 	// DeleteDeactivatedAfter is how long a job stays that Berth itself deactivated. Nil: for ever.

@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -361,4 +362,32 @@ func TestGroupsOnAWorker(t *testing.T) {
 	if diff := cmp.Diff([]string{"update " + name + " in lq leader:1 worker:3 let go"}, s.settle()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+}
+
+// The Workload has what the custom labels of metrics are read from, and keeps what means something. spec: 70 §2.1.2.
+func TestSeriesLabelsAreCopied(t *testing.T) {
+	carries := func(t *testing.T, w *kueue.Workload) {
+		t.Helper()
+		if w == nil || w.Labels["team"] != "blue" || w.Annotations["example.com/project"] != "7" {
+			t.Fatalf("workload %+v", w)
+		}
+		if _, absent := w.Labels["absent"]; absent || w.Labels[kueue.JobUIDLabel] == "mine" || w.Annotations["example.com/other"] != "" {
+			t.Errorf("labels %v, annotations %v", w.Labels, w.Annotations)
+		}
+	}
+	configure := func(cfg *job.Config, o metav1.Object) {
+		cfg.SeriesLabels, cfg.SeriesAnnotations = []string{"team", "absent", kueue.JobUIDLabel}, []string{"example.com/project"}
+		o.SetLabels(maps.Clone(o.GetLabels()))
+		o.GetLabels()["team"], o.GetLabels()[kueue.JobUIDLabel] = "blue", "mine"
+		o.SetAnnotations(map[string]string{"example.com/project": "7", "example.com/other": "8"})
+	}
+	s := newScene()
+	configure(s.cfg, s.job)
+	carries(t, s.decide().Workload)
+
+	set := newStatefulSet(2)
+	served := newServed(statefulset.Descriptor(), set)
+	configure(served.cfg, set)
+	served.settle()
+	carries(t, served.o.Workloads[0])
 }

@@ -24,12 +24,25 @@ func newWorkload(c *job.Config, d *job.Descriptor, o job.Object, podSets []kueue
 	w.Name = c.WorkloadName(d.GVK, o.GetName(), o.GetUID())
 	w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o, d.GVK)}
 	labelUID(w, o)
-	for _, key := range c.LabelKeysToCopy {
-		if value, ok := o.GetLabels()[key]; ok {
-			w.Labels[key] = value
+	copyLabels(c, w, o)
+	return w, nil
+}
+
+// copyLabels gives a new Workload the labels and annotations of its job that the configuration names. Those that only metrics
+// are labelled with leave what the Workload has anyway.
+func copyLabels(c *job.Config, w *kueue.Workload, o job.Object) {
+	copyKeys(w.Labels, c.LabelKeysToCopy, o.GetLabels(), true)
+	copyKeys(w.Labels, c.SeriesLabels, o.GetLabels(), false)
+	copyKeys(w.Annotations, c.SeriesAnnotations, o.GetAnnotations(), false)
+}
+
+func copyKeys(to map[string]string, keys []string, from map[string]string, overwrite bool) {
+	for _, key := range keys {
+		value, ok := from[key]
+		if _, has := to[key]; ok && (overwrite || !has) {
+			to[key] = value
 		}
 	}
-	return w, nil
 }
 
 // Compose makes the Workload that the job in o is to have, whether the job waits or runs. It is for jobs that ran before they

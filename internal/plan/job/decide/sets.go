@@ -197,11 +197,7 @@ func (s *setsDecider) createPart(p *job.Part) *job.Action {
 	w.Name = s.name(p)
 	w.Spec.MaximumExecutionTimeSeconds = nil // what serves has no end
 	s.mark(p, w)
-	for _, key := range s.cfg.LabelKeysToCopy {
-		if value, ok := s.job.GetLabels()[key]; ok {
-			w.Labels[key] = value
-		}
-	}
+	copyLabels(s.cfg, w, s.job)
 	return &job.Action{Verb: job.CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
 }
 

@@ -273,6 +273,8 @@ func newTogether(c *job.Config, d *job.Descriptor, o job.Composite, podSets []ku
 	if w.Labels, err = o.Labels(c.LabelKeysToCopy); err != nil {
 		return nil, err
 	}
+	copyKeys(w.Labels, c.SeriesLabels, o.Agreed(c.SeriesLabels, metav1.Object.GetLabels), false)
+	copyKeys(w.Annotations, c.SeriesAnnotations, o.Agreed(c.SeriesAnnotations, metav1.Object.GetAnnotations), false)
 	for _, m := range o.Standing(w).Kept {
 		w.OwnerReferences = append(w.OwnerReferences, ownerRef(d, m))
 	}

@@ -238,3 +238,22 @@ func (g *Group) Labels(keys []string) (map[string]string, error) {
 	}
 	return out, nil
 }
+
+// Agreed are the values of keys that no two members have different values for.
+func (g *Group) Agreed(keys []string, of func(metav1.Object) map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		differ := false
+		for _, p := range g.Pods {
+			if value, ok := of(p)[key]; ok {
+				old, found := out[key]
+				differ = differ || found && old != value
+				out[key] = value
+			}
+		}
+		if differ {
+			delete(out, key)
+		}
+	}
+	return out
+}

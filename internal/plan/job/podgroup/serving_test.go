@@ -161,3 +161,20 @@ func TestLabelsMustAgree(t *testing.T) {
 		t.Errorf("%v", x.log)
 	}
 }
+
+// TestSeriesLabelsNeedNotAgree: what only metrics are labelled with keeps no group from its Workload.
+func TestSeriesLabelsNeedNotAgree(t *testing.T) {
+	x := newWorld()
+	x.cfg.SeriesLabels, x.cfg.SeriesAnnotations = []string{"team", "owner"}, []string{"project"}
+	x.add(2, "a:A", "b:A")
+	x.each(func(p *corev1.Pod) {
+		p.Labels["team"], p.Labels["owner"], p.Annotations["project"] = "blue", p.Name, "7"
+	})
+	x.each(func(p *corev1.Pod) { delete(p.Labels, "team") }, "a")
+	if x.settle(); x.w == nil || x.w.Labels["team"] != "blue" || x.w.Annotations["project"] != "7" {
+		t.Fatalf("%v", x.log)
+	}
+	if value, ok := x.w.Labels["owner"]; ok {
+		t.Errorf("it has the label %q, about which its pods do not agree", value)
+	}
+}
