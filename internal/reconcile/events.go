@@ -70,22 +70,17 @@ func (b *EventBudget) allows(reason string) bool {
 // Normal records something expected. The object needs its kind in the scheme, name, UID and resource version: repeats at
 // one resource version are counted in one Event (spec: 70 §5.2).
 func (e Events) Normal(object runtime.Object, reason, note string) {
-	e.emit(object, nil, corev1.EventTypeNormal, reason, note)
+	e.emit(object, corev1.EventTypeNormal, reason, note)
 }
 
 // Warning records something that somebody should look at.
 func (e Events) Warning(object runtime.Object, reason, note string) {
-	e.emit(object, nil, corev1.EventTypeWarning, reason, note)
+	e.emit(object, corev1.EventTypeWarning, reason, note)
 }
 
-// Related records something expected that has to do with a second object.
-func (e Events) Related(object, related runtime.Object, reason, note string) {
-	e.emit(object, related, corev1.EventTypeNormal, reason, note)
-}
-
-func (e Events) emit(object, related runtime.Object, eventType, reason, note string) {
+func (e Events) emit(object runtime.Object, eventType, reason, note string) {
 	if e.recorder == nil || !e.budget.allows(reason) {
 		return
 	}
-	e.recorder.Eventf(object, related, eventType, reason, reason, "%s", lifecycle.Cut(note, maxNote))
+	e.recorder.Eventf(object, nil, eventType, reason, reason, "%s", lifecycle.Cut(note, maxNote))
 }

@@ -62,6 +62,27 @@ func TestPreemption(t *testing.T) {
 			w.release(big)
 			w.admits(p)
 		},
+		"70 §5.2 the victims of one preemption are told of in one event": func(w *world) {
+			w.queue("q", "3", within)
+			low := []*kueue.Workload{w.workload("v1", "q", "1", priority(1)), w.workload("v2", "q", "1", priority(1)), w.workload("v3", "q", "1", priority(1))}
+			w.admits(low...)
+			p := w.workload("p", "q", "3", priority(9))
+			w.victims(low, map[string]string{"v1": "InClusterQueue", "v2": "InClusterQueue", "v3": "InClusterQueue"})
+			one := func() error {
+				got := w.eventsOf(p, "PreemptedWorkload")
+				if len(got) != 1 || got[0].Series == nil {
+					return fmt.Errorf("want one event with a series, got %+v", got)
+				}
+				for _, victim := range low {
+					if !strings.Contains(got[0].Note, w.name+"/"+victim.Name) {
+						return fmt.Errorf("the note %q does not name %s", got[0].Note, victim.Name)
+					}
+				}
+				return nil
+			}
+			w.eventually("one event", one)
+			w.stays(500*time.Millisecond, "one event", one)
+		},
 		"10 §7.27 equal priority": func(w *world) {
 			w.queue("q", "2", within)
 			a := w.workload("a", "q", "2")

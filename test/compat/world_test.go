@@ -488,19 +488,25 @@ func (w *world) checks(wl *kueue.Workload) []string {
 // events are the reasons of the events about an object, each as often as there are Event objects, sorted.
 func (w *world) events(o client.Object) []string {
 	w.t.Helper()
-	var list eventsv1.EventList
-	w.must(w.c.List(w.ctx(), &list, client.InNamespace(w.name)))
 	var out []string
-	for i := range list.Items {
-		if e := &list.Items[i]; e.Regarding.UID == o.GetUID() {
-			if e.Action != e.Reason {
-				w.t.Errorf("event %s has action %s", e.Reason, e.Action)
-			}
-			out = append(out, e.Type+" "+e.Reason)
+	for _, e := range w.eventsOf(o, "") {
+		if e.Action != e.Reason {
+			w.t.Errorf("event %s has action %s", e.Reason, e.Action)
 		}
+		out = append(out, e.Type+" "+e.Reason)
 	}
 	slices.Sort(out)
 	return out
+}
+
+// eventsOf are the Event objects about an object with a reason, "" for any.
+func (w *world) eventsOf(o client.Object, reason string) []eventsv1.Event {
+	w.t.Helper()
+	var list eventsv1.EventList
+	w.must(w.c.List(w.ctx(), &list, client.InNamespace(w.name)))
+	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
+		return e.Regarding.UID != o.GetUID() || reason != "" && e.Reason != reason
+	})
 }
 
 // tells waits until there are events about an object, among others.

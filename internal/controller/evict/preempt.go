@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -45,10 +47,19 @@ type Preemptor struct {
 	orders *reconcile.Latest[order]
 }
 
-// order is a victim and for whom it has to go.
+// order is a victim and the preemption that it is one of.
 type order struct {
 	victim engine.Victim
-	by     engine.Decision
+	by     *preemption
+}
+
+// preemption is a decision with victims, and its preemptor as it was when the first of
+// them was evicted: events about the preemptor fold into one only if they name the same
+// version of it.
+type preemption struct {
+	engine.Decision
+	once      sync.Once
+	preemptor *kueue.Workload // nil if it is gone
 }
 
 // Init makes the preemptor ready to take orders, which may come before Start.
@@ -56,8 +67,9 @@ func (p *Preemptor) Init() { p.orders = reconcile.NewLatest(workers, p.preempt, 
 
 // Write takes the victims of a decision.
 func (p *Preemptor) Write(d engine.Decision) {
+	by := &preemption{Decision: d}
 	for _, v := range d.Evict {
-		p.orders.Put(types.UID(v.UID), order{v, d})
+		p.orders.Put(types.UID(v.UID), order{v, by})
 	}
 }
 
@@ -105,8 +117,7 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 		p.Events.Normal(stored, kueue.ReasonPreempted, message+p.ranks(by, stored))
 		p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message)
 		if by != nil {
-			p.Events.Related(by, stored, "PreemptedWorkload", fmt.Sprintf("Preempted workload %s/%s (UID: %s) due to %s; preemptor path: %s; preemptee path: %s",
-				stored.Namespace, stored.Name, stored.UID, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path))
+			p.Events.Normal(by, "PreemptedWorkload", preemptedNote(o))
 		}
 		return nil
 	})
@@ -132,12 +143,31 @@ func (p *Preemptor) post(wl *kueue.Workload) {
 
 // preemptor is who gets the room, nil if it is gone.
 func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
-	by := &kueue.Workload{}
-	err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.by.Namespace, Name: o.by.Name}, by)
-	if err != nil || string(by.UID) != o.by.UID {
-		return nil
+	o.by.once.Do(func() {
+		by := &kueue.Workload{}
+		err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.by.Namespace, Name: o.by.Name}, by)
+		if err == nil && string(by.UID) == o.by.UID {
+			o.by.preemptor = by
+		}
+	})
+	return o.by.preemptor
+}
+
+// preemptedNote tells of one victim, and names the others of the preemption: of the events
+// about them, which fold into one, clients see the note of the first.
+func preemptedNote(o order) string {
+	note := fmt.Sprintf("Preempted workload %s/%s (UID: %s) due to %s; preemptor path: %s; preemptee path: %s",
+		o.victim.Namespace, o.victim.Name, o.victim.UID, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path)
+	var others []string
+	for _, v := range o.by.Evict {
+		if v.UID != o.victim.UID {
+			others = append(others, v.Namespace+"/"+v.Name)
+		}
 	}
-	return by
+	if len(others) > 0 {
+		note += "; other victims of this preemption: " + strings.Join(others, ", ")
+	}
+	return note
 }
 
 // message begins as tools match it. spec: 10 §4.7.6.

@@ -106,7 +106,7 @@ func (w *world) order() order {
 	}
 	return order{
 		victim: engine.Victim{Workload: name(w.victim), Path: "/root/of", Reason: preempt.InCohortReclamation},
-		by:     engine.Decision{Workload: name(w.by), Queue: "by", Path: "/root/by"},
+		by:     &preemption{Decision: engine.Decision{Workload: name(w.by), Queue: "by", Path: "/root/by"}},
 	}
 }
 
@@ -307,7 +307,7 @@ func TestPreemptionThatFails(t *testing.T) {
 		t.Fatalf("decided %+v", d)
 	}
 	p := &Preemptor{Engine: e, Log: logr.Discard()}
-	o := order{d.Evict[0], d}
+	o := order{d.Evict[0], &preemption{Decision: d}}
 	if p.failed(o, apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), "victim"), 0) {
 		t.Error("a victim that is gone is told again")
 	}
@@ -345,6 +345,26 @@ func TestRanks(t *testing.T) {
 	} {
 		p := &Preemptor{Requests: convert.Requests{Boost: tc.boosts}}
 		if got := p.ranks(tc.by, rank(2, "-5")); got != tc.want {
+			t.Errorf("%s:\n%s, want\n%s", name, got, tc.want)
+		}
+	}
+}
+
+// The event names its victim first, and the others of the preemption.
+func TestPreemptedNote(t *testing.T) {
+	victim := func(name string) engine.Victim {
+		return engine.Victim{Workload: engine.Workload{UID: name + "-uid", Namespace: "ns", Name: name}, Path: "/root/of", Reason: preempt.InClusterQueue}
+	}
+	begins := "Preempted workload ns/a (UID: a-uid) due to prioritization in the ClusterQueue; preemptor path: /root/by; preemptee path: /root/of"
+	for name, tc := range map[string]struct {
+		all  []engine.Victim
+		want string
+	}{
+		"alone":   {[]engine.Victim{victim("a")}, begins},
+		"of many": {[]engine.Victim{victim("b"), victim("a"), victim("c")}, begins + "; other victims of this preemption: ns/b, ns/c"},
+	} {
+		o := order{victim("a"), &preemption{Decision: engine.Decision{Path: "/root/by", Evict: tc.all}}}
+		if got := preemptedNote(o); got != tc.want {
 			t.Errorf("%s:\n%s, want\n%s", name, got, tc.want)
 		}
 	}
