@@ -32,9 +32,37 @@ func (f *Follower) Start(ctx context.Context) error {
 	return nil
 }
 
+// follow begins with the queues, which the counters of Workloads are labelled with.
 func (f *Follower) follow(ctx context.Context) error {
 	r := f.Recorder
-	workloads, err := follow(ctx, f.Cache, r.SeeWorkload)
+	var followed []cache.InformerSynced
+	for _, begin := range []func() (ctrlcache.Informer, cache.InformerSynced, error){
+		func() (ctrlcache.Informer, cache.InformerSynced, error) {
+			return follow(ctx, f.Cache, setOrDelete(r.SetCohort, func(o *kueue.Cohort) { r.DeleteCohort(o.Name) }))
+		},
+		func() (ctrlcache.Informer, cache.InformerSynced, error) {
+			return follow(ctx, f.Cache, setOrDelete(r.SetClusterQueue, func(o *kueue.ClusterQueue) { r.DeleteClusterQueue(o.Name) }))
+		},
+		func() (ctrlcache.Informer, cache.InformerSynced, error) {
+			return follow(ctx, f.Cache, setOrDelete(r.SetLocalQueue, func(o *kueue.LocalQueue) { r.DeleteLocalQueue(o.Namespace, o.Name) }))
+		},
+	} {
+		_, synced, err := begin()
+		if err != nil {
+			return err
+		}
+		followed = append(followed, synced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), followed...) {
+		return ctx.Err()
+	}
+	workloads, _, err := follow(ctx, f.Cache, func(before, after *kueue.Workload, existed bool) {
+		if existed {
+			r.HaveWorkload(after)
+		} else {
+			r.SeeWorkload(before, after)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -43,19 +71,12 @@ func (f *Follower) follow(ctx context.Context) error {
 		return fmt.Errorf("the cache of Workloads is a %T, which has no store to look at", workloads)
 	}
 	r.SetWorkloads(store.GetStore())
-	if _, err = follow(ctx, f.Cache, setOrDelete(r.SetClusterQueue, func(o *kueue.ClusterQueue) { r.DeleteClusterQueue(o.Name) })); err != nil {
-		return err
-	}
-	if _, err = follow(ctx, f.Cache, setOrDelete(r.SetLocalQueue, func(o *kueue.LocalQueue) { r.DeleteLocalQueue(o.Namespace, o.Name) })); err != nil {
-		return err
-	}
-	_, err = follow(ctx, f.Cache, setOrDelete(r.SetCohort, func(o *kueue.Cohort) { r.DeleteCohort(o.Name) }))
-	return err
+	return nil
 }
 
-func setOrDelete[P comparable](set, deleted func(P)) func(before, after P) {
+func setOrDelete[P comparable](set, deleted func(P)) func(before, after P, existed bool) {
 	var none P
-	return func(before, after P) {
+	return func(before, after P, _ bool) {
 		if after == none {
 			deleted(before)
 		} else {
@@ -64,27 +85,28 @@ func setOrDelete[P comparable](set, deleted func(P)) func(before, after P) {
 	}
 }
 
-// follow has changed told of every object of a kind that is added, changed or deleted.
+// follow has changed told of every object of a kind that existed at the beginning, and of
+// every one that is added, changed or deleted from then on.
 func follow[T any, P interface {
 	*T
 	client.Object
-}](ctx context.Context, c ctrlcache.Cache, changed func(before, after P)) (ctrlcache.Informer, error) {
+}](ctx context.Context, c ctrlcache.Cache, changed func(before, after P, existed bool)) (ctrlcache.Informer, cache.InformerSynced, error) {
 	informer, err := c.GetInformer(ctx, P(new(T)))
 	if err != nil {
-		return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
+		return nil, nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
 	}
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, o.(P)) },
-		UpdateFunc: func(before, after any) { changed(before.(P), after.(P)) },
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(o any, isInInitialList bool) { changed(nil, o.(P), isInInitialList) },
+		UpdateFunc: func(before, after any) { changed(before.(P), after.(P), false) },
 		DeleteFunc: func(o any) {
 			if gone, missed := o.(cache.DeletedFinalStateUnknown); missed {
 				o = gone.Obj
 			}
-			changed(o.(P), nil)
+			changed(o.(P), nil, false)
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
+		return nil, nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
 	}
-	return informer, nil
+	return informer, registration.HasSynced, nil
 }

@@ -78,16 +78,43 @@ func TestFollower(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(wl), stored); err != nil {
 		t.Fatal(err)
 	}
-	before := stored.DeepCopy()
 	machine.Reserve(stored, admission("q", "1"), nil, at(5))
 	if err := api.Status().Update(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
-	w.recorder.Wrote(before, stored)
 	eventually(t, "its admission is seen below the cohort", func() bool {
 		return slices.Contains(w.scrape("kueue_cohort"), "kueue_cohort_subtree_admitted_active_workloads{cohort=top} 1") &&
 			slices.Contains(w.scrape("kueue_admitted"), "kueue_admitted_workloads_total{cluster_queue=q,priority_class=} 1")
 	})
+	// Another controller finishes it. A manager that starts afterwards has its own count.
+	machine.Finish(stored, kueue.ReasonSucceeded, "", at(9))
+	if err := api.Status().Update(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	finished := "kueue_finished_workloads_total{cluster_queue=q,priority_class=} 1"
+	eventually(t, "its finish is counted", func() bool { return slices.Contains(w.scrape("kueue_finished"), finished) })
+	again := newWorld(t, all())
+	restarted := &Follower{Recorder: again.recorder, Cache: objects}
+	if err := restarted.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stored.Labels = map[string]string{"changed": "later"}
+	if err := api.Update(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both saw the last change", func() bool {
+		latest := func(r *Recorder) bool {
+			object, _, _ := r.workloads.GetByKey("default/w")
+			return object.(*kueue.Workload).Labels["changed"] == "later"
+		}
+		return latest(w.recorder) && latest(again.recorder)
+	})
+	if got := again.scrape("kueue_finished_workloads_total", "kueue_admitted_workloads_total"); len(got) > 0 {
+		t.Errorf("after a restart %q", got)
+	}
+	if !slices.Contains(w.scrape("kueue_finished"), finished) {
+		t.Error("its finish is counted again")
+	}
 	if err := api.Delete(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}

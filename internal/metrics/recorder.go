@@ -185,9 +185,26 @@ func (r *Recorder) DeleteCohort(name string) {
 	r.dropCohorts(append(r.tree.deleteCohort(name), name))
 }
 
-// SeeWorkload takes note of a change of a Workload, for what is counted from one admission
-// or release to the next. Nil is a Workload that did not exist before, or does no more.
+// HaveWorkload takes note of a Workload that existed before the replica looked: its past
+// transitions are not counted.
+func (r *Recorder) HaveWorkload(w *kueue.Workload) { r.countAdmitted(nil, w) }
+
+// SeeWorkload takes note of a change of a Workload, whoever made it, and counts its
+// transitions if this replica leads. Nil is a Workload that did not exist before, or does
+// no more. Every change is to be seen once, in order.
 func (r *Recorder) SeeWorkload(before, after *kueue.Workload) {
+	r.countAdmitted(before, after)
+	if r == nil || after == nil || r.options.role() == follower {
+		return
+	}
+	if before == nil || before.UID != after.UID {
+		before = &kueue.Workload{ObjectMeta: after.ObjectMeta, Spec: after.Spec}
+	}
+	r.countTransitions(before, after)
+}
+
+// countAdmitted notes an admission or a release, for what is shown from one to the next.
+func (r *Recorder) countAdmitted(before, after *kueue.Workload) {
 	if r == nil || !r.options.Cohorts {
 		return
 	}

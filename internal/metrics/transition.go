@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -12,11 +13,10 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Wrote counts the transitions of one successful write of a Workload's status, with the
-// Workload as it was read and as it was stored. What was read must be what the write was
-// based on, so that no transition counts twice.
-func (r *Recorder) Wrote(before, after *kueue.Workload) {
-	if r == nil || lifecycle.IsFinished(before) {
+// countTransitions counts the transitions between two versions of a Workload, one after the
+// other.
+func (r *Recorder) countTransitions(before, after *kueue.Workload) {
+	if lifecycle.IsFinished(before) {
 		return
 	}
 	r.mu.Lock()
@@ -48,11 +48,22 @@ func isReady(w *kueue.Workload) bool {
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// transition is one write.
+// transition is one change of a Workload.
 type transition struct {
 	*Recorder
 	before, after *kueue.Workload
 	role          []string
+}
+
+// holder is the Workload with the admission that the change is about: as it was before or,
+// where it was made and ended by one change, after it; nil for none.
+func (t *transition) holder() *kueue.Workload {
+	for _, w := range []*kueue.Workload{t.before, t.after} {
+		if w.Status.Admission != nil {
+			return w
+		}
+	}
+	return nil
 }
 
 // each has f count for the ClusterQueue and for the LocalQueue of a Workload, those of them
@@ -142,15 +153,16 @@ func (t *transition) ready() {
 
 // evicted counts an eviction of a Workload that had quota. spec: 10 §4.11.
 func (t *transition) evicted() {
-	if t.before.Status.Admission == nil {
+	holder := t.holder()
+	if holder == nil {
 		return
 	}
 	reason, cause, first := t.why()
 	why := []string{reason, cause}
-	t.each(t.before, func(life *lifeFamilies, queue, custom []string) {
+	t.each(holder, func(life *lifeFamilies, queue, custom []string) {
 		life.evicted.add(1, queue, why, t.class(), custom, t.role)
 	})
-	queue := t.queueOf(t.before)
+	queue := t.queueOf(holder)
 	custom := t.queueValues(queue)
 	if first {
 		t.queue.evictedOnce.add(1, []string{queue}, why, t.class(), custom, t.role)
@@ -162,7 +174,7 @@ func (t *transition) evicted() {
 }
 
 // why tells for what a Workload was evicted, and whether for the first time: it is the one
-// count of its statistics that grew.
+// count of its statistics that grew. Who evicts need not keep statistics.
 func (t *transition) why() (reason, cause string, first bool) {
 	if stats := t.after.Status.SchedulingStats; stats != nil {
 		for _, e := range stats.Evictions {
@@ -172,7 +184,7 @@ func (t *transition) why() (reason, cause string, first bool) {
 		}
 	}
 	reason, cause = splitReason(lifecycle.Condition(t.after, kueue.WorkloadEvicted).Reason)
-	return reason, cause, false
+	return reason, cause, lifecycle.Condition(t.before, kueue.WorkloadEvicted) == nil
 }
 
 func evictions(w *kueue.Workload, reason, cause string) int32 {
@@ -196,30 +208,35 @@ func splitReason(full string) (reason, cause string) {
 
 // released observes how long an evicted Workload kept its quota.
 func (t *transition) released() {
+	reserved := lifecycle.Condition(t.after, kueue.WorkloadQuotaReserved)
+	if reserved == nil {
+		return // dropped with all that it says, and with it the time
+	}
 	queue := t.queueOf(t.before)
 	evicted := lifecycle.Condition(t.after, kueue.WorkloadEvicted)
 	reason, _ := splitReason(evicted.Reason)
-	took := turnedAt(t.after, kueue.WorkloadQuotaReserved).Sub(evicted.LastTransitionTime.Time).Seconds()
+	took := reserved.LastTransitionTime.Sub(evicted.LastTransitionTime.Time).Seconds()
 	t.queue.evictionLatency.observe(took, []string{queue}, []string{reason}, t.queueValues(queue), t.role)
 }
 
 func (t *transition) finished() {
-	t.each(t.before, func(life *lifeFamilies, queue, custom []string) {
+	last := cmp.Or(t.holder(), t.before)
+	t.each(last, func(life *lifeFamilies, queue, custom []string) {
 		life.finished.add(1, queue, t.class(), custom, t.role)
-		if lifecycle.IsAdmitted(t.before) {
-			life.executions.observe(t.executed(), queue, t.class(), custom, t.role)
+		if lifecycle.IsAdmitted(last) {
+			life.executions.observe(t.executed(last), queue, t.class(), custom, t.role)
 		}
 	})
 	if lifecycle.Condition(t.after, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced {
-		queue := t.queueOf(t.before)
+		queue := t.queueOf(last)
 		t.scheduler.replaced.add(1, []string{queue}, t.queueValues(queue), t.role)
 	}
 }
 
 // executed is for how many seconds a Workload that finishes was admitted, without the gaps.
-func (t *transition) executed() float64 {
-	spent := turnedAt(t.after, kueue.WorkloadFinished).Sub(turnedAt(t.before, kueue.WorkloadAdmitted)).Seconds()
-	if past := t.before.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
+func (t *transition) executed(last *kueue.Workload) float64 {
+	spent := turnedAt(t.after, kueue.WorkloadFinished).Sub(turnedAt(last, kueue.WorkloadAdmitted)).Seconds()
+	if past := last.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
 		spent += float64(*past)
 	}
 	return spent

@@ -136,7 +136,7 @@ func TestEvictionCauses(t *testing.T) {
 	w.expect("it never had quota", "kueue_evicted")
 }
 
-func TestWroteTellsApart(t *testing.T) {
+func TestTransitionsAreToldApart(t *testing.T) {
 	w, wl := life(t)
 	w.admit(wl, "q", "1", 10)
 	w.write(wl, func(wl *kueue.Workload) { machine.Pending(wl, kueue.ReasonSuspended, "", at(20)) })
@@ -190,7 +190,7 @@ func TestCycles(t *testing.T) {
 func TestNil(*testing.T) {
 	var r *Recorder
 	wl := newWorkload("w", "l", "1")
-	r.Wrote(wl, wl)
+	r.HaveWorkload(wl)
 	r.Cycles(1, 1, 1)
 	r.Phase(PhaseWrite, 1)
 	r.PreemptionSkips("q", 1)
@@ -209,4 +209,83 @@ func TestNil(*testing.T) {
 	r.SetCohort(&kueue.Cohort{})
 	r.DeleteCohort("c")
 	r.SeeWorkload(nil, wl)
+}
+
+// Whoever writes a Workload, and however much of it at once, what happened to it counts once. spec: 70 §5.3.
+func TestTransitionsOfOthers(t *testing.T) {
+	ended := func(wl *kueue.Workload) {
+		wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
+			Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "ByItsController", LastTransitionTime: at(30),
+		})
+	}
+	w, wl := life(t)
+	w.admit(wl, "q", "1", 10)
+	w.write(wl, ended)
+	w.put(wl) // an update that changes nothing
+	w.both("finished by another controller", "finished_workloads_total", "1")
+	w.both("finished by another controller", "execution_time_seconds", "1/20")
+
+	w, wl = life(t)
+	w.admit(wl, "q", "1", 10)
+	w.write(wl, func(wl *kueue.Workload) {
+		wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
+			Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: "Maintenance", LastTransitionTime: at(20),
+		})
+	})
+	evicted := "{cluster_queue=q,priority_class=high,reason=Maintenance,underlying_cause=} 1"
+	w.expect("evicted by another controller", "kueue_evicted", "kueue_evicted_workloads_total"+evicted, "kueue_evicted_workloads_once_total"+evicted)
+	bare := wl.DeepCopy()
+	w.write(wl, func(wl *kueue.Workload) {
+		wl.Status.Admission = nil
+		for i := range wl.Status.Conditions {
+			if c := &wl.Status.Conditions[i]; c.Type == kueue.WorkloadQuotaReserved || c.Type == kueue.WorkloadAdmitted {
+				c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionFalse, "Maintenance", at(27)
+			}
+		}
+	})
+	w.expect("released by another controller", "kueue_workload_eviction_latency_seconds",
+		"kueue_workload_eviction_latency_seconds{cluster_queue=q,reason=Maintenance} 1/7")
+	bare.Name, bare.UID = "bare", "bare"
+	w.put(bare)
+	w.write(bare, func(wl *kueue.Workload) { wl.Status.Admission, wl.Status.Conditions = nil, wl.Status.Conditions[2:] })
+	w.expect("released with all that it says", "kueue_workload_eviction_latency_seconds",
+		"kueue_workload_eviction_latency_seconds{cluster_queue=q,reason=Maintenance} 1/7")
+
+	w, _ = life(t)
+	all := newWorkload("all", "l", "1", func(wl *kueue.Workload) { wl.Spec.PriorityClassRef = &kueue.PriorityClassRef{Name: "high"} })
+	machine.Reserve(all, admission("q", "1"), nil, at(10))
+	machine.Evict(all, kueue.ReasonPodsReadyTimeout, "", "", at(20))
+	ended(all)
+	w.put(all)
+	w.both("made, admitted and ended while the watch was down", "admitted_workloads_total", "1")
+	w.both("made, admitted and ended while the watch was down", "execution_time_seconds", "1/20")
+	w.expect("", "kueue_evicted_workloads_total", "kueue_evicted_workloads_total{cluster_queue=q,priority_class=high,reason=PodsReadyTimeout,underlying_cause=} 1")
+}
+
+// What happened before a replica looked does not count, nor what it sees while another one leads.
+func TestTransitionsCountOnce(t *testing.T) {
+	w, wl := life(t)
+	machine.Reserve(wl, admission("q", "1"), nil, at(10))
+	ended := wl.DeepCopy()
+	machine.Finish(ended, kueue.ReasonSucceeded, "", at(20))
+	w.recorder.HaveWorkload(ended)
+	w.both("finished before the start", "finished_workloads_total", "")
+	w.both("admitted before the start", "admitted_workloads_total", "")
+
+	o, elected := all(), make(chan struct{})
+	o.LeaderElection, o.Elected = true, elected
+	w = newWorld(t, o)
+	w.queue("q", "c", "cpu=9")
+	w.lane("l", "q")
+	first, second := w.put(newWorkload("first", "l", "1")), w.put(newWorkload("second", "l", "1"))
+	w.admit(first, "q", "1", 1)
+	w.admit(second, "q", "1", 1)
+	w.finish(first, 2)
+	w.expect("the leader counts", "kueue_finished_workloads_total")
+	w.expect("a gauge is no count", "kueue_admitted_active_workloads", "kueue_admitted_active_workloads{cluster_queue=q} 1")
+	close(elected)
+	w.put(first)
+	w.finish(second, 3)
+	w.expect("as leader", "kueue_finished_workloads_total", "kueue_finished_workloads_total{cluster_queue=q,priority_class=} 1")
+	w.expect("as leader", "kueue_admitted_workloads_total")
 }

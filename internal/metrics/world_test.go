@@ -182,12 +182,10 @@ func (w *world) remove(wl *kueue.Workload) {
 	w.state.DeleteWorkload(string(wl.UID))
 }
 
-// write changes a Workload as a writer of Berth does.
+// write changes a Workload as any writer does.
 func (w *world) write(wl *kueue.Workload, change func(*kueue.Workload)) {
 	w.t.Helper()
-	before := wl.DeepCopy()
 	change(wl)
-	w.recorder.Wrote(before, wl)
 	w.put(wl)
 }
 

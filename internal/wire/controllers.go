@@ -140,7 +140,7 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) er
 		Kept:   kept,
 		Config: ray.config(), Pods: ray.pods, Ready: ray.ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
-		Events: cfg.events, Wrote: cfg.meter.Wrote, Created: jobCreated(cfg.meter),
+		Events: cfg.events, Created: jobCreated(cfg.meter),
 	})
 }
 
@@ -162,7 +162,7 @@ func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 
 // addWriters adds what carries out the engine's decisions.
 func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
-	status := reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote)
+	status := reconcile.NewWorkloadStatus(mgr.GetClient(), nil)
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
@@ -204,7 +204,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		return err
 	}
 	follower := &workloads.Follower{
-		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient(), cfg.meter.Wrote),
+		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}

@@ -63,9 +63,7 @@ type Options struct {
 	Now func() time.Time
 	// Events is the budget of the events about jobs; nil is no limit.
 	Events *reconcile.EventBudget
-	// Wrote is told of every write of a Workload's status, Created of every Workload that was
-	// made for a job. Nil: nobody is told.
-	Wrote   reconcile.Wrote
+	// Created is told of every Workload that was made for a job. Nil: nobody is told.
 	Created func(kind string, job client.Object, w *kueue.Workload)
 	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group. Nil:
 	// nobody is told.
@@ -117,7 +115,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	for _, d := range withGroups(enabled) {
 		r := &reconciler{
 			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
-			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), o.Wrote),
+			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
 			again: make(chan event.GenericEvent, 1),
