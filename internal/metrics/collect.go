@@ -292,6 +292,9 @@ func (g *gauges) ofCohorts(census *state.Census) {
 	counts := g.tree.counts()
 	for i := range census.Cohorts {
 		c := &census.Cohorts[i]
+		if g.tree.isDeleted(c.Name) {
+			continue
+		}
 		own, custom := []string{c.Name}, g.cohortValues(c.Name)
 		g.put(f.share, c.Share.Value(), own, custom)
 		g.put(f.info, 1, own, []string{c.Parent, c.Root}, custom)

@@ -232,6 +232,15 @@ func TestCohortGauges(t *testing.T) {
 	if got := w.naming("c1"); len(got) > 0 {
 		t.Errorf("after it is deleted, %v remain", got)
 	}
+	w.cohort("c2", "", "cpu=2")
+	w.deleteCohort("c2")
+	got := slices.DeleteFunc(w.naming("c2"), func(name string) bool { return strings.HasPrefix(name, "kueue_cluster_queue_") })
+	if len(got) > 0 {
+		t.Errorf("it is deleted and still named, but %v remain", got)
+	}
+	w.finish(wl, 9)
+	w.expect("it is a cohort by name as soon as something happens below", "kueue_cohort_info", "kueue_cohort_info{cohort=c2,parent_cohort=,root_cohort=c2} 1",
+		"kueue_cohort_info{cohort=root,parent_cohort=,root_cohort=root} 1")
 	w.deleteQueue("q1")
 	w.deleteQueue("q2")
 	if got := w.naming("c2"); !slices.Equal(got, []string{"kueue_cluster_queue_weighted_share"}) {
@@ -354,25 +363,25 @@ func TestCustomLabels(t *testing.T) {
 	w.expect("spec: 70 §7 34", "kueue_pod_scheduling", "kueue_pod_scheduling_gate_removal_seconds{cluster_queue=q,custom_team=red,is_group=true,name=gate} 1/3")
 	w.expect("", "kueue_workload_creation", "kueue_workload_creation_latency_seconds{custom_owner=ann,job_kind=Job} 1/1")
 
+	// Labels that change take the gauges along, and leave what was counted.
+	admitted := "kueue_admitted_workloads_total{cluster_queue=q,custom_team=red,priority_class=} 2"
 	w.queue("q", "c", "cpu=9", team("blue"))
-	if got := w.naming("red"); len(got) > 0 {
-		t.Errorf("the label is blue now, but red remain %v", got)
-	}
-	w.expect("gauges are back", "kueue_reserving_active", "kueue_reserving_active_workloads{cluster_queue=q,custom_team=blue} 1")
-	w.expect("shares too", "kueue_cluster_queue_weighted_share", "kueue_cluster_queue_weighted_share{cluster_queue=q,cohort=c,custom_team=blue} 0")
-	w.expect("counters start again", "kueue_admitted_workloads_total")
-	w.lane("l", "q", owner("bob"))
-	if got := w.naming("ann"); !slices.Equal(got, []string{"kueue_workload_creation_latency_seconds"}) {
-		t.Errorf("the owner is bob now, but of ann remain %v", got)
-	}
-	w.cohort("c", "", "")
-	if got := w.naming("acme"); len(got) > 0 {
-		t.Errorf("the cohort has no label now, but %v remain", got)
-	}
-	w.queue("q", "c", "cpu=9", team("blue"))
+	w.expect("a gauge", "kueue_reserving_active", "kueue_reserving_active_workloads{cluster_queue=q,custom_team=blue} 1")
+	w.expect("a share", "kueue_cluster_queue_weighted_share", "kueue_cluster_queue_weighted_share{cluster_queue=q,cohort=c,custom_team=blue} 0")
+	w.expect("a counter", "kueue_admitted_workloads_total", admitted)
+	w.expect("a histogram", "kueue_admission_wait", "kueue_admission_wait_time_seconds{cluster_queue=q,custom_team=red,priority_class=} 2/8")
 	w.admit(plain, "q", "1", 3)
-	w.queue("q", "c", "cpu=9", team("blue"))
-	w.expect("the same label again changes nothing", "kueue_admitted_workloads_total", "kueue_admitted_workloads_total{cluster_queue=q,custom_team=blue,priority_class=} 1")
+	w.expect("what is counted from now on", "kueue_admitted_workloads_total", admitted, "kueue_admitted_workloads_total{cluster_queue=q,custom_team=blue,priority_class=} 1")
+	w.lane("l", "q", owner("bob"))
+	w.expect("a gauge", "kueue_local_queue_reserving", "kueue_local_queue_reserving_active_workloads{custom_owner=bob,name=l,namespace=ns} 2")
+	w.expect("a counter", "kueue_local_queue_quota_reserved_workloads", "kueue_local_queue_quota_reserved_workloads_total{custom_owner=ann,name=l,namespace=ns,priority_class=} 3")
+	w.cohort("c", "", "")
+	w.expect("a gauge", "kueue_cohort_info", "kueue_cohort_info{cohort=c,custom_org=,parent_cohort=,root_cohort=c} 1")
+	w.expect("a counter", "kueue_cohort_subtree_admitted_workloads_total", "kueue_cohort_subtree_admitted_workloads_total{cohort=c,custom_org=acme,priority_class=} 3")
+	w.deleteQueue("q")
+	if got := slices.Concat(w.naming("red"), w.naming("blue")); !slices.Equal(got, []string{"kueue_cluster_queue_weighted_share"}) {
+		t.Errorf("the queue is deleted, but %v remain", got)
+	}
 }
 
 // spec: 70 §4.3.

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,18 +96,15 @@ func (r *Recorder) SetWorkloads(w Workloads) {
 }
 
 // SetClusterQueue takes note of a ClusterQueue. Where a custom label of it has another
-// value now, its counters and histograms start again.
+// value now, its gauges have it from the next scrape on, and what is counted from now on;
+// what was counted keeps the old value.
 func (r *Recorder) SetClusterQueue(q *kueue.ClusterQueue) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := &queueObject{values: r.custom.values(fromQueue, q), terminating: q.DeletionTimestamp != nil}
-	if was := r.queues[q.Name]; was != nil && !slices.Equal(was.values, now.values) {
-		r.dropQueue(q.Name)
-	}
-	r.queues[q.Name] = now
+	r.queues[q.Name] = &queueObject{values: r.custom.values(fromQueue, q), terminating: q.DeletionTimestamp != nil}
 	r.dropCohorts(r.tree.setQueue(q.Name, string(q.Spec.CohortName)))
 }
 
@@ -144,7 +140,7 @@ func (r *Recorder) SetLocalQueue(q *kueue.LocalQueue) {
 			now.active = c.Status
 		}
 	}
-	if was := r.lanes[name]; was != nil && (was.shown && !now.shown || !slices.Equal(was.values, now.values)) {
+	if was := r.lanes[name]; was != nil && was.shown && !now.shown {
 		r.dropLane(name)
 	}
 	r.lanes[name] = now
@@ -168,14 +164,10 @@ func (r *Recorder) SetCohort(c *kueue.Cohort) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	values := r.custom.values(fromCohort, c)
-	if was := r.tree.cohorts[c.Name]; was != nil && !slices.Equal(r.cohortValues(c.Name), values) {
-		r.dropCohorts([]string{c.Name})
-	}
-	r.dropCohorts(r.tree.setCohort(c.Name, string(c.Spec.ParentName), values))
+	r.dropCohorts(r.tree.setCohort(c.Name, string(c.Spec.ParentName), r.custom.values(fromCohort, c)))
 }
 
-// DeleteCohort drops the series of a Cohort.
+// DeleteCohort drops the series of a Cohort, also where ClusterQueues still name it.
 func (r *Recorder) DeleteCohort(name string) {
 	if r == nil {
 		return

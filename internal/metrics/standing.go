@@ -27,6 +27,9 @@ type treeQueue struct {
 
 type treeCohort struct {
 	defined bool
+	// deleted: its object is gone, and it is only named since before that. It has no series
+	// until a Workload is admitted or released below, or it is created or named anew.
+	deleted bool
 	parent  string
 	values  []string // of the custom labels
 	kids    int      // queues and cohorts that name it
@@ -64,7 +67,7 @@ func (t *cohortTree) count(queue string, n int) {
 	q.admitted += n
 	if q.counted != t.edits {
 		q.counted = t.edits
-		t.above(q.cohort, func(_ string, c *treeCohort) { c.live, c.known = true, true })
+		t.above(q.cohort, func(_ string, c *treeCohort) { c.live, c.known, c.deleted = true, true, false })
 	}
 	t.tidy(queue)
 }
@@ -81,12 +84,22 @@ func (t *cohortTree) above(name string, visit func(string, *treeCohort)) {
 	}
 }
 
-// ancestors are the cohorts above a ClusterQueue, the lowest first.
+// ancestors are the cohorts above a ClusterQueue that have series, the lowest first.
 func (t *cohortTree) ancestors(queue string) (names []string) {
 	if q := t.queues[queue]; q != nil {
-		t.above(q.cohort, func(name string, _ *treeCohort) { names = append(names, name) })
+		t.above(q.cohort, func(name string, c *treeCohort) {
+			if !c.deleted {
+				names = append(names, name)
+			}
+		})
 	}
 	return names
+}
+
+// isDeleted says whether a cohort has no series since its object was deleted.
+func (t *cohortTree) isDeleted(name string) bool {
+	c := t.cohorts[name]
+	return c != nil && c.deleted
 }
 
 // edit changes the tree: what the cohorts above the two ends show stands as it is. It
@@ -103,7 +116,9 @@ func (t *cohortTree) edit(from, to string, change func()) (gone []string) {
 	t.edits++
 	change()
 	if to != "" {
-		t.cohort(to).kids++
+		c := t.cohort(to)
+		c.kids++
+		c.deleted = false // named anew
 	}
 	if c := t.cohorts[from]; c != nil {
 		c.kids--
@@ -157,7 +172,7 @@ func (t *cohortTree) tidy(name string) {
 
 func (t *cohortTree) setCohort(name, parent string, values []string) (gone []string) {
 	c := t.cohort(name)
-	c.defined, c.values = true, values
+	c.defined, c.deleted, c.values = true, false, values
 	if c.parent == parent {
 		return nil
 	}
@@ -170,10 +185,11 @@ func (t *cohortTree) deleteCohort(name string) (gone []string) {
 	if c == nil || !c.defined {
 		return nil
 	}
+	t.edits++
 	if c.parent != "" {
 		gone = t.edit(c.parent, "", func() { c.parent = "" })
 	}
-	c.defined, c.values, c.live, c.known = false, nil, false, false
+	c.defined, c.deleted, c.values, c.live, c.known = false, true, nil, false, false
 	if c.kids == 0 {
 		delete(t.cohorts, name)
 	}
