@@ -129,7 +129,7 @@ func managers(w *kueue.Workload) []string {
 func TestWorkloadStatus(t *testing.T) {
 	c := newClient(t)
 	ctx := t.Context()
-	status := reconcile.NewWorkloadStatus(c, nil)
+	status := reconcile.NewWorkloadStatus(c)
 	// bump changes the object behind the back of whoever read it.
 	bump := func(w *kueue.Workload) {
 		t.Helper()
@@ -227,7 +227,7 @@ func TestWorkloadStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		lifecycle.Machine{}.PodsReady(&read, true, metav1.Now())
-		if err := status.PodsReady(ctx, nil, &read); err != nil {
+		if err := status.PodsReady(ctx, &read); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(w), &read); err != nil {
@@ -274,7 +274,7 @@ func TestWorkloadStatus(t *testing.T) {
 		next := newWorkload(t, c, "stale").DeepCopy()
 		bump(next.DeepCopy())
 		reserve(next)
-		if _, err := status.Strict(ctx, nil, next); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "default/stale") {
+		if _, err := status.Strict(ctx, next); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "default/stale") {
 			t.Errorf("got %v, want a conflict that names the object", err)
 		}
 	})
@@ -286,11 +286,11 @@ func TestWorkloadStatus(t *testing.T) {
 		}
 		next := w.DeepCopy()
 		reserve(next)
-		if _, err := status.Strict(ctx, nil, next); !apierrors.IsNotFound(err) {
+		if _, err := status.Strict(ctx, next); !apierrors.IsNotFound(err) {
 			t.Errorf("gone: %v", err)
 		}
 		newWorkload(t, c, "twice")
-		if _, err := status.Strict(ctx, nil, next); !apierrors.IsConflict(err) {
+		if _, err := status.Strict(ctx, next); !apierrors.IsConflict(err) {
 			t.Errorf("replaced: %v", err)
 		}
 	})

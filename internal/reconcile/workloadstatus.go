@@ -32,38 +32,18 @@ var ownedConditions = []string{
 }
 
 // WorkloadStatus writes the status of Workloads. Safe for concurrent use.
-type WorkloadStatus struct {
-	client client.Client
-	wrote  Wrote
-}
+type WorkloadStatus struct{ client client.Client }
 
-// Wrote is told of every write that succeeded: the Workload as it was read, and as it is stored. It must return at once
-// and modify neither.
-type Wrote func(before, after *kueue.Workload)
+// NewWorkloadStatus writes through the given client.
+func NewWorkloadStatus(c client.Client) *WorkloadStatus { return &WorkloadStatus{client: c} }
 
-// NewWorkloadStatus writes through the given client. Nobody is told if wrote is nil.
-func NewWorkloadStatus(c client.Client, wrote Wrote) *WorkloadStatus {
-	if wrote == nil {
-		wrote = func(_, _ *kueue.Workload) {}
-	}
-	return &WorkloadStatus{client: c, wrote: wrote}
-}
-
-// Strict writes the status of w, which was made from read: another write since then makes it fail with a conflict,
+// Strict writes the status of w: another write since the version that it was made from makes it fail with a conflict,
 // and the caller gathers and decides again. It returns the Workload as stored.
 //
 // Apply removes only what nobody else wrote. A status that came by an Update or a patch, from a script or a restore,
 // would keep its fields, so Strict removes what is left of them by a second write. And of a list that others wrote too
 // apply leaves null behind when its last entry goes, which the API server then refuses: such a status is updated at once.
-func (s *WorkloadStatus) Strict(ctx context.Context, read, w *kueue.Workload) (*kueue.Workload, error) {
-	stored, err := s.strict(ctx, w)
-	if err == nil {
-		s.wrote(read, stored)
-	}
-	return stored, err
-}
-
-func (s *WorkloadStatus) strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
+func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
 	wanted := owned(w)
 	stored, err := s.apply(ctx, admissionManager, w, wanted)
 	switch {
@@ -102,7 +82,7 @@ func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, chan
 	if !change(next) {
 		return w, false, nil
 	}
-	stored, err := s.Strict(ctx, w, next)
+	stored, err := s.Strict(ctx, next)
 	if err != nil {
 		return nil, false, err
 	}
@@ -115,24 +95,16 @@ func (s *WorkloadStatus) ReclaimablePods(ctx context.Context, w *kueue.Workload)
 	return err
 }
 
-// PodsReady writes the PodsReady condition of w, which was made from read, and nothing else.
-func (s *WorkloadStatus) PodsReady(ctx context.Context, read, w *kueue.Workload) error {
-	only := kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadPodsReady})}
-	stored, err := s.apply(ctx, podsReadyManager, w, only)
-	if err == nil {
-		s.wrote(read, stored)
-	}
+// PodsReady writes the PodsReady condition of w, and nothing else.
+func (s *WorkloadStatus) PodsReady(ctx context.Context, w *kueue.Workload) error {
+	_, err := s.apply(ctx, podsReadyManager, w, kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadPodsReady})})
 	return err
 }
 
-// Replacements writes the WaitingForReplacementPods condition of w, which was made from read, and nothing else, in the
-// name of the given field manager.
-func (s *WorkloadStatus) Replacements(ctx context.Context, read, w *kueue.Workload, manager string) error {
-	only := kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadWaitingForReplacementPods})}
-	stored, err := s.apply(ctx, manager, w, only)
-	if err == nil {
-		s.wrote(read, stored)
-	}
+// Replacements writes the WaitingForReplacementPods condition of w, and nothing else, in the name of the given field
+// manager.
+func (s *WorkloadStatus) Replacements(ctx context.Context, w *kueue.Workload, manager string) error {
+	_, err := s.apply(ctx, manager, w, kueue.WorkloadStatus{Conditions: conditionsIn(w, []string{kueue.WorkloadWaitingForReplacementPods})})
 	return err
 }
 

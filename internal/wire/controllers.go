@@ -162,7 +162,7 @@ func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 
 // addWriters adds what carries out the engine's decisions.
 func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
-	status := reconcile.NewWorkloadStatus(mgr.GetClient(), nil)
+	status := reconcile.NewWorkloadStatus(mgr.GetClient())
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
@@ -204,7 +204,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		return err
 	}
 	follower := &workloads.Follower{
-		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
+		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}

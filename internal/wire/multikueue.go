@@ -56,7 +56,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
 		AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
 		Quota:         o.Gates.On(feature.MultiKueueManagerQuotaAutomation),
-		Status:        reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
+		Status:        reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Events:        reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),
 		ClusterEvents: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),
 		Workers:       o.Concurrency, Now: time.Now, Dispatched: cfg.meter.Dispatched, Admitted: cfg.meter.RemotelyAdmitted,

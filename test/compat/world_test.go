@@ -421,7 +421,7 @@ func (w *world) podsReady(wl *kueue.Workload, ready bool) {
 
 // transition writes a status as the integrations of jobs do.
 func (w *world) transition(wl *kueue.Workload, change func(*kueue.Workload) bool) error {
-	status := reconcile.NewWorkloadStatus(w.c, nil)
+	status := reconcile.NewWorkloadStatus(w.c)
 	for {
 		var now kueue.Workload
 		if err := w.c.Get(w.ctx(), client.ObjectKeyFromObject(wl), &now); err != nil {

@@ -130,7 +130,7 @@ func (i *Import) importAll(ctx context.Context, planned int) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	to := &writer{client: i.Client, status: reconcile.NewWorkloadStatus(i.Client, nil), importer: i, world: w}
+	to := &writer{client: i.Client, status: reconcile.NewWorkloadStatus(i.Client), importer: i, world: w}
 	r := newReport(i.Namespaces)
 	err = i.pages(ctx, func(pods []corev1.Pod, more bool) {
 		results := make([]result, len(pods))

@@ -181,7 +181,7 @@ func (t *writer) admit(ctx context.Context, p *plan, w *kueue.Workload) (changed
 		if !settings.Lifecycle.Import(next, p.admission.DeepCopy(), p.checks, t.importer.Now()) {
 			return false, nil
 		}
-		if _, err = t.status.Strict(ctx, w, next); err == nil || !apierrors.IsConflict(err) || try == maxTries {
+		if _, err = t.status.Strict(ctx, next); err == nil || !apierrors.IsConflict(err) || try == maxTries {
 			return err == nil, err
 		}
 		if w, _, err = t.existing(ctx, p); err != nil {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 // engine that holds the workload as admitted by decision.
 func newWriter(c client.WithWatch, cache client.Client) *Writer {
 	w := &Writer{
-		Client: cache, Reader: c, Status: reconcile.NewWorkloadStatus(c, nil), Events: reconcile.NewEvents(nil, nil),
+		Client: cache, Reader: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(nil, nil),
 		Engine: engine.New(state.New(state.Options{}), time.Now), Now: time.Now,
 	}
 	w.Init()

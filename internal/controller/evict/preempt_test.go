@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	c := embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme)
 	w := &world{t: t, c: c, record: events.NewFakeRecorder(20)}
 	w.p = &Preemptor{
-		Client: c, Reader: c, Status: reconcile.NewWorkloadStatus(c, nil), Events: reconcile.NewEvents(w.record, nil),
+		Client: c, Reader: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(w.record, nil),
 		Engine: engine.New(state.New(state.Options{}), time.Now), Now: time.Now, Log: logr.Discard(),
 		Preempted: func(by, of, reason string) { w.told = append(w.told, by+" "+of+" "+reason) },
 	}
@@ -88,7 +88,7 @@ func (w *world) create(namespace, name string) *kueue.Workload {
 // change writes a transition of the victim.
 func (w *world) change(change func(*kueue.Workload) bool) {
 	w.t.Helper()
-	stored, _, err := reconcile.NewWorkloadStatus(w.c, nil).Transition(w.t.Context(), w.live(), change)
+	stored, _, err := reconcile.NewWorkloadStatus(w.c).Transition(w.t.Context(), w.live(), change)
 	w.must(err)
 	w.victim = stored
 }

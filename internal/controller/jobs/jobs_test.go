@@ -285,7 +285,7 @@ func (w *world) get(wl *kueue.Workload) *kueue.Workload {
 // play writes a transition of a Workload as the engine would.
 func (w *world) play(wl *kueue.Workload, change func(*kueue.Workload) bool) *kueue.Workload {
 	w.t.Helper()
-	status := reconcile.NewWorkloadStatus(w.c, nil)
+	status := reconcile.NewWorkloadStatus(w.c)
 	var stored *kueue.Workload
 	w.eventually("the status can be written", func() error {
 		var err error

@@ -115,7 +115,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	for _, d := range withGroups(enabled) {
 		r := &reconciler{
 			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
-			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
+			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
 			again: make(chan event.GenericEvent, 1),

@@ -72,14 +72,14 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		err := r.client.Delete(ctx, a.Workload, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return named(err, "deleting workload", a.Workload)
 	case job.WriteStatus:
-		_, err := r.status.Strict(ctx, observedWorkload(o, a.Workload.UID), a.Workload)
+		_, err := r.status.Strict(ctx, a.Workload)
 		return err
 	case job.WriteReclaimable:
 		return r.status.ReclaimablePods(ctx, a.Workload)
 	case job.WritePodsReady:
-		return r.status.PodsReady(ctx, observedWorkload(o, a.Workload.UID), a.Workload)
+		return r.status.PodsReady(ctx, a.Workload)
 	case job.WriteReplacements:
-		return r.status.Replacements(ctx, observedWorkload(o, a.Workload.UID), a.Workload, string(manager))
+		return r.status.Replacements(ctx, a.Workload, string(manager))
 	case job.PatchFamily, job.DeleteFamily:
 		return r.writeFamily(ctx, o, a, manager)
 	default:

@@ -154,7 +154,7 @@ func (w *workloads) annotate(ctx context.Context, s *sight, step *dispatch.Step)
 func (w *workloads) writeStatus(ctx context.Context, s *sight, step *dispatch.Step) error {
 	next := step.Workload.DeepCopy()
 	next.ResourceVersion = s.observed.Local.ResourceVersion
-	stored, err := w.Status.Strict(ctx, s.observed.Local, next)
+	stored, err := w.Status.Strict(ctx, next)
 	if err != nil {
 		return err
 	}

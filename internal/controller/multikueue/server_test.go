@@ -129,7 +129,7 @@ func (s *server) manage(changes ...func(*multikueue.Options)) {
 			view.Kind{GVK: absent, Resource: "absents", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 			view.Kind{GVK: jobs, Resource: "jobs", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 		},
-		Namespace: "default", QPS: -1, Degraded: true, Status: reconcile.NewWorkloadStatus(mgr.GetClient(), nil),
+		Namespace: "default", QPS: -1, Degraded: true, Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Workers: func(string) int { return 1 }, Now: time.Now, Events: reconcile.NewEvents(mgr.GetEventRecorder("multikueue"), nil),
 	}
 	for _, change := range changes {

@@ -172,7 +172,7 @@ func (f *Follower) write(ctx context.Context, wl, next *kueue.Workload, todo lif
 	pinned := client.MergeFromWithOptions(wl, client.MergeFromWithOptimisticLock{})
 	switch {
 	case todo.Status:
-		return f.Status.Strict(ctx, wl, next)
+		return f.Status.Strict(ctx, next)
 	case todo.Deactivate:
 		next.Spec.Active = new(false)
 	case todo.Unfinalize:

@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	w.must(c.Create(t.Context(), ns))
 	w.namespace = ns.Name
 	w.f = &Follower{
-		Client: c, Status: reconcile.NewWorkloadStatus(c, nil), Events: reconcile.NewEvents(w.record, nil), Slices: true,
+		Client: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(w.record, nil), Slices: true,
 		Now: func() time.Time { return w.now },
 	}
 	w.rules(lifecycle.Rules{Gated: true, Orphans: true})
@@ -99,7 +99,7 @@ func (w *world) create(name string, tune ...func(*kueue.Workload)) *kueue.Worklo
 // change writes a transition.
 func (w *world) change(wl *kueue.Workload, change func(lifecycle.Machine, *kueue.Workload) bool) {
 	w.t.Helper()
-	_, _, err := reconcile.NewWorkloadStatus(w.c, nil).Transition(w.t.Context(), w.live(wl), func(x *kueue.Workload) bool {
+	_, _, err := reconcile.NewWorkloadStatus(w.c).Transition(w.t.Context(), w.live(wl), func(x *kueue.Workload) bool {
 		return change(lifecycle.Machine{}, x)
 	})
 	w.must(err)

@@ -311,7 +311,7 @@ func (w *world) get(wl *kueue.Workload) *kueue.Workload {
 // play writes a transition of a Workload as the engine would.
 func (w *world) play(wl *kueue.Workload, change func(*kueue.Workload) bool) {
 	w.t.Helper()
-	status := reconcile.NewWorkloadStatus(w.c, nil)
+	status := reconcile.NewWorkloadStatus(w.c)
 	w.eventually("the status can be written", func() error {
 		_, _, err := status.Transition(w.ctx, w.get(wl), change)
 		return err
