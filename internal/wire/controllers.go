@@ -67,7 +67,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		add   func() error
 	}{
 		{Scheduler, func() error { return addWriters(mgr, e, requests, nominate, cfg) }},
-		{Queues, func() error { return addQueues(mgr, e, cfg) }},
+		{Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
 		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
 		{Integrations, func() error { return addWarner(ctx, mgr, cfg) }},
@@ -185,7 +185,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 }
 
 // addQueues adds the controllers of queues and of the workloads in them.
-func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
+func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
 	o := &cfg.Options
 	workers := queues.Workers{
 		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
@@ -193,7 +193,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, cfg Config) error {
 		Cohort:         o.Concurrency("Cohort.kueue.x-k8s.io"),
 		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
 	}
-	if err := queues.Setup(mgr, e, workers); err != nil {
+	if err := queues.Setup(mgr, e, known, workers); err != nil {
 		return err
 	}
 	if err := addPopulator(mgr, cfg); err != nil {

@@ -39,11 +39,14 @@ type Feed struct {
 
 // Check is a health check: it fails until everything that exists was delivered.
 func (f *Feed) Check(*http.Request) error {
-	if !f.delivered.Load() {
+	if !f.Delivered() {
 		return errors.New("the engine does not know everything yet")
 	}
 	return nil
 }
+
+// Delivered says whether the engine has been told of everything that exists.
+func (f *Feed) Delivered() bool { return f.delivered.Load() }
 
 // NeedLeaderElection is false: standbys follow as well, so that they are warm.
 func (f *Feed) NeedLeaderElection() bool { return false }

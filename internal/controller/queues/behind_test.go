@@ -28,7 +28,7 @@ func TestBehind(t *testing.T) {
 		of.object.SetName("q")
 		of.object.SetResourceVersion("9")
 		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(of.object).Build()
-		p := newPace(newTurns())
+		p := newPace(newTurns(), always)
 		p.now = func() time.Time { return now }
 		name := types.NamespacedName{Name: "q"}
 		p.writes(name)
@@ -48,6 +48,10 @@ func TestBehind(t *testing.T) {
 		p.now = func() time.Time { return now.Add(remembered) }
 		if p.isBehind(name, "9") {
 			t.Errorf("%s is waited for without end", what)
+		}
+		p.known = func() bool { return false }
+		if got, err = of.with(c, p).Reconcile(t.Context(), ctrl.Request{NamespacedName: name}); err != nil || got.RequeueAfter != catchUp {
+			t.Errorf("%s is written after %s, %v, although the engine does not know all", what, got.RequeueAfter, err)
 		}
 	}
 }

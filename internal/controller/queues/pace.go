@@ -35,6 +35,7 @@ const figureWriters = 4
 // pace spaces the writes of figures. The controllers of all kinds share its turns.
 type pace struct {
 	now   func() time.Time
+	known func() bool // the engine has been told of everything that exists
 	turns chan struct{}
 	mu    sync.Mutex
 	last  map[types.NamespacedName]written
@@ -49,8 +50,8 @@ type written struct {
 // newTurns makes the turns that writers of figures take.
 func newTurns() chan struct{} { return make(chan struct{}, figureWriters) }
 
-func newPace(turns chan struct{}) *pace {
-	return &pace{now: time.Now, turns: turns, last: map[types.NamespacedName]written{}}
+func newPace(turns chan struct{}, known func() bool) *pace {
+	return &pace{now: time.Now, known: known, turns: turns, last: map[types.NamespacedName]written{}}
 }
 
 // after returns how long a change of an object's figures waits before it is written.
@@ -122,8 +123,12 @@ func (p *pace) wrote(name types.NamespacedName, version string) {
 	p.last[name] = last
 }
 
-// isBehind says whether a version of an object is older than what was written of it.
+// isBehind says whether a version of an object is older than what was written of it, or the
+// engine does not know yet what to write: after a start its figures are too small.
 func (p *pace) isBehind(name types.NamespacedName, version string) bool {
+	if !p.known() {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := p.last[name]

@@ -26,7 +26,7 @@ import (
 // Figures rest for a second after each write; what says whether a queue is active is written at once.
 func TestPace(t *testing.T) {
 	now := time.Unix(1000, 0)
-	p := newPace(newTurns())
+	p := newPace(newTurns(), always)
 	p.now = func() time.Time { return now }
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).Build() // of which no object exists
 	a, b := types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
@@ -50,13 +50,13 @@ func TestPace(t *testing.T) {
 	}
 	for _, s := range steps {
 		now = now.Add(s.after)
-		turn, err := p.take(t.Context(), s.name)
+		taken, err := p.take(t.Context(), s.name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		object := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name.Name}}
-		got, err := turn.write(t.Context(), c, object, client.MergeFrom(object.DeepCopy()), s.figuresOnly)
-		turn.release()
+		got, err := taken.write(t.Context(), c, object, client.MergeFrom(object.DeepCopy()), s.figuresOnly)
+		taken.release()
 		if got != s.want || err != nil {
 			t.Errorf("%s: wait %s, want %s; %v", s.what, got, s.want, err)
 		}
@@ -72,22 +72,22 @@ func TestPace(t *testing.T) {
 
 // However many take turns, few write at once, and one that stops waits for none.
 func TestTurnsAreFew(t *testing.T) {
-	p := newPace(newTurns())
+	p := newPace(newTurns(), always)
 	var held []turn
 	for i := range figureWriters {
-		turn, err := p.take(t.Context(), types.NamespacedName{Name: fmt.Sprint(i)})
+		taken, err := p.take(t.Context(), types.NamespacedName{Name: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, turn)
+		held = append(held, taken)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.take(ctx, types.NamespacedName{Name: "late"}); err == nil {
 		t.Error("one more than there are turns writes")
 	}
-	for _, turn := range held {
-		turn.release()
+	for _, taken := range held {
+		taken.release()
 	}
 	if _, err := p.take(t.Context(), types.NamespacedName{Name: "late"}); err != nil {
 		t.Error(err)
@@ -119,7 +119,7 @@ func TestFiguresAreFresh(t *testing.T) {
 		var running sync.WaitGroup
 		defer func() { cancel(); running.Wait() }()
 		e := engine.New(state.New(state.Options{Options: cycle.Defaults()}), time.Now)
-		pace := newPace(newTurns())
+		pace := newPace(newTurns(), always)
 		touched := &touched{pace: pace}
 		e.OnTouched(func(queues []state.Name, _ []string) {
 			for _, n := range queues {
@@ -174,6 +174,8 @@ func TestFiguresAreFresh(t *testing.T) {
 		}
 	})
 }
+
+func always() bool { return true }
 
 // manyQueues are active ClusterQueues cq-0, cq-1, … with cpu of one flavor.
 func manyQueues(t *testing.T, n int) client.WithWatch {

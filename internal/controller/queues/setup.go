@@ -33,10 +33,11 @@ type Workers struct {
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Setup adds the controllers to the manager. The engine tells them which figures
-// changed.
-func Setup(mgr ctrl.Manager, e *engine.Engine, workers Workers) error {
+// changed; they write none before it has been told of everything that exists, which known
+// says.
+func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Workers) error {
 	c, turns := mgr.GetClient(), newTurns()
-	ofClusterQueues, ofLocalQueues, ofCohorts := newPace(turns), newPace(turns), newPace(turns)
+	ofClusterQueues, ofLocalQueues, ofCohorts := newPace(turns, known), newPace(turns, known), newPace(turns, known)
 	clusterTouched, localTouched, cohortTouched := &touched{pace: ofClusterQueues}, &touched{pace: ofLocalQueues}, &touched{pace: ofCohorts}
 	e.OnTouched(func(queues []state.Name, cohorts []string) {
 		for _, n := range queues {
