@@ -58,6 +58,7 @@ func (s *State) heading(queue string) []*localQueue { return s.leads[queue] }
 // lead says whether a LocalQueue, if it exists, leads to its ClusterQueue.
 func (s *State) lead(l *localQueue, does bool) {
 	queue := l.def.Queue
+	s.seeQueue(queue)
 	switch {
 	case !l.exists:
 	case does:

@@ -110,6 +110,7 @@ type machine struct {
 	namespaces map[string]map[string]string
 	objects    map[string]*object
 	serial     int
+	shown      map[string]string // by queue and cohort: what its status shows
 }
 
 // object is a Workload of the API server.
@@ -544,6 +545,7 @@ func (m *machine) slice(t *rapid.T) {
 
 // copy goes on with a state that was written down and read again.
 func (m *machine) copy(t *rapid.T) {
+	m.shown = nil // a copy has touched nothing
 	m.step(t)
 	restored := reread(t, m.s.Snapshot())
 	if diff := gocmp.Diff(m.s.Dump(), restored.Dump()); diff != "" {
@@ -703,6 +705,7 @@ func (m *machine) check(t *rapid.T) {
 		t.Fatalf("in place, but gone: %v", seen)
 	}
 	m.checkSlices(t)
+	m.checkTouched(t)
 }
 
 // place says where an object belongs.

@@ -259,6 +259,7 @@ func (s *State) SetQueue(def Queue) {
 	s.world.Edited(q.Node)
 	if fresh {
 		s.gather(def.Name)
+		s.seeLanes(def.Name)
 	}
 	if fresh || q.Closed != was {
 		s.replace(s.heading(def.Name))
@@ -307,5 +308,13 @@ func (s *State) DeleteQueue(name string) {
 		}
 	}
 	delete(s.queues, name)
+	s.seeLanes(name)
 	s.replace(s.heading(name))
+}
+
+// seeLanes is see for the LocalQueues that lead to a ClusterQueue: without it they show nothing.
+func (s *State) seeLanes(queue string) {
+	for _, l := range s.heading(queue) {
+		s.see(&l.seen)
+	}
 }

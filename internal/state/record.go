@@ -185,7 +185,6 @@ func (s *State) AdmissionWritten(def Workload) {
 		s.setWorkload(&def)
 	case r.assumed():
 		s.place(r, s.quotaOf(r))
-		s.touch(r)
 	}
 }
 
@@ -212,10 +211,10 @@ func (s *State) DeleteWorkload(uid string) {
 	s.touch(r)
 	had := s.quotaOf(r)
 	s.unplace(r)
+	s.leaveLane(r) // as what it was counted there
 	r.def.Reserved = false
 	s.leaveClass(r)
 	s.leaveShape(r.def.shape)
-	s.leaveLane(r)
 	s.unfile(r)
 	delete(s.strays[r.def.Queue], uid)
 	delete(s.records, uid)
@@ -288,6 +287,7 @@ func (s *State) gather(queue string) {
 }
 
 func (s *State) unplace(r *record) {
+	s.touch(r)
 	r.got = nil
 	if r.in == nil {
 		return
@@ -304,6 +304,7 @@ func (s *State) unplace(r *record) {
 // quota it had some before.
 func (s *State) place(r *record, had *cycle.Queue) {
 	s.unplace(r)
+	defer s.touch(r)
 	evicting := r.def.Evicting || (r.wl != nil && r.wl.Evicting && r.def.Reserved)
 	s.intern(r)
 	r.passed = s.superseded(r)

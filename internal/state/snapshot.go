@@ -120,7 +120,8 @@ func Restore(from *Snapshot) (*State, error) {
 			return nil, fmt.Errorf("workload %s: %w", from.Workloads[i].Def.Key(), err)
 		}
 	}
-	s.notices, s.touched = nil, nil
+	s.notices = nil
+	s.Touched() // the copy has shown nothing yet
 	err := s.world.Recall(from.Memory, func(uid string) *workload.Workload {
 		if r := s.records[uid]; r != nil {
 			return r.wl

@@ -186,6 +186,16 @@ func (s *State) touch(r *record) {
 	}
 	if r.lane != nil {
 		s.see(&r.lane.seen)
+		if r.lane.resting > 0 { // which are in no line, and pending all the same
+			s.seeQueue(r.lane.def.Queue)
+		}
+	}
+}
+
+// seeQueue is see for a ClusterQueue, if there is one of the name.
+func (s *State) seeQueue(name string) {
+	if q := s.queues[name]; q != nil {
+		s.see(&q.seen)
 	}
 }
 
