@@ -183,19 +183,28 @@ func TestExternalFrameworks(t *testing.T) {
 			t.Errorf("the copy: %+v", u.Object)
 		}
 		says(t, get, `{"startTime":"2026-01-02T03:04:05Z","conditions":[{"type":"Succeeded","status":"Unknown","reason":"Running","message":"m"}]}`)
-		if err := w1.Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"results.tekton.dev/record":"worker"}}}`))); err != nil {
-			t.Fatal(err)
+		annotated := func(patch, record, signed string) {
+			t.Helper()
+			if err := w1.Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+patch+`}}`))); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 20*time.Second, "status and records are here", func() error {
+				local, err := get(hub)
+				if err != nil {
+					return err
+				}
+				start, _, _ := unstructured.NestedString(local.Object, "status", "startTime")
+				if has := local.GetAnnotations(); start == "" || has["results.tekton.dev/record"] != record || has["chains.tekton.dev/signed"] != signed {
+					return fmt.Errorf("%+v", local.Object)
+				}
+				return nil
+			})
 		}
-		eventually(t, 20*time.Second, "status and records are here", func() error {
-			local, err := get(hub)
-			if err != nil {
-				return err
-			}
-			if start, _, _ := unstructured.NestedString(local.Object, "status", "startTime"); start == "" || local.GetAnnotations()["results.tekton.dev/record"] != "worker" {
-				return fmt.Errorf("%+v", local.Object)
-			}
-			return nil
-		})
+		annotated(`{"chains.tekton.dev/signed":"true"}`, "hub", "true") // the copy never had the record of the hub
+		annotated(`{"results.tekton.dev/record":"worker"}`, "worker", "true")
+		hub.stopManager()
+		hub.startManager()
+		annotated(`{"chains.tekton.dev/signed":null}`, "worker", "")
 		if err := hub.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"Cancelled"}}`))); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -15,6 +16,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/options/transform"
 	"github.com/berth-project/berth/internal/plan/dispatch"
+	externalplan "github.com/berth-project/berth/internal/plan/dispatch/external"
 )
 
 // TestPipelineRun is the example of the documentation on one run (spec: 40 §4.13.8, §7.50, §7.57, §7.59).
@@ -70,8 +72,9 @@ func TestPipelineRun(t *testing.T) {
 			t.Errorf("%q: %q", status, got)
 		}
 	}
+	remote.SetUID("c")
 	annotations := remote.GetAnnotations()
-	annotations["results.tekton.dev/record"] = "worker's"
+	annotations["results.tekton.dev/log"] = "worker's"
 	remote.SetAnnotations(annotations)
 	remote.Object["status"] = map[string]any{"startTime": "now"}
 	step, err := cfg.SyncJob(d, run(""), remote, w, cluster, true)
@@ -79,8 +82,12 @@ func TestPipelineRun(t *testing.T) {
 		t.Fatalf("%+v, %v", step, err)
 	}
 	got := step.Object.GetAnnotations()
-	if got["results.tekton.dev/record"] != "worker's" || got["own"] != "x" || len(got) != 2 { // what the copy has not goes
-		t.Errorf("annotations %v", got)
+	delete(got, externalplan.MirroredAnnotation)
+	want := map[string]string{ // what the creation left out stays
+		"results.tekton.dev/record": "hub's", "results.tekton.dev/log": "worker's", "chains.tekton.dev/signed": "true", "own": "x",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("annotations: %s", diff)
 	}
 	tied := run("")
 	tied.Object["spec"].(map[string]any)["workspaces"] = []any{map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "c"}}}

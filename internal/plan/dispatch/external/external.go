@@ -346,7 +346,7 @@ func (f *Framework) Status(s *Scope) (Followed, error) {
 			return wrap(err)
 		}
 	}
-	f.keys(next, s.Remote)
+	has := f.mirrorKeys(next, s.Remote)
 	before := runtime.DeepCopyJSON(local)
 	prune(before)
 	prune(next)
@@ -358,6 +358,7 @@ func (f *Framework) Status(s *Scope) (Followed, error) {
 		out.Status = out.Status || path[0] == "status"
 		out.Metadata = out.Metadata || path[0] == "metadata"
 	}
+	out.Metadata = note(next, has) || out.Metadata
 	return out, nil
 }
 
@@ -368,41 +369,6 @@ func (f *Framework) mayFollow(path []string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path[2], p) })
 	}
 	return len(path) > 0 && path[0] == "status"
-}
-
-// keys gives an object the labels and annotations with our prefixes that another one has, and no others with those.
-func (f *Framework) keys(object, from map[string]any) {
-	for _, kind := range []struct {
-		name     string
-		prefixes []string
-	}{{"annotations", f.AnnotationPrefixes}, {"labels", f.LabelPrefixes}} {
-		mine := func(key string) bool {
-			return !f.Reserved(key) && slices.ContainsFunc(kind.prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
-		}
-		theirs, _ := get(from, []string{"metadata", kind.name})
-		source, _ := theirs.(map[string]any)
-		meta, ok := object["metadata"].(map[string]any)
-		if !ok || len(kind.prefixes) == 0 {
-			continue
-		}
-		target, ok := meta[kind.name].(map[string]any)
-		if !ok {
-			target = map[string]any{}
-		}
-		for _, key := range sortedKeys(target) {
-			if _, ok := source[key]; !ok && mine(key) {
-				delete(target, key)
-			}
-		}
-		for _, key := range sortedKeys(source) {
-			if mine(key) {
-				target[key] = source[key]
-			}
-		}
-		if len(target) > 0 || ok {
-			meta[kind.name] = target
-		}
-	}
 }
 
 // Spec is what becomes of a copy after a change of its job, nil if nothing does.

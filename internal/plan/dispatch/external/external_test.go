@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -332,4 +333,63 @@ func unmarshal(raw []byte, into any) error {
 		*into = wrapped["v"]
 	}
 	return nil
+}
+
+// TestMirroredKeys is that a key vanishes here only after its own copy had it and lost it: what a creation left out, what another copy had, and
+// what the user added stays (spec: 40 §4.13.1).
+func TestMirroredKeys(t *testing.T) {
+	const r = "results.x.dev/"
+	for name, tc := range map[string]struct {
+		local  map[string]any   // annotations, and labels alike
+		copies []map[string]any // the same of the copy, one after the other; another "uid" is another copy
+		want   map[string]any
+	}{
+		"left out by the creation":     {map[string]any{r + "a": "1", "own": "x"}, []map[string]any{{}, {}}, map[string]any{r + "a": "1", "own": "x"}},
+		"changed there":                {map[string]any{r + "a": "1"}, []map[string]any{{r + "a": "2"}}, map[string]any{r + "a": "2"}},
+		"added and removed there":      {nil, []map[string]any{{r + "a": "1", r + "b": "2"}, {r + "b": "2"}}, map[string]any{r + "b": "2"}},
+		"the last one is removed":      {map[string]any{"own": "x"}, []map[string]any{{r + "a": "1"}, {}}, map[string]any{"own": "x"}},
+		"copied, then removed there":   {map[string]any{r + "a": "1"}, []map[string]any{{r + "a": "1"}, {}}, map[string]any{}},
+		"removed, added, removed":      {nil, []map[string]any{{r + "a": "1"}, {}, {r + "a": "2"}, {}}, map[string]any{}},
+		"another run never had it":     {nil, []map[string]any{{r + "a": "1"}, {"uid": "2"}}, map[string]any{r + "a": "1"}},
+		"another run has it, too":      {nil, []map[string]any{{r + "a": "1"}, {"uid": "2", r + "a": "2"}, {"uid": "2"}}, map[string]any{}},
+		"a key without the prefix":     {map[string]any{"own": "x"}, []map[string]any{{"own": "y", "other": "z"}}, map[string]any{"own": "x"}},
+		"a note that cannot be read":   {map[string]any{r + "a": "1", MirroredAnnotation: "?"}, []map[string]any{{}}, map[string]any{r + "a": "1"}},
+		"a note of keys of the user's": {map[string]any{"own": "x", MirroredAnnotation: `{"copy":"1","annotations":["own"],"labels":["own"]}`}, []map[string]any{{}}, map[string]any{"own": "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := framework()
+			f.LabelPrefixes = f.AnnotationPrefixes
+			job := tree(t, "metadata: {name: r, namespace: ns, labels: {}, annotations: {}}\nspec: {}")
+			meta := job["metadata"].(map[string]any)
+			for key, value := range tc.local {
+				meta["annotations"].(map[string]any)[key] = value
+				if key != MirroredAnnotation {
+					meta["labels"].(map[string]any)[key] = value
+				}
+			}
+			for _, keys := range tc.copies {
+				uid := "1"
+				if other, ok := keys["uid"]; ok {
+					uid = other.(string)
+					delete(keys, "uid")
+				}
+				remote := map[string]any{"metadata": map[string]any{"uid": uid, "annotations": keys, "labels": maps.Clone(keys)}}
+				for pass, changes := range []bool{true, false} { // the second one has nothing to do
+					next, err := f.Status(&Scope{Local: job, Remote: remote})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if pass == 1 && next.Metadata != changes {
+						t.Errorf("%v: written again", keys)
+					}
+					job = next.Object
+				}
+			}
+			annotations := maps.Clone(job["metadata"].(map[string]any)["annotations"].(map[string]any))
+			delete(annotations, MirroredAnnotation)
+			if diff := cmp.Diff([]any{tc.want, tc.want}, []any{annotations, job["metadata"].(map[string]any)["labels"]}); diff != "" {
+				t.Errorf("annotations and labels: %s", diff)
+			}
+		})
+	}
 }

@@ -87,9 +87,10 @@ func TestFramework(t *testing.T) {
 		t.Errorf("on the worker: %v", copied)
 	}
 	annotations := func(a m) m { return m{"metadata": m{"annotations": a}} }
-	local := annotations(m{"our/gone": "1", "mine": "2", "k8s.io/x": "3"})
+	const had, has = `{"copy":"","annotations":["k8s.io/x","mine","our/gone"]}`, `{"copy":"","annotations":["our/new"]}`
+	local := annotations(m{"our/gone": "1", "mine": "2", "k8s.io/x": "3", "our/mine": "7", MirroredAnnotation: had})
 	got, err := f.Status(&Scope{Local: local, Remote: annotations(m{"our/new": "4", "k8s.io/x": "5", "theirs": "6"})})
-	if want := annotations(m{"our/new": "4", "mine": "2", "k8s.io/x": "3"}); err != nil || !got.Metadata || !cmp.Equal(got.Object, want) {
+	if want := annotations(m{"our/new": "4", "mine": "2", "k8s.io/x": "3", "our/mine": "7", MirroredAnnotation: has}); err != nil || !got.Metadata || !cmp.Equal(got.Object, want) {
 		t.Errorf("keys: %v, %v", got.Object, err)
 	}
 	if f.mayFollow([]string{"metadata", "annotations", "k8s.io/x"}) || !f.mayFollow([]string{"metadata", "annotations", "our/x"}) {
