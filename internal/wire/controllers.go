@@ -74,6 +74,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
+		{Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
 		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, nominate, ray, cfg) }},
 		{Webhooks, func() error {
 			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())

@@ -2,9 +2,11 @@ package wire
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -30,6 +32,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 	enabled := Kinds(o)
 	log := cfg.Log.WithName("multikueue")
 	plan := dispatchConfig(o)
+	var misnamed func() []string
 	if len(o.MultiKueue.ExternalFrameworks) > 0 {
 		served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
@@ -47,6 +50,14 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 			return err
 		}
 		plan.External = external
+		var names []frameworks.Name
+		for i, d := range more {
+			names = append(names, frameworks.Name{
+				Field: fmt.Sprintf("multiKueue.externalFrameworks[%d].name", i), Configured: o.MultiKueue.ExternalFrameworks[i].GVK, Used: d.GVK,
+			})
+		}
+		misnamed = func() []string { return frameworks.Warnings(names, served) }
+		logWarnings(log, misnamed())
 		enabled = append(more, enabled...) // what is known better wins
 	}
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
@@ -60,9 +71,33 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 		Events:        reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),
 		ClusterEvents: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),
 		Workers:       o.Concurrency, Now: time.Now, Dispatched: cfg.meter.Dispatched, Admitted: cfg.meter.RemotelyAdmitted,
-		Lost: cfg.meter.WorkerLost, Connected: cfg.meter.SetClusters,
+		Lost: cfg.meter.WorkerLost, Connected: cfg.meter.SetClusters, Misnamed: misnamed,
 	})
 	return err
+}
+
+// warnOfExternalKinds logs which names of integrations.externalFrameworks are not exactly those of served kinds: jobs of such a kind are not
+// recognised as the owners of others.
+func warnOfExternalKinds(mgr ctrl.Manager, cfg Config) error {
+	if len(cfg.Options.ExternalFrameworks) == 0 {
+		return nil
+	}
+	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	var names []frameworks.Name
+	for i, gvk := range cfg.Options.ExternalFrameworks {
+		names = append(names, frameworks.Name{Field: fmt.Sprintf("integrations.externalFrameworks[%d]", i), Configured: gvk})
+	}
+	logWarnings(cfg.Log.WithName("options"), frameworks.Warnings(names, served))
+	return nil
+}
+
+func logWarnings(log logr.Logger, warnings []string) {
+	for _, w := range warnings {
+		log.Info("Warning: " + w)
+	}
 }
 
 // Kinds are the kinds of jobs that a configuration has managed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +15,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -50,15 +52,41 @@ func (c *checks) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 	if err != nil {
 		return ctrlreconcile.Result{}, err
 	}
+	result := ctrlreconcile.Result{}
+	if c.warn(&condition) {
+		result.RequeueAfter = namesEvery
+	}
 	old := apimeta.FindStatusCondition(check.Status.Conditions, condition.Type)
 	if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
-		return ctrlreconcile.Result{}, nil
+		return result, nil
 	}
 	next := check.DeepCopy()
 	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
-	err = c.client.Status().Patch(ctx, next, client.MergeFromWithOptions(&check, client.MergeFromWithOptimisticLock{}))
-	return reconcile.Retry(err).Result(ctx)
+	if err := c.client.Status().Patch(ctx, next, client.MergeFromWithOptions(&check, client.MergeFromWithOptimisticLock{})); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	return result, nil
 }
+
+// namesEvery is how often the names of external frameworks are compared again with the served kinds while they differ. No event says that a
+// CRD was installed.
+const namesEvery = 30 * time.Second
+
+// warn adds to the message of a check what is wrong with the names of external frameworks, and returns whether anything is. The status of the
+// condition stays: jobs of all other kinds are sent.
+func (c *checks) warn(condition *metav1.Condition) bool {
+	if c.Misnamed == nil {
+		return false
+	}
+	warnings := c.Misnamed()
+	if len(warnings) > 0 {
+		condition.Message = lifecycle.Cut(condition.Message+". Warning: "+strings.Join(warnings, "; "), maxMessage)
+	}
+	return len(warnings) > 0
+}
+
+// maxMessage is the length of the longest message of a condition.
+const maxMessage = 32 * 1024
 
 func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (metav1.Condition, error) {
 	out := metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionFalse, ObservedGeneration: check.Generation}

@@ -169,7 +169,15 @@ func TestClusters(t *testing.T) {
 		t.Skip("runs two API servers")
 	}
 	hub, worker := newServer(t), newServer(t)
-	hub.manage()
+	warnings := make(chan []string, 1)
+	warnings <- []string{"f[0].name: run.v1.x.dev is not served by this cluster"}
+	hub.manage(func(o *multikueue.Options) {
+		o.Misnamed = func() []string {
+			now := <-warnings
+			warnings <- now
+			return now
+		}
+	})
 	ctx := t.Context()
 	cluster := func(name string, source kueue.ClusterSource) (*kueue.MultiKueueCluster, func(kind, want string)) {
 		c := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.MultiKueueClusterSpec{ClusterSource: source}}
@@ -209,7 +217,9 @@ func TestClusters(t *testing.T) {
 	put(worker.kubeconfig())
 	w1("Active", "True/Active Connected")
 	w1("FrameworksAvailable", "False/MissingCRD These kinds of jobs cannot be sent there: Absent")
-	checked("True/SomeActiveClusters missing clusters: w2")
+	checked("True/SomeActiveClusters missing clusters: w2. Warning: f[0].name: run.v1.x.dev is not served by this cluster")
+	<-warnings
+	warnings <- nil // its CRD was installed
 	put(worker.restricted(rbacv1.PolicyRule{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"get", "list", "watch", "create"}}))
 	w1("FrameworksAvailable", "False/Forbidden These kinds of jobs cannot be sent there: Absent, Job (no permission to delete)")
 	w1("Active", "True/Active Connected")
@@ -229,6 +239,9 @@ func TestClusters(t *testing.T) {
 	hub.must(hub.Delete(ctx, s))
 	w1("Active", "False/BadKubeConfig")
 	checked("False/NoUsableClusters inactive clusters: w1, w2")
+	if c := apimeta.FindStatusCondition(check.Status.Conditions, "Active"); strings.Contains(c.Message, "Warning") {
+		t.Errorf("still warned: %s", c.Message)
+	}
 	if _, err := os.Stat("/etc/multikueue/kubeconfigs"); err == nil {
 		t.Log("the folder of kubeconfigs exists here")
 	}

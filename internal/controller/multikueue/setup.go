@@ -81,6 +81,9 @@ type Options struct {
 	// nobody is told.
 	Lost      func(cluster string)
 	Connected func(func() map[string]bool)
+	// Misnamed returns what is wrong now with the names of external frameworks, one sentence each, for the condition of the checks. Nil: nothing
+	// ever is.
+	Misnamed func() []string
 }
 
 // enoughWorkers is how many Workloads are handled at once at least: most of the time of each is spent waiting for workers.

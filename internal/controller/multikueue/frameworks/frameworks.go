@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,24 +30,19 @@ type Served interface {
 // §4.12, §4.13). Something on the manager makes their Workloads, and something on each worker starts and finishes them.
 //
 // A name that differs from that of a kind in nothing but its case means that kind. A kind that is not served yet is taken for one with
-// the usual plural, and its jobs are sent once it is.
+// the usual plural, and its jobs are sent once it is. Warnings tells the user about both.
 func External(list []*transform.Framework, known []*job.Descriptor, served Served, now func() time.Time, log logr.Logger) ([]*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	var out []*job.Descriptor
 	frameworks := map[schema.GroupVersionKind]*external.Framework{}
 	for _, f := range list {
 		gvk := f.GVK
-		resources, err := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
-		if err != nil && !apierrors.IsNotFound(err) { // an aggregated API server that is down holds up its own kinds only
-			log.Error(err, "Asking for the kind of an external framework", "kind", gvk.String())
-		}
+		resources, _ := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String()) // a group that cannot be asked for holds up its own kinds only
 		kind, resource := find(resources, gvk.Kind)
 		switch {
 		case resource == "":
 			guess, _ := apimeta.UnsafeGuessKindToResource(gvk)
 			resource = guess.Resource
-			log.Info("The kind of an external framework is not served yet", "kind", gvk.String())
 		case kind != gvk.Kind:
-			log.Info("The kind of an external framework is written in another way", "configured", gvk.Kind, "served", kind)
 			gvk.Kind = kind
 			if frameworks[gvk] != nil || adapted(known, gvk) {
 				return nil, nil, fmt.Errorf("multiKueue.externalFrameworks: %s.%s.%s is the kind %s, which is sent to workers already: remove it",
@@ -103,7 +97,7 @@ func described(gvk schema.GroupVersionKind, resource string, f *external.Framewo
 
 // framework makes of what the configuration says what decides about copies.
 func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
-	name := f.GVK.Kind + "." + f.GVK.Version + "." + f.GVK.Group
+	name := nameOf(f.GVK)
 	blown := func(phase, namespace string, until time.Time) {
 		log.Info("Expressions cost too much again and again, and are suspended", "framework", name, "phase", phase, "namespace", namespace, "until", until)
 		if f.Suspended != nil {

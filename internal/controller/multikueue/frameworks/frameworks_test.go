@@ -56,6 +56,31 @@ func TestExternalNames(t *testing.T) {
 	}
 }
 
+// TestWarnings is that each name which is not that of a served kind is told with its field, and what to do about it (spec: 40 §3).
+func TestWarnings(t *testing.T) {
+	served := discovery{map[string]string{"pipelineruns": "PipelineRun", "taskruns": "TaskRun", "oddies": "Odd", "odds": "ODD"}}
+	of := func(group, kind string) schema.GroupVersionKind {
+		return schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}
+	}
+	for name, tc := range map[string]struct {
+		configured, used schema.GroupVersionKind
+		want             string // empty is no warning
+	}{
+		"as served":                     {of("tekton.dev", "PipelineRun"), of("tekton.dev", "PipelineRun"), ""},
+		"in lower case":                 {of("tekton.dev", "taskrun"), of("tekton.dev", "TaskRun"), "taskrun.v1.tekton.dev is used as TaskRun.v1.tekton.dev: correct the case"},
+		"in lower case, served later":   {of("tekton.dev", "taskrun"), of("tekton.dev", "taskrun"), "is not used, since the kind is TaskRun.v1.tekton.dev: correct its case, and restart"},
+		"two that are alike":            {of("tekton.dev", "odd"), of("tekton.dev", "odd"), "odd.v1.tekton.dev is not served by this cluster"},
+		"no such kind":                  {of("tekton.dev", "Thing"), of("tekton.dev", "Thing"), "Thing.v1.tekton.dev is not served by this cluster, and not used until it is: install its CRD, or"},
+		"no such group":                 {of("later.dev", "Thing"), of("later.dev", "Thing"), "Thing.v1.later.dev is not served by this cluster"},
+		"a group that cannot be listed": {of("broken.dev", "Thing"), of("broken.dev", "Thing"), "it is not known whether this cluster serves the kind"},
+	} {
+		got := strings.Join(Warnings([]Name{{"f[0].name", tc.configured, tc.used}}, served), "; ")
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || (got != "" && !strings.HasPrefix(got, "f[0].name: ")) {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // TestExternalClashes is that a kind written in another way is no second one, and that a group that cannot be asked for is one not served yet.
 func TestExternalClashes(t *testing.T) {
 	served := discovery{map[string]string{"pipelineruns": "PipelineRun"}}
