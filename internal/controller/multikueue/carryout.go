@@ -246,7 +246,7 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connectio
 			return err
 		}
 		conn.Store(worker.WorkloadKind).Put(next)
-		w.faults.clear(uid, step.Cluster) // also if nobody waits any more
+		w.faults.copied(uid, step.Cluster) // also if nobody waits any more
 		if w.Dispatched != nil {
 			w.Dispatched(queue, step.Cluster)
 		}
@@ -423,8 +423,12 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 			return nil
 		}
 		w.faults.note(w.at(s, conn.Name()), dispatch.NameConflict, "a job of this name is there that is not ours")
+		err := fmt.Errorf("[%s] a %s %s is there that is not ours", dispatch.NameConflict, s.kind.GVK.Kind, o.GetName())
+		if s.check().State == kueue.CheckStateReady { // it is sent nowhere else
+			return &later{err, conflictFor}
+		}
 		w.wake(s.key, settle)
-		return fmt.Errorf("[%s] a %s %s is there that is not ours", dispatch.NameConflict, s.kind.GVK.Kind, o.GetName())
+		return err
 	default:
 		return w.failed(s, conn.Name(), err)
 	}

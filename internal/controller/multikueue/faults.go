@@ -21,13 +21,28 @@ const (
 	tryEvery   = 10 * time.Second
 )
 
-// pause is how long a Workload stays away from a cluster: skipFor, but only from 10 s on if the cluster deactivated its copy, twice as long each
-// time. Who did that may have meant that one copy.
-func (e *entry) pause() time.Duration {
-	if e.fault.Code != dispatch.Deactivated {
-		return skipFor
+// conflictFor is how long a Workload stays away from a cluster at first where its name is taken: whoever has it there may remove it soon.
+const conflictFor = 15 * time.Second
+
+// first is the first pause after a fault whose pauses double, and whether they do: after a copy was deactivated, since that may have been meant
+// for the one copy, and where a name is taken. How often it happened then outlasts the pause.
+func (e *entry) first() (pause time.Duration, doubles bool) {
+	switch e.fault.Code {
+	case dispatch.Deactivated:
+		return tryEvery, true
+	case dispatch.NameConflict:
+		return conflictFor, true
 	}
-	return min(tryEvery<<min(e.count-1, 10), skipFor)
+	return skipFor, false
+}
+
+// pause is how long a Workload stays away from a cluster.
+func (e *entry) pause() time.Duration {
+	pause, doubles := e.first()
+	if !doubles {
+		return pause
+	}
+	return min(pause<<min(e.count-1, 10), skipFor)
 }
 
 // faults remembers what went wrong with Workloads on clusters. After a restart everything is tried again.
@@ -187,6 +202,17 @@ type specWrites struct {
 	count int
 }
 
+// copied notes that a copy could be created on a cluster. Whether its job can be is not known yet, if the name of that was taken.
+func (f *faults) copied(uid types.UID, cluster string) {
+	f.mu.Lock()
+	r := f.all[uid]
+	conflict := r != nil && r.clusters[cluster] != nil && r.clusters[cluster].fault.Code == dispatch.NameConflict
+	f.mu.Unlock()
+	if !conflict {
+		f.clear(uid, cluster)
+	}
+}
+
 // clear forgets the faults of a cluster, since something went well there.
 func (f *faults) clear(uid types.UID, cluster string) {
 	f.mu.Lock()
@@ -227,7 +253,7 @@ func (f *faults) of(uid types.UID, cluster string, seen func() string) *dispatch
 		return nil
 	}
 	since := f.now().Sub(e.at)
-	if over := e.fault.Code != dispatch.Deactivated; since > 2*skipFor || (over && since > skipFor) { // how often it was deactivated counts on
+	if _, doubles := e.first(); since > 2*skipFor || (!doubles && since > skipFor) {
 		delete(r.clusters, cluster)
 	}
 	if since >= e.pause() {

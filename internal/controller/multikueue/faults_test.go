@@ -73,6 +73,38 @@ func TestCopiesThatAreDeactivated(t *testing.T) {
 	}
 }
 
+// TestNamesThatAreTaken: a cluster where a name is taken is left out for 15 s, then for twice as long each time, though each time a copy can be
+// made there before the job cannot.
+func TestNamesThatAreTaken(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f := newFaults(func() time.Time { return now })
+	for n, want := range []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, skipFor, skipFor} {
+		for range 3 { // one attempt may be noted more than once
+			f.note(place{"u", "w1", ""}, dispatch.NameConflict, "a job of this name is there")
+		}
+		fault := f.of("u", "w1", same)
+		if fault == nil || !fault.Skip || fault.Until.Sub(now) != want {
+			t.Fatalf("time %d: %+v, want left out for %s", n+1, fault, want)
+		}
+		now = now.Add(want + time.Second)
+		if f.of("u", "w1", same) != nil {
+			t.Fatalf("time %d: left out after %s", n+1, want)
+		}
+		f.copied("u", "w1")
+	}
+	f.clear("u", "w1") // its job was created
+	f.note(place{"u", "w1", ""}, dispatch.NameConflict, "a job of this name is there")
+	if fault := f.of("u", "w1", same); fault.Until.Sub(now) != 15*time.Second {
+		t.Errorf("after a success: %+v", fault)
+	}
+	f.copied("u", "w2")
+	f.note(place{"u", "w2", ""}, dispatch.CreateRejected, "no")
+	f.copied("u", "w2")
+	if fault := f.of("u", "w2", same); fault != nil {
+		t.Errorf("another fault outlasts a copy: %+v", fault)
+	}
+}
+
 // TestLastLooks: looks at a job that has finished count that are some time apart, however many there are, and none before one that succeeds.
 func TestLastLooks(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
