@@ -319,12 +319,57 @@ func TestDispatch(t *testing.T) {
 		if err := w1.Get(t.Context(), client.ObjectKeyFromObject(own), own); err != nil || own.UID != uid || own.Generation != 1 || own.Labels[kueue.MultiKueueOriginLabel] != "" {
 			t.Errorf("the worker's own Job: %v, labels %v", err, own.Labels)
 		}
-		for _, c := range []*cluster{hub, w1} {
-			if err := c.Delete(t.Context(), job("taken", "1", "1"), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		if err := w1.Delete(t.Context(), own, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+		hub.completes(j, 40*time.Second) // the name is free, which is found out soon
+		w1.empty(20 * time.Second)
+	})
+	t.Run("what is deleted on its worker is created there again", func(t *testing.T) {
+		j := job("deleted", "1", "600")
+		hub.create(j)
+		at := hub.on(j, 60*time.Second)
+		local, err := hub.workload(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []string{"Workload", "Job"} {
+			var before, after batchv1.Job
+			if err := workers[at].Get(t.Context(), client.ObjectKeyFromObject(j), &before); err != nil {
 				t.Fatal(err)
 			}
+			victim := client.Object(&before)
+			if kind == "Workload" {
+				victim = &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: local.Namespace, Name: local.Name}}
+			}
+			if err := workers[at].Delete(t.Context(), victim, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 60*time.Second, "its "+kind+" is deleted, and it runs there again", func() error {
+				if err := workers[at].Get(t.Context(), client.ObjectKeyFromObject(j), &after); err != nil {
+					return err
+				}
+				w, err := hub.workload(j)
+				if err != nil {
+					return err
+				}
+				if c := w.Status.AdmissionChecks[0]; after.UID == before.UID || after.Status.Active != 1 || c.Message != fmt.Sprintf("The workload was admitted on %q", at) {
+					return fmt.Errorf("the same Job %v, %+v, check %+v", after.UID == before.UID, after.Status, c)
+				}
+				return nil
+			})
+			w, err := hub.workload(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.Status.ClusterName != at || w.Status.AdmissionChecks[0].RetryCount != nil || lifecycle.Condition(w, kueue.WorkloadEvicted) != nil {
+				t.Errorf("after its %s was deleted: %+v", kind, w.Status)
+			}
 		}
-		w1.empty(20 * time.Second)
+		if err := hub.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+		workers[at].empty(20 * time.Second)
 	})
 	t.Run("credentials are revoked and come back", func(t *testing.T) {
 		j := job("cut-off", "3", "8")

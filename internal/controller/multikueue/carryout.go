@@ -401,13 +401,18 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 
 // createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there (spec: 40 §4.14).
 func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
+	uid, kind, name := s.observed.Local.UID, s.kind.GVK.Kind, o.GetName()
 	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).Strayed(client.ObjectKeyFromObject(o))
+	if wait := w.faults.remakeAfter(uid, conn.Name(), name); again && wait > 0 {
+		return &later{fmt.Errorf("%s %s is deleted on %s again and again", kind, name, conn.Name()), wait}
+	}
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
 	switch {
 	case err == nil:
-		w.faults.clear(s.observed.Local.UID, conn.Name())
+		w.faults.clear(uid, conn.Name())
 		if again {
-			w.Events.Warning(s.observed.Local, dispatch.EventReason, fmt.Sprintf("%s %s was deleted on %q, and is created there again", s.kind.GVK.Kind, o.GetName(), conn.Name()))
+			w.faults.remake(uid, conn.Name(), name)
+			w.Events.Warning(s.observed.Local, dispatch.EventReason, fmt.Sprintf("%s %s was deleted on %q, and is created there again", kind, name, conn.Name()))
 		}
 		return keepJob(s.kind, conn, next)
 	case apierrors.IsAlreadyExists(err):

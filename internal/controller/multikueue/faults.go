@@ -63,6 +63,42 @@ type record struct {
 	// specs counts writes of a copy, mismatches the copies that did not match their job.
 	specs      specWrites
 	mismatches int
+	// remade are the jobs that were created again after they were deleted on a cluster, by cluster and name.
+	remade map[string]remade
+}
+
+// remade is how often in a row a job was created again, and when last.
+type remade struct {
+	count int
+	at    time.Time
+}
+
+// remakeAfter is how long a job that was deleted on its cluster waits until it is created there again: not at all the first time, then from
+// tryEvery on twice as long each time, skipFor at most.
+func (f *faults) remakeAfter(uid types.UID, cluster, name string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := f.record(uid).remade[cluster+"/"+name]
+	since := f.now().Sub(last.at)
+	if last.count == 0 || since > 2*skipFor {
+		return 0
+	}
+	return max(0, min(tryEvery<<min(last.count-1, 10), skipFor)-since)
+}
+
+// remake notes that a job was created again.
+func (f *faults) remake(uid types.UID, cluster, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.record(uid)
+	if r.remade == nil {
+		r.remade = map[string]remade{}
+	}
+	last := r.remade[cluster+"/"+name]
+	if f.now().Sub(last.at) > 2*skipFor {
+		last.count = 0
+	}
+	r.remade[cluster+"/"+name] = remade{last.count + 1, f.now()}
 }
 
 // entry is about one Workload on one cluster.

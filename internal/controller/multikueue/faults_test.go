@@ -105,6 +105,31 @@ func TestNamesThatAreTaken(t *testing.T) {
 	}
 }
 
+// TestJobsThatAreDeleted: a job that is deleted on its cluster is created there again at once, then after 10 s, then after twice as long each time;
+// others of the Workload do not wait for it.
+func TestJobsThatAreDeleted(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f := newFaults(func() time.Time { return now })
+	for n, want := range []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, skipFor, skipFor} {
+		if got := f.remakeAfter("u", "w1", "a"); got != want {
+			t.Fatalf("time %d: waits %s, want %s", n+1, got, want)
+		}
+		if f.remakeAfter("u", "w1", "b") != 0 || f.remakeAfter("u", "w2", "a") != 0 || f.remakeAfter("v", "w1", "a") != 0 {
+			t.Fatalf("time %d: others wait as well", n+1)
+		}
+		now = now.Add(want)
+		f.remake("u", "w1", "a")
+	}
+	now = now.Add(2*skipFor + time.Second)
+	if got := f.remakeAfter("u", "w1", "a"); got != 0 {
+		t.Errorf("long after that it waits %s", got)
+	}
+	f.remake("u", "w1", "a")
+	if got := f.remakeAfter("u", "w1", "a"); got != 10*time.Second {
+		t.Errorf("the row goes on: %s", got)
+	}
+}
+
 // TestLastLooks: looks at a job that has finished count that are some time apart, however many there are, and none before one that succeeds.
 func TestLastLooks(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

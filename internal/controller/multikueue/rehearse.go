@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/controller/multikueue/worker"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/plan/dispatch/external"
 )
@@ -80,10 +81,36 @@ func faultOf(err error) *dispatch.Fault {
 	return nil
 }
 
-// lifecycle looks at the jobs of a kind that nothing on the workers integrates.
+// endOf returns how the job of a Workload on a worker ended, nil if it did not, or if its kind does not say.
+func (w *workloads) endOf(conn *worker.Connection, s *sight) *dispatch.JobEnd {
+	there := w.jobsOf(conn, s)
+	if s.kind.Finished == nil || len(there) == 0 || len(there) < len(s.members) {
+		return nil
+	}
+	out := &dispatch.JobEnd{Success: true}
+	for _, o := range there {
+		message, success, over := s.kind.Finished(o)
+		if !over || o.GetDeletionTimestamp() != nil || conn.Store(s.kind.GVK).Doomed(o) { // what is being deleted is of an earlier run
+			return nil
+		}
+		if out.Success || !success {
+			out.Message = message
+		}
+		out.Success = out.Success && success
+	}
+	return out
+}
+
+// lifecycle observes the jobs of a kind that nothing on the workers integrates, and those of other kinds whose copy is gone.
 func (w *workloads) lifecycle(s *sight) {
 	f := w.external(s)
 	if f == nil || !f.Alone {
+		for i := range s.observed.Clusters {
+			c := &s.observed.Clusters[i]
+			if c.HasJob && (c.Copy == nil || c.Copy.DeletionTimestamp != nil) && s.connections[c.Name] != nil {
+				c.JobIsOver = w.endOf(s.connections[c.Name], s)
+			}
+		}
 		return
 	}
 	for i := range s.observed.Clusters {

@@ -231,7 +231,7 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 	if facts.Gated {
 		return w.siblings(ctx, s)
 	}
-	facts.Active = s.kind.IsActive(object)
+	facts.Active, facts.Over = s.kind.IsActive(object), dispatch.Ended(s.kind, object)
 	if w.Plan.Elastic && job.IsElastic(s.observed.Local) {
 		facts.Started = object
 	}

@@ -69,6 +69,7 @@ type decider struct {
 	check    *kueue.AdmissionCheckState
 	clusters []Cluster
 	leaving  []string // where a copy is being deleted
+	removed  []string // whose copy or job is removed in this plan
 	ending   bool     // a job is removed in this plan
 	plan     Plan
 }
@@ -124,6 +125,7 @@ func (d *decider) remove(c *Cluster) {
 		runs := c.HasJob && !d.o.Job.Carried // what a controller of its own leaves there stops nothing
 		d.do(Step{Do: RemoveCopy, Cluster: c.Name, Blocks: runs})
 		d.ending = d.ending || runs
+		d.removed = append(d.removed, c.Name)
 		c.Copy, c.HasJob = nil, false
 	}
 }
@@ -326,8 +328,14 @@ func (d *decider) finished() bool {
 	case end.Reason == kueue.ReasonOutOfSync && !d.elastic():
 		return d.mismatched(c, end.Message)
 	}
+	d.finish(c, end.Reason, end.Message)
+	return true
+}
+
+// finish ends the Workload as its job on a cluster ended, whose status is copied a last time.
+func (d *decider) finish(c *Cluster, reason, message string) {
 	next := d.w.DeepCopy()
-	d.Lifecycle.Finish(next, end.Reason, end.Message, d.o.Now)
+	d.Lifecycle.Finish(next, reason, message, d.o.Now)
 	step := Step{Do: WriteStatus, Workload: next}
 	if d.o.SyncFailures <= maxSyncRetries {
 		d.do(Step{Do: MirrorJob, Cluster: c.Name, Blocks: true, Last: true})
@@ -337,7 +345,6 @@ func (d *decider) finished() bool {
 			"[%s] The job finished on %q, and no more than its plain status could be copied, if that: %s", StatusSync, c.Name, textOf(c.Fault))}}
 	}
 	d.do(step)
-	return true
 }
 
 // mismatched is about a copy that ended because it does not describe its job: the Workload is sent again. While its check waits, a copy of an
@@ -367,15 +374,19 @@ func (d *decider) mismatched(c *Cluster, message string) bool {
 	return true
 }
 
-// jobLost sends a Workload again whose job is gone from its worker, for which that worker has ended the copy: the job here is not over. A
-// pod goes when its worker preempts it, and a user of the worker may delete any job.
+// jobLost is about a copy that its worker ended since the job is gone there, while the job here is not over. A pod that is deleted since the
+// worker preempts it is evicted, and sent again. A job that somebody else deleted there is created there again, with a new copy.
 func (d *decider) jobLost(c *Cluster) bool {
-	if d.check.State == kueue.CheckStateReady && !lifecycle.IsEvicted(d.w) {
+	running := d.check.State == kueue.CheckStateReady && !lifecycle.IsEvicted(d.w)
+	if running && lifecycle.IsEvicted(c.Copy) {
 		d.retry(fmt.Sprintf("The job is gone from %q", c.Name), true)
 		return true
 	}
 	d.remove(c)
-	return false
+	if running {
+		d.wake(time.Second)
+	}
+	return running
 }
 
 // maxOutOfSync is how often copies of a job that is transformed may be out of sync before its check is rejected.
@@ -520,7 +531,7 @@ func (d *decider) lost() bool {
 		d.retry(fmt.Sprintf("Admitting remote lost: %q", name), false)
 		d.plan.Steps[len(d.plan.Steps)-1].Lost = true
 	default:
-		d.retry(fmt.Sprintf("Admitting remote no longer exists: %q", name), false)
+		return d.gone(c)
 	}
 	return true
 }

@@ -365,13 +365,13 @@ func TestRules(t *testing.T) {
 		// Rule 6a.
 		"the cluster is lost":            {reserved(ready("w1")), []dispatch.Cluster{down("w1", 70*time.Second)}, nil, "6a: status Retry lost"},
 		"the cluster is lost for a bit":  {reserved(ready("w1")), []dispatch.Cluster{down("w1", 30*time.Second)}, nil, "6a: after 30s"},
-		"the copy is gone":               {reserved(ready("w1")), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry"},
+		"the copy is admitted no more":   {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "6a: status Retry"},
 		"the cluster is not in the list": {reserved(ready("w1")), []dispatch.Cluster{unlisted(up("w1", copyOf(plain, admittedAt(0)))), up("w2", nil)}, nil, "6a: status Retry"},
 		"ready nowhere":                  {reserved(ready("")), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry"},
 		"restarted again and again": {reserved(ready("w1")), []dispatch.Cluster{{
 			Name: "w1", Listed: true, LostSince: t0.Add(-time.Second), FirstLost: t0.Add(-3 * time.Minute),
 		}}, nil, "6a: status Retry lost"},
-		"a repeat waits": {reserved(ready("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(1)) }), []dispatch.Cluster{up("w1", nil)}, nil, "6a: status Retry later"},
+		"a repeat waits": {reserved(ready("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = new(int32(1)) }), []dispatch.Cluster{up("w1", copyOf(plain))}, nil, "6a: status Retry later"},
 		// Rule 6b.
 		"the first that admits": {
 			reserved(nominated("w1", "w2")),
@@ -674,7 +674,7 @@ func TestMessages(t *testing.T) {
 			decide(reserved(ready("east-1")), faulty(up("east-1", copyOf(reserved(), admittedAt(0))), dispatch.StatusSync)).Message,
 			`The workload was admitted on "east-1". [StatusSyncFailed] no`,
 		},
-		"lost":    {decide(reserved(ready("w1")), up("w1", nil)).Message, `Admitting remote no longer exists: "w1", Previously: "Ready"`},
+		"lost":    {decide(reserved(ready("w1")), up("w1", copyOf(reserved()))).Message, `Admitting remote no longer exists: "w1", Previously: "Ready"`},
 		"waiting": {decide(reserved(nominated("w1")), up("w1", waiting)).Message, "w1: no room for 2 GPUs"},
 		"failing": {
 			decide(reserved(nominated("w1")), dispatch.Cluster{Name: "w1", Listed: true, Connected: true, Fault: &dispatch.Fault{Code: dispatch.CreateFailed, Text: "no namespace"}}).Message,
@@ -687,7 +687,7 @@ func TestMessages(t *testing.T) {
 	}
 	seconds := func(retries int32) int32 {
 		w := reserved(ready("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].RetryCount = &retries })
-		return *decide(w, up("w1", nil)).RequeueAfterSeconds
+		return *decide(w, up("w1", copyOf(w))).RequeueAfterSeconds
 	}
 	for n, want := range map[int32]int32{1: 10, 2: 20, 4: 80, 20: 600} {
 		if got := seconds(n); got < want*8/10-1 || got > want*12/10+1 {

@@ -43,6 +43,9 @@ const (
 	RoundStartAnnotation = annotationPrefix + "nomination-round-start"
 	// GateOpenedAnnotation, on the local Workload, is the cluster whose preemption gate was opened last, a space, and when, in RFC 3339.
 	GateOpenedAnnotation = annotationPrefix + "preemption-gate-opened"
+	// AgainAnnotation, on the local Workload, is the cluster where its copy was created again after it was deleted there, when, in RFC 3339, and
+	// how often in a row.
+	AgainAnnotation = annotationPrefix + "copy-created-again"
 )
 
 // Mode says who nominates workers.
@@ -123,8 +126,8 @@ type JobFacts struct {
 	// their Workload.
 	Transformed bool
 	OutOfSync   int
-	// Active says that pods of it seem to run.
-	Active bool
+	// Active says that pods of it seem to run, Over that its status says that it has ended.
+	Active, Over bool
 	// Gated says that its pods wait behind their gates here while their copies run, Silent that no status of theirs comes back: then a
 	// condition of the Workload says that pods of it seem to run.
 	Gated, Silent bool
@@ -166,8 +169,8 @@ type Cluster struct {
 	HasJob bool
 	// Fault is what went wrong there last, nil if nothing did.
 	Fault *Fault
-	// JobIsOver says how the job there ended, nil if it did not, and JobRuns that pods of it may run: of kinds that nothing on the
-	// workers integrates.
+	// JobIsOver says how the job there ended, nil if it did not: of kinds that nothing on the workers integrates, and of any other while there
+	// is no copy that says so. JobRuns says that pods of it may run, of the former.
 	JobIsOver *JobEnd
 	JobRuns   bool
 }
@@ -206,6 +209,7 @@ const (
 	NameConflict   = "RemoteNameConflict"
 	Deactivated    = "RemoteDeactivated"
 	StatusSync     = "StatusSyncFailed"
+	CopyDeleted    = "RemoteCopyDeleted"
 )
 
 // Verb is what a step does.

@@ -52,7 +52,7 @@ type JobStep struct {
 func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any, create bool) (JobStep, error) {
 	going := d.Groups != nil && local.GetDeletionTimestamp() != nil // one of several: its Workload stays
 	switch {
-	case remote == nil && create && !going && !ended(d, local):
+	case remote == nil && create && !going && !Ended(d, local):
 		o, err := c.NewJob(d, local, w, cluster)
 		return JobStep{Do: CreateJob, Object: o}, err
 	case remote == nil:
@@ -124,8 +124,8 @@ func (c *Config) mirror(d *job.Descriptor, local, remote job.Object, w *kueue.Wo
 	return step, nil
 }
 
-// ended says whether a local job is over: it ran on a worker, and is not to run again.
-func ended(d *job.Descriptor, local job.Object) bool {
+// Ended returns whether a local job is over: it ran on a worker, and is not to run again.
+func Ended(d *job.Descriptor, local job.Object) bool {
 	if d.Finished == nil {
 		return false
 	}

@@ -434,7 +434,7 @@ func (h *hub) collect() {
 // chaos is one random event.
 func (h *hub) chaos() {
 	w := rapid.SampledFrom(h.workers).Draw(h.t, "worker")
-	switch rapid.IntRange(0, 12).Draw(h.t, "event") {
+	switch rapid.IntRange(0, 13).Draw(h.t, "event") {
 	case 0, 1, 2:
 		h.pass()
 	case 3:
@@ -457,6 +457,21 @@ func (h *hub) chaos() {
 		h.collect()
 	case 12:
 		h.catchUp(w, rapid.Bool().Draw(h.t, "fails"))
+	case 13:
+		h.vandalize(w, rapid.IntRange(0, 2).Draw(h.t, "deleted there"))
+	}
+}
+
+// vandalize deletes the copy or the job of a worker, as a user of it may. Its integration may end a copy whose job is gone.
+func (h *hub) vandalize(w *worker, what int) {
+	switch {
+	case what == 0:
+		w.remote = nil
+	case w.job:
+		w.job, w.stopping = false, false
+		if what == 2 && !h.alone && w.remote != nil {
+			lifecycle.Machine{}.Finish(w.remote, kueue.ReasonOwnerNotFound, "its job is gone", h.clock(w))
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func TestSiblings(t *testing.T) {
 		"they are on two":        {plain, three, siblings(dispatch.Siblings{Clusters: []string{"w1", "w2"}}), "9: after 30s", true},
 		"pods of a copy are off": {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"))))}, func(o *dispatch.Observed) { o.Job.Gated, o.Job.Active = true, true }, "4: quiet", false},
 		"pods of a copy may run": {reserved(localEvicted), []dispatch.Cluster{withJob(up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"), condition(kueue.WorkloadQuotaReserved, 0, "R"))))}, func(o *dispatch.Observed) { o.Job.Gated, o.Job.Active = true, true }, "4: mirror w1", false},
-		"a job that is lost":     {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)))}, nil, "3: status Retry !", false},
+		"a job that is lost":     {reserved(ready("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)))}, nil, "3: remove w1, after 1s", false},
 		"a job that is lost soon": {
 			reserved(nominated("w1")), []dispatch.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonOwnerNotFound)))}, nil, "9: remove w1, create w1, after 30s", false,
 		},

@@ -34,8 +34,8 @@ type Store struct {
 	strayed map[types.NamespacedName]time.Time
 }
 
-// strayedFor is how long it is remembered that an object was deleted by others: longer than it takes until it is made again.
-const strayedFor = time.Minute
+// strayedFor is how long it is remembered that an object was deleted by others: longer than it takes until it is created again.
+const strayedFor = 6 * time.Minute
 
 // doom notes that the deletion of an object is asked for, or that it was refused.
 func (s *Store) doom(o client.Object, on bool) {
