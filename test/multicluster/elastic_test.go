@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,6 +121,7 @@ func (w kindWorld) elasticJob(t *testing.T, n int32, before map[types.UID]string
 		}
 		return nil
 	})
+	w.sameSlices(t, "batch/v1", "Job")
 	for uid, name := range before {
 		if run[uid] == "" {
 			t.Errorf("pod %s was started again; now there are %v", name, slices.Collect(maps.Values(run)))
@@ -147,6 +150,35 @@ func (w kindWorld) elasticCluster(t *testing.T, n int64) {
 			}
 			if wl.Status.Admission == nil || int64(wl.Spec.PodSets[1].Count) != n {
 				return fmt.Errorf("on %s: %d, conditions %+v", c.name, wl.Spec.PodSets[1].Count, wl.Status.Conditions)
+			}
+		}
+		return nil
+	})
+	w.sameSlices(t, "ray.io/v1", "RayCluster")
+}
+
+// sameSlices waits until the slice that the job on the worker names is the same on both sides: what its user wrote, without what a start merged
+// into the templates of either.
+func (w kindWorld) sameSlices(t *testing.T, apiVersion, kind string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the slices of the "+kind+" are the same", func() error {
+		u := wide(apiVersion, kind)
+		if err := w.worker.Get(t.Context(), client.ObjectKeyFromObject(u), u); err != nil {
+			return err
+		}
+		var here, there kueue.Workload
+		key := client.ObjectKey{Namespace: "team", Name: u.GetAnnotations()[kueue.PrebuiltWorkloadLabel]}
+		if err := errors.Join(w.hub.Get(t.Context(), key, &here), w.worker.Get(t.Context(), key, &there)); err != nil {
+			return err
+		}
+		if diff := cmp.Diff(here.Spec.PodSets, there.Spec.PodSets); diff != "" {
+			return fmt.Errorf("-hub +worker:\n%s", diff)
+		}
+		for _, p := range here.Spec.PodSets {
+			for _, key := range slices.Concat(slices.Collect(maps.Keys(p.Template.Labels)), slices.Collect(maps.Keys(p.Template.Annotations))) {
+				if strings.HasPrefix(key, "kueue.x-k8s.io/") {
+					return fmt.Errorf("pod set %s has %s", p.Name, key)
+				}
 			}
 		}
 		return nil

@@ -375,7 +375,7 @@ func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) job.
 	if err != nil {
 		return classMissing(err)
 	}
-	w, err := newWorkload(s.cfg, s.d, s.job, podSets, priority)
+	w, err := newWorkload(s.cfg, s.d, s.job, s.written(podSets), priority)
 	if err != nil {
 		return job.Action{Verb: job.Fail, Err: err, Events: warning(eventCompose, err.Error())}
 	}

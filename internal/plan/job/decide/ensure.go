@@ -124,7 +124,7 @@ func (s *decider) bringUpToDate(w *kueue.Workload, podSets []kueue.PodSet) *job.
 		return &a
 	}
 	next := w.DeepCopy()
-	next.Spec = workloadSpec(s.job, podSets, priority)
+	next.Spec = workloadSpec(s.job, s.written(podSets), priority)
 	next.Spec.Active, next.Spec.PreemptionGates = w.Spec.Active, w.Spec.PreemptionGates
 	return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: s.updated(w, "it did not describe the job any more")}
 }

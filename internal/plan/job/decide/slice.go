@@ -45,6 +45,9 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	if kept.Head != w {
 		s.head = kept.Head
 	}
+	if s.isDangling(w) {
+		return nil, s.discard(w), true
+	}
 	if s.finished || lifecycle.IsLeaving(w) {
 		return w, nil, true
 	}
@@ -133,6 +136,14 @@ func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Ac
 	return nil, nil
 }
 
+// isDangling returns whether a slice of a stopped job has quota for no more than its difference to another slice that was deleted. It is made anew,
+// and gets quota for all of the job.
+func (s *decider) isDangling(w *kueue.Workload) bool {
+	replaced := chain.Replaces(w)
+	return s.suspended && !s.led() && replaced != "" && lifecycle.IsReserved(w) && !lifecycle.IsAdmitted(w) && !lifecycle.IsLeaving(w) &&
+		!slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == replaced })
+}
+
 // endSlice finishes a slice that does not stay.
 func (s *decider) endSlice(over *chain.Ended) *job.Action {
 	next := over.Workload.DeepCopy()
@@ -161,6 +172,9 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Acti
 	reserved := lifecycle.IsReserved(w)
 	resized := w.DeepCopy()
 	chain.Resize(resized, podSets)
+	if !reserved {
+		podSets = s.written(podSets)
+	}
 	ordered := inOrder(podSets, w.Spec.PodSets)
 	alike := equivalent(s.cfg, s.job, ordered, s.suspended, false, resized, s.o.Flavors)
 	switch {
@@ -175,6 +189,16 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Acti
 		return &a, true
 	}
 	return &job.Action{Verb: job.UpdateWorkload, Workload: resized, Events: s.updated(w, "the job changed its size")}, true
+}
+
+// written returns the pod sets of an elastic job as its user wrote them, without what its start merged into the templates. A Workload that is made
+// while the job runs describes what the next start gets, here or on another cluster. Those of any other job are returned as they are: it has
+// no Workload made while it runs.
+func (s *decider) written(podSets []kueue.PodSet) []kueue.PodSet {
+	if !s.elastic || s.led() {
+		return podSets
+	}
+	return job.WithoutInjected(s.job, podSets)
 }
 
 // inOrder are pod sets in the order of others of the same names.

@@ -332,6 +332,37 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// TestSliceAsWritten: the pod sets of a slice that is made while the job runs are what its user wrote, as those of the first, not what the start of the
+// first merged into the template. They stay so when it waits, is resized, admitted, and starts the job again.
+func TestSliceAsWritten(t *testing.T) {
+	e := newElastic(4)
+	e.settle()
+	written := e.of("w001").Spec.PodSets[0].DeepCopy()
+	for what, do := range map[string][]step{
+		"grows":                          {admit("w001"), (*elastic).pods, scale(6)},
+		"grows, and again while waiting": {admit("w001"), (*elastic).pods, scale(6), scale(8)},
+		"grows, and is admitted":         {admit("w001"), (*elastic).pods, scale(6), admit("w002")},
+		"starts again by the larger one": {admit("w001"), (*elastic).pods, scale(6), admit("w002"), evict("w002"), (*elastic).pods, admit("w002")},
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := newElastic(4)
+			e.settle()
+			for _, do := range do {
+				do(e)
+				e.settle()
+			}
+			if template := &e.job.Spec.Template; !e.running() || len(template.Labels) == len(written.Template.Labels) || len(template.Spec.NodeSelector) == 0 {
+				t.Fatalf("nothing was merged into the template: %+v", template)
+			}
+			got := e.of("w002").Spec.PodSets[0].DeepCopy()
+			got.Count = written.Count
+			if diff := cmp.Diff(written, got); diff != "" {
+				t.Errorf("-written +slice:\n%s", diff)
+			}
+		})
+	}
+}
+
 // Quota that was given back is asked for again once the slice has shrunk: before, the webhook refuses that.
 func TestShrunkSliceGivesBackLess(t *testing.T) {
 	e := newElastic(6)

@@ -86,6 +86,13 @@ func WithoutInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
 		t.Spec.SchedulingGates = slices.DeleteFunc(t.Spec.SchedulingGates, func(own corev1.PodSchedulingGate) bool {
 			return slices.Contains(in.Gates, own.Name)
 		})
+		t.Labels, t.Annotations, t.Spec.NodeSelector = OrNil(t.Labels), OrNil(t.Annotations), OrNil(t.Spec.NodeSelector)
+		if len(t.Spec.Tolerations) == 0 {
+			t.Spec.Tolerations = nil
+		}
+		if len(t.Spec.SchedulingGates) == 0 {
+			t.Spec.SchedulingGates = nil
+		}
 	}
 	return out
 }
