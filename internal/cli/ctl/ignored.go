@@ -8,8 +8,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +23,8 @@ import (
 // not queue. berth install writes the policy from the same configuration as the manager reads.
 type queueLabels struct {
 	managed  *expr.Expression
-	unlisted map[string]any // frameworks by kind, as in the policy
+	unlisted map[string]any  // frameworks by kind, as in the policy
+	known    map[string]bool // namespaces that were asked for: whether they are managed
 }
 
 // queueLabels reads the policy. It returns nil where there is none, or where the caller may not read it.
@@ -34,7 +33,7 @@ func (s *session) queueLabels(ctx context.Context) *queueLabels {
 	if err := s.Get(ctx, client.ObjectKey{Name: webhook.QueueLabelPolicyName}, &policy); err != nil {
 		return nil
 	}
-	out := &queueLabels{}
+	out := &queueLabels{known: map[string]bool{}}
 	for _, v := range policy.Spec.Variables {
 		switch v.Name {
 		case webhook.ManagedVariable:
@@ -76,14 +75,24 @@ func (s *session) ignored(ctx context.Context, q *queueLabels, resource schema.G
 	if q == nil || planjob.QueueName(object) == "" || object.GetDeletionTimestamp() != nil || hasKnownOwner(object) {
 		return ""
 	}
-	ns := corev1.Namespace{}
-	if err := s.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, &ns); err == nil && !q.manages(ns.Labels) {
-		return planjob.UnmanagedNote(ns.Name)
+	if !s.isManaged(ctx, q, object.GetNamespace()) {
+		return planjob.UnmanagedNote(object.GetNamespace())
 	}
 	if framework, ok := q.unlisted[webhook.QueueableName(resource)].(string); ok {
 		return planjob.UnlistedNote(framework)
 	}
 	return ""
+}
+
+// isManaged tells whether the manager looks after a namespace. One that cannot be read counts as managed.
+func (s *session) isManaged(ctx context.Context, q *queueLabels, namespace string) bool {
+	if managed, known := q.known[namespace]; known {
+		return managed
+	}
+	ns := corev1.Namespace{}
+	err := s.Get(ctx, client.ObjectKey{Name: namespace}, &ns)
+	q.known[namespace] = err != nil || q.manages(ns.Labels)
+	return q.known[namespace]
 }
 
 // hasKnownOwner tells whether the controller of an object is of a kind that Berth knows: then the label of the controller counts.
@@ -99,8 +108,11 @@ func hasKnownOwner(object metav1.Object) bool {
 	return slices.ContainsFunc(options.Frameworks(), func(f options.Framework) bool { return f.GVK == gvk })
 }
 
-// maxIgnored is how many objects are named one by one.
-const maxIgnored = 10
+// Limits of what is printed and asked.
+const (
+	maxIgnored    = 10 // objects that are named one by one
+	maxNamespaces = 20 // that are asked for one by one
+)
 
 // tellIgnored prints a line on stderr for each object of the namespaces that are listed whose queue label is ignored: it has no
 // Workload, and so no row.
@@ -109,29 +121,31 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 	if q == nil {
 		return
 	}
+	unmanaged := l.unmanaged(ctx, s, q)
 	var lines []string
 	for _, f := range options.Frameworks() {
 		mapping, err := s.RESTMapper().RESTMapping(f.GVK.GroupKind(), f.GVK.Version)
 		if err != nil {
 			continue // such as one that is not installed
 		}
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(f.GVK.GroupVersion().WithKind(f.GVK.Kind + "List"))
-		o := &client.ListOptions{}
-		client.HasLabels{kueue.QueueNameLabel}.ApplyToList(o)
-		if !l.everywhere {
-			o.Namespace = s.Namespace
+		resource := mapping.Resource.GroupResource()
+		in := unmanaged
+		if q.unlisted[webhook.QueueableName(resource)] != nil {
+			in = l.scope(s)
 		}
-		if err := s.Pages(ctx, list, o); err != nil {
-			if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err) {
-				return
+		for _, namespace := range in {
+			o := &client.ListOptions{Namespace: namespace}
+			client.HasLabels{kueue.QueueNameLabel}.ApplyToList(o)
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(f.GVK.GroupVersion().WithKind(f.GVK.Kind + "List"))
+			if err := s.Pages(ctx, list, o); err != nil {
+				break // such as a kind that the user may not list
 			}
-			continue
-		}
-		for i := range list.Items {
-			if why := s.ignored(ctx, q, mapping.Resource.GroupResource(), &list.Items[i]); why != "" {
+			for i := range list.Items {
 				item := &list.Items[i]
-				lines = append(lines, fmt.Sprintf("%s %s/%s: %s", strings.ToLower(f.GVK.Kind), item.Namespace, item.Name, why))
+				if why := s.ignored(ctx, q, resource, item); why != "" {
+					lines = append(lines, fmt.Sprintf("%s %s/%s: %s", strings.ToLower(f.GVK.Kind), item.Namespace, item.Name, why))
+				}
 			}
 		}
 	}
@@ -142,4 +156,37 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 		}
 		fmt.Fprintln(s.Errs, printable(line))
 	}
+}
+
+// scope is the namespace that is listed, or "" for all.
+func (l *listing) scope(s *session) []string {
+	if l.everywhere {
+		return []string{""}
+	}
+	return []string{s.Namespace}
+}
+
+// unmanaged are the namespaces among those that are listed that the manager does not look after: only there the label of a kind
+// that is listed may be ignored, so that most objects need not be read. If there are many, it is "" for all.
+func (l *listing) unmanaged(ctx context.Context, s *session, q *queueLabels) (out []string) {
+	if !l.everywhere {
+		if s.isManaged(ctx, q, s.Namespace) {
+			return nil
+		}
+		return []string{s.Namespace}
+	}
+	var all corev1.NamespaceList
+	if err := s.Pages(ctx, &all, &client.ListOptions{}); err != nil {
+		return nil
+	}
+	for i := range all.Items {
+		ns := &all.Items[i]
+		if q.known[ns.Name] = q.manages(ns.Labels); !q.known[ns.Name] {
+			out = append(out, ns.Name)
+		}
+	}
+	if len(out) > maxNamespaces {
+		return []string{""}
+	}
+	return out
 }
