@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -155,7 +156,11 @@ func (s *jobSets) validateJobSet(ctx context.Context, req admission.Request) adm
 		if err != nil {
 			return failure(err)
 		}
-		errs = append(errs, plan.ValidateClaims(js, claims)...)
+		taken, err := s.taken(ctx, req.Namespace, js, claims)
+		if err != nil {
+			return failure(err)
+		}
+		errs = append(errs, taken...)
 		warnings = plan.Warnings(js)
 	}
 	if len(errs) > 0 {
@@ -183,6 +188,24 @@ func (s *jobSets) claims(ctx context.Context, namespace string, js *jobsetv1alph
 		}
 	}
 	return out, nil
+}
+
+// taken says which claims a new JobSet may not use again. If there is a JobSet of that name they are its own, and the API server will
+// refuse the new one because the name is taken.
+func (s *jobSets) taken(ctx context.Context, namespace string, js *jobsetv1alpha2.JobSet, claims map[string]*corev1.PersistentVolumeClaim) (field.ErrorList, error) {
+	errs := plan.ValidateClaims(js, claims)
+	if len(errs) == 0 {
+		return nil, nil
+	}
+	var other jobsetv1alpha2.JobSet
+	err := s.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: js.Name}, &other)
+	switch {
+	case err == nil:
+		return nil, nil
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("reading JobSet %s/%s: %w", namespace, js.Name, err)
+	}
+	return errs, nil
 }
 
 // mutatePod places a pod: a leader by affinity, a follower in the domain of its leader. A follower whose leader has no

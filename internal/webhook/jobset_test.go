@@ -295,6 +295,18 @@ func TestClaimsThatExist(t *testing.T) {
 			t.Errorf("%s of %s: %v, want %q as invalid", test.policy, test.size, err, test.want)
 		}
 	}
+	// A JobSet has claims that would be in the way of another one of its name, which the name is already.
+	const mounting = "image: i, volumeMounts: [{name: disk, mountPath: /data}]}"
+	js := y.parse(strings.Replace(small, "image: i}", mounting, 1) +
+		"  volumeClaimPolicies: [{templates: [{metadata: {name: disk}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}]\n")
+	again := js.DeepCopy()
+	y.must(y.c.Create(t.Context(), js))
+	claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "disk-" + js.Name}}
+	claim.Spec = js.Spec.VolumeClaimPolicies[0].Templates[0].Spec
+	y.must(y.c.Create(t.Context(), claim))
+	if err := y.c.Create(t.Context(), again); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("the name of a JobSet with a claim: %v, want AlreadyExists", err)
+	}
 }
 
 // Acceptance 49, 52: a follower waits for a leader, for its node and for the node's domain, and is told for which; it never gets an empty

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -73,7 +74,7 @@ func SetupTraining(mgr ctrl.Manager, o TrainingOptions) error {
 	s := &trainJobs{TrainingOptions: o, server: &server{scheme: mgr.GetScheme()}, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	if o.Jobs != nil && o.Jobs.Jobs.Kinds[trainJobKind] {
 		if i := slices.IndexFunc(o.Jobs.Descriptors, func(d *job.Descriptor) bool { return d.GVK == trainJobKind }); i >= 0 {
-			s.queue, s.queued = newServer(mgr, o.Jobs), o.Jobs.Descriptors[i]
+			s.queue, s.queued = newServer(mgr, o.Jobs), withoutRuntime(o.Jobs.Descriptors[i])
 		}
 	}
 	for path, handle := range map[string]admission.HandlerFunc{
@@ -83,6 +84,16 @@ func SetupTraining(mgr ctrl.Manager, o TrainingOptions) error {
 		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: handle})
 	}
 	return nil
+}
+
+// withoutRuntime is a descriptor that says nothing of a runtime which is missing, or from which no pods can be made: the rules of
+// TrainJobs say it, with the field that is wrong, and look for a runtime that is newer than the cache.
+func withoutRuntime(d *job.Descriptor) *job.Descriptor {
+	out := *d
+	out.Validate = func(o, old job.Object, in *job.Setting) field.ErrorList {
+		return slices.DeleteFunc(d.Validate(o, old, in), func(e *field.Error) bool { return e.Field == "spec.runtimeRef" })
+	}
+	return &out
 }
 
 // TrainingConfigurations are the objects that make the API server call the webhooks of TrainJobs and runtimes. Runtimes

@@ -80,8 +80,7 @@ func (r *reconciler) clearWay(ctx context.Context, w *world) error {
 		}
 		return nil
 	}
-	owner := metav1.GetControllerOf(w.jobset)
-	if owner == nil || owner.Kind != trainerv1alpha1.KindTrainJob || owner.Name != w.job.Name {
+	if !train.IsOfEarlier(w.job, w.jobset) {
 		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", w.jobset.Name)
 	}
 	uid := w.jobset.UID

@@ -111,8 +111,7 @@ func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
-	owner := metav1.GetControllerOf(&snapshot)
-	if owner != nil && owner.Kind == trainerv1alpha1.KindTrainJob && owner.Name == w.job.Name && owner.UID != w.job.UID {
+	if train.IsOfEarlier(w.job, &snapshot) {
 		if err := r.client.Delete(ctx, &snapshot, client.Preconditions{UID: &snapshot.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting ConfigMap %s of an earlier TrainJob: %w", key, err)
 		}
@@ -199,8 +198,7 @@ func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, s
 	if metav1.IsControlledBy(meta, job) {
 		return false, nil
 	}
-	owner := metav1.GetControllerOf(meta)
-	if owner == nil || owner.Kind != trainerv1alpha1.KindTrainJob || owner.Name != job.Name {
+	if !train.IsOfEarlier(job, meta) {
 		return false, fmt.Errorf("the TrainJob needs Secret %s, which belongs to another object; delete it", key)
 	}
 	err := r.client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, client.Preconditions{UID: &meta.UID})

@@ -42,6 +42,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/controller/training"
@@ -54,7 +55,7 @@ func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme, kueue.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err)
 		}
@@ -141,7 +142,9 @@ type world struct {
 	namespace string
 	traffic   *traffic
 	options   training.Options
-	stop      func()
+	// queue, if not nil, has TrainJobs wait in queues: the same webhooks speak for both.
+	queue *webhook.Options
+	stop  func()
 }
 
 var installed sync.Once
@@ -149,13 +152,19 @@ var installed sync.Once
 // newWorld starts the manager. change may be nil.
 func newWorld(t *testing.T, change func(*training.Options)) *world {
 	t.Helper()
+	return newWorldWith(t, change, nil)
+}
+
+// newWorldWith is newWorld with queues.
+func newWorldWith(t *testing.T, change func(*training.Options), queue *webhook.Options) *world {
+	t.Helper()
 	restConfig := embeddedtest.Config(t)
 	restConfig.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(restConfig, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ctx: t.Context(), c: c, rest: restConfig, traffic: &traffic{}}
+	w := &world{t: t, ctx: t.Context(), c: c, rest: restConfig, traffic: &traffic{}, queue: queue}
 	installed.Do(w.install)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}
 	w.create(ns)
@@ -203,7 +212,7 @@ func (w *world) install() {
 	entries, err := config.FS.ReadDir("crd")
 	w.must(err)
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "trainer.") && !strings.HasPrefix(e.Name(), "jobset.") {
+		if e.Name() == "kustomization.yaml" {
 			continue
 		}
 		raw, err := config.FS.ReadFile("crd/" + e.Name())
@@ -225,7 +234,8 @@ func (w *world) install() {
 		groups := &metav1.PartialObjectMetadataList{}
 		groups.SetGroupVersionKind(train.CoschedulingPodGroup)
 		return errors.Join(w.c.List(w.ctx, &jobsetv1alpha2.JobSetList{}), w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{}),
-			w.c.List(w.ctx, &trainerv1alpha1.TrainingRuntimeList{}), w.c.List(w.ctx, &trainerv1alpha1.ClusterTrainingRuntimeList{}), w.c.List(w.ctx, groups))
+			w.c.List(w.ctx, &trainerv1alpha1.TrainingRuntimeList{}), w.c.List(w.ctx, &trainerv1alpha1.ClusterTrainingRuntimeList{}), w.c.List(w.ctx, groups),
+			w.c.List(w.ctx, &kueue.LocalQueueList{}), w.c.List(w.ctx, &kueue.WorkloadList{}))
 	})
 	for name, rules := range map[string][]rbacv1.PolicyRule{
 		"trainers": {{APIGroups: []string{"trainer.kubeflow.org"}, Resources: []string{"trainjobs", "trainingruntimes"}, Verbs: []string{"*"}}},
@@ -257,7 +267,7 @@ func (w *world) start() {
 	})
 	w.must(err)
 	w.must(training.Setup(mgr, w.options))
-	w.must(webhook.SetupTraining(mgr, webhook.TrainingOptions{Plan: w.options.Config, Now: w.options.Now}))
+	w.must(webhook.SetupTraining(mgr, webhook.TrainingOptions{Plan: w.options.Config, Jobs: w.queue, Now: w.options.Now}))
 	stop := embeddedtest.Run(w.t, mgr)
 	w.eventually("the webhooks answer", func() error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 	forget := w.register(port, ca)

@@ -13,6 +13,7 @@
 package trainjob
 
 import (
+	"maps"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -158,9 +159,10 @@ func (k kind) sets(o plan.Object, in *plan.Setting) ([]train.PodSet, error) {
 	return out.PodSets, nil
 }
 
-// runtimeOf reads the snapshot, or the runtime itself before there is one.
+// runtimeOf reads the snapshot, or the runtime itself before there is one. A snapshot of an earlier TrainJob of the same name will be
+// deleted, and does not count.
 func runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*train.Runtime, error) {
-	if found, ok := in.Objects[snapshotRef(job)]; ok {
+	if found, ok := in.Objects[snapshotRef(job)]; ok && !train.IsOfEarlier(job, found) {
 		var snapshot corev1.ConfigMap
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(found).Object, &snapshot)
 		if err != nil {
@@ -333,10 +335,17 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 	return out
 }
 
-// validate builds the pod sets, so that a TrainJob without its runtime is refused, and checks their topology annotations.
-func (k kind) validate(o, _ plan.Object, in *plan.Setting) field.ErrorList {
+// validate builds the pod sets, so that a TrainJob without its runtime is refused, and checks their topology annotations. A new
+// TrainJob has no snapshot: one that exists is that of the TrainJob which has the name, so that the API server will refuse this one.
+func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	if !in.Topology || o.GetDeletionTimestamp() != nil {
 		return nil
+	}
+	if old == nil {
+		fresh := *in
+		fresh.Objects = maps.Clone(in.Objects)
+		delete(fresh.Objects, snapshotRef(o))
+		in = &fresh
 	}
 	path := field.NewPath("spec", "runtimeRef")
 	sets, err := k.sets(o, in)

@@ -108,8 +108,11 @@ func (v *validation) validateTorch() {
 	}
 }
 
-// validateMPI is V7.
+// validateMPI is V7. A runtime whose implementation is not supported could only fail.
 func (v *validation) validateMPI() {
+	if err := mpiSupported(v.Runtime); err != nil {
+		v.refuse(field.Invalid(runtimeRefPath, v.New.Spec.RuntimeRef.Name, err.Error()))
+	}
 	t := v.New.Spec.Trainer
 	if t == nil {
 		return

@@ -96,6 +96,13 @@ func Snapshot(job *trainerv1alpha1.TrainJob, r *Runtime, hashes map[string]strin
 	}, nil
 }
 
+// IsOfEarlier reports whether an object was made for an earlier TrainJob of the same name and namespace. It may be deleted: its owner
+// does not exist any more.
+func IsOfEarlier(job *trainerv1alpha1.TrainJob, object metav1.Object) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.Kind == trainerv1alpha1.KindTrainJob && owner.Name == job.Name && owner.UID != job.UID
+}
+
 // ErrForeign says that a snapshot belongs to an object that is not this TrainJob.
 var ErrForeign = errors.New("belongs to another object")
 

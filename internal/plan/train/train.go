@@ -127,10 +127,8 @@ func Build(in *Input) (*Plan, error) {
 
 // buildable refuses what no plan can be made of.
 func buildable(in *Input) error {
-	if p := in.Runtime.Spec.MLPolicy; p != nil && p.MPI != nil {
-		if i := p.MPI.MPIImplementation; i != nil && *i != trainerv1alpha1.MPIImplementationOpenMPI {
-			return fmt.Errorf("runtime %s: spec.mlPolicy.mpi.mpiImplementation %q is not supported; use %s", in.Runtime.Name, *i, trainerv1alpha1.MPIImplementationOpenMPI)
-		}
+	if err := mpiSupported(in.Runtime); err != nil {
+		return err
 	}
 	if !in.Config.Patches.StrictTargets || len(in.TrainJob.Spec.RuntimePatches) == 0 {
 		return nil
@@ -138,6 +136,16 @@ func buildable(in *Input) error {
 	template := &in.Runtime.Spec.Template
 	if errs := patch.MissingTargets(template, patch.Expand(in.TrainJob.Spec.RuntimePatches, patch.SelectedOf(in.TrainJob), template)); len(errs) > 0 {
 		return errs.ToAggregate()
+	}
+	return nil
+}
+
+// mpiSupported refuses a runtime with an MPI policy for an implementation that Berth has no variables for.
+func mpiSupported(r *Runtime) error {
+	if p := r.Spec.MLPolicy; p != nil && p.MPI != nil {
+		if i := p.MPI.MPIImplementation; i != nil && *i != trainerv1alpha1.MPIImplementationOpenMPI {
+			return fmt.Errorf("runtime %s: spec.mlPolicy.mpi.mpiImplementation %q is not supported; use %s", r.Name, *i, trainerv1alpha1.MPIImplementationOpenMPI)
+		}
 	}
 	return nil
 }
