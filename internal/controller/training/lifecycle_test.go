@@ -124,6 +124,11 @@ func TestLife(t *testing.T) {
 	if at := w.job("lark").Status.Conditions[0].LastTransitionTime; at.Unix() != 1_800_000_000 {
 		t.Errorf("it completed at %v", at)
 	}
+	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(true) })) // which says so, and does nothing else
+	w.has("lark", "Complete=True/AllJobsCompleted: the JobSet's words", isSuspended)
+	if done := w.findJobSet("lark"); done == nil || *done.Spec.Suspend {
+		t.Errorf("the JobSet of a TrainJob that has finished is %+v", done)
+	}
 
 	w.create(w.newJob("wren", "suspend: true"))
 	w.jobset("wren", suspendIs(true))

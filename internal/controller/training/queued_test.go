@@ -40,7 +40,9 @@ func TestNameTaken(t *testing.T) {
 	}
 	w.must(w.c.Delete(w.ctx, w.job("lark"))) // nothing collects garbage here: the snapshot stays
 	w.create(w.newJob("lark", ""))
-	w.jobset("lark", func(j *jobsetv1alpha2.JobSet) bool { return j.UID != first.UID && metav1.IsControlledBy(j, w.job("lark")) })
+	w.jobset("lark", func(j *jobsetv1alpha2.JobSet) bool {
+		return j.UID != first.UID && metav1.IsControlledBy(j, w.job("lark"))
+	})
 
 	// A ConfigMap of the user's is in the way of the TrainJob, and not of its creation.
 	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wren-runtime-snapshot"}})

@@ -55,7 +55,7 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 	status := train.Status(train.Observed{
 		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
 	})
-	if train.Resumes(&base.Status, status) {
+	if train.Resumes(&base.Status, status) && !train.HasFinished(&base.Status) {
 		status.TrainerStatus = nil // of a run that is over
 	}
 	r.recordPatches(w, base, built, status)

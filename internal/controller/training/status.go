@@ -48,14 +48,15 @@ func (r *reconciler) unwritten(job *trainerv1alpha1.TrainJob) *trainerv1alpha1.T
 	return out
 }
 
-// pause is how long a status can wait to be written; 0 if it cannot, or if nothing changed.
+// pause is how long a status can wait to be written; 0 if it cannot, or if nothing changed. That of a TrainJob which has finished does
+// not wait: little changes in it, and nothing is remembered of it.
 func (r *reconciler) pause(w *world, base, status *trainerv1alpha1.TrainJobStatus) time.Duration {
 	before := &w.job.Status
 	if sameStatus(before, status) {
 		r.memory.use(w.job, func(k *known) { k.held = nil })
 		return 0
 	}
-	if isUrgent(before, status) || (!train.IsSuspended(w.job) && w.jobset != nil && train.IsRunning(w.jobset)) {
+	if train.HasFinished(before) || isUrgent(before, status) || (!train.IsSuspended(w.job) && w.jobset != nil && train.IsRunning(w.jobset)) {
 		return 0
 	}
 	now := r.o.Now()
