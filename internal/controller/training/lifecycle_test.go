@@ -51,19 +51,29 @@ const (
 	isOverdue   = "Failed=True/DeadlineExceeded: TrainJob exceeded its active deadline"
 )
 
-// events lists the reasons of the core/v1 events of a TrainJob.
-func (w *world) events(name string) []string {
+// eventsOf lists the core/v1 events of a TrainJob. All of them are as clients expect (spec: 50 §4.12, §5.2).
+func (w *world) eventsOf(name string) []corev1.Event {
 	w.t.Helper()
 	var list corev1.EventList
 	w.must(w.c.List(w.ctx, &list, client.InNamespace(w.namespace)))
-	out := []string{}
+	var out []corev1.Event
 	for _, e := range list.Items {
 		if e.InvolvedObject.Name == name && e.InvolvedObject.Kind == "TrainJob" {
-			if e.FirstTimestamp.IsZero() {
-				w.t.Errorf("event %s has no firstTimestamp", e.Reason)
+			if e.FirstTimestamp.IsZero() || e.ReportingController != "trainer-trainjob-controller" || e.Action != "Reconciling" {
+				w.t.Errorf("event %s has firstTimestamp %v, reporting component %q and action %q", e.Reason, e.FirstTimestamp, e.ReportingController, e.Action)
 			}
-			out = append(out, e.Type+" "+e.Reason)
+			out = append(out, e)
 		}
+	}
+	return out
+}
+
+// events lists the types and reasons of the events of a TrainJob.
+func (w *world) events(name string) []string {
+	w.t.Helper()
+	out := []string{}
+	for _, e := range w.eventsOf(name) {
+		out = append(out, e.Type+" "+e.Reason)
 	}
 	return out
 }

@@ -75,10 +75,13 @@ type reconciler struct {
 
 // Setup adds the controllers of TrainJobs and of runtimes to the manager.
 func Setup(mgr ctrl.Manager, o Options) error {
+	events, err := newRecorder(mgr)
+	if err != nil {
+		return err
+	}
 	r := &reconciler{
 		o: &o, client: mgr.GetClient(), live: mgr.GetAPIReader(), groups: map[schema.GroupVersionKind]bool{},
-		events: mgr.GetEventRecorderFor("trainjob-controller"), //nolint:staticcheck // clients look for firstTimestamp, which only core/v1 events have
-		memory: newMemory(),
+		events: events, memory: newMemory(),
 	}
 	owned := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &trainerv1alpha1.TrainJob{}, handler.OnlyControllerOwner())
 	b := ctrl.NewControllerManagedBy(mgr).
