@@ -92,8 +92,12 @@ func TestTransitions(t *testing.T) {
 	}
 	denied(t, set(false, "d"), patch.TransitionMessage)
 	w.report("lark", ends("Completed", "AllJobsCompleted"))
-	w.has("lark", isResumed, "Complete=True/AllJobsCompleted: the JobSet's words")
-	w.must(set(false, "e"))
+	const complete = "Complete=True/AllJobsCompleted: the JobSet's words"
+	w.has("lark", isResumed, complete)
+	denied(t, set(false, "e"), patch.TransitionMessage) // that it has finished changes nothing
+	w.must(set(true, "e"))
+	w.has("lark", isSuspended, complete)
+	w.must(set(true, "f"))
 }
 
 // TestRace has a hundred clients at one TrainJob. Whoever wins, what is stored never violates the table; and no JobSet that

@@ -177,8 +177,8 @@ func TestTransition(t *testing.T) {
 			expectErrors(t, patch.Transition(timed, job(was, "a"), busy, nil))
 			finished := job(was, "a")
 			finished.Status.Conditions = []metav1.Condition{{Type: "Complete", Status: "True"}}
-			expectErrors(t, patch.Transition(job(is, "b"), finished, busy, nil))
 			if running {
+				expectErrors(t, patch.Transition(job(is, "b"), finished, quiet, nil), message)
 				errs := patch.Transition(job(is, "b"), job(was, "a"), nil, nil)
 				expectErrors(t, errs, "Forbidden spec.runtimePatches: "+message)
 				if got := errs.ToAggregate().Error(); got != "spec.runtimePatches: Forbidden: "+message {
@@ -189,6 +189,7 @@ func TestTransition(t *testing.T) {
 				}
 				continue
 			}
+			expectErrors(t, patch.Transition(job(is, "b"), finished, quiet, nil))
 			if !patch.NeedsJobSet(job(is, "b"), job(was, "a")) || patch.NeedsJobSet(job(is, "a"), job(was, "a")) {
 				t.Errorf("%s: the JobSet is needed exactly if the patches change", name)
 			}

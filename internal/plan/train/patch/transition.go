@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -17,7 +16,7 @@ const TransitionMessage = "RuntimePatches can only be modified when the TrainJob
 
 // NeedsJobSet says whether the JobSet decides about an update: the patches change, and that is not refused anyway.
 func NeedsJobSet(job, old *trainerv1alpha1.TrainJob) bool {
-	return old != nil && Changed(job, old) && (suspended(job) || suspended(old)) && !isFinished(old)
+	return old != nil && Changed(job, old) && (suspended(job) || suspended(old))
 }
 
 // Changed says whether an update changes the patches. Their order counts, their times do not.
@@ -32,9 +31,9 @@ func Changed(job, old *trainerv1alpha1.TrainJob) bool {
 //	no                no      refused
 //	any other                 allowed, unless a replicated job of the JobSet is still active
 //
-// Those of a TrainJob that has finished matter no more and may change at any time.
+// A TrainJob that has finished is no exception: its patches say what it ran with.
 func Transition(job, old *trainerv1alpha1.TrainJob, jobset *jobsetv1alpha2.JobSet, err error) (errs field.ErrorList) {
-	if old == nil || isFinished(old) || !Changed(job, old) {
+	if old == nil || !Changed(job, old) {
 		return nil
 	}
 	if !suspended(job) && !suspended(old) {
@@ -65,9 +64,4 @@ func WithoutTimes(patches []trainerv1alpha1.RuntimePatch) []trainerv1alpha1.Runt
 
 func suspended(job *trainerv1alpha1.TrainJob) bool {
 	return job.Spec.Suspend != nil && *job.Spec.Suspend
-}
-
-func isFinished(job *trainerv1alpha1.TrainJob) bool {
-	return apimeta.IsStatusConditionTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionComplete)) ||
-		apimeta.IsStatusConditionTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed))
 }
