@@ -25,6 +25,7 @@ var actedUpon = []string{
 	"resources.transformations",
 	"trainer.runtimePatches",
 	"trainer.recreateDeletedJobSet",
+	"trainer.countMergedResources",
 	"trainer.gpuResources",
 	"trainer.statusServer",
 }

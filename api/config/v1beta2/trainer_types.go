@@ -19,6 +19,13 @@ type Trainer struct {
 	// +optional
 	GPUResources []string `json:"gpuResources,omitempty"`
 
+	// CountMergedResources counts the processes of a node by the resources
+	// that its pods end up with: the runtime's, with those of the TrainJob
+	// merged into them. Otherwise a TrainJob whose resourcesPerNode names
+	// CPUs or GPUs is counted by its own resources alone. Default: false.
+	// +optional
+	CountMergedResources *bool `json:"countMergedResources,omitempty"`
+
 	// StatusServer takes the progress that training code reports. It needs
 	// the feature gate TrainJobStatus.
 	// +optional

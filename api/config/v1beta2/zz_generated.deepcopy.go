@@ -1358,6 +1358,11 @@ func (in *Trainer) DeepCopyInto(out *Trainer) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.CountMergedResources != nil {
+		in, out := &in.CountMergedResources, &out.CountMergedResources
+		*out = new(bool)
+		**out = **in
+	}
 	if in.StatusServer != nil {
 		in, out := &in.StatusServer, &out.StatusServer
 		*out = new(TrainerStatusServer)

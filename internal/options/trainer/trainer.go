@@ -24,6 +24,8 @@ type Options struct {
 	RecreateDeletedJobSet bool
 	// GPUResources count as GPUs besides those that contain "gpu".
 	GPUResources []string
+	// CountMergedResources counts the processes of a node by the resources of the runtime and the TrainJob together.
+	CountMergedResources bool
 	// StatusAddress is the host:port of the progress server, and StatusPort its port.
 	StatusAddress string
 	StatusPort    int
@@ -70,6 +72,7 @@ func SetDefaults(t *configv1beta2.Trainer) {
 	setIfNil(&p.RestrictMetadata, true)
 	setIfNil(&p.StrictTargets, true)
 	setIfNil(&t.RecreateDeletedJobSet, true)
+	setIfNil(&t.CountMergedResources, false)
 	setIfNil(&t.StatusServer, configv1beta2.TrainerStatusServer{})
 	setIfNil(&t.StatusServer.Port, statusPort)
 	setIfNil(&t.StatusServer.QPS, statusQPS)
@@ -134,7 +137,7 @@ func Resolve(t *configv1beta2.Trainer) Options {
 	return Options{
 		ConflictPolicy: p.ConflictPolicy, OwnershipMode: p.Ownership.Mode, Reserved: p.Ownership.Reserved, SchedulingManagers: p.SchedulingManagers,
 		RestrictMetadata: *p.RestrictMetadata, StrictTargets: *p.StrictTargets,
-		RecreateDeletedJobSet: *t.RecreateDeletedJobSet, GPUResources: t.GPUResources,
+		RecreateDeletedJobSet: *t.RecreateDeletedJobSet, GPUResources: t.GPUResources, CountMergedResources: *t.CountMergedResources,
 		StatusAddress: net.JoinHostPort("", strconv.Itoa(int(*t.StatusServer.Port))), StatusPort: int(*t.StatusServer.Port), StatusService: statusService,
 		StatusQPS: *t.StatusServer.QPS, StatusBurst: int(*t.StatusServer.Burst),
 	}

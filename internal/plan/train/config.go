@@ -11,6 +11,9 @@ type Config struct {
 	Patches patch.Config
 	// ExtraGPUs are resource names that count as GPUs besides those that contain "gpu".
 	ExtraGPUs []string
+	// MergedResources counts the processes of a node by the resources that its pods end up with, also if the TrainJob names CPUs or
+	// GPUs of its own.
+	MergedResources bool
 	// Progress is where training code reports; nil if the gate TrainJobStatus is off.
 	Progress *Progress
 }

@@ -148,7 +148,7 @@ func validateTune(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config) (errs 
 	return errs
 }
 
-// tuningOf is what the rules look at: the TrainJob's own numbers, and the GPUs of the merged resources.
+// tuningOf is what the rules look at: the TrainJob's own numbers, and the GPUs by which processes are counted.
 func tuningOf(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config) tuning {
 	t := tuning{nodes: 1, procs: processes{auto: true}, args: job.Spec.Trainer.Args}
 	if n := job.Spec.Trainer.NumNodes; n != nil {

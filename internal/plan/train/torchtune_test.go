@@ -94,6 +94,7 @@ func TestGPUs(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	tests := map[string]struct {
 		trainer, resources, extra string
+		merged                    bool
 		want                      string
 	}{
 		"nothing":                          {want: "1"},
@@ -107,7 +108,11 @@ func TestProcesses(t *testing.T) {
 		"what is not a GPU":                {resources: "{limits: {habana.ai/gaudi: 8, cpu: 3}}", want: "3"},
 		"what the configuration calls one": {resources: "{limits: {habana.ai/gaudi: 8, cpu: 3}}", extra: "habana.ai/gaudi", want: "auto"},
 		"the TrainJob says so":             {trainer: "numProcPerNode: 7", resources: "{limits: {nvidia.com/gpu: 4}}", want: "7"},
-		"merged: CPUs beside GPUs":         {trainer: "resourcesPerNode: {requests: {cpu: 3}}", resources: "{limits: {nvidia.com/gpu: 4}}", want: "auto"},
+		"the TrainJob's own CPUs":          {trainer: "resourcesPerNode: {requests: {cpu: 4}}", resources: "{limits: {nvidia.com/gpu: 4}}", want: "4"},
+		"its own limit of CPUs":            {trainer: "resourcesPerNode: {limits: {cpu: 4}}", resources: "{requests: {cpu: 2}, limits: {nvidia.com/gpu: 4}}", want: "4"},
+		"its own GPUs":                     {trainer: "resourcesPerNode: {limits: {cpu: 4, nvidia.com/gpu: 2}}", resources: "{limits: {cpu: 8}}", want: "auto"},
+		"merged: CPUs beside GPUs":         {trainer: "resourcesPerNode: {requests: {cpu: 4}}", resources: "{limits: {nvidia.com/gpu: 4}}", merged: true, want: "auto"},
+		"own memory says nothing":          {trainer: "resourcesPerNode: {limits: {memory: 8Gi}}", resources: "{limits: {nvidia.com/gpu: 4}}", want: "auto"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -116,6 +121,7 @@ func TestProcesses(t *testing.T) {
 			}
 			r := runtimeOf(t, fmt.Sprintf(`{mlPolicy: {torch: {}}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels: {%s: trainer}}, spec: {template: {spec: {containers: [{name: node, resources: %s}]}}}}}]}}}`, anc, tt.resources))
 			cfg := train.DefaultConfig()
+			cfg.MergedResources = tt.merged
 			if tt.extra != "" {
 				cfg.ExtraGPUs = []string{tt.extra}
 			}

@@ -200,9 +200,12 @@ func mergeResources(to *corev1.ResourceRequirements, from *corev1.ResourceRequir
 	}
 }
 
-// resources are those of a training pod, merged: of the container node in the first job that is named node or labelled
-// trainer.
+// resources are those by which the processes of a training pod are counted (spec: 50 §4.6): the TrainJob's own if they name CPUs or
+// GPUs; else those of the container node in the first job that is named node or labelled trainer, with the TrainJob's merged into them.
 func (b *builder) resources() corev1.ResourceRequirements {
+	if t := b.TrainJob.Spec.Trainer; t != nil && t.ResourcesPerNode != nil && !b.Config.MergedResources && b.Config.countable(t.ResourcesPerNode) {
+		return *t.ResourcesPerNode
+	}
 	for i := range b.steps {
 		s := &b.steps[i]
 		if s.job.Name == trainerv1alpha1.JobNode || s.ancestor == trainerv1alpha1.AncestorTrainer {
@@ -215,12 +218,29 @@ func (b *builder) resources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{}
 }
 
+// countable reports whether processes can be counted by these resources: whether they name CPUs or GPUs.
+func (c *Config) countable(r *corev1.ResourceRequirements) bool {
+	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+		for name := range list { //berth:unordered the answer is the same in any order
+			if name == corev1.ResourceCPU || c.isGPU(name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isGPU reports whether a resource counts as a GPU.
+func (c *Config) isGPU(name corev1.ResourceName) bool {
+	return strings.Contains(strings.ToLower(string(name)), "gpu") || slices.Contains(c.ExtraGPUs, string(name))
+}
+
 // gpus counts the GPUs of a training pod: the first resource by name that contains "gpu", in the requests, then in the
 // limits; then those of the configuration (spec: 50 §4.6).
 func (c *Config) gpus(r *corev1.ResourceRequirements) int32 {
 	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
-			if strings.Contains(strings.ToLower(string(name)), "gpu") || slices.Contains(c.ExtraGPUs, string(name)) {
+			if c.isGPU(name) {
 				quantity := list[name]
 				return int32(quantity.Value())
 			}
