@@ -66,7 +66,7 @@ func TestDefault(t *testing.T) {
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		}},
 		Trainer: trainer.Options{
-			ConflictPolicy: "Reject", OwnershipMode: "Reserved", SchedulingManagers: []string{"kueue.x-k8s.io/*"},
+			ConflictPolicy: "Warn", OwnershipMode: "Reserved", SchedulingManagers: []string{"kueue.x-k8s.io/*"},
 			Reserved: []configv1beta2.ReservedManager{{
 				Manager: "kueue.x-k8s.io/*", Subjects: []string{"system:serviceaccount:kueue-system:kueue-controller-manager"},
 			}},
@@ -223,9 +223,9 @@ func TestFullFile(t *testing.T) {
 				o.MultiKueue.RoundTimeout == 2*time.Minute && o.MultiKueue.Retention == time.Minute && o.MultiKueue.PreemptionTimeout == 3*time.Minute,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
 			"jobSet":            o.JobSet.LazyChildren && o.JobSet.FailEarly && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
-			"patches":           o.Trainer.ConflictPolicy == "Warn" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,
+			"patches":           o.Trainer.ConflictPolicy == "Reject" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,
 			"patch owners":      o.Trainer.OwnershipMode == "Strict" && len(o.Trainer.Reserved) == 1 && o.Trainer.Reserved[0].Subjects[0] == "ml-ops",
-			"training":          !o.Trainer.RecreateDeletedJobSet && o.Trainer.GPUResources[0] == "habana.ai/gaudi",
+			"training":          !o.Trainer.RecreateDeletedJobSet && o.Trainer.GPUResources[0] == "habana.ai/gaudi" && o.Trainer.CountMergedResources,
 			"status server":     o.Trainer.StatusAddress == ":9443" && o.Trainer.StatusQPS == 7 && o.Trainer.StatusBurst == 8,
 			"local queues":      o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold", "team": "red"}) && !o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold"}),
 			"custom labels":     len(o.Metrics.CustomLabels) == 2,

@@ -36,7 +36,8 @@ type Trainer struct {
 type RuntimePatches struct {
 	// ConflictPolicy says what happens when two managers set one field to
 	// different values: Reject, Warn or Ignore. Under the latter two the
-	// later entry wins. Default: Reject.
+	// later entry wins. Default: Warn, which existing clients expect; Reject
+	// is safer where all clients are known.
 	// +optional
 	ConflictPolicy string `json:"conflictPolicy,omitempty"`
 

@@ -291,7 +291,7 @@ func watchTable(t *testing.T, job *trainerv1alpha1.TrainJob, jobs, jobsets watch
 
 // TestPatchRules is 50 §7, 43 to 51, 57 and 59, through the API server.
 func TestPatchRules(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, func(o *training.Options) { o.Config.Patches.ConflictPolicy = patch.ConflictReject })
 	create := func(name string, patches ...trainerv1alpha1.RuntimePatch) error {
 		job := w.newJob(name, "suspend: true")
 		job.Spec.RuntimePatches = patches
@@ -343,12 +343,28 @@ func TestPatchRules(t *testing.T) {
 	}
 }
 
-// TestPolicyWarn is the other half of 50 §7, 50, and 52.
+// TestPolicyWarn is the other half of 50 §7, 50, and 52: by default a conflict is accepted, with a warning, and the status and an event
+// name the manager that lost.
 func TestPolicyWarn(t *testing.T) {
-	w := newWorld(t, func(o *training.Options) { o.Config.Patches.ConflictPolicy = patch.ConflictWarn })
+	w := newWorld(t, nil)
+	var mu sync.Mutex
+	var heard []string
+	cfg := rest.CopyConfig(w.rest)
+	cfg.WarningHandlerWithContext = hears(func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard = append(heard, text)
+	})
+	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	w.must(err)
 	job := w.newJob("lark", "")
 	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector("a")), patchOf("b.io/y", selector("b"))}
-	w.create(job)
+	w.must(c.Create(w.ctx, job))
+	mu.Lock()
+	if len(heard) != 1 || !strings.Contains(heard[0], "managers a.io/x and b.io/y set") || !strings.Contains(heard[0], "nodeSelector[zone]") {
+		t.Errorf("warnings %q", heard)
+	}
+	mu.Unlock()
 	if got := w.jobset("lark", suspendIs(false)).Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["zone"]; got != "b" {
 		t.Errorf("zone %s", got)
 	}
@@ -360,6 +376,11 @@ func TestPolicyWarn(t *testing.T) {
 		return nil
 	})
 	w.hasEvent("lark", "Warning RuntimePatchesOverridden")
+	for _, e := range w.eventsOf("lark") {
+		if e.Reason == trainerv1alpha1.EventRuntimePatchesOverridden && (!strings.Contains(e.Message, "a.io/x") || !strings.Contains(e.Message, "b.io/y")) {
+			t.Errorf("the event says %q", e.Message)
+		}
+	}
 	w.options.Config.Patches.ConflictPolicy = patch.ConflictReject
 	w.stop()
 	w.start()

@@ -156,6 +156,7 @@ func TestRefused(t *testing.T) {
 	d := trainjob.Descriptor(train.DefaultConfig())
 	jobs := trainerv1alpha1.GroupVersion.WithResource("trainjobs").GroupResource()
 	config := patch.DefaultConfig()
+	config.ConflictPolicy = patch.ConflictReject
 	entry := func(manager, zone string) trainerv1alpha1.RuntimePatch {
 		var p trainerv1alpha1.RuntimePatch
 		if err := yaml.UnmarshalStrict([]byte("{manager: "+manager+", trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: "+zone+"}}}}}}]}}}}"), &p); err != nil {

@@ -48,7 +48,7 @@ const (
 )
 
 var (
-	conflictPolicies = []string{"Reject", "Warn", "Ignore"}
+	conflictPolicies = []string{"Warn", "Reject", "Ignore"}
 	ownershipModes   = []string{"Reserved", "Strict", "Off"}
 )
 

@@ -242,6 +242,7 @@ func TestValidateUpdate(t *testing.T) {
 // TestFits: a TrainJob is checked again when it starts, but not for who wrote what.
 func TestFits(t *testing.T) {
 	cfg := train.DefaultConfig()
+	cfg.Patches.ConflictPolicy = patch.ConflictReject
 	job := trainJob(t, `{runtimePatches: [{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {metadata: {labels: {a: b}}}}}, {manager: a.io/x, trainingRuntimeSpec: {template: {metadata: {labels: {a: c}}}}}]}`)
 	if err := train.Fits(job, builtin(t, "torch-distributed"), cfg, nil); err != nil {
 		t.Error(err)

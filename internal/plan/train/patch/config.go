@@ -27,10 +27,11 @@ var listPath = field.NewPath("spec", "runtimePatches")
 // ConflictPolicy says what happens when managers set one field to different values (spec: 50 §4.13.1).
 type ConflictPolicy string
 
-// The conflict policies. Under Warn and Ignore the order of merging decides (spec: 50 §4.9).
+// The conflict policies. Under Warn and Ignore the order of merging decides (spec: 50 §4.9). Warn is the default, as clients of this
+// API that have two managers set one field differently expect success.
 const (
-	ConflictReject ConflictPolicy = "Reject"
 	ConflictWarn   ConflictPolicy = "Warn"
+	ConflictReject ConflictPolicy = "Reject"
 	ConflictIgnore ConflictPolicy = "Ignore"
 )
 
@@ -78,7 +79,7 @@ type ReservedManager struct {
 // DefaultConfig is the configuration of a manager that was told nothing.
 func DefaultConfig() Config {
 	return Config{
-		ConflictPolicy: ConflictReject, SchedulingManagers: []string{schedulingPattern}, RestrictMetadata: true, StrictTargets: true,
+		ConflictPolicy: ConflictWarn, SchedulingManagers: []string{schedulingPattern}, RestrictMetadata: true, StrictTargets: true,
 		Ownership: Ownership{Mode: OwnershipReserved, Reserved: []ReservedManager{
 			{Manager: schedulingPattern, Subjects: []string{"system:serviceaccount:kueue-system:kueue-controller-manager"}},
 		}},

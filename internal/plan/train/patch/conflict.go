@@ -68,10 +68,18 @@ func (c *Config) mayDiffer(l *leaf, managers ...string) bool {
 	return false
 }
 
+// winner is the manager whose value counts in a conflict (spec: 50 §4.9).
+func (c *Config) winner(a, b *trainerv1alpha1.RuntimePatch) string {
+	if c.schedules(a.Manager) && !c.schedules(b.Manager) {
+		return a.Manager
+	}
+	return b.Manager
+}
+
 // validateConflicts refuses conflicts, or warns of them. Those between two entries that were both there before are only
-// warned of.
+// warned of. At most maxConflicts are told one by one.
 func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, changed func(*trainerv1alpha1.RuntimePatch) bool) {
-	refused := 0
+	refused, warned := 0, 0
 	for _, c := range conflictsOf(patches, v.Config) {
 		if v.Conflicts++; v.Config.ConflictPolicy == ConflictIgnore {
 			continue
@@ -79,13 +87,18 @@ func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, chan
 		a, b := &patches[c.first], &patches[c.second]
 		detail := fmt.Sprintf("managers %s and %s set %s "+differentValues, a.Manager, b.Manager, c.path)
 		if v.Config.ConflictPolicy == ConflictWarn || (!changed(a) && !changed(b)) {
-			v.warn("spec.runtimePatches: " + detail + "; the one that is merged later wins")
+			if warned++; warned <= maxConflicts {
+				v.warn("spec.runtimePatches: " + detail + "; the value of " + v.Config.winner(a, b) + " is used")
+			}
 			continue
 		}
 		if refused++; refused <= maxConflicts {
 			path := listPath.Index(c.second).Child("trainingRuntimeSpec").Child(c.path)
 			v.refuse(DeniedConflict, field.Forbidden(path, detail+"; agree on one value, or leave the field to one of them"))
 		}
+	}
+	if warned > maxConflicts {
+		v.warn(fmt.Sprintf("spec.runtimePatches: %d more conflicts between managers", warned-maxConflicts))
 	}
 	if refused > maxConflicts {
 		v.refuse(DeniedConflict, field.Forbidden(listPath, fmt.Sprintf("%d more conflicts between managers", refused-maxConflicts)))

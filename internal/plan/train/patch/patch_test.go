@@ -204,6 +204,30 @@ func TestTransition(t *testing.T) {
 	expectErrors(t, patch.Transition(swapped, two, nil, nil), message)
 }
 
+// rejecting is a configuration under which conflicts are refused and everybody may write every entry.
+func rejecting() patch.Config {
+	cfg := patch.DefaultConfig()
+	cfg.ConflictPolicy, cfg.Ownership.Mode = patch.ConflictReject, patch.OwnershipOff
+	return cfg
+}
+
+// TestWinner: the warning names the manager whose value counts, which is that of the queue wherever its entry stands.
+func TestWinner(t *testing.T) {
+	cfg := patch.DefaultConfig()
+	cfg.Ownership.Mode = patch.OwnershipOff
+	for _, managers := range [][2]string{{"a.io/x", "b.io/y"}, {"b.io/y", "a.io/x"}, {"a.io/x", kueue}, {kueue, "a.io/x"}} {
+		winner := managers[1]
+		if managers[0] == kueue {
+			winner = kueue
+		}
+		job := jobWith(entry(managers[0], `{"nodeSelector":{"zone":"a"}}`), entry(managers[1], `{"nodeSelector":{"zone":"b"}}`))
+		found := patch.Validate(&patch.Request{New: job, Config: &cfg}, template(basePod), &patch.Reserved{})
+		if len(found.Errors) > 0 || len(found.Warnings) != 1 || !strings.Contains(found.Warnings[0], "the value of "+winner+" is used") {
+			t.Errorf("%v: warnings %q, errors %v", managers, found.Warnings, texts(found.Errors))
+		}
+	}
+}
+
 // TestConflicts is 50 §4.13.1: what two managers may say about one field.
 func TestConflicts(t *testing.T) {
 	tests := map[string]struct {
@@ -238,8 +262,7 @@ func TestConflicts(t *testing.T) {
 				tt.managers = [2]string{"a.io/x", "b.io/y"}
 			}
 			a, b := entry(tt.managers[0], tt.a), entry(tt.managers[1], tt.b)
-			cfg := patch.DefaultConfig()
-			cfg.Ownership.Mode = patch.OwnershipOff
+			cfg := rejecting()
 			check := func(old *trainerv1alpha1.TrainJob) (warnings []string, found field.ErrorList) {
 				judged := patch.Validate(&patch.Request{New: jobWith(a, b), Old: old, Config: &cfg}, nil, &patch.Reserved{})
 				for _, e := range judged.Errors {
@@ -316,8 +339,7 @@ func TestConflicts(t *testing.T) {
 			"of pods, without the queue":   {"pod", "kueue.x-k8s.io/podset", "b.io/y", true},
 			"of Jobs, which it never sets": {"job", "kueue.x-k8s.io/podset", kueue, true},
 		} {
-			cfg := patch.DefaultConfig()
-			cfg.Ownership.Mode = patch.OwnershipOff
+			cfg := rejecting()
 			errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(at("a.io/x", tt.level, tt.key, "1"), at(tt.other, tt.level, tt.key, "2"))}, nil, &patch.Reserved{}).Errors
 			if (len(errs) > 0) != tt.refused {
 				t.Errorf("%s: %v", name, texts(errs))
@@ -332,10 +354,16 @@ func TestConflicts(t *testing.T) {
 			}
 			return `{"nodeSelector":{` + strings.Join(keys, ",") + `}}`
 		}
-		cfg := patch.DefaultConfig()
-		errs := patch.Validate(&patch.Request{Config: &cfg, New: jobWith(entry("a.io/x", selector("1")), entry("b.io/x", selector("2")))}, nil, &patch.Reserved{}).Errors
+		cfg := rejecting()
+		job := jobWith(entry("a.io/x", selector("1")), entry("b.io/x", selector("2")))
+		errs := patch.Validate(&patch.Request{Config: &cfg, New: job}, nil, &patch.Reserved{}).Errors
 		if len(errs) != 11 || !strings.Contains(errs[10].Detail, "3 more conflicts") {
 			t.Errorf("%v", texts(errs))
+		}
+		cfg.ConflictPolicy = patch.ConflictWarn
+		warnings := patch.Validate(&patch.Request{Config: &cfg, New: job}, nil, &patch.Reserved{}).Warnings
+		if len(warnings) != 11 || !strings.Contains(warnings[10], "3 more conflicts") {
+			t.Errorf("%q", warnings)
 		}
 	})
 }
