@@ -2,8 +2,8 @@
 //
 // Below fields of Kubernetes' own types it removes descriptions, which are two thirds of these files and can be read with
 // `kubectl explain pod`, and rules that compare with the old value, which hold for a live object but not for a template of
-// one; ours stay. And it loosens the JobSet inside training runtimes, which is a template too and may be edited freely: no
-// rule there compares with the old value, and replicas has no lower bound, as the webhook checks it (spec: 50 §2.4, §3.3).
+// one; ours stay. And it fits the JobSet inside training runtimes: what the API of JobSets freezes cannot change there either, with
+// advice that is about runtimes, and replicas has no lower bound, as the webhook checks it (spec: 50 §2.4, §3.3).
 // The version that is stored comes first.
 //
 // Usage: crdtrim FILE... (rewritten in place; a second run changes nothing)
@@ -82,7 +82,7 @@ func trim(manifest []byte) ([]byte, error) {
 		root := version.Schema.OpenAPIV3Schema
 		trimType(root, reflect.TypeOf(object))
 		if kind.Group == trainerv1alpha1.GroupVersion.Group && kind.Kind != trainerv1alpha1.KindTrainJob {
-			if err := loosen(root); err != nil {
+			if err := fitRuntime(root); err != nil {
 				return nil, err
 			}
 		}
@@ -155,10 +155,10 @@ func trimField(s *apiextensionsv1.JSONSchemaProps, field reflect.StructField) {
 	}
 }
 
-// loosen turns the JobSet inside a runtime into a template.
-func loosen(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
+// fitRuntime makes the schema of the JobSet inside a runtime one of a template.
+func fitRuntime(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
 	path := []string{"spec", "template", "spec"}
-	if !at(runtimeSchema, path, func(jobSet *apiextensionsv1.JSONSchemaProps) { below(jobSet, dropTransitions) }) {
+	if !at(runtimeSchema, path, func(jobSet *apiextensionsv1.JSONSchemaProps) { below(jobSet, adviseRuntime) }) {
 		return fmt.Errorf("no field %s: tell crdtrim where the JobSet has moved", strings.Join(path, "."))
 	}
 	path = append(path, "replicatedJobs", "replicas")
@@ -166,6 +166,13 @@ func loosen(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
 		return fmt.Errorf("no field %s: tell crdtrim where it has moved", strings.Join(path, "."))
 	}
 	return nil
+}
+
+// adviseRuntime has the rules that compare with the old value advise a new runtime, not a new JobSet.
+func adviseRuntime(s *apiextensionsv1.JSONSchemaProps) {
+	for i := range s.XValidations {
+		s.XValidations[i].Message = strings.Replace(s.XValidations[i].Message, "create a new JobSet", "create a new runtime", 1)
+	}
 }
 
 // dropTransitions removes the rules that compare with the old value.

@@ -44,8 +44,8 @@ type JobSetList struct {
 
 // JobSetSpec is the wanted state of a JobSet.
 //
-// The rules below that compare with the old value hold in JobSets only: the copy of this schema inside training runtimes is
-// generated without them, so that a runtime may be edited freely (spec: 50 §2.4).
+// The rules below that compare with the old value hold inside training runtimes too, where their text advises a new runtime
+// (spec: 50 §2.4).
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.startupPolicy) || self.startupPolicy.startupPolicyOrder != 'InOrder' || (has(self.replicatedJobs) && self.replicatedJobs.all(r, !has(r.dependsOn)))",message="startupPolicyOrder InOrder needs replicatedJobs of which none sets dependsOn; use dependsOn with AnyOrder",fieldPath=".startupPolicy"
 type JobSetSpec struct {

@@ -15,7 +15,8 @@ type TrainingRuntime struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the blueprint. It may change at any time; TrainJobs keep the version that they began with (spec: 50 §4.3).
+	// spec is the blueprint. It may change, but for what a JobSet cannot change in its policies; TrainJobs keep the version that
+	// they began with (spec: 50 §2.4, §4.3).
 	// +optional
 	Spec TrainingRuntimeSpec `json:"spec,omitzero"`
 }
@@ -41,7 +42,8 @@ type ClusterTrainingRuntime struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the blueprint. It may change at any time; TrainJobs keep the version that they began with (spec: 50 §4.3).
+	// spec is the blueprint. It may change, but for what a JobSet cannot change in its policies; TrainJobs keep the version that
+	// they began with (spec: 50 §2.4, §4.3).
 	// +optional
 	Spec TrainingRuntimeSpec `json:"spec,omitzero"`
 }
@@ -80,7 +82,8 @@ type JobSetTemplateSpec struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 	// spec is the spec of the JobSet. The replicated jobs that a TrainJob configures carry the label
-	// trainer.kubeflow.org/trainjob-ancestor-step on their Job template (spec: 50 §4.4).
+	// trainer.kubeflow.org/trainjob-ancestor-step on their Job template (spec: 50 §4.4). failurePolicy, network, startupPolicy,
+	// successPolicy, volumeClaimPolicies and replicatedJobs[].dependsOn cannot change, as in a JobSet; each can be added and removed.
 	// +optional
 	Spec jobsetv1alpha2.JobSetSpec `json:"spec,omitzero"`
 }

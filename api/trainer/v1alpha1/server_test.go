@@ -299,13 +299,57 @@ func TestMutablePatchFields(t *testing.T) {
 	}
 }
 
-// TestRuntimesAreMutable changes the parts of a runtime's JobSet that a JobSet itself could not change (50 §2.4).
+// TestRuntimesFreeze changes the parts of a runtime's JobSet that a JobSet itself cannot change: a change of the value is refused,
+// adding and removing the whole field is not (50 §2.4).
+func TestRuntimesFreeze(t *testing.T) {
+	clients := server(t)
+	jobs := func(dependsOn string) string {
+		return "replicatedJobs: [{name: a, template: {}}, {name: b, template: {}" + dependsOn + "}]"
+	}
+	tests := map[string]struct{ old, changed, without, field string }{
+		"network":             {"network: {subdomain: a}", "network: {subdomain: b}", jobs(""), "network"},
+		"successPolicy":       {"successPolicy: {operator: All}", "successPolicy: {operator: Any}", jobs(""), "successPolicy"},
+		"failurePolicy":       {"failurePolicy: {maxRestarts: 1}", "failurePolicy: {maxRestarts: 2}", jobs(""), "failurePolicy"},
+		"startupPolicy":       {"startupPolicy: {startupPolicyOrder: AnyOrder}", "startupPolicy: {startupPolicyOrder: InOrder}, " + jobs(""), jobs(""), "startupPolicy"},
+		"volumeClaimPolicies": {"volumeClaimPolicies: [{}]", "volumeClaimPolicies: [{retentionPolicy: {whenDeleted: Retain}}]", jobs(""), "volumeClaimPolicies"},
+		"dependsOn": {
+			jobs(", dependsOn: [{name: a, status: Ready}]"), jobs(", dependsOn: [{name: a, status: Complete}]"), jobs(""), "replicatedJobs[1].dependsOn",
+		},
+	}
+	for name, test := range tests {
+		for _, kind := range []string{nsRuntime, clusterRuntime} {
+			t.Run(name+" of a "+kind, func(t *testing.T) {
+				manifest := func(spec string) string { return "{spec: {template: {spec: {" + spec + "}}}}" }
+				stored, err := clients[kind].Create(t.Context(), object(t, kind, manifest(test.old)), metav1.CreateOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				update := func(spec string) error {
+					changed := stored.DeepCopy()
+					changed.Object["spec"] = parse(t, manifest(spec)).Object["spec"]
+					updated, err := clients[kind].Update(t.Context(), changed, metav1.UpdateOptions{})
+					if err == nil {
+						stored = updated
+					}
+					return err
+				}
+				refused(t, update(test.changed), "spec.template.spec."+test.field, "field is immutable; create a new runtime to change "+name)
+				if err := update(test.without); err != nil {
+					t.Errorf("removing %s: want it accepted: %v", test.field, err)
+				}
+				if err := update(test.changed); err != nil {
+					t.Errorf("adding %s: want it accepted: %v", test.field, err)
+				}
+			})
+		}
+	}
+}
+
+// TestRuntimesAreMutable changes the parts of a runtime's JobSet that may change (50 §2.4, §3.3).
 func TestRuntimesAreMutable(t *testing.T) {
 	clients := server(t)
-	const before = `{spec: {template: {spec: {network: {subdomain: a}, successPolicy: {operator: All}, failurePolicy: {maxRestarts: 1}, startupPolicy: {startupPolicyOrder: AnyOrder},
-		volumeClaimPolicies: [{}], replicatedJobs: [{name: a, template: {}}, {name: b, dependsOn: [{name: a, status: Ready}], template: {}}]}}}}`
-	const after = `{spec: {template: {spec: {network: {subdomain: b}, successPolicy: {operator: Any}, failurePolicy: {maxRestarts: 2}, startupPolicy: {startupPolicyOrder: AnyOrder},
-		volumeClaimPolicies: [{retentionPolicy: {}}], replicatedJobs: [{name: a, replicas: -1, template: {}}, {name: b, dependsOn: [{name: a, status: Complete}], template: {}}]}}}}`
+	const before = `{spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [{name: a, template: {}}]}}}}`
+	const after = `{spec: {mlPolicy: {torch: {}}, template: {metadata: {labels: {a: b}}, spec: {suspend: true, replicatedJobs: [{name: a, replicas: -1, template: {spec: {parallelism: 2, template: {}}}}, {name: b, template: {}}]}}}}`
 	for _, kind := range []string{nsRuntime, clusterRuntime} {
 		stored, err := clients[kind].Create(t.Context(), object(t, kind, before), metav1.CreateOptions{})
 		if err != nil {
@@ -313,7 +357,7 @@ func TestRuntimesAreMutable(t *testing.T) {
 		}
 		stored.Object["spec"] = parse(t, after).Object["spec"]
 		if _, err = clients[kind].Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
-			t.Errorf("%s: want every part of the template mutable: %v", kind, err)
+			t.Errorf("%s: want the other parts of the template mutable: %v", kind, err)
 		}
 	}
 }
