@@ -200,6 +200,7 @@ func TestJobSetWebhooks(t *testing.T) {
 		"success policy removed":     {`[{"op":"remove","path":"/spec/successPolicy"}]`, false},
 		"selector and resume":        {`[{"op":"replace","path":"/spec/suspend","value":false},{"op":"add","path":"/spec/replicatedJobs/0/template/spec/template/spec/nodeSelector","value":{"a":"1"}}]`, false},
 		"bad failure policy appears": {`[{"op":"add","path":"/spec/failurePolicy","value":{"rules":[{"name":"a-b","action":"FailJobSet"}]}}]`, true},
+		"claims appear":              {`[{"op":"add","path":"/spec/volumeClaimPolicies","value":[{"templates":[{"metadata":{"name":"data"},"spec":{}}]}]}]`, false},
 	} {
 		err := y.c.Patch(t.Context(), get(), client.RawPatch(types.JSONPatchType, []byte(test.patch)), client.DryRunAll)
 		if apierrors.IsInvalid(err) != test.refused || !test.refused && err != nil {

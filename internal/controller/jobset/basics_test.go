@@ -93,6 +93,22 @@ func TestForeignService(t *testing.T) {
 	}
 }
 
+// A JobSet without replicated jobs has a Service like any other, and nothing else.
+func TestServiceWithoutJobs(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	w.create("{metadata: {name: empty}, spec: {replicatedJobs: [], network: {enableDNSHostnames: true, publishNotReadyAddresses: true}}}")
+	w.eventually("its Service is there", func() error {
+		var s corev1.Service
+		if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "empty"}, &s); err != nil {
+			return err
+		}
+		if s.Spec.ClusterIP != corev1.ClusterIPNone || s.Spec.Selector[jobsetv1alpha2.JobSetNameKey] != "empty" || !metav1.IsControlledBy(&s, w.get("empty")) {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
 // Acceptance 13, 73: a foreign Job in the way is told of in one series of events, not adopted, and nothing else waits for
 // it; once it is gone all is well.
 func TestForeignJob(t *testing.T) {

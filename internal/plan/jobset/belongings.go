@@ -11,9 +11,9 @@ import (
 )
 
 // ensureService makes the headless Service. Whatever Service has the name already is used as it is (spec: 60 §4.9). A
-// JobSet that can have no pods needs none.
+// JobSet without replicated jobs gets one too.
 func (p *pass) ensureService() {
-	if !p.dns || p.o.ServiceExists || len(p.replicated) == 0 {
+	if !p.dns || p.o.ServiceExists {
 		return
 	}
 	n := p.js.Spec.Network

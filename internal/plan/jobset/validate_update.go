@@ -17,7 +17,8 @@ func (v *rules) update(old *jobsetv1alpha2.JobSet) {
 		v.invalid(specPath.Child("managedBy"), value(v.js.Spec.ManagedBy), "field is immutable, and cannot be set later")
 	}
 	v.sameReplicatedJobs(old)
-	// The schema compares a policy with the one before only if both are there; what newly appears is checked here.
+	// The schema compares a policy with the one before only if both are there; what newly appears is checked here, but for
+	// volumeClaimPolicies: clients add them without a container that mounts them.
 	if old.Spec.Network == nil {
 		v.network()
 	}
@@ -26,9 +27,6 @@ func (v *rules) update(old *jobsetv1alpha2.JobSet) {
 	}
 	if old.Spec.FailurePolicy == nil {
 		v.failurePolicy()
-	}
-	if old.Spec.VolumeClaimPolicies == nil {
-		v.claims()
 	}
 }
 
