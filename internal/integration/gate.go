@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,13 +87,17 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 // +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get
 // +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get
 
-// Refer looks up what a job refers to. The namespace of a new job is that of the request, so it must have one.
+// Refer looks up what a job refers to. The namespace of a new job is that of the request, so it must have one. What has a name that no
+// object can have does not exist: the API server refuses the job, or its kind's own rules do.
 func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) (map[job.Reference]job.Object, error) {
 	if d.Refers == nil {
 		return nil, nil
 	}
 	out := map[job.Reference]job.Object{}
 	for _, ref := range d.Refers(object) {
+		if ref.Name == "" || len(path.IsValidPathSegmentName(ref.Name)) > 0 {
+			continue
+		}
 		key := client.ObjectKey{Name: ref.Name}
 		if !ref.Cluster {
 			key.Namespace = object.GetNamespace()

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -30,10 +31,14 @@ func BegunRuntime(ctx context.Context, cached, live client.Reader, job *trainerv
 	return FindRuntime(ctx, job, cached, live)
 }
 
-// FindRuntime reads the live runtime of a TrainJob from the first reader that has it, or nil if none has.
+// FindRuntime reads the live runtime of a TrainJob from the first reader that has it, or nil if none has, as with a name that no object
+// can have.
 func FindRuntime(ctx context.Context, job *trainerv1alpha1.TrainJob, readers ...client.Reader) (*train.Runtime, error) {
 	_, kind := train.RefKind(&job.Spec.RuntimeRef)
 	name := job.Spec.RuntimeRef.Name
+	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
+		return nil, nil
+	}
 	for _, reader := range readers {
 		var found *train.Runtime
 		var err error

@@ -56,9 +56,13 @@ func (s *server) decode(raw runtime.RawExtension, gvk schema.GroupVersionKind) (
 }
 
 // mutate answers with the changes as a patch. The patch is the difference between what was understood of the object
-// before and after, so fields that this version does not know survive.
+// before and after, so fields that this version does not know survive. A new object that cannot be read is left as it is: the schema,
+// which is asked next, says what is wrong with which field. If it finds nothing the validating webhook refuses the object.
 func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, change defaulter) admission.Response {
 	object, err := s.decode(req.Object, gvk)
+	if err != nil && req.Operation == admissionv1.Create {
+		return admission.Allowed("")
+	}
 	if err != nil {
 		return badRequest(err)
 	}

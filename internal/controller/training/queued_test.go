@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -51,6 +53,24 @@ func TestNameTaken(t *testing.T) {
 		t.Errorf("the name of a TrainJob that cannot start: %v, want AlreadyExists", err)
 	}
 	w.hasEvent("wren", "Warning TrainJobResourcesCreationFailed")
+}
+
+// TestSchemaFirst: what the schema says of a new TrainJob is said by the API server, with the field, and not by a webhook that cannot
+// read it.
+func TestSchemaFirst(t *testing.T) {
+	w := newQueuedWorld(t)
+	create := func(spec string) error {
+		job := &unstructured.Unstructured{}
+		w.must(yaml.Unmarshal([]byte("{metadata: {name: lark, namespace: "+w.namespace+"}, spec: "+spec+"}"), &job.Object))
+		job.SetGroupVersionKind(trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob))
+		return w.c.Create(w.ctx, job)
+	}
+	invalid(t, create("{runtimeRef: {name: acme-torch}, trainer: {numNodes: two}}"), "spec.trainer.numNodes")
+	invalid(t, create("{runtimeRef: {kind: TrainingRuntime}}"), "spec.runtimeRef.name")
+	invalid(t, create("{trainer: {numNodes: 1}}"), "spec.runtimeRef")
+	invalid(t, create("{runtimeRef: {name: ''}}"), "spec.runtimeRef.name")
+	denied(t, create("{runtimeRef: {name: a/b}}"), "must be created before the TrainJob")
+	invalid(t, w.c.Create(w.ctx, w.newJob("a/b", "")), "metadata.name")
 }
 
 // TestTargetsSaidOnce has patches name what the runtime does not have: it is said once, where the patch is.
