@@ -149,6 +149,10 @@ type entry struct {
 	recomputed Recomputed
 	passedOver bool
 
+	evictsMore bool                 // it needs victims that it was not promised before
+	forecast   bool                 // it is a follower, about which nothing is decided in this cycle
+	behind     []*workload.Workload // who comes after it
+
 	// What its queue held before this cycle.
 	hadClaim *claim
 	hadStand *stand
@@ -205,6 +209,7 @@ type round struct {
 	booked    []booking
 	skipped   []loser
 	passing   bool // something was kept from others in this cycle only
+	ahead     lookahead
 }
 
 // run runs one cycle, and returns its decisions.
@@ -299,20 +304,20 @@ func (c *round) tournament() {
 	t.Reset(c.w.Quota, order.Rules{
 		StickyFirst: c.w.PreemptorFirst, NonBorrowingFirst: c.w.NonBorrowingFirst, ByPriority: c.w.PriorityInCohort,
 	})
-	for i, e := range c.entries {
-		contestant := order.Contestant{Node: e.q.Node, Workload: e.wl, Name: e.q.Name, Usage: e.got.Usage, Sticky: e.preempts(), Entry: i}
-		if e.before != nil && e.before.Reserved {
-			contestant.Frees = e.before.Usage
-		}
-		t.Add(contestant)
+	for i := range c.entries {
+		c.contest(i)
 	}
-	for {
-		next, ok := t.Next()
-		if !ok {
-			return
+	c.beginForecasts()
+	for next, ok := t.Next(); ok; next, ok = t.Next() {
+		e := c.entries[next.Entry]
+		if e.forecast {
+			c.foresee(e)
+			continue
 		}
-		c.turn(c.entries[next.Entry])
+		c.turnAhead(e)
+		c.followHead(e)
 	}
+	c.endForecasts()
 }
 
 // process decides about one head. spec: 10 §4.5 step 5.

@@ -1,0 +1,185 @@
+package cycle
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/order"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Bounds of the look ahead in one cycle: followers of one queue, and forecasts of all queues beside one for each head.
+const (
+	maxFollowers = 32
+	maxForecasts = 64
+)
+
+// forecast is what a follower would take, were its queue not waiting for the victims of its head. One queue has one head in a
+// cycle, and a head whose victims are leaving stays the head. Without forecasts, a queue whose victims leave at once would
+// preempt ahead of its share while another one waits, and workloads that were just started would be preempted for the other
+// one's followers. Under fair sharing, followers therefore take part in the tournament of a cycle in which some head is about
+// to preempt. Forecasts decide nothing: a head preempts only as far as it would with all of them carried out before.
+type forecast struct {
+	q       *Queue
+	usage   resource.Vector
+	victims []preempt.Victim
+	before  *workload.Workload // the slice that the follower replaces, unless it is nil
+}
+
+// lookahead is the state of the forecasts of one cycle.
+type lookahead struct {
+	on    bool // a head is about to preempt
+	made  []forecast
+	tried int
+	limit int
+}
+
+// beginForecasts resets the look ahead, and adds the followers of preemptors that are not heads of this cycle.
+func (c *round) beginForecasts() {
+	c.ahead.on, c.ahead.made, c.ahead.tried = false, c.ahead.made[:0], 0
+	c.ahead.limit = maxForecasts + len(c.entries)
+	for _, e := range c.entries {
+		e.evictsMore = len(e.targets) > 0 && !e.standing && !e.onlyWaits()
+		c.ahead.on = c.ahead.on || e.evictsMore
+	}
+	if !c.ahead.on {
+		return
+	}
+	for _, t := range c.trees {
+		for _, q := range t.queues {
+			if q.claim != nil && !q.claim.expired && q.round != c.w.cycles {
+				c.follow(q, q.Pending.Behind(q.claim.heir, maxFollowers, nil))
+			}
+		}
+	}
+}
+
+// onlyWaits tells whether the head was promised all its targets before, and they are leaving.
+func (e *entry) onlyWaits() bool {
+	return e.hadClaim != nil && e.hadClaim.heir == e.wl &&
+		!slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return !v.Workload.Evicting })
+}
+
+// followHead adds the follower of a head that was admitted, or waits for its victims.
+func (c *round) followHead(e *entry) {
+	switch q := e.q; {
+	case !c.ahead.on || e.standing || c.w.Quota.Parent(q.Node) == quota.None:
+	case e.wl.Reserved || (q.claim != nil && q.claim.heir == e.wl && !q.claim.expired):
+		c.follow(q, q.Pending.Behind(e.wl, maxFollowers, nil))
+	}
+}
+
+// follow adds the first of some followers that can be admitted, with or without victims.
+func (c *round) follow(q *Queue, followers []*workload.Workload) {
+	refused := int32(-1) // the class of the last one that cannot be admitted
+	for i, wl := range followers {
+		if wl.Class == refused {
+			continue
+		}
+		if c.ahead.tried == c.ahead.limit {
+			return
+		}
+		c.ahead.tried++
+		e := c.w.entry(q, wl)
+		c.w.nominate(e)
+		if !e.admissible() {
+			c.w.spare, refused = append(c.w.spare, e), wl.Class
+			continue
+		}
+		e.behind, e.forecast = followers[i+1:], true
+		c.entries = append(c.entries, e)
+		c.contest(len(c.entries) - 1)
+		return
+	}
+}
+
+// admissible tells whether the nomination found a place, with or without victims.
+func (e *entry) admissible() bool {
+	return e.barred == "" && !e.wl.Gated && (e.got.Mode == flavor.Fit || len(e.targets) > 0)
+}
+
+// foresee is the turn of a follower.
+func (c *round) foresee(e *entry) {
+	c.w.nominate(e)
+	if e.admissible() {
+		f := forecast{q: e.q, usage: slices.Clone(e.got.Usage), victims: e.targets}
+		if e.before != nil && e.before.Reserved && !e.before.Gone {
+			f.before = e.before
+		}
+		c.ahead.made = append(c.ahead.made, f)
+		c.apply(&c.ahead.made[len(c.ahead.made)-1])
+	}
+	c.follow(e.q, e.behind)
+}
+
+// apply books a forecast, less what the slice holds that its workload replaces.
+func (c *round) apply(f *forecast) {
+	f.victims = slices.DeleteFunc(f.victims, func(v preempt.Victim) bool { return !v.Workload.Reserved || v.Workload.Gone })
+	for _, v := range f.victims {
+		c.w.Quota.Release(v.Node, v.Workload.Usage)
+		v.Workload.Gone = true
+	}
+	if f.before != nil {
+		f.usage, f.before = f.usage.Beyond(f.before.Usage), nil
+	}
+	c.w.Quota.Charge(f.q.Node, f.usage)
+}
+
+// withoutForecasts runs do in a forest without the forecasts.
+func (c *round) withoutForecasts(do func()) {
+	for _, f := range slices.Backward(c.ahead.made) {
+		c.w.Quota.Release(f.q.Node, f.usage)
+		for _, v := range f.victims {
+			c.w.Quota.Charge(v.Node, v.Workload.Usage)
+			v.Workload.Gone = false
+		}
+	}
+	do()
+	for i := range c.ahead.made {
+		c.apply(&c.ahead.made[i])
+	}
+}
+
+// endForecasts takes all forecasts out of the forest.
+func (c *round) endForecasts() {
+	made := c.ahead.made
+	c.withoutForecasts(func() { c.ahead.made = nil })
+	clear(made)
+	c.ahead.made = made[:0]
+}
+
+// turnAhead gives a head its turn among the forecasts. They bind it only where it has to preempt: quota that is free is not
+// kept for them.
+func (c *round) turnAhead(e *entry) {
+	switch {
+	case len(c.ahead.made) == 0:
+		c.turn(e)
+	case !e.evictsMore:
+		c.withoutForecasts(func() { c.turn(e) })
+	default:
+		if c.w.renominate(e); len(e.targets) > 0 {
+			e.postponed = false
+			c.turn(e)
+			return
+		}
+		e.postponed, e.passedOver = false, true
+		c.withoutForecasts(func() {
+			c.dropClaim(e.q)
+			c.skip(e, "workloads of other queues are due first: they wait behind preemptors whose victims are leaving")
+			c.settle(e)
+		})
+	}
+}
+
+// contest adds an entry to the tournament.
+func (c *round) contest(i int) {
+	e := c.entries[i]
+	contestant := order.Contestant{Node: e.q.Node, Workload: e.wl, Name: e.q.Name, Usage: e.got.Usage, Sticky: e.preempts(), Entry: i}
+	if e.before != nil && e.before.Reserved {
+		contestant.Frees = e.before.Usage
+	}
+	c.w.fair.Add(contestant)
+}
