@@ -130,8 +130,8 @@ func TestFollowCorners(t *testing.T) {
 		"a backoff does not shrink": {scene(reservedWith(kueue.CheckStateRetry), requeue(kueue.RequeueState{RequeueAt: future}), func(f *follows) {
 			f.w.Status.AdmissionChecks[0].RequeueAfterSeconds = new(int32(30))
 		}), "status, told EvictedDueToAdmissionCheck, Evicted=True/AdmissionCheck, back at 1h0m0s"},
-		"a backoff that is over stays while there is quota": {scene(runs, requeue(kueue.RequeueState{RequeueAt: past})), "back at 5s"},
-		"the count of returns outlives the backoff":         {scene(requeue(kueue.RequeueState{RequeueAt: past, Count: new(int32(2))})), "status, 2 times back"},
+		"a backoff that is over ends while there is quota": {scene(runs, requeue(kueue.RequeueState{RequeueAt: past})), "status"},
+		"the count of returns outlives the backoff":        {scene(requeue(kueue.RequeueState{RequeueAt: past, Count: new(int32(2))})), "status, 2 times back"},
 		"one with quota is in no queue": {scene(evictedBy(kueue.ReasonDeactivated), func(f *follows) {
 			set(f.w, kueue.WorkloadRequeued, metav1.ConditionFalse, kueue.ReasonDeactivated, "", at(0))
 			runs(f)

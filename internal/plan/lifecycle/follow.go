@@ -86,6 +86,7 @@ func (r *Rules) Follow(w *kueue.Workload, in World, now metav1.Time) Followed {
 			f.restart()
 			f.gate()
 			f.listChecks()
+			f.explicit()
 			f.sync()
 			f.hold()
 		}
@@ -221,7 +222,7 @@ func (f *follower) activity() bool {
 	if s := f.w.Status.RequeueState; s != nil && s.RequeueAt != nil {
 		f.wakeAt(s.RequeueAt.Time)
 		waits = s.RequeueAt.After(f.now.Time)
-		if !waits && !IsReserved(f.w) {
+		if !waits { // also while an eviction is unfinished: the time has come, and the release need not wait for another look
 			s.RequeueAt = nil
 			if s.Count == nil {
 				f.w.Status.RequeueState = nil
@@ -363,6 +364,13 @@ func onAllFlavors(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReferenc
 		}
 	}
 	return true
+}
+
+// explicit (step 9) says of a Workload without QuotaReserved that it was not evaluated yet, under ExplicitStatus.
+func (f *follower) explicit() {
+	if f.ExplicitStatus && Condition(f.w, kueue.WorkloadQuotaReserved) == nil {
+		f.changed(f.Pending(f.w, kueue.ReasonPendingEvaluation, "The workload is not evaluated yet", f.now))
+	}
 }
 
 // sync (step 9) makes Admitted follow reservation and checks as long as the Workload is not admitted. One that is keeps

@@ -256,3 +256,38 @@ func TestRequiredChecks(t *testing.T) {
 		})
 	}
 }
+
+// TestBackoffEndsWhileEvicting: the time to come back is cleared when it has come, also before the job has given its quota
+// back (spec: 10 §4.10 step 6).
+func TestBackoffEndsWhileEvicting(t *testing.T) {
+	f := scene(runs, evictedBy(kueue.ReasonPodsReadyTimeout), func(f *follows) {
+		due := at(5 * time.Second)
+		f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1)), RequeueAt: &due}
+	})
+	out := f.rules.Follow(f.w, f.world, at(f.now))
+	if s := f.w.Status.RequeueState; !out.Status || s == nil || s.RequeueAt != nil || s.Count == nil || *s.Count != 1 {
+		t.Errorf("status written: %t, requeueState %+v", out.Status, f.w.Status.RequeueState)
+	}
+	if !IsReserved(f.w) || !IsEvicted(f.w) {
+		t.Error("the eviction is not finished by that")
+	}
+}
+
+// TestExplicitStatus: with the feature gate UnadmittedWorkloadsExplicitStatus a new Workload says at once, in one write, that
+// it has no quota and is not admitted (spec: 20 §4.22).
+func TestExplicitStatus(t *testing.T) {
+	for explicit, want := range map[bool][]string{true: {"QuotaReserved=False/PendingEvaluation", "Admitted=False/NoReservation"}, false: nil} {
+		f := scene(func(f *follows) { f.rules.ExplicitStatus = explicit })
+		out := f.rules.Follow(f.w, f.world, at(f.now))
+		var got []string
+		for _, c := range f.w.Status.Conditions {
+			got = append(got, c.Type+"="+string(c.Status)+"/"+c.Reason)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || out.Status != explicit {
+			t.Errorf("explicit %t: written %t, -want +got:\n%s", explicit, out.Status, diff)
+		}
+		if again := f.rules.Follow(f.w, f.world, at(f.now)); again.Status {
+			t.Errorf("explicit %t: written twice", explicit)
+		}
+	}
+}
