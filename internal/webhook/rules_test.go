@@ -610,3 +610,33 @@ func newTestScheme(t *testing.T) *runtime.Scheme {
 	}
 	return s
 }
+
+// TestShrinks: with the feature gate of elastic jobs, counts of any Workload that holds quota may decrease, and nothing else
+// may change (spec: 10 §3).
+func TestShrinks(t *testing.T) {
+	tests := map[string]struct {
+		off    bool
+		change func(w *kueue.Workload)
+		want   []string
+	}{
+		"shrinks":       {false, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 1 }, nil},
+		"grows":         {false, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 9 }, []string{"spec.podSets"}},
+		"another name":  {false, func(w *kueue.Workload) { w.Spec.PodSets[0].Name = "z" }, []string{"spec.podSets", "status.admission.podSetAssignments[0].name", "status.reclaimablePods[0].name"}},
+		"gate off":      {true, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 1 }, []string{"spec.podSets", "status.reclaimablePods[a].count"}},
+		"pods all done": {false, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 0 }, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := testServer()
+			s.o.Jobs.ElasticJobs = !tc.off
+			old := baseWorkload()
+			reserve(old)
+			old.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "a", Count: 2}} // more than what may be left
+			w := old.DeepCopy()
+			tc.change(w)
+			if diff := cmp.Diff(tc.want, run(t, s.validateWorkload(), w, old)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}

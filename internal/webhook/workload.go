@@ -52,7 +52,7 @@ func (s *server) validateWorkload() validator {
 		wasBroken := update && lifecycle.IsReserved(old) && old.Status.Admission == nil
 		errs = append(errs, validateAdmission(w, wasBroken)...)
 		errs = append(errs, metav1validation.ValidateConditions(w.Status.Conditions, statusPath.Child("conditions"))...)
-		errs = append(errs, validateReclaimable(w, old)...)
+		errs = append(errs, s.validateReclaimable(w, old)...)
 		for i := range w.Status.AdmissionChecks {
 			errs = append(errs, validatePodSetUpdates(w, &w.Status.AdmissionChecks[i], checksPath.Index(i).Child("podSetUpdates"))...)
 		}
@@ -179,9 +179,9 @@ func hasPodSet(w *kueue.Workload, name kueue.PodSetReference) bool {
 	return slices.ContainsFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == name })
 }
 
-// validateReclaimable checks names and counts. On an elastic Workload a count that is too large and did not change is let
-// through: its pod set shrank.
-func validateReclaimable(w, old *kueue.Workload) field.ErrorList {
+// validateReclaimable checks names and counts. Where pod sets may shrink, a count that is too large and did not change
+// passes: its pod set shrank.
+func (s *server) validateReclaimable(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range w.Status.ReclaimablePods {
 		at := slices.IndexFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == r.Name })
@@ -190,7 +190,7 @@ func validateReclaimable(w, old *kueue.Workload) field.ErrorList {
 		case at < 0:
 			errs = append(errs, field.NotFound(reclaimablePath.Index(i).Child("name"), r.Name))
 		case r.Count > w.Spec.PodSets[at].Count:
-			if old != nil && job.IsElastic(w) && slices.Contains(old.Status.ReclaimablePods, r) {
+			if old != nil && s.mayShrink(w) && slices.Contains(old.Status.ReclaimablePods, r) {
 				continue
 			}
 			errs = append(errs, field.Invalid(path.Child("count"), r.Count, fmt.Sprintf("must not exceed the count of the pod set, %d", w.Spec.PodSets[at].Count)))
@@ -222,9 +222,9 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 		errs = append(errs, validateGatesChange(w, old)...)
 	}
 	if lifecycle.IsReserved(old) {
-		errs = append(errs, validatePodSetsFixed(w, old)...)
+		errs = append(errs, s.validatePodSetsFixed(w, old)...)
 		if lifecycle.IsReserved(w) {
-			errs = append(errs, validateReclaimableGrows(w, old)...)
+			errs = append(errs, s.validateReclaimableGrows(w, old)...)
 		}
 	}
 	if cluster := w.Status.ClusterName; cluster != "" && old.Status.ClusterName == "" &&
@@ -239,10 +239,14 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 	return append(errs, validateUpdatesFixed(w, old)...)
 }
 
-// validatePodSetsFixed lets only the counts of an elastic Workload shrink.
-func validatePodSetsFixed(w, old *kueue.Workload) field.ErrorList {
+// mayShrink tells whether counts of pod sets may decrease while quota is reserved: those of any Workload with the feature
+// gate ElasticJobsViaWorkloadSlices, else those of Workloads that were elastic before the gate was turned off.
+func (s *server) mayShrink(w *kueue.Workload) bool { return s.o.Jobs.ElasticJobs || job.IsElastic(w) }
+
+// validatePodSetsFixed allows counts to shrink where they may, and nothing else to change.
+func (s *server) validatePodSetsFixed(w, old *kueue.Workload) field.ErrorList {
 	wanted, before := w.Spec.DeepCopy().PodSets, old.Spec.DeepCopy().PodSets
-	if job.IsElastic(w) && len(wanted) == len(before) {
+	if s.mayShrink(w) && len(wanted) == len(before) {
 		for i := range wanted {
 			if wanted[i].Count < before[i].Count {
 				wanted[i].Count = before[i].Count
@@ -256,13 +260,13 @@ func validatePodSetsFixed(w, old *kueue.Workload) field.ErrorList {
 }
 
 // validateReclaimableGrows keeps what was given back given back.
-func validateReclaimableGrows(w, old *kueue.Workload) field.ErrorList {
+func (s *server) validateReclaimableGrows(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
 	for _, before := range old.Status.ReclaimablePods {
 		path := reclaimablePath.Key(string(before.Name))
 		at := slices.IndexFunc(w.Status.ReclaimablePods, func(r kueue.ReclaimablePod) bool { return r.Name == before.Name })
 		switch {
-		case chain.ScaledDown(w, before.Name) || (job.IsElastic(w) && shrank(w, old, before.Name)):
+		case chain.ScaledDown(w, before.Name) || (s.mayShrink(w) && shrank(w, old, before.Name)):
 		case at < 0:
 			errs = append(errs, field.Required(path, "cannot be removed while quota is reserved"))
 		case w.Status.ReclaimablePods[at].Count < before.Count:

@@ -338,9 +338,10 @@ func Granted(w *kueue.Workload, name kueue.PodSetReference) int32 {
 	return 0
 }
 
-// ScaledDown says whether an elastic Workload has quota for more pods of a pod set than it has now.
+// ScaledDown tells whether a Workload has quota for more pods of a pod set than it has now: its pod set shrank while the
+// Workload held quota.
 func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
-	if w.Annotations[kueue.ElasticJobAnnotation] != "true" || w.Status.Admission == nil {
+	if w.Status.Admission == nil {
 		return false
 	}
 	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name })
