@@ -42,6 +42,7 @@ type Decision struct {
 	Grant      *state.Grant // not nil when it is admitted
 	Evict      []Victim
 	Look       *trace.Look // shared; not to be modified
+	PassedOver bool        // the workload was not evaluated itself: no attempt, and no event
 }
 
 // Writer writes decisions down. It must return at once and report what came of an
@@ -62,6 +63,7 @@ type Engine struct {
 	inbox  []Event
 	signal chan struct{}
 	open   bool // decisions may be made
+	paused bool // none of them admits or preempts
 }
 
 // New returns an engine over an empty state. It makes no decision before Open.
@@ -126,6 +128,10 @@ func (e *Engine) Open() {
 	e.Post(func(*state.State) {})
 }
 
+// Pause has the engine decide, from Open on, only about workloads that no cycle is about: those without a queue, and those of
+// queues that are stopped or inactive. Call it before Open.
+func (e *Engine) Pause() { e.paused = true }
+
 // Run applies events until ctx ends.
 func (e *Engine) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -162,7 +168,11 @@ func (e *Engine) turn() (more bool, next workload.Instant) {
 	}
 	if open {
 		applied := e.now()
-		turn.Result = e.state.Step(workload.Instant(applied.UnixNano()), cyclesPerStep)
+		if e.paused {
+			turn.Result.Decisions = e.state.Notices()
+		} else {
+			turn.Result = e.state.Step(workload.Instant(applied.UnixNano()), cyclesPerStep)
+		}
 		decided := e.now()
 		for i := range turn.Result.Decisions {
 			e.dispatch(&turn.Result.Decisions[i])

@@ -44,6 +44,22 @@ func (l *Latest[T]) Put(uid types.UID, order T) {
 	l.queue.Add(uid)
 }
 
+// Offer gives an order unless there is one about the same object. It returns at once.
+func (l *Latest[T]) Offer(uid types.UID, order T) {
+	l.mu.Lock()
+	_, has := l.orders[uid]
+	if !has {
+		l.orders[uid] = order
+	}
+	l.mu.Unlock()
+	if !has {
+		l.queue.Add(uid)
+	}
+}
+
+// Backlog is how many orders are due and not begun.
+func (l *Latest[T]) Backlog() int { return l.queue.Len() }
+
 // PutLater gives an order that is carried out after a while, unless another one about the same object comes before. It
 // returns at once. Orders that keep coming do not put off the moment at which the newest of them is carried out.
 func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {

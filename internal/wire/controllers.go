@@ -58,8 +58,12 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	requests := requests(ctx, mgr, &cfg.Options)
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests}
-	if cfg.Groups.Has(Scheduler) {
+	decides := cfg.Groups.Has(Scheduler)
+	if decides || cfg.Groups.Has(Queues) {
 		follow.Lead = mgr.Elected()
+	}
+	if !decides {
+		e.Pause()
 	}
 	nominate := &nominator{}
 	for _, part := range []struct {
@@ -67,6 +71,12 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		add   func() error
 	}{
 		{Scheduler, func() error { return addWriters(mgr, e, requests, nominate, cfg) }},
+		{Queues, func() error {
+			if decides {
+				return nil
+			}
+			return addWriters(mgr, e, requests, nominate, cfg) // of the reasons to wait
+		}},
 		{Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
 		{Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
 		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
@@ -161,27 +171,27 @@ func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	})
 }
 
-// addWriters adds what carries out the engine's decisions.
+// addWriters adds what carries out the engine's decisions. Without a scheduler those are only why Workloads wait.
 func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
 	status := reconcile.NewWorkloadStatus(mgr.GetClient())
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
-		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter), Nominated: nominate.names,
+		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter), Nominated: nominate.names, Paused: !cfg.Groups.Has(Scheduler),
 	}
 	admission.Init()
+	e.AddWriter(admission)
+	if err := cmp.Or(mgr.Add(admission), mgr.Add(admit.NewTeller(admission, mgr.GetClient()))); err != nil || admission.Paused {
+		return err
+	}
 	preemptor := &evict.Preemptor{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
 		Log: cfg.Log.WithName("preemption"), Preempted: cfg.meter.Preempted,
 	}
 	preemptor.Init()
-	e.AddWriter(admission)
 	e.AddWriter(preemptor)
-	if err := mgr.Add(admission); err != nil {
-		return err
-	}
 	return mgr.Add(preemptor)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/plan/slices"
@@ -50,6 +51,8 @@ type Writer struct {
 	// Nominated are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass:
 	// they are written with its reservation. None: they are found later. Nil: nobody is asked.
 	Nominated func(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string
+	// Paused: nothing is admitted, since the manager runs without a scheduler.
+	Paused bool
 	// Took is told how long the write of one verdict took. Nil: nobody is told.
 	Took func(time.Duration)
 
@@ -200,7 +203,10 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 		return nil
 	}
 	now := metav1.NewTime(w.Now())
-	reason, message := string(d.Look.Reason), d.Look.Sentence()
+	reason, message := w.Machine.PendingReason(string(d.Look.Reason)), d.Look.Sentence()
+	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
+		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
+	}
 	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	news := old == nil || old.Reason != reason
 	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
@@ -212,12 +218,15 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		next.Status.ResourceRequests = requests
 		blocked := d.Gated && w.Machine.BlockOnPreemptionGates(next, message, now)
-		return w.Machine.Pending(next, reason, message, now) || blocked || others
+		if w.Paused && w.Machine.WaitForPodsReady && lifecycle.Condition(next, kueue.WorkloadPodsReady) == nil { // else the reservation brings it along
+			others = w.Machine.PodsReady(next, false, now) || others
+		}
+		return w.Machine.Pending(next, string(d.Look.Reason), message, now) || blocked || others
 	})
 	if err != nil || !wrote {
 		return err
 	}
-	if news {
+	if news && !d.PassedOver {
 		w.Events.Warning(stored, reason, message)
 	}
 	return nil

@@ -116,7 +116,7 @@ func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.T
 	if IsFinished(w) {
 		return false
 	}
-	changed := set(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, m.pendingReason(reason), message, now)
+	changed := set(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, m.PendingReason(reason), message, now)
 	if w.Status.Admission != nil {
 		w.Status.Admission = nil
 		changed = true
@@ -124,8 +124,8 @@ func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.T
 	return m.SyncAdmitted(w, now) || changed
 }
 
-// pendingReason is the name of a reason of QuotaReserved=False.
-func (m Machine) pendingReason(reason string) string {
+// PendingReason is the name of a reason of QuotaReserved=False.
+func (m Machine) PendingReason(reason string) string {
 	if !m.LegacyReasons {
 		return reason
 	}

@@ -1,0 +1,75 @@
+package state
+
+import (
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/trace"
+)
+
+// Notices returns what became known about pending workloads without a cycle, and leaves everything else for a later Step:
+// for a manager whose admission is paused.
+func (s *State) Notices() []cycle.Decision {
+	if len(s.notices) == 0 {
+		return nil
+	}
+	out := s.drainNotices()
+	s.decided(out)
+	return out
+}
+
+// Reason returns why a workload has no quota, whether it was evaluated itself or is passed over because an equivalent one
+// failed; "" for one that has quota or stands in no queue, and where nothing new is known. It costs a few lookups.
+// spec: 10 §4.4, §4.10.
+func (s *State) Reason(uid string) trace.Reason {
+	_, why, _ := s.why(uid)
+	return why.reason
+}
+
+// Why is Reason with all that there is to say, as a decision that can be written down; false where Reason is "".
+func (s *State) Why(uid string) (cycle.Decision, bool) {
+	r, why, ok := s.why(uid)
+	if !ok {
+		return cycle.Decision{}, false
+	}
+	look := &trace.Look{}
+	if r.in != nil && r.in.Closed == "" && why.reason != trace.PendingEvaluation {
+		look = s.world.Explain(r.wl)
+	}
+	look.Workload, look.UID, look.Queue, look.Priority = r.first.Key, r.uid(), "", r.def.Priority
+	if r.in != nil {
+		look.Queue = r.in.Name
+	}
+	look.Verdict, look.Reason, look.Note, look.Victims = trace.Waits, why.reason, why.note, why.victims
+	return cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: look}, true
+}
+
+// why finds what to say about a workload that waits.
+func (s *State) why(uid string) (r *record, why said, ok bool) {
+	r = s.records[uid]
+	if r == nil || r.wl == nil || r.wl.Reserved || r.assumed() || r.def.Reserved || !r.def.Queueable || r.def.Resting || r.passed {
+		return nil, said{}, false
+	}
+	if _, reason, note := s.route(r); reason != "" {
+		return r, said{verdict: trace.Waits, reason: reason, note: note}, true
+	}
+	if r.in == nil {
+		return nil, said{}, false
+	}
+	by := r.in.Pending.ParkedBy(r.wl)
+	if own := r.said; own.waits() && own.reason != trace.Suspended && (by == nil || own.reason != trace.Misconfigured) {
+		return r, *own, true
+	}
+	if by != nil {
+		if first := s.records[by.UID]; first != nil && first.said.waits() {
+			return r, said{verdict: trace.Waits, reason: first.said.reason, note: first.said.note}, true
+		}
+		if r.def.Told { // the one that failed is gone, and what its followers said holds on
+			return nil, said{}, false
+		}
+	}
+	return r, said{verdict: trace.Waits, reason: trace.PendingEvaluation, note: "it is not evaluated yet, others of ClusterQueue " + r.in.Name + " come first"}, true
+}
+
+// waits tells whether that was a reason to wait.
+func (s *said) waits() bool {
+	return s != nil && s.reason != "" && (s.verdict == trace.Waits || s.verdict == trace.Preempts)
+}

@@ -1,0 +1,74 @@
+package state
+
+import (
+	"testing"
+
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// TestReasonsOfAll: every workload that waits has a reason, whether it was evaluated itself or not. spec: 20 §4.22.
+func TestReasonsOfAll(t *testing.T) {
+	s := New(Options{Options: immediately()})
+	s.SetFlavor(flavor.Flavor{Name: "f"})
+	s.SetNamespace("ns", nil)
+	for _, name := range []string{"cq", "strict"} {
+		s.SetQueue(Queue{Name: name, Strict: name == "strict", Namespaces: []workload.Term{{}}, Groups: []Group{{
+			Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
+				{Resource: "cpu", Nominal: 4000, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+			}}},
+		}}})
+		s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: name, Queue: name})
+	}
+	since := workload.Instant(0)
+	submit := func(uid, queue string, cores int64) {
+		since++
+		s.SetWorkload(Workload{
+			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: queue, Since: since, Queueable: true,
+			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1000 * cores)}}}},
+		})
+	}
+	submit("runs", "cq", 3)
+	submit("first", "cq", 2)
+	submit("second", "cq", 2) // parked with the first
+	submit("nowhere", "none", 1)
+	submit("head", "strict", 5)
+	submit("behind", "strict", 1)
+	s.Step(1, 10)
+	submit("newcomer", "cq", 2)
+	for uid, want := range map[string]trace.Reason{
+		"runs": "", "unknown": "", "first": trace.WaitingForQuota, "second": trace.WaitingForQuota, "newcomer": trace.WaitingForQuota,
+		"nowhere": trace.Misconfigured, "head": trace.ExceedsMaxQuota, "behind": trace.PendingEvaluation,
+	} {
+		d, ok := s.Why(uid)
+		if got := s.Reason(uid); got != want || ok != (want != "") {
+			t.Errorf("%s: %q, want %q", uid, got, want)
+		}
+		if ok && (d.Look.Reason != want || d.Look.UID != uid || d.Look.Workload != "ns/"+uid || d.Look.Verdict != trace.Waits) {
+			t.Errorf("%s: %+v", uid, d.Look)
+		}
+	}
+	if d, _ := s.Why("second"); d.Look.Sentence() != s.Look("first").Sentence() {
+		t.Errorf("the second says %q, the first %q", d.Look.Sentence(), s.Look("first").Sentence())
+	}
+	s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: "none", Queue: "strict"})
+	if got := s.Reason("nowhere"); got != trace.Misconfigured && got != trace.PendingEvaluation {
+		t.Errorf("after its queue was made: %q", got)
+	}
+}
+
+// TestNoticesOfAPause: without steps, those whom no cycle is about are told why they wait, and nobody is admitted.
+func TestNoticesOfAPause(t *testing.T) {
+	s := New(Options{Options: immediately()})
+	s.SetWorkload(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true})
+	got := s.Notices()
+	if len(got) != 1 || got[0].Look.Reason != trace.Misconfigured || got[0].Admitted != nil {
+		t.Errorf("%+v", got)
+	}
+	if again := s.Notices(); again != nil {
+		t.Errorf("told twice: %+v", again)
+	}
+}
