@@ -101,16 +101,21 @@ func (w *workloads) endOf(conn *worker.Connection, s *sight) *dispatch.JobEnd {
 	return out
 }
 
+// ends notes how the jobs ended whose copy is gone.
+func (w *workloads) ends(s *sight) {
+	for i := range s.observed.Clusters {
+		c := &s.observed.Clusters[i]
+		if c.HasJob && (c.Copy == nil || c.Copy.DeletionTimestamp != nil) && s.connections[c.Name] != nil {
+			c.JobIsOver = w.endOf(s.connections[c.Name], s)
+		}
+	}
+}
+
 // lifecycle observes the jobs of a kind that nothing on the workers integrates, and those of other kinds whose copy is gone.
 func (w *workloads) lifecycle(s *sight) {
 	f := w.external(s)
 	if f == nil || !f.Alone {
-		for i := range s.observed.Clusters {
-			c := &s.observed.Clusters[i]
-			if c.HasJob && (c.Copy == nil || c.Copy.DeletionTimestamp != nil) && s.connections[c.Name] != nil {
-				c.JobIsOver = w.endOf(s.connections[c.Name], s)
-			}
-		}
+		w.ends(s)
 		return
 	}
 	for i := range s.observed.Clusters {

@@ -65,13 +65,20 @@ func (a again) wait(now time.Time) time.Duration {
 	return min(firstAgain<<min(a.count-1, 10), lastAgain) - now.Sub(a.at)
 }
 
+// rowOf is lastAgain, zero if the copy is gone and that was another row.
+func (d *decider) rowOf(c *Cluster) again {
+	last := d.lastAgain(c.Name)
+	since, calm := d.o.Now.Sub(last.at), againCalm
+	if c.Copy == nil && (since >= calm+d.WorkerLostTimeout || (since >= calm && !last.removing)) {
+		return again{}
+	}
+	return last
+}
+
 // gone is about a Workload whose cluster can be reached, and has no admitted copy of it.
 func (d *decider) gone(c *Cluster) bool {
-	last, now := d.lastAgain(c.Name), d.o.Now.Time
+	last, now := d.rowOf(c), d.o.Now.Time
 	since := now.Sub(last.at)
-	if calm := againCalm; c.Copy == nil && (since >= calm+d.WorkerLostTimeout || (since >= calm && !last.removing)) {
-		last = again{} // that was another row
-	}
 	switch {
 	case d.WorkerLostTimeout == 0, slices.Contains(d.removed, c.Name), d.o.Job.Heir, c.Copy != nil && last == again{}:
 		d.retry(fmt.Sprintf("Admitting remote no longer exists: %q", c.Name), false)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// MirroredAnnotation, on a local job, records which labels and annotations its copy had when they were last mirrored. Only those may be removed
+// MirroredAnnotation records, on a local job, which labels and annotations its copy had when they were last mirrored. Only those may be removed
 // here when the copy no longer has them: any other key is the user's, also one that the copy never got. It is written in the same request
 // as the keys themselves, so a restart of the manager loses nothing.
 const MirroredAnnotation = "multikueue.berth.dev/mirrored-keys"

@@ -45,9 +45,6 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	if kept.Head != w {
 		s.head = kept.Head
 	}
-	if s.isDangling(w) {
-		return nil, s.discard(w), true
-	}
 	if s.finished || lifecycle.IsLeaving(w) {
 		return w, nil, true
 	}
@@ -159,6 +156,9 @@ func (s *decider) endSlice(over *chain.Ended) *job.Action {
 // one with quota gets a successor. A template that changed while a slice waits is brought up to date; ok is false if it
 // changed on a slice that holds quota, in a way that matters to quota or for a suspended job, or if the pod sets are others.
 func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Action, ok bool) {
+	if s.isDangling(w) {
+		return s.discard(w), true
+	}
 	if a = s.outgrown(w, podSets); a != nil {
 		return a, true
 	}
