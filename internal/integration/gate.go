@@ -63,6 +63,17 @@ func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.
 	return job.JudgeMarked(g.cfg, labels, d.Marked(object, g.cfg)), err
 }
 
+// Runs reports whether an owner is a job that is neither suspended nor finished. It is false for kinds that the cache does not hold.
+func (g *Gate) Runs(owner *job.Owner) bool {
+	d, o := g.descriptors[owner.GVK], owner.Object
+	object, ok := o.(job.Object)
+	if _, partial := o.(*metav1.PartialObjectMetadata); d == nil || !ok || partial {
+		return false
+	}
+	_, _, finished := d.Finished(object)
+	return !finished && !d.IsSuspended(object) && (d.Stopping == nil || !d.Stopping(object))
+}
+
 // namespaceLabels reads the cache, and the API server for a namespace that is newer than the cache.
 func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	var ns corev1.Namespace

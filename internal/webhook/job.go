@@ -33,8 +33,29 @@ func (s *server) exists(ctx context.Context, key client.ObjectKey, object client
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// defaultJob makes a new job wait in its queue (spec: 30 §3.1).
+// defaultJob makes a new job wait in its queue (spec: 30 §3.1). A job that runs until then is marked, so that it is given back when it leaves
+// management.
 func (s *server) defaultJob(d *job.Descriptor) defaulter {
+	return func(ctx context.Context, req *admission.Request, object client.Object) error {
+		if d.Serving {
+			return s.defaultAny(d)(ctx, req, object)
+		}
+		ran := !d.IsSuspended(object)
+		err := s.defaultAny(d)(ctx, req, object)
+		switch suspended := d.IsSuspended(object); {
+		case err != nil:
+		case ran && suspended:
+			job.MarkSuspended(object)
+		case !suspended && req.Operation == admissionv1.Update:
+			if ok, e := s.managed(ctx, req.Namespace); e == nil && ok {
+				job.UnmarkSuspended(object)
+			}
+		}
+		return err
+	}
+}
+
+func (s *server) defaultAny(d *job.Descriptor) defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
 		if req.Operation == admissionv1.Update && !d.Serving {
 			return s.changeJob(ctx, d, req, object)

@@ -92,6 +92,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 	}
 	switch o.Verdict.Reach {
 	case job.Follows:
+		o.AncestorRuns = r.gate.Runs(o.Verdict.Ancestor)
 		uid := string(o.Verdict.Ancestor.Object.GetUID())
 		o.AncestorWorkloads, err = r.workloads(ctx, key.Namespace, byOwnerUID, uid)
 		return o, err

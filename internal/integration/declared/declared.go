@@ -44,6 +44,7 @@ func descriptor(k kind) *plan.Descriptor {
 		PodSets:     k.podSets,
 		IsSuspended: func(o plan.Object) bool { return k.Suspended(tree(o)) },
 		Suspend:     func(o plan.Object) { k.Suspend(tree(o)) },
+		Resume:      func(o plan.Object) { k.Resume(tree(o)) },
 		Start:       k.start,
 		Restore:     k.restore,
 		Finished:    k.finished,

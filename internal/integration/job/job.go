@@ -53,6 +53,7 @@ func Descriptor() *plan.Descriptor {
 		Templates:    []string{"spec.template"},
 		IsSuspended:  func(o plan.Object) bool { return isSuspended(o.(*batchv1.Job)) },
 		Suspend:      func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(true) },
+		Resume:       func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(false) },
 		Start:        start,
 		Restore:      func(o plan.Object, podSets []kueue.PodSet) bool { return restore(o.(*batchv1.Job), podSets) },
 		Stop:         stop,

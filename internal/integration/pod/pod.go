@@ -42,6 +42,7 @@ func Descriptor() *plan.Descriptor {
 		PodSets:     podSets,
 		IsSuspended: func(o plan.Object) bool { return plan.PodIsGated(o.(*corev1.Pod)) || plan.PodIsOver(o.(*corev1.Pod)) },
 		Suspend:     func(plan.Object) {}, // setDefaults gates a new pod
+		Resume:      func(o plan.Object) { plan.OpenGates(o.(*corev1.Pod), false) },
 		Start:       start,
 		Restore:     func(plan.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
 		Stop:        stop,

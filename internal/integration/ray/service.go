@@ -70,6 +70,11 @@ func Service() *plan.Descriptor {
 		}
 		return view.Bool(s, nestedSuspend...)
 	}
+	d.Resume = func(o plan.Object) {
+		view.Set(view.Of(o).Object, false, topSuspend...)
+		setNested(view.Of(o), false)
+		forgetClusters(view.Of(o))
+	}
 	start := d.Start
 	d.Start = func(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
 		setNested(view.Of(o), false)

@@ -275,7 +275,8 @@ func travelling(local job.Object) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	maps.Copy(labels, local.GetLabels())
 	for key, value := range local.GetAnnotations() { //berth:unordered copies a map
-		if key != kueue.JobStoppingAnnotation && key != job.InjectedAnnotation && !strings.HasPrefix(key, annotationPrefix) {
+		own := key == kueue.JobStoppingAnnotation || key == job.InjectedAnnotation || key == job.SuspendedAnnotation
+		if !own && !strings.HasPrefix(key, annotationPrefix) {
 			annotations[key] = value
 		}
 	}

@@ -19,8 +19,10 @@ type Observed struct {
 	Workloads []*kueue.Workload
 	// Prebuilt is the Workload that the job names, if there is one of that name.
 	Prebuilt *kueue.Workload
-	// AncestorWorkloads are those of the ancestor, with Follows.
+	// AncestorWorkloads are those of the ancestor, with Follows. AncestorRuns reports that the ancestor is a job that is neither suspended nor
+	// finished.
 	AncestorWorkloads []*kueue.Workload
+	AncestorRuns      bool
 	// Objects are those that the job refers to.
 	Objects map[Reference]Object
 	// Children are the objects that a job of a kind with a Family controls, and Pods those of them, and of earlier ones.

@@ -47,6 +47,8 @@ type Descriptor struct {
 	IsSuspended func(Object) bool
 	// Suspend changes the job so that it does not run. It is the whole stop of a job that has not run yet.
 	Suspend func(Object)
+	// Resume undoes Suspend on a job that leaves management: it runs as its user wrote it. Of a pod it opens our gates.
+	Resume func(Object)
 	// Start changes the suspended job so that it runs with the given pods, one entry for each pod set. An error is
 	// permanent: the job cannot be started this way.
 	Start func(job Object, infos []PodSetInfo, in *Setting) error

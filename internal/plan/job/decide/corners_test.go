@@ -180,10 +180,16 @@ func TestSinglePod(t *testing.T) {
 	}
 	ended := pod.DeepCopy()
 	ended.Status.Phase = corev1.PodFailed
-	for _, o := range []*corev1.Pod{pod, ended} {
+	running := pod.DeepCopy()
+	running.Spec.SchedulingGates = nil
+	for _, o := range []*corev1.Pod{pod, ended, running} {
 		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{}, o: &job.Observed{Job: o, Verdict: job.Verdict{Reach: job.Unmanaged}, Now: at(100)}}
-		if a := s.decide(); (a.Verb == job.PatchJob) != (o == ended) {
+		a := s.decide()
+		if (a.Verb == job.PatchJob) != (o != running) {
 			t.Errorf("phase %q: verb %d", o.Status.Phase, a.Verb)
+		}
+		if o == pod && job.PodIsGated(a.Job.(*corev1.Pod)) {
+			t.Error("a pod that we gated is not given back")
 		}
 	}
 }
@@ -231,8 +237,11 @@ func TestSetsCorners(t *testing.T) {
 			member(s).Name = "web-1"
 		}, nil},
 		"its workload is deleted, without one": {func(s *served) { hold(s).DeletionTimestamp = new(at(1)) }, []string{"update W in lq main:2 let go", "create W in lq main:2"}},
+		"its workload ended when it left management": {func(s *served) {
+			s.cfg.Lifecycle.Finish(hold(s), kueue.ReasonOutOfSync, "The namespace is no longer managed", at(1))
+		}, []string{"update W in lq main:2 let go", "delete W", "create W in lq main:2"}},
 		"its workload is over": {func(s *served) {
-			s.cfg.Lifecycle.Finish(hold(s), kueue.ReasonOutOfSync, "", at(1))
+			s.cfg.Lifecycle.Finish(hold(s), kueue.ReasonSucceeded, "", at(1))
 			set(s).Spec.Replicas = new(int32(0))
 		}, nil},
 		"evicted before it has pods": {func(s *served) {

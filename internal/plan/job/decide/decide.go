@@ -16,7 +16,6 @@
 package decide
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,7 +26,6 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
-	chain "github.com/berth-project/berth/internal/plan/slices"
 )
 
 // Next finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
@@ -123,29 +121,6 @@ func (s *decider) undecided() job.Action {
 	return a
 }
 
-// letGo ends what was begun before the namespace became unmanaged. The job stays exactly as it is
-// (spec: 30 §4.2.5 rule 2). A Workload without our finalizer is not one that we began.
-func (s *decider) letGo() job.Action {
-	const why = "The namespace is no longer managed"
-	for _, w := range s.o.Workloads {
-		if !hasFinalizer(w) {
-			continue
-		}
-		next := w.DeepCopy()
-		if s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, why, s.o.Now) {
-			return job.Action{Verb: job.WriteStatus, Workload: next, Events: normal(eventNamespaceUnmanaged, why+"; the job is left as it is")}
-		}
-		return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
-	}
-	if c, ok := s.job.(job.Composite); ok {
-		return orNothing(s.free(c, c.Ended()))
-	}
-	if s.finished {
-		return s.letJobGo()
-	}
-	return job.Action{}
-}
-
 // leaveQueue takes the Workload of a job that gave up its queue name out of the queue, so that it holds no quota for a
 // job that nobody starts.
 func (s *decider) leaveQueue() job.Action {
@@ -157,29 +132,6 @@ func (s *decider) leaveQueue() job.Action {
 		}
 	}
 	return job.Action{}
-}
-
-// follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again
-// (spec: 30 §4.5).
-func (s *decider) follow() job.Action {
-	if s.finished || s.suspended || s.stopping() || (s.d.LedBy != nil && s.d.LedBy(s.cfg, s.o.Verdict.Ancestor)) {
-		return job.Action{}
-	}
-	newest := newestUnfinished(s.o.AncestorWorkloads)
-	switch {
-	case newest == nil:
-	case job.IsElastic(s.job) || job.IsElastic(newest):
-		kept := chain.Normalise(chain.Live(s.o.AncestorWorkloads))
-		if w := cmp.Or(kept.Head, kept.Selected); w != nil && !lifecycle.IsEvicted(w) {
-			return job.Action{}
-		}
-	case lifecycle.IsAdmitted(newest):
-		return job.Action{}
-	}
-	next := clone(s.job)
-	s.d.Suspend(next)
-	note := fmt.Sprintf("Suspended because the workload of %s %s is not admitted", s.o.Verdict.Ancestor.GVK.Kind, s.o.Verdict.Ancestor.Object.GetName())
-	return job.Action{Verb: job.PatchJob, Job: next, Events: normal(eventSuspended, note)}
 }
 
 func newestUnfinished(workloads []*kueue.Workload) *kueue.Workload {
@@ -297,7 +249,12 @@ func orNothing(a *job.Action) job.Action {
 // workloadFinished (step 7) lets a finished Workload go.
 func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
 	if !hasFinalizer(w) {
-		return s.letJobGo()
+		a := s.letJobGo()
+		if a.Verb == job.Nothing && s.hasLeft(w) && !s.finished && !job.IsRemote(w) { // a user made it: see hasLeft
+			a.Events = warning(eventCompose, fmt.Sprintf("Workload %s/%s, which the job names, ended when the job left management: create it anew, or remove %s",
+				w.Namespace, w.Name, kueue.PrebuiltWorkloadLabel))
+		}
+		return a
 	}
 	a := job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 	if c := lifecycle.Condition(w, kueue.WorkloadFinished); c.Reason != kueue.ReasonSucceeded && c.Reason != kueue.ReasonFailed {

@@ -71,7 +71,7 @@ func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*
 			continue
 		}
 		ended := s.finished && lifecycle.IsFinished(w) // nothing left to keep in step
-		if match == nil && (ended || equivalent(s.cfg, s.job, podSets, s.suspended, false, w, s.o.Flavors)) {
+		if match == nil && (ended || (!s.hasLeft(w) && equivalent(s.cfg, s.job, podSets, s.suspended, false, w, s.o.Flavors))) {
 			match = w
 			continue
 		}
@@ -141,6 +141,9 @@ func (s *decider) discard(w *kueue.Workload) *job.Action {
 		return &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 	case w.DeletionTimestamp == nil:
 		note := fmt.Sprintf("Deleted workload %s/%s, which does not describe the job", w.Namespace, w.Name)
+		if s.hasLeft(w) {
+			note = fmt.Sprintf("Deleted workload %s/%s, which ended when the job left management: it is managed again, and queued anew", w.Namespace, w.Name)
+		}
 		return &job.Action{Verb: job.DeleteWorkload, Workload: w, Events: normal(eventDeletedWorkload, note)}
 	default:
 		return &job.Action{}

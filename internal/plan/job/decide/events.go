@@ -24,6 +24,7 @@ func warning(reason, note string) []job.Event {
 const (
 	eventStarted            = "Started"
 	eventSuspended          = "Suspended"
+	eventResumed            = "Resumed"
 	eventStopped            = "Stopped"
 	eventDeleted            = "Deleted"
 	eventCreatedWorkload    = "CreatedWorkload"

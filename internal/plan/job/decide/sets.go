@@ -155,6 +155,8 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 			return &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 		}
 		return nil // its pods are stopped first
+	case s.hasLeft(w) && !s.isRemote(): // its pods are stopped, since they have no Workload or one without quota
+		return s.discard(w)
 	case lifecycle.IsFinished(w):
 		return nil
 	case len(p.PodSets) == 0:
@@ -324,6 +326,9 @@ func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Labels[kueue.ManagedLabel] = "true"
+	if !gated {
+		pod.Annotations[job.UnqueuedAnnotation] = "true"
+	}
 	if class := s.job.GetLabels()[kueue.PriorityClassLabel]; class != "" && gated {
 		pod.Labels[kueue.PriorityClassLabel] = class
 	}

@@ -40,6 +40,7 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 	if c, ok := next.(job.Composite); ok && len(c.Members()) == 0 {
 		return job.Action{} // those that are there run already
 	}
+	job.UnmarkSuspended(next)
 	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
 	return job.Action{Verb: job.PatchJob, Job: next, Starts: w, Events: normal(eventStarted, note)}
 }
@@ -60,6 +61,9 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); why == job.WorkloadEvicted && c != nil {
 			note, why = c.Message, evictedFor(c.Reason)
 		}
+		if s.hasLeft(w) {
+			note = "Stopped to be queued: it is managed again"
+		}
 	}
 	step, next := s.nextStep(s.toRestore(w), why)
 	switch step {
@@ -70,6 +74,9 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 	case job.Change:
 		if a = (&job.Action{Verb: job.PatchJob, Job: next}); s.d.IsSuspended(next) {
 			forgetInjected(next)
+		}
+		if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.Stopping != nil && s.d.Stopping(next))) {
+			job.MarkSuspended(next)
 		}
 	case job.ChangeStatus:
 		a = &job.Action{Verb: job.PatchJobStatus, Job: next}

@@ -80,6 +80,8 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 		return s.adoptTogether(c, w)
 	case s.cfg.GroupsOwnWorkloads && w.Annotations[kueue.IsGroupWorkloadAnnotation] == "":
 		return nil, s.nameTaken(c, w)
+	case s.hasLeft(w) && !s.finished:
+		return nil, s.requeueTogether(w)
 	case lifecycle.IsFinished(w) || w.DeletionTimestamp != nil:
 		return w, nil
 	}
@@ -235,6 +237,14 @@ func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
 func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Workload, *job.Action) {
 	if metav1.GetControllerOf(w) != nil {
 		return nil, nil
+	}
+	if s.hasLeft(w) && !s.finished && w.DeletionTimestamp == nil && !job.IsRemote(w) {
+		if a := s.halt(job.NoMatchingWorkload, w); a != nil {
+			return nil, a
+		}
+		if w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
+			return nil, &job.Action{} // the controller of that owner makes it anew
+		}
 	}
 	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
 		return w, nil

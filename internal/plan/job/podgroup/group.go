@@ -45,6 +45,7 @@ func Descriptor(member func(job.Object, *job.Config) string) *job.Descriptor {
 		PodSets:     podSets,
 		IsSuspended: isSuspended,
 		Suspend:     func(job.Object) {}, // a pod that waits was made so
+		Resume:      resume,
 		Start:       start,
 		Restore:     func(job.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
 		Stop:        stop,

@@ -48,6 +48,7 @@ func Open(pod *corev1.Pod, info *job.PodSetInfo) error {
 	keep := slices.ContainsFunc(info.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == kueue.TopologySchedulingGate })
 	pod.Labels, pod.Annotations, pod.Spec = template.Labels, template.Annotations, template.Spec
 	job.OpenGates(pod, keep)
+	job.UnmarkSuspended(pod)
 	return nil
 }
 

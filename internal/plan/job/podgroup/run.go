@@ -53,6 +53,25 @@ func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 	return nil
 }
 
+// resume opens our gates of the pods that wait, and leaves only those in the group.
+func resume(o job.Object) {
+	g := o.(*Group)
+	var opened []*corev1.Pod
+	for _, p := range g.Pods {
+		if !job.PodIsGated(p) || p.DeletionTimestamp != nil || job.PodIsOver(p) {
+			continue
+		}
+		next := p.DeepCopy()
+		job.OpenGates(next, false)
+		job.UnmarkSuspended(next)
+		if g.IsServing() {
+			next.Annotations[job.UnqueuedAnnotation] = "true" // it has the annotation of serving, so the map exists
+		}
+		opened = append(opened, next)
+	}
+	g.Pods = opened
+}
+
 // stop says why to the pods that run, then deletes them. Pods that never ran, or are over, stay unless their Workload
 // goes. A pod of a group that serves which was let through without an admission, to be replaced in a roll-out, is left to
 // its controller.
@@ -64,7 +83,7 @@ func stop(o job.Object, _ []kueue.PodSet, why job.StopReason) (job.Step, job.Obj
 		switch {
 		case p.DeletionTimestamp != nil:
 		case why != job.WorkloadDeleted && !lives(p):
-		case unasked && g.IsServing() && p.Labels[kueue.PodSetLabel] == "":
+		case unasked && g.IsServing() && p.Labels[kueue.PodSetLabel] == "" && p.Annotations[job.UnqueuedAnnotation] == "":
 		case IsTarget(p):
 			remove = append(remove, p)
 		default:

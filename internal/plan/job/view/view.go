@@ -91,6 +91,7 @@ func (k Kind) Descriptor() *job.Descriptor {
 		PodSets:     k.podSets,
 		IsSuspended: func(o job.Object) bool { return Bool(Of(o).Object, k.Suspend...) },
 		Suspend:     func(o job.Object) { Set(Of(o).Object, true, k.Suspend...) },
+		Resume:      func(o job.Object) { Set(Of(o).Object, false, k.Suspend...) },
 		Start:       k.start,
 		Restore:     k.restore,
 		Finished:    func(o job.Object) (string, bool, bool) { return k.Finished(Of(o)) },
