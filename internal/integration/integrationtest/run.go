@@ -89,6 +89,8 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		{"deleted", deleted},
 		{"unmanaged namespace", unmanaged},
 		{"namespace changes", namespaceChanges},
+		{"namespace comes back", comesBack},
+		{"given back", givenBack},
 	}
 	switch {
 	case kind.Deleted:
@@ -113,6 +115,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	through := func(t *testing.T, start trouble) { newWorld(t, kind, kinds).through(start) }
 	dying(t, 4, through)
 	failing(t, 2, through)
+	throughAway(t, kind, kinds)
 }
 
 // test is a part of the suite.
@@ -477,7 +480,9 @@ func namespaceChanges(w *world) {
 	}
 	w.settle()
 	w.must(w.runs(runs))
-	w.must(w.suspended(waits))
+	if w.kind.Descriptor.Marked == nil { // a pod that waits was gated by Berth
+		w.must(w.suspended(waits))
+	}
 	// The user goes on without a queue.
 	was := w.again(runs)
 	writes, _ := w.traffic.in(w.namespace)
