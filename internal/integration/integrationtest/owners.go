@@ -32,6 +32,13 @@ func RunOwners(t *testing.T, outermost *Kind, kinds []*job.Descriptor) {
 	w.cfg.ManageAll = true
 	w.start(nil)
 	in("no queue at all", oneForAll)
+	w.stop()
+	for _, everything := range []bool{false, true} { // each stops its manager in between
+		w.cfg.ManageAll = everything
+		w.start(nil)
+		in(fmt.Sprintf("away and back, all are managed %v", everything), calmChain)
+		w.stop()
+	}
 }
 
 // queuedBelow is a Job with a queue under a JobSet without: it is a job of its own.
