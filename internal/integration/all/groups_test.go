@@ -50,3 +50,7 @@ func TestOwners(t *testing.T) {
 	outermost.Descriptor = appwrapper.Descriptor()
 	integrationtest.RunOwners(t, &outermost, []*plan.Descriptor{outermost.Descriptor, jobset.Descriptor(), job.Descriptor()})
 }
+
+func TestReturningGroups(t *testing.T) {
+	integrationtest.RunReturningGroups(t, pods(), statefulset.Descriptor())
+}
