@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -135,6 +136,18 @@ func (w *world) hooked(off string) {
 	w.must(w.c.Create(w.ctx, queued))
 	if !w.isSuspended(queued) {
 		w.t.Error("a job with a queue does not wait")
+	}
+	if !job.IsSuspendedByBerth(queued) {
+		w.t.Error("a job that the webhook suspended is not marked")
+	}
+	if d := w.kind.Descriptor; d.Marked == nil && !w.kind.Ends { // a pod is never born suspended by its user
+		mine := d.New()
+		w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(w.written(kind+"-mine", w.namespace, queue).Object, mine))
+		d.Suspend(mine)
+		w.must(w.c.Create(w.ctx, mine))
+		if job.IsSuspendedByBerth(mine) {
+			w.t.Error("a job that its user suspended is marked")
+		}
 	}
 	w.refused(w.c.Create(w.ctx, w.written(kind+"-bad", w.namespace, bad)),
 		"metadata.labels[kueue.x-k8s.io/queue-name]", "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]")
