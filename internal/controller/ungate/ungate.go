@@ -157,12 +157,15 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	v, err := r.gate.Judge(ctx, chain.Namespace, &metav1.ObjectMeta{})
-	if err != nil || v.Reach == job.Unmanaged {
+	if err != nil {
 		return err
 	}
 	o := &ungate.Observed{}
 	if o.Pods, err = r.podsOf(ctx, chain); err != nil {
 		return err
+	}
+	if v.Reach == job.Unmanaged {
+		return r.giveBack(ctx, o.Pods)
 	}
 	if o.Freed, err = r.expected(ctx, chain, o.Pods); err != nil {
 		return err
@@ -180,6 +183,22 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	for _, pod := range ungate.Decide(o) {
 		if err := r.free(ctx, chain, o, pod); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// giveBack opens the gates of pods that a running job makes after its namespace left management: its template has the gate, and can no longer
+// change. Only pods of a job that Berth started name a chain (spec: 30 §4.2.5 rule 2).
+func (r *reconciler) giveBack(ctx context.Context, pods []*corev1.Pod) error {
+	for _, pod := range pods {
+		if !ungate.IsGated(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		next := ungate.Free(pod, &job.PodSetInfo{})
+		patch := client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})
+		if err := r.client.Patch(ctx, next, patch, client.FieldOwner("kueue")); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func Descriptor() *plan.Descriptor {
 		Templates:    []string{"spec.template"},
 		IsSuspended:  func(o plan.Object) bool { return isSuspended(o.(*batchv1.Job)) },
 		Suspend:      func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(true) },
-		Resume:       func(o plan.Object) { o.(*batchv1.Job).Spec.Suspend = new(false) },
+		Resume:       resume,
 		Start:        start,
 		Restore:      func(o plan.Object, podSets []kueue.PodSet) bool { return restore(o.(*batchv1.Job), podSets) },
 		Stop:         stop,
@@ -129,6 +129,12 @@ func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	}
 	set.TopologyRequest = in.TopologyRequest(&job.Spec.Template.ObjectMeta, plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation})
 	return []kueue.PodSet{set}, nil
+}
+
+// resume lets the Job run without Berth. The gate of elastic Jobs goes, and the next start adds it again.
+func resume(o plan.Object) {
+	o.(*batchv1.Job).Spec.Suspend = new(false)
+	podset.Ungate(&o.(*batchv1.Job).Spec.Template)
 }
 
 // start lets the Job run with what its only pod set got.

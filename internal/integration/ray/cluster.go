@@ -64,6 +64,11 @@ func Cluster() *plan.Descriptor {
 		},
 	}.Descriptor()
 	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
+	resume := d.Resume
+	d.Resume = func(o plan.Object) {
+		resume(o)
+		ungateTemplates(view.Map(view.Of(o).Object, "spec"))
+	}
 	d.Default = func(o plan.Object, _ bool, in *plan.Setting) {
 		gateCluster(view.Of(o), in)
 		holdCluster(view.Of(o), in)

@@ -40,6 +40,29 @@ func gateTemplates(spec map[string]any) bool {
 	return changed
 }
 
+// ungateTemplates removes the gate from the templates of a cluster's spec.
+func ungateTemplates(spec map[string]any) {
+	ungateTemplate(view.Map(spec, "headGroupSpec", "template"))
+	for _, group := range view.Maps(spec, "workerGroupSpecs") {
+		ungateTemplate(view.Map(group, "template"))
+	}
+}
+
+func ungateTemplate(template map[string]any) {
+	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
+	kept := slices.DeleteFunc(slices.Clone(gates), func(g any) bool {
+		m, ok := g.(map[string]any)
+		return ok && view.String(m, "name") == kueue.ElasticJobSchedulingGate
+	})
+	switch {
+	case len(kept) == len(gates):
+	case len(kept) == 0:
+		delete(view.Map(template, "spec"), "schedulingGates")
+	default:
+		view.Set(template, kept, "spec", "schedulingGates")
+	}
+}
+
 func gateTemplate(template map[string]any) bool {
 	if template == nil {
 		return false

@@ -73,6 +73,7 @@ func Service() *plan.Descriptor {
 	d.Resume = func(o plan.Object) {
 		view.Set(view.Of(o).Object, false, topSuspend...)
 		setNested(view.Of(o), false)
+		ungateTemplates(view.Map(view.Of(o).Object, clusterConfig...))
 		forgetClusters(view.Of(o))
 	}
 	start := d.Start

@@ -15,7 +15,9 @@ const SuspendedAnnotation = "berth.dev/suspended"
 const UnqueuedAnnotation = "berth.dev/unqueued"
 
 // IsSuspendedByBerth reports whether Berth suspended the job, and nothing resumed it since.
-func IsSuspendedByBerth(o metav1.Object) bool { return o.GetAnnotations()[SuspendedAnnotation] == "true" }
+func IsSuspendedByBerth(o metav1.Object) bool {
+	return o.GetAnnotations()[SuspendedAnnotation] == "true"
+}
 
 // MarkSuspended marks an object that Berth suspends. Its annotations are copied first.
 func MarkSuspended(o metav1.Object) {

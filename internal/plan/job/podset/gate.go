@@ -20,3 +20,11 @@ func Gate(template *corev1.PodTemplateSpec) {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, ElasticGate)
 	}
 }
+
+// Ungate removes the gate of elastic jobs from a pod template.
+func Ungate(template *corev1.PodTemplateSpec) {
+	gates := slices.DeleteFunc(slices.Clone(template.Spec.SchedulingGates), func(g corev1.PodSchedulingGate) bool { return g == ElasticGate })
+	if template.Spec.SchedulingGates = gates; len(gates) == 0 {
+		template.Spec.SchedulingGates = nil
+	}
+}
