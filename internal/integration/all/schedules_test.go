@@ -228,6 +228,9 @@ func (s *schedule) apply(object *plan.Object, a plan.Action) bool {
 			next.SetGeneration(next.GetGeneration() + 1)
 		}
 		*object = a.Job
+		if s.managed && object == &s.top && s.runs() {
+			s.byUser = false // Berth started it
+		}
 	}
 	s.log = append(s.log, fmt.Sprintf("  write %d %v", a.Verb, a.Events))
 	return true
@@ -389,14 +392,15 @@ func (s *schedule) check() {
 	if s.passes > 1 {
 		fail(fmt.Sprintf("the child was suspended %d times while its parent ran", s.passes))
 	}
-	if s.top == nil || s.finished() || s.kind.Ends {
+	if s.top == nil || s.finished() || s.kind.Ends || (s.d.Marked != nil && !s.d.Marked(s.top, s.cfg)) {
 		return
 	}
+	elastic := s.cfg.ElasticJobs && plan.IsElastic(s.top) // gates hold the pods of one that runs
 	w := s.live()
 	switch {
 	case s.managed && w == nil && !s.ended:
 		fail("a job is not queued in a managed namespace")
-	case s.managed && !s.ended && s.runs() && !lifecycle.IsAdmitted(w):
+	case s.managed && !s.ended && !elastic && s.runs() && !lifecycle.IsAdmitted(w):
 		fail("a job runs without an admission in a managed namespace")
 	case !s.managed && s.d.IsSuspended(s.top) && !s.byUser:
 		fail("a job that Berth suspended waits in a namespace that is not managed")
