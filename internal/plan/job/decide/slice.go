@@ -28,11 +28,11 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 		return nil, a, true
 	}
 	live := chain.Live(own)
-	if w, a = s.pastSlices(own, len(live) > 0); w == nil && a == nil && len(live) == 0 {
-		a = s.stopReturned(own)
-	}
-	if w != nil || a != nil || len(live) == 0 {
+	if w, a = s.pastSlices(own, len(live) > 0); w != nil || a != nil {
 		return w, a, true
+	}
+	if len(live) == 0 {
+		return nil, s.stopReturned(own), true
 	}
 	if w, a = s.deletedSlice(live); w != nil || a != nil {
 		return w, a, true

@@ -56,15 +56,7 @@ func FailedToStart(cfg *job.Config, w *kueue.Workload, why error, now metav1.Tim
 // stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without
 // a write and not over, the job itself has to move first. w is the Workload to restore from, or nil (spec: 30 §4.7).
 func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, over bool) {
-	note := stopNotes[why]
-	if w != nil {
-		if c := lifecycle.Condition(w, kueue.WorkloadEvicted); why == job.WorkloadEvicted && c != nil {
-			note, why = c.Message, evictedFor(c.Reason)
-		}
-		if s.hasLeft(w) {
-			note = "Stopped to be queued: it is managed again"
-		}
-	}
+	note, why := s.noteOfStop(why, w)
 	step, next := s.nextStep(s.toRestore(w), why)
 	switch step {
 	case job.Stopped:
@@ -75,9 +67,7 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 		if a = (&job.Action{Verb: job.PatchJob, Job: next}); s.d.IsSuspended(next) {
 			forgetInjected(next)
 		}
-		if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.Stopping != nil && s.d.Stopping(next))) {
-			job.MarkSuspended(next)
-		}
+		s.markStopped(next)
 	case job.ChangeStatus:
 		a = &job.Action{Verb: job.PatchJobStatus, Job: next}
 	case job.Delete:
@@ -87,6 +77,33 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 		a.Events = normal(eventStopped, note)
 	}
 	return a, false
+}
+
+// markStopped marks a job that ran until this write suspends it.
+func (s *decider) markStopped(next job.Object) {
+	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.Stopping != nil && s.d.Stopping(next))) {
+		job.MarkSuspended(next)
+	}
+}
+
+// noteOfStop says in a sentence why a job is stopped, and what the reason is called.
+func (s *decider) noteOfStop(why job.StopReason, w *kueue.Workload) (string, job.StopReason) {
+	switch c := evictionOf(w); {
+	case why == job.WorkloadEvicted && c != nil:
+		return c.Message, evictedFor(c.Reason)
+	case w != nil && s.hasLeft(w):
+		return "Stopped to be queued: it is managed again", why
+	default:
+		return stopNotes[why], why
+	}
+}
+
+// evictionOf is the condition of a Workload, which may be nil, that says why it is evicted.
+func evictionOf(w *kueue.Workload) *metav1.Condition {
+	if w == nil {
+		return nil
+	}
+	return lifecycle.Condition(w, kueue.WorkloadEvicted)
 }
 
 // nextStep is the descriptor's, or to suspend and restore in one write.

@@ -41,9 +41,9 @@ func (s *decider) thin(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.remove(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
 }
 
-// halt stops what runs, and waits until nothing does. Nil: nothing runs.
-func (s *decider) halt(why job.StopReason, w *kueue.Workload) *job.Action {
-	a, over := s.stop(why, w)
+// halt stops what runs, since no Workload describes it, and waits until nothing does. Nil: nothing runs.
+func (s *decider) halt(w *kueue.Workload) *job.Action {
+	a, over := s.stop(job.NoMatchingWorkload, w)
 	if !over {
 		return new(orNothing(a))
 	}
@@ -116,7 +116,7 @@ func (s *decider) prepare(c job.Composite) *job.Action {
 	if s.finished || s.prebuiltName() != "" {
 		return nil
 	}
-	if a := s.halt(job.NoMatchingWorkload, nil); a != nil {
+	if a := s.halt(nil); a != nil {
 		return a
 	}
 	if err := c.Check(); err != nil {
@@ -151,7 +151,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 		return nil
 	}
 	if !reserved {
-		if a := s.halt(job.NoMatchingWorkload, w); a != nil {
+		if a := s.halt(w); a != nil {
 			return a
 		}
 		if total == 0 {
@@ -159,7 +159,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 		}
 		return s.bringUpToDate(w, podSets)
 	}
-	if a := s.halt(job.NoMatchingWorkload, w); a != nil {
+	if a := s.halt(w); a != nil {
 		return a
 	}
 	return s.discard(w)
@@ -239,7 +239,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 		return nil, nil
 	}
 	if s.hasLeft(w) && !s.finished && w.DeletionTimestamp == nil && !job.IsRemote(w) {
-		if a := s.halt(job.NoMatchingWorkload, w); a != nil {
+		if a := s.halt(w); a != nil {
 			return nil, a
 		}
 		if w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {

@@ -98,7 +98,7 @@ func (s *decider) stopReturned(own []*kueue.Workload) *job.Action {
 // requeueTogether stops the pods of a group that is managed again, and makes its Workload anew. A controller of ours makes those of objects that
 // serve.
 func (s *decider) requeueTogether(w *kueue.Workload) *job.Action {
-	if a := s.halt(job.NoMatchingWorkload, w); a != nil {
+	if a := s.halt(w); a != nil {
 		return a
 	}
 	return s.discard(w)
