@@ -8,13 +8,17 @@ package appwrapper
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/podset"
@@ -64,11 +68,11 @@ func finished(o view.Object) (message string, success, done bool) {
 	return "", false, false
 }
 
-// declared is a pod set of a component: how many pods, and the path of their template in it.
+// declared is a pod set of a component: how many pods, the path of their template in it, and the labels that number them.
 type declared struct {
-	replicas    int32
-	path        string
-	annotations map[string]any
+	replicas int32
+	path     string
+	ranks    plan.Ranks
 }
 
 // components are those of the AppWrapper.
@@ -88,14 +92,9 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 			if err != nil {
 				return nil, podset.Permanent("%s: %s", at, err)
 			}
-			r := view.Role{
-				Name: o.GetName() + "-" + strconv.Itoa(len(out)), Count: s.replicas, Template: template, Path: at.Child(s.path),
-				Ranks: plan.Ranks{PodIndex: view.String(s.annotations, podIndexAnnotation), SubGroup: view.String(s.annotations, subGroupAnnotation)},
-			}
-			if n, err := strconv.ParseInt(view.String(s.annotations, subGroupCountAnnotation), 10, 32); err == nil {
-				r.Ranks.SubGroups = int32(n)
-			}
-			out = append(out, r)
+			out = append(out, view.Role{
+				Name: o.GetName() + "-" + strconv.Itoa(len(out)), Count: s.replicas, Template: template, Path: at.Child(s.path), Ranks: s.ranks,
+			})
 		}
 	}
 	return out, nil
@@ -107,20 +106,39 @@ func podSets(o view.Object, index int, component map[string]any) ([]declared, er
 	if statuses := view.Maps(o.Object, "status", "componentStatus"); len(list) == 0 && index < len(statuses) {
 		list = view.Maps(statuses[index], "podSets")
 	}
+	known, err := inferred(view.Map(component, "template"))
 	if len(list) == 0 {
-		return inferred(view.Map(component, "template"))
+		return known, err
 	}
 	var out []declared
 	for _, s := range list {
-		out = append(out, declared{view.Int(s, 1, "replicas"), view.String(s, "path"), view.Map(s, "annotations")})
+		d := declared{view.Int(s, 1, "replicas"), view.String(s, "path"), declaredRanks(view.Map(s, "annotations"))}
+		at := slices.IndexFunc(known, func(k declared) bool { return k.path == d.path })
+		if at >= 0 && d.ranks == (plan.Ranks{}) {
+			d.ranks = known[at].ranks
+		}
+		out = append(out, d)
 	}
 	return out, nil
 }
 
+// declaredRanks are the labels that the annotations of a declared pod set name.
+func declaredRanks(annotations map[string]any) plan.Ranks {
+	r := plan.Ranks{PodIndex: view.String(annotations, podIndexAnnotation), SubGroup: view.String(annotations, subGroupAnnotation)}
+	if n, err := strconv.ParseInt(view.String(annotations, subGroupCountAnnotation), 10, 32); err == nil {
+		r.SubGroups = int32(n)
+	}
+	return r
+}
+
+// replicaIndexLabel numbers the pods of a role of a PyTorchJob.
+const replicaIndexLabel = "training.kubeflow.org/replica-index"
+
 // replicaSpecs are the roles of a PyTorchJob, in order.
 var replicaSpecs = []string{"Master", "Worker"}
 
-// inferred are the pod sets of objects whose kinds are known. Others have none.
+// inferred are the pod sets of objects whose kinds are known, with the labels by which those kinds number their pods. Others
+// have none.
 func inferred(template map[string]any) ([]declared, error) {
 	gv, err := schema.ParseGroupVersion(view.String(template, "apiVersion"))
 	if err != nil {
@@ -128,25 +146,30 @@ func inferred(template map[string]any) ([]declared, error) {
 	}
 	switch gv.Group + "/" + view.String(template, "kind") {
 	case "/Pod":
-		return []declared{{1, "template", nil}}, nil
-	case "apps/Deployment", "apps/StatefulSet":
-		return []declared{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", nil}}, nil
+		return []declared{{1, "template", plan.Ranks{}}}, nil
+	case "apps/Deployment":
+		return []declared{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", plan.Ranks{}}}, nil
+	case "apps/StatefulSet":
+		return []declared{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", plan.Ranks{PodIndex: appsv1.PodIndexLabel}}}, nil
 	case "batch/Job":
 		n := view.Int(template, 1, "spec", "parallelism")
-		return []declared{{min(n, view.Int(template, n, "spec", "completions")), "template.spec.template", nil}}, nil
+		ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation}
+		return []declared{{min(n, view.Int(template, n, "spec", "completions")), "template.spec.template", ranks}}, nil
 	case "jobset.x-k8s.io/JobSet":
 		var out []declared
 		for i, rj := range view.Maps(template, "spec", "replicatedJobs") {
 			n := view.Int(rj, 1, "template", "spec", "parallelism")
-			n = min(n, view.Int(rj, n, "template", "spec", "completions")) * view.Int(rj, 1, "replicas")
-			out = append(out, declared{n, fmt.Sprintf("template.spec.replicatedJobs[%d].template.spec.template", i), nil})
+			replicas := view.Int(rj, 1, "replicas")
+			n = min(n, view.Int(rj, n, "template", "spec", "completions")) * replicas
+			ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: replicas}
+			out = append(out, declared{n, fmt.Sprintf("template.spec.replicatedJobs[%d].template.spec.template", i), ranks})
 		}
 		return out, nil
 	case "kubeflow.org/PyTorchJob":
 		var out []declared
 		for _, role := range replicaSpecs {
 			if spec := view.Map(template, "spec", "pytorchReplicaSpecs", role); spec != nil {
-				out = append(out, declared{view.Int(spec, 1, "replicas"), "template.spec.pytorchReplicaSpecs." + role + ".template", nil})
+				out = append(out, declared{view.Int(spec, 1, "replicas"), "template.spec.pytorchReplicaSpecs." + role + ".template", plan.Ranks{PodIndex: replicaIndexLabel}})
 			}
 		}
 		return out, nil
@@ -159,9 +182,9 @@ func inferred(template map[string]any) ([]declared, error) {
 }
 
 func rayCluster(spec map[string]any, path string) []declared {
-	out := []declared{{1, path + ".headGroupSpec.template", nil}}
+	out := []declared{{1, path + ".headGroupSpec.template", plan.Ranks{}}}
 	for i, group := range view.Maps(spec, "workerGroupSpecs") {
-		out = append(out, declared{view.Int(group, 1, "replicas"), fmt.Sprintf("%s.workerGroupSpecs[%d].template", path, i), nil})
+		out = append(out, declared{view.Int(group, 1, "replicas"), fmt.Sprintf("%s.workerGroupSpecs[%d].template", path, i), plan.Ranks{}})
 	}
 	return out
 }

@@ -75,7 +75,7 @@ func TestPodSets(t *testing.T) {
 		var got []string
 		for _, s := range sets {
 			got = append(got, fmt.Sprintf("%s:%d", s.Name, s.Count))
-			if s.Template.Spec.NodeSelector["a"] != "b" || s.TopologyRequest != nil {
+			if s.Template.Spec.NodeSelector["a"] != "b" {
 				t.Errorf("%s: pod set %s is %+v", name, s.Name, s)
 			}
 		}
@@ -98,6 +98,42 @@ func TestRanks(t *testing.T) {
 	}
 	if r := sets[0].TopologyRequest; r == nil || *r.PodIndexLabel != "i" || *r.SubGroupIndexLabel != "g" || *r.SubGroupCount != 4 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestInferredRanks: a wrapped object is placed by the labels by which it is placed on its own.
+func TestInferredRanks(t *testing.T) {
+	const template = "template: {spec: {}}"
+	for name, tc := range map[string]struct{ component, want string }{
+		"a declared job": {
+			"{apiVersion: batch/v1, kind: Job, spec: {" + template + "}}, podSets: [{path: template.spec.template}]", "batch.kubernetes.io/job-completion-index",
+		},
+		"job":         {"{apiVersion: batch/v1, kind: Job, spec: {" + template + "}}", "batch.kubernetes.io/job-completion-index"},
+		"statefulset": {"{apiVersion: apps/v1, kind: StatefulSet, spec: {" + template + "}}", "apps.kubernetes.io/pod-index"},
+		"jobset": {
+			"{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{replicas: 2, template: {spec: {" + template + "}}}]}}",
+			"batch.kubernetes.io/job-completion-index jobset.sigs.k8s.io/job-index 2",
+		},
+		"pytorch": {
+			"{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {pytorchReplicaSpecs: {Worker: {" + template + "}}}}",
+			"training.kubeflow.org/replica-index",
+		},
+		"deployment":  {"{apiVersion: apps/v1, kind: Deployment, spec: {" + template + "}}", ""},
+		"ray cluster": {"{apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {" + template + "}}}", ""},
+	} {
+		sets, err := appwrapper.Descriptor().PodSets(parse(t, "{kind: X, metadata: {name: aw}, spec: {components: [{template: "+tc.component+"}]}}"), setting)
+		if err != nil || len(sets) != 1 {
+			t.Fatalf("%s: %v, %v", name, sets, err)
+		}
+		got := ""
+		if r := sets[0].TopologyRequest; r != nil {
+			if got = *r.PodIndexLabel; r.SubGroupIndexLabel != nil {
+				got += fmt.Sprint(" ", *r.SubGroupIndexLabel, " ", *r.SubGroupCount)
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: numbered by %q, want %q", name, got, tc.want)
+		}
 	}
 }
 
