@@ -116,6 +116,7 @@ func TestPods(t *testing.T) {
 	t.Run("a Deployment over quota", func(t *testing.T) { overQuota(t, c) })
 	t.Run("a StatefulSet is put on hold and resized", func(t *testing.T) { onHold(t, c) })
 	t.Run("a StatefulSet rolls out while quota is full", func(t *testing.T) { rollOut(t, c) })
+	t.Run("a StatefulSet that runs rolls out", func(t *testing.T) { rollOutRunning(t, c) })
 }
 
 func podGroup(t *testing.T, c *cluster) {
@@ -292,19 +293,7 @@ func rollOut(t *testing.T, c *cluster) {
 		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"other"}]}}}}`))); err != nil {
 		t.Fatal(err)
 	}
-	images := func(phase corev1.PodPhase) (out []string) {
-		var pods corev1.PodList
-		if err := c.List(context.Background(), &pods, client.InNamespace("rollouts"), client.MatchingLabels{"app": "web"}); err != nil {
-			t.Fatal(err)
-		}
-		for i := range pods.Items {
-			if p := &pods.Items[i]; p.Status.Phase == phase && p.DeletionTimestamp == nil {
-				out = append(out, p.Name+" "+p.Spec.Containers[0].Image)
-			}
-		}
-		slices.Sort(out)
-		return out
-	}
+	images := func(phase corev1.PodPhase) []string { return c.images(t, "rollouts", phase) }
 	embeddedtest.Within(t, time.Minute, "the old pod runs, so that its controller goes on, and one of the new revision waits", func() error {
 		if running, pending := images(corev1.PodRunning), images(corev1.PodPending); fmt.Sprint(running, pending) != "[web-0 any] [web-1 other]" {
 			return fmt.Errorf("%v run, %v wait", running, pending)
@@ -316,6 +305,40 @@ func rollOut(t *testing.T, c *cluster) {
 	}
 	embeddedtest.Within(t, time.Minute, "with quota all are rolled out", func() error {
 		if running := images(corev1.PodRunning); fmt.Sprint(running) != "[web-0 other web-1 other]" {
+			return fmt.Errorf("%v run", running)
+		}
+		return nil
+	})
+}
+
+// images are the pods of a StatefulSet in a phase, with their images.
+func (c *cluster) images(t *testing.T, namespace string, phase corev1.PodPhase) (out []string) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := c.List(context.Background(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app": "web"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Status.Phase == phase && p.DeletionTimestamp == nil {
+			out = append(out, p.Name+" "+p.Spec.Containers[0].Image)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// rollOutRunning replaces pods that have their quota, one after the other.
+func rollOutRunning(t *testing.T, c *cluster) {
+	c.queues(t, "running", map[string]string{"running": "2"})
+	s := statefulSet("running", 2)
+	c.create(t, s)
+	c.are(t, "its pods run", "running", client.MatchingLabels{"app": "web"}, map[string]int{"Running": 2})
+	if err := c.Patch(context.Background(), s, client.RawPatch("application/strategic-merge-patch+json",
+		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"other"}]}}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	embeddedtest.Within(t, 2*time.Minute, "both pods are replaced", func() error {
+		if running := c.images(t, "running", corev1.PodRunning); fmt.Sprint(running) != "[web-0 other web-1 other]" {
 			return fmt.Errorf("%v run", running)
 		}
 		return nil

@@ -63,7 +63,7 @@ type setsDecider struct {
 func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 	parts, err := s.d.Sets.Parts(s.job, s.in)
 	if err != nil {
-		return notComposed(err), nil
+		return notComposed(err), s.keep(nil, nil, nil)
 	}
 	names, index := make([]string, len(parts)), map[string]int{}
 	for i := range parts {
@@ -91,15 +91,28 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 			return a, nil // that of an earlier object of the name
 		}
 	}
-	for i := range parts {
-		if a := s.part(&parts[i], found[i]); a != nil {
-			return *a, nil
-		}
+	a := s.bring(parts, found)
+	if a.Verb > job.Stall {
+		return a, nil
+	}
+	for i := range found {
 		if found[i] != nil {
 			names[i] = found[i].Name
 		}
 	}
-	return job.Action{}, s.keep(parts, names, found)
+	return a, s.keep(parts, names, found) // also after a failure: pods may wait that need no Workload
+}
+
+// bring finds the next write that brings the Workloads in step, or else the failure of one of them.
+func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (failed job.Action) {
+	for i := range parts {
+		if a := s.part(&parts[i], workloads[i]); a != nil && a.Verb > job.Stall {
+			return *a
+		} else if a != nil {
+			failed = *a
+		}
+	}
+	return failed
 }
 
 // abandoned lets the Workload of an object go that is gone. No pod of it has to be there for somebody to know: a group that
@@ -301,7 +314,7 @@ func (s *setsDecider) keep(parts []job.Part, names []string, workloads []*kueue.
 		switch {
 		case !same(next.ObjectMeta, pod.ObjectMeta):
 			out = append(out, next)
-		case job.PodIsGated(pod) && s.isOutdated(pod) && !s.anyDelegated(): // one after the other: what waits may get a queue, what runs may not
+		case s.holdsUpRollout(pod): // one after the other: what waits may get a queue, what runs may not
 			job.OpenGates(next, false)
 			out = append(out, next)
 		}
@@ -345,8 +358,14 @@ func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
 	}
 }
 
-// isOutdated says whether a pod is of a revision that is being replaced. It is let through whatever its group waits for:
-// its controller replaces it only when it runs, and would wait for ever.
+// holdsUpRollout says whether a gated pod is of a revision that is being replaced. Both gates are opened, whatever its group
+// waits for: its controller replaces it only once it runs, and would wait for ever (spec: 30 §4.9).
+func (s *setsDecider) holdsUpRollout(pod *corev1.Pod) bool {
+	gated := job.PodIsGated(pod) || job.PodHasGate(pod, kueue.TopologySchedulingGate)
+	return gated && s.isOutdated(pod) && !s.anyDelegated()
+}
+
+// isOutdated says whether a pod is of a revision that is being replaced.
 func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || s.sets[ref.Name] == nil || s.sets[ref.Name].UID != ref.UID {

@@ -82,7 +82,9 @@ func (s *served) settle() []string {
 			line = "status " + a.Workload.Name + ": " + c.Reason
 			s.o.Workloads[find()] = a.Workload
 		case job.Fail, job.Stall:
-			return append(log, "waits: "+a.Err.Error())
+			if len(pods) == 0 { // the reconciler writes pods first
+				return append(log, "waits: "+a.Err.Error())
+			}
 		default:
 		}
 		if line == "" {
@@ -219,6 +221,40 @@ func TestStatefulSetRollsOut(t *testing.T) {
 	}
 	if gates := s.o.Pods[0].Spec.SchedulingGates; len(gates) != 1 || gates[0].Name != "other" {
 		t.Errorf("gates %v", gates)
+	}
+}
+
+// TestOldRevisionIsOpened: nothing keeps the gates of a pod closed whose controller waits for it to run, before it replaces it.
+func TestOldRevisionIsOpened(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(s *served, set *appsv1.StatefulSet)
+		gates  []string
+	}{
+		"it waits":                             {func(*served, *appsv1.StatefulSet) {}, []string{kueue.AdmissionSchedulingGate, kueue.TopologySchedulingGate}},
+		"it is admitted and waits for a place": {func(*served, *appsv1.StatefulSet) {}, []string{kueue.TopologySchedulingGate}},
+		"its priority class does not exist": {
+			func(_ *served, set *appsv1.StatefulSet) { set.Labels[kueue.PriorityClassLabel] = "gone" },
+			[]string{kueue.AdmissionSchedulingGate, kueue.TopologySchedulingGate},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := newStatefulSet(1)
+			set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
+			s := newServed(statefulset.Descriptor(), set)
+			s.o.StatefulSets["web"] = set
+			tc.change(s, set)
+			s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
+			pod := s.o.Pods[0]
+			pod.Finalizers, pod.Spec.SchedulingGates = []string{kueue.ManagedFinalizer}, []corev1.PodSchedulingGate{{Name: "other"}}
+			for _, gate := range tc.gates {
+				pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: gate})
+			}
+			s.settle()
+			got := s.o.Pods[0]
+			if len(got.Spec.SchedulingGates) != 1 || got.Spec.SchedulingGates[0].Name != "other" || len(got.Finalizers) != 1 {
+				t.Errorf("gates %v, finalizers %v", got.Spec.SchedulingGates, got.Finalizers)
+			}
+		})
 	}
 }
 
