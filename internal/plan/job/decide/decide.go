@@ -71,6 +71,9 @@ type decider struct {
 // finalize (step 2) lets the Workloads of a deleted job go: nobody will finish them any more.
 func (s *decider) finalize() job.Action {
 	for _, w := range s.o.Workloads {
+		if s.d.OnePod && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsElsewhere(w) {
+			return s.release(w) // the pod was deleted to end the eviction, which is told first
+		}
 		if a, ok := s.orphan(w); ok {
 			return a
 		}
