@@ -28,6 +28,9 @@ const (
 	ReasonReachedMaxRestarts = "ReachedMaxRestarts"
 	// ReasonFailJobSetAction is the reason of Failed by a rule with the action FailJobSet.
 	ReasonFailJobSetAction = "FailJobSetFailurePolicyAction"
+	// ReasonJobCreationFailed is the reason of Failed when the API server refuses for good what the JobSet needs to run,
+	// while the JobSet holds quota of a queue.
+	ReasonJobCreationFailed = "JobCreationFailed"
 	// ReasonSuspended is the reason of Suspended when True.
 	ReasonSuspended = "SuspendedJobs"
 	// ReasonResumed is the reason of Suspended when False.

@@ -25,6 +25,9 @@ const (
 	ReasonTrainingRuntimeNotSupported = "TrainingRuntimeNotSupported"
 	// ReasonJobSetDeleted is the reason of Failed when the JobSet was deleted and must not be made again.
 	ReasonJobSetDeleted = "JobSetDeleted"
+	// ReasonResourcesCreationFailed is the reason of Failed when the API server refuses for good an object that the TrainJob
+	// needs, while the TrainJob holds quota of a queue.
+	ReasonResourcesCreationFailed = "TrainJobResourcesCreationFailed"
 )
 
 // Messages of conditions, which clients compare (spec: 50 §5.1).

@@ -39,8 +39,10 @@ type reconciler struct {
 	created func(kind string, job client.Object, w *kueue.Workload)
 	// ungated is told of every pod that was let go; may be nil
 	ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
-	family  *family                 // of a kind that has one
-	again   chan event.GenericEvent // has an entry when the retention of jobs was changed
+	family  *family // of a kind that has one
+	// refusals are those of starts, by the UID of the Workload
+	refusals *reconcile.Refusals
+	again    chan event.GenericEvent // has an entry when the retention of jobs was changed
 
 	mu   sync.Mutex
 	told map[told]string // what was last told about a state

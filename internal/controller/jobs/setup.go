@@ -61,6 +61,8 @@ type Options struct {
 	Workers func(groupKind string) int
 	// Now is the clock.
 	Now func() time.Time
+	// Patience is how long a start is refused before its job counts as failed; 0 is reconcile.Patience.
+	Patience time.Duration
 	// Events is the budget of the events about jobs; nil is no limit.
 	Events *reconcile.EventBudget
 	// Created is told of every Workload that was made for a job. Nil: nobody is told.
@@ -118,7 +120,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
-			again: make(chan event.GenericEvent, 1),
+			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 		}
 		kept.again = append(kept.again, r.again)
 		if r.family, err = newFamily(mgr, &o, d); err != nil {

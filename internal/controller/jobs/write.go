@@ -34,8 +34,8 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	default:
 	}
 	err := r.write(ctx, o, a)
-	if err != nil && a.Starts != nil && r.d.Refused != nil && r.d.Refused(err) {
-		a = decide.FailedToStart(r.cfg.Load(), a.Starts, err, o.Now)
+	if a.Starts != nil && r.isFinal(a.Starts, err) {
+		a = decide.FailedToStart(r.cfg.Load(), o.Job, a.Starts, err, o.Now)
 		err = r.write(ctx, o, a)
 	}
 	if err != nil {
@@ -49,6 +49,16 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 		r.forget(key)
 	}
 	return reconcile.Done()
+}
+
+// isFinal reports whether the API server will always refuse to start the job of a Workload: its descriptor says so, or the
+// refusals last.
+func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
+	if err != nil && r.d.Passes != nil && r.d.Passes(err) {
+		return false
+	}
+	last := r.refusals.IsFinal(w.UID, err)
+	return last || (err != nil && r.d.Refused != nil && r.d.Refused(err))
 }
 
 func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {

@@ -165,6 +165,48 @@ spec:
 	})
 }
 
+// TestQuotaIsNotKeptForNothing: a JobSet that a queue started fails if its Jobs can never be made, so that its quota goes to
+// others; while it is suspended it waits.
+func TestQuotaIsNotKeptForNothing(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	w.create(`
+metadata: {name: broken}
+spec:
+  suspend: true
+  replicatedJobs:
+  - name: fine
+    template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: fine}}, spec: {containers: [{name: c, image: i}]}}}}
+  - name: oar
+    template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: oar}}, spec: {containers: [{name: "Not A Name", image: i}]}}}}
+`)
+	w.eventually("the Job is refused for longer than patience lasts", func() error {
+		n := 0
+		for _, line := range w.requests.in(w.namespace) {
+			if strings.HasPrefix(line, "POST") && strings.HasSuffix(line, "/jobs 422") {
+				n++
+			}
+		}
+		if n < 9 { // the last one comes after 5 s
+			return fmt.Errorf("refused %d times", n)
+		}
+		return nil
+	})
+	if c := plan.FinishedCondition(w.get("broken")); c != nil {
+		t.Errorf("it is finished while it is suspended: %+v", c)
+	}
+	w.update("broken", func(js *jobsetv1alpha2.JobSet) { js.Spec.Suspend = new(false) })
+	js := w.is("broken", jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, jobsetv1alpha2.ReasonJobCreationFailed)
+	if c := plan.FinishedCondition(js); !strings.Contains(c.Message, "broken-oar-0") || !strings.Contains(c.Message, "Not A Name") {
+		t.Errorf("message %q", c.Message)
+	}
+	w.eventually("what was made is deleted", func() error {
+		if j := w.jobs()["broken-fine-0"]; j != nil && j.DeletionTimestamp == nil {
+			return fmt.Errorf("%s is there", j.Name)
+		}
+		return nil
+	})
+}
+
 // Acceptance 15: what another controller manages is left alone, to the byte.
 func TestManagedByOthers(t *testing.T) {
 	w := newWorld(t, plan.Config{})

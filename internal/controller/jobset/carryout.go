@@ -66,7 +66,11 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 	} else {
 		failures = append(failures, r.create(ctx, o.JobSet, p.Create))
 	}
-	if err := errors.Join(failures...); err != nil {
+	err := errors.Join(failures...)
+	if end := r.giveUp(o, err); end != nil {
+		return r.carryOut(ctx, o, end)
+	}
+	if err != nil {
 		return reconcile.Retry(err)
 	}
 	after := p.After
@@ -77,6 +81,18 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 		return reconcile.Wait(after)
 	}
 	return reconcile.Done()
+}
+
+// giveUp is the plan that ends a JobSet whose needs are refused for good, or nil.
+func (r *reconciler) giveUp(o *plan.Observed, err error) *plan.Plan {
+	if !r.refusals.IsFinal(o.JobSet.UID, err) || o.Refused != "" {
+		return nil
+	}
+	o.Refused = err.Error()
+	if end := r.plan.Decide(o); end.Finished != "" {
+		return &end
+	}
+	return nil
 }
 
 // refusedPause is how soon a resume is tried again that the API server refused because old pods may still be there.
@@ -143,7 +159,7 @@ func (r *reconciler) delete(ctx context.Context, js *jobsetv1alpha2.JobSet, j *b
 }
 
 // patch changes a Job. It says whether the API server refuses a new template because of the pods of the old one, which is
-// a reason to wait and no failure.
+// a reason to wait and no failure. A template that it refuses for what it says is one.
 func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p plan.Patch) (refused bool, err error) {
 	apply := func() (*batchv1.Job, error) {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: p.Job.Namespace, Name: p.Job.Name}}
@@ -164,7 +180,7 @@ func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p pla
 		return false, nil
 	case apierrors.IsNotFound(err):
 		return false, nil // its deletion brings the JobSet back
-	case p.Template && apierrors.IsInvalid(err):
+	case p.Template && apierrors.IsInvalid(err) && !reconcile.IsRefused(err):
 		log.FromContext(ctx).V(1).Info("A Job is not ready to be resumed, trying again", "job", p.Job.Name, "err", err.Error())
 		return true, nil
 	}

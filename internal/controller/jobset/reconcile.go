@@ -34,6 +34,8 @@ type reconciler struct {
 	written  *written
 	turns    turns
 	now      func() time.Time
+	// refusals are those of what JobSets need, by their UID
+	refusals *reconcile.Refusals
 }
 
 // +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get;list;watch;create;update;patch;delete

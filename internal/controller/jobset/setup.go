@@ -39,6 +39,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	plan "github.com/berth-project/berth/internal/plan/jobset"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // Delays of a JobSet whose reconcile fails again and again.
@@ -65,6 +66,9 @@ type Options struct {
 	Pods cache.Cache
 	// Active is closed when JobSets may be acted upon; nil is at once.
 	Active <-chan struct{}
+	// Patience is how long the API server refuses what a JobSet with quota needs before the JobSet fails; 0 is
+	// reconcile.Patience.
+	Patience time.Duration
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -82,6 +86,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	r := &reconciler{
 		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: newJobs(), pods: o.Pods, now: o.Now,
 		recorder: mgr.GetEventRecorder(reporter), metrics: m, written: newWritten(o.Now), turns: newTurns(),
+		refusals: reconcile.NewRefusals(o.Patience, o.Now),
 	}
 	if err := r.setup(mgr, o); err != nil {
 		return fmt.Errorf("jobset: %w", err)

@@ -189,7 +189,7 @@ func (w *world) start() {
 	if w.pods, err = jobset.NewPods(ctx, mgr); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := jobset.Setup(mgr, jobset.Options{Plan: w.plan, Workers: 8, QPS: 500, Burst: 500, Pods: w.pods, Now: time.Now}); err != nil {
+	if err := jobset.Setup(mgr, jobset.Options{Plan: w.plan, Workers: 8, QPS: 500, Burst: 500, Pods: w.pods, Now: time.Now, Patience: time.Second}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.cached, w.cache = mgr.GetClient(), mgr.GetCache()

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -751,3 +752,57 @@ template:
 type hears func(text string)
 
 func (h hears) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) { h(text) }
+
+// TestQuotaIsNotKeptForNothing: a TrainJob that a queue started fails if its JobSet can never be made, so that its quota goes
+// to others. One without a queue has an event, once, and no condition. A policy stands for the webhook of JobSets.
+func TestQuotaIsNotKeptForNothing(t *testing.T) {
+	w := newWorld(t, func(o *training.Options) { o.Patience = time.Second })
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "none-" + w.namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionregistrationv1.Fail),
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"jobset.x-k8s.io"}, APIVersions: []string{"v1alpha2"}, Resources: []string{"jobsets"}},
+				}}},
+			},
+			Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "no JobSets today"}},
+		},
+	}
+	w.create(policy)
+	w.create(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+	})
+	w.eventually("the policy is in force", func() error {
+		probe := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: w.namespace}}
+		if err := w.c.Create(w.ctx, probe, client.DryRunAll); !apierrors.IsInvalid(err) {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+	w.create(w.newJob("free", ""))
+	queued := w.newJob("queued", "suspend: true")
+	queued.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, selector("a"))}
+	w.create(queued)
+	w.hasEvent("free", "Warning TrainJobResourcesCreationFailed")
+	w.hasEvent("queued", "Warning TrainJobResourcesCreationFailed")
+	w.must(w.change(w.c, "queued", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(false) }))
+	w.eventually("the TrainJob has failed", func() error {
+		c := apimeta.FindStatusCondition(w.job("queued").Status.Conditions, string(trainerv1alpha1.ConditionFailed))
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != trainerv1alpha1.ReasonResourcesCreationFailed || !strings.Contains(c.Message, "no JobSets today") {
+			return fmt.Errorf("conditions %+v", w.job("queued").Status.Conditions)
+		}
+		return nil
+	})
+	if got := w.job("free").Status.Conditions; len(got) > 0 {
+		t.Errorf("without a queue: %+v", got)
+	}
+	for _, name := range []string{"free", "queued"} {
+		if got := w.times(name, "TrainJobResourcesCreationFailed"); got != 1 {
+			t.Errorf("%s: told %d times of the same", name, got)
+		}
+	}
+}

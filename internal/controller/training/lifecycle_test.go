@@ -78,6 +78,17 @@ func (w *world) events(name string) []string {
 	return out
 }
 
+// times is how often events of a reason were told about a TrainJob.
+func (w *world) times(name, reason string) (n int32) {
+	w.t.Helper()
+	for _, e := range w.eventsOf(name) {
+		if e.Reason == reason {
+			n += e.Count
+		}
+	}
+	return n
+}
+
 func (w *world) hasEvent(name, want string) {
 	w.t.Helper()
 	w.eventually("TrainJob "+name+" has event "+want, func() error {

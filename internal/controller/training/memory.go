@@ -31,6 +31,21 @@ type known struct {
 	held     *held              // what its status will be
 	built    *builtSet          // what its JobSet was built from
 	missed   bool               // its JobSet was found missing once, and no event has told so
+	failure  string             // what an event last told about it, at failedAt
+	failedAt time.Time
+}
+
+// tellAgain is how long the same failure is not told again.
+const tellAgain = 5 * time.Minute
+
+// isNews reports whether a failure of a TrainJob is another one than was last told, or is told again after some time.
+func (m *memory) isNews(job *trainerv1alpha1.TrainJob, failure string, now time.Time) (news bool) {
+	m.use(job, func(k *known) {
+		if news = k.failure != failure || now.Sub(k.failedAt) >= tellAgain; news {
+			k.failure, k.failedAt = failure, now
+		}
+	})
+	return news
 }
 
 // applied is what was applied last, and what that made.

@@ -52,8 +52,9 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		built, failure = r.lastRecord(ctx, w)
 	}
 	base := r.unwritten(w.job)
+	refused, failure := r.giveUp(w, failure)
 	status := train.Status(train.Observed{
-		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Now: r.o.Now(),
+		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Refused: refused, Now: r.o.Now(),
 	})
 	if train.Resumes(&base.Status, status) && !train.HasFinished(&base.Status) {
 		status.TrainerStatus = nil // of a run that is over
@@ -79,6 +80,14 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		return reconcile.Wait(after)
 	}
 	return reconcile.Done()
+}
+
+// giveUp tells why a TrainJob with quota can never have what it needs, in the place of the failure that says so now.
+func (r *reconciler) giveUp(w *world, failure error) (refused string, other error) {
+	if r.refusals.IsFinal(w.job.UID, failure) && train.HoldsQuota(w.job) {
+		return failure.Error(), nil
+	}
+	return "", failure
 }
 
 // recordPatches says in the status what became of the patches, unless nobody would keep it.
@@ -160,7 +169,9 @@ func (r *reconciler) tellFailure(w *world, err error) {
 	if _, ok := errors.AsType[unfit](err); ok {
 		reason = trainerv1alpha1.EventValidationFailed
 	}
-	r.events.Event(w.job, corev1.EventTypeWarning, reason, lifecycle.Cut(err.Error(), maxNote))
+	if note := lifecycle.Cut(err.Error(), maxNote); r.memory.isNews(w.job, note, r.o.Now()) {
+		r.events.Event(w.job, corev1.EventTypeWarning, reason, note)
+	}
 }
 
 // tellOverridden records, once, that a manager's patch was overridden.

@@ -37,6 +37,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/plan/train"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // Delays of a TrainJob whose reconcile fails again and again.
@@ -55,6 +56,9 @@ type Options struct {
 	CA client.ObjectKey
 	// Workers is how many objects of a kind, given as Kind.group, are handled at once.
 	Workers func(groupKind string) int
+	// Patience is how long the API server refuses what a TrainJob with quota needs before the TrainJob fails; 0 is
+	// reconcile.Patience.
+	Patience time.Duration
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -71,6 +75,8 @@ type reconciler struct {
 	prunes atomic.Bool
 
 	memory *memory
+	// refusals are those of what TrainJobs need, by their UID
+	refusals *reconcile.Refusals
 }
 
 // Setup adds the controllers of TrainJobs and of runtimes to the manager.
@@ -81,7 +87,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{
 		o: &o, client: mgr.GetClient(), live: mgr.GetAPIReader(), groups: map[schema.GroupVersionKind]bool{},
-		events: events, memory: newMemory(),
+		events: events, memory: newMemory(), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 	}
 	owned := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &trainerv1alpha1.TrainJob{}, handler.OnlyControllerOwner())
 	b := ctrl.NewControllerManagedBy(mgr).

@@ -87,6 +87,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		{"failed", failed},
 		{"contradiction", contradiction},
 		{"deleted", deleted},
+		{"refused", refused},
 		{"unmanaged namespace", unmanaged},
 		{"namespace changes", namespaceChanges},
 		{"namespace comes back", comesBack},
@@ -296,6 +297,9 @@ func removed(w *world) {
 			}
 			return nil
 		})
+		if got := w.get(wl); admitted {
+			w.requeuedFalse(got)
+		}
 		w.eventually("it tells once that it was stopped", func() error {
 			if n := count(w.events(o), "Stopped"); n != 1 {
 				return fmt.Errorf("%d events", n)

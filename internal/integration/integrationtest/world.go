@@ -172,7 +172,7 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) {
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	w.must(err)
-	w.must(jobs.Setup(w.ctx, mgr, jobs.Options{Config: w.cfg, Descriptors: w.kinds, Workers: func(string) int { return 2 }, Now: time.Now}))
+	w.must(jobs.Setup(w.ctx, mgr, jobs.Options{Config: w.cfg, Descriptors: w.kinds, Workers: func(string) int { return 2 }, Now: time.Now, Patience: 300 * time.Millisecond}))
 	w.stop = embeddedtest.Run(w.t, mgr)
 }
 

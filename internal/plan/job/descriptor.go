@@ -88,6 +88,8 @@ type Descriptor struct {
 	StopByStatus func(Object) bool
 	// Refused says whether the error of a start tells that the API server will always refuse it. Nil: it is tried again.
 	Refused func(error) bool
+	// Passes says whether the error of a start ends by itself, however long that takes. Nil: errors that last do not.
+	Passes func(error) bool
 	// Stopping says whether a stop was begun and must go on, whatever happened since.
 	Stopping func(Object) bool
 	// Reclaimable counts the pods whose quota is no longer needed.

@@ -17,6 +17,7 @@
 package jobset
 
 import (
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -24,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 // Config is what an operator chose.
@@ -49,6 +51,9 @@ type Observed struct {
 	Claims map[string]metav1.Object
 	// Priorities are those of pods.
 	Priorities Priorities
+	// Refused is why the API server will never create or resume what the JobSet needs, or empty. It fails a JobSet that
+	// HoldsQuota; any other waits for somebody to remove the cause.
+	Refused string
 	// OwnerActive: the JobSet is controlled by an object that is not finished, so it must not be deleted yet.
 	OwnerActive bool
 	Now         time.Time
@@ -131,6 +136,14 @@ func IsManaged(js *jobsetv1alpha2.JobSet) bool {
 	return js.Spec.ManagedBy == nil || *js.Spec.ManagedBy == jobsetv1alpha2.DefaultManager
 }
 
+// HoldsQuota reports whether a JobSet runs by an admission: a queue marks the pod templates of what it starts. Such a JobSet
+// must not wait for ever for what it cannot have, because others wait for its quota.
+func HoldsQuota(js *jobsetv1alpha2.JobSet) bool {
+	return (js.Spec.Suspend == nil || !*js.Spec.Suspend) && slices.ContainsFunc(js.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool {
+		return rj.Template.Spec.Template.Labels[kueue.PodSetLabel] != ""
+	})
+}
+
 // WatchesPods says whether the plan depends on the pods of the JobSet.
 func (c Config) WatchesPods(js *jobsetv1alpha2.JobSet) bool {
 	return c.InPlaceRestart && js.Spec.FailurePolicy != nil && js.Spec.FailurePolicy.RestartStrategy == jobsetv1alpha2.RestartInPlace
@@ -172,6 +185,10 @@ func (p *pass) decide() {
 	if finished := p.finishedCondition(); finished != nil {
 		p.deleteActive()
 		p.expire(finished)
+		return
+	}
+	if p.o.Refused != "" && HoldsQuota(p.js) {
+		p.fail(jobsetv1alpha2.ReasonJobCreationFailed, p.o.Refused)
 		return
 	}
 	if !p.suspended() && allReady(&p.status, p.globalReplicas) {

@@ -52,7 +52,18 @@ type Observed struct {
 	Ended  *metav1.Condition
 	// Deleted says that somebody deleted an unfinished JobSet that is not to be made again.
 	Deleted bool
+	// Refused is why the API server will never create what the TrainJob needs, or empty. It fails a TrainJob that HoldsQuota.
+	Refused string
 	Now     time.Time
+}
+
+// HoldsQuota reports whether a TrainJob runs by an admission: the queue has patched what it starts. Such a TrainJob must not
+// wait for ever for what it cannot have, because others wait for its quota.
+func HoldsQuota(job *trainerv1alpha1.TrainJob) bool {
+	return !suspended(job) && slices.ContainsFunc(job.Spec.RuntimePatches, func(p trainerv1alpha1.RuntimePatch) bool {
+		return p.Manager == trainerv1alpha1.QueuePatchManager && p.TrainingRuntimeSpec != nil && p.TrainingRuntimeSpec.Template != nil &&
+			p.TrainingRuntimeSpec.Template.Spec != nil && len(p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs) > 0
+	})
 }
 
 // Status says what the conditions and counters of a TrainJob are (spec: 50 §4.2, §5.1). The rest of the status is as it
@@ -88,6 +99,8 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, end.Reason, end.Message, end.LastTransitionTime)
 	case o.Deleted && !IsFinished(o.TrainJob):
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonJobSetDeleted, "The JobSet was deleted", now)
+	case o.Refused != "" && HoldsQuota(o.TrainJob) && !IsFinished(o.TrainJob):
+		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.Refused, now)
 	}
 	return s
 }

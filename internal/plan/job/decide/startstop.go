@@ -2,7 +2,9 @@ package decide
 
 import (
 	"errors"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -33,7 +35,7 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 	}
 	switch {
 	case errors.Is(err, podset.ErrPermanent):
-		return FailedToStart(s.cfg, w, err, s.o.Now)
+		return FailedToStart(s.cfg, s.job, w, err, s.o.Now)
 	case err != nil:
 		return job.Action{Verb: job.Fail, Err: err}
 	}
@@ -46,11 +48,22 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 }
 
 // FailedToStart finishes the Workload of a job that can never be started the way it was admitted: so its descriptor says, or
-// the API server does, which refused it for good (spec: 30 §4.3, 50 §4.10).
-func FailedToStart(cfg *job.Config, w *kueue.Workload, why error, now metav1.Time) job.Action {
+// the API server does, which refused it for good (spec: 30 §4.3, 50 §4.10). That of a job of several objects, of which some
+// may run, is deactivated, so that those are stopped first.
+func FailedToStart(cfg *job.Config, of job.Object, w *kueue.Workload, why error, now metav1.Time) job.Action {
 	failed := w.DeepCopy()
+	if c, ok := of.(job.Composite); ok && slices.ContainsFunc(c.Members(), runs) {
+		cfg.Lifecycle.RequestDeactivation(failed, kueue.ReasonFailedToStart, why.Error(), now)
+		return job.Action{Verb: job.WriteStatus, Workload: failed}
+	}
 	cfg.Lifecycle.Finish(failed, kueue.ReasonFailedToStart, why.Error(), now)
 	return job.Action{Verb: job.WriteStatus, Workload: failed}
+}
+
+// runs says of a member of a job whether it was started and is not over.
+func runs(o job.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && !job.PodIsGated(pod) && !job.PodIsOver(pod)
 }
 
 // stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without

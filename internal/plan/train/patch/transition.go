@@ -3,6 +3,7 @@ package patch
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,6 +14,14 @@ import (
 
 // TransitionMessage is the refusal of a change of patches while the TrainJob runs, which clients compare.
 const TransitionMessage = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
+
+// stillActive is in the refusal of a change while Jobs of the last run are active.
+const stillActive = "is still active"
+
+// IsPassing reports whether the text of a refusal is one that ends when the last run of the TrainJob has ended.
+func IsPassing(refusal string) bool {
+	return strings.Contains(refusal, TransitionMessage) || strings.Contains(refusal, stillActive)
+}
 
 // NeedsJobSet says whether the JobSet decides about an update: the patches change, and that is not refused anyway.
 func NeedsJobSet(job, old *trainerv1alpha1.TrainJob) bool {
@@ -47,7 +56,7 @@ func Transition(job, old *trainerv1alpha1.TrainJob, jobset *jobsetv1alpha2.JobSe
 	}
 	for i := range jobset.Status.ReplicatedJobsStatus {
 		if s := &jobset.Status.ReplicatedJobsStatus[i]; s.Active > 0 {
-			errs = append(errs, field.Forbidden(listPath, fmt.Sprintf("ReplicatedJob %s is still active (%d jobs); wait until its pods have ended", s.Name, s.Active)))
+			errs = append(errs, field.Forbidden(listPath, fmt.Sprintf("ReplicatedJob %s %s (%d jobs); wait until its pods have ended", s.Name, stillActive, s.Active)))
 		}
 	}
 	return errs

@@ -1,0 +1,89 @@
+package reconcile
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// IsRefused reports whether the API server refused a write for what the object says: it is invalid, too large or
+// unreadable, or an admission webhook or policy denied it. The same write is refused again. Errors that may pass with
+// time are no refusals: a conflict, an exhausted quota, a webhook that does not answer, a missing permission, a field that
+// is immutable while pods of an earlier run exist.
+func IsRefused(err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case apierrors.IsInvalid(err):
+		return !strings.Contains(err.Error(), "field is immutable")
+	case apierrors.IsForbidden(err):
+		return isDenied(err)
+	}
+	return apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// isDenied says whether a webhook or a policy denied a request. Kubernetes gives no other sign of it than the beginning of
+// the message: its own admission plugins, quota among them, and RBAC say that an object "is forbidden".
+func isDenied(err error) bool {
+	var status apierrors.APIStatus // no error itself, so AsType does not find it
+	if !errors.As(err, &status) {
+		return false
+	}
+	message := status.Status().Message
+	return strings.HasPrefix(message, "admission webhook ") || strings.Contains(message, "ValidatingAdmissionPolicy ")
+}
+
+// Patience is how long a write is refused before that counts as final, unless a test says otherwise. It outlasts webhooks
+// that see an older state than the API server.
+const Patience = 15 * time.Second
+
+// forgetRefusal is how long after its last refusal an object is remembered. Retries are at most 30 s apart.
+const forgetRefusal = 5 * time.Minute
+
+// Refusals tells final refusals from others: a write is refused for good when nothing but refusals came back for some time.
+// A new process starts to count anew.
+type Refusals struct {
+	patience time.Duration
+	now      func() time.Time
+
+	mu   sync.Mutex
+	seen map[types.UID]refusal
+}
+
+// refusal is since when the writes about an object are refused, and when the last one was.
+type refusal struct{ since, last time.Time }
+
+// NewRefusals returns Refusals that become final after patience; 0 is Patience.
+func NewRefusals(patience time.Duration, now func() time.Time) *Refusals {
+	if patience == 0 {
+		patience = Patience
+	}
+	return &Refusals{patience: patience, now: now, seen: map[types.UID]refusal{}}
+}
+
+// IsFinal notes what a write for an object came to, nil for success, and reports whether it is refused for good.
+func (r *Refusals) IsFinal(of types.UID, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !IsRefused(err) {
+		delete(r.seen, of)
+		return false
+	}
+	now := r.now()
+	for uid, s := range r.seen {
+		if now.Sub(s.last) > forgetRefusal {
+			delete(r.seen, uid)
+		}
+	}
+	s, ok := r.seen[of]
+	if !ok {
+		s.since = now
+	}
+	s.last = now
+	r.seen[of] = s
+	return now.Sub(s.since) >= r.patience
+}
