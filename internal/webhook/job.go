@@ -267,7 +267,7 @@ func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 
 // isQueued says whether a job that nobody above it is queued for has a Workload.
 func (s *server) isQueued(object client.Object) bool {
-	return s.o.Jobs.ManageAll || job.QueueName(object) != ""
+	return s.o.Jobs.IsQueued(object)
 }
 
 // defaultQueue looks for the queue that a job without a name gets, if the job gives its name up.

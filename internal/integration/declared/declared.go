@@ -262,7 +262,7 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 // there already may always be changed, if only to be deleted.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
-	queued := in.ManageAll || plan.QueueName(o) != ""
+	queued := in.IsQueued(o)
 	err := k.unreadable(o, in)
 	if err != nil && old == nil && queued {
 		errs = append(errs, field.Invalid(field.NewPath("spec"), k.GVK.Kind, err.Error()))

@@ -4,6 +4,7 @@
 package kubeflow
 
 import (
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,7 +54,7 @@ func Descriptors() []*plan.Descriptor {
 
 func (k kind) descriptor() *plan.Descriptor {
 	isMPI := k.operator == mpiOperator
-	d := view.Kind{
+	v := view.Kind{
 		Framework:  "kubeflow.org/" + strings.ToLower(k.name),
 		GVK:        schema.GroupVersionKind{Group: "kubeflow.org", Version: k.version, Kind: k.name},
 		Resource:   strings.ToLower(k.name) + "s",
@@ -65,7 +66,11 @@ func (k kind) descriptor() *plan.Descriptor {
 		IsActive:   isActive,
 		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "Running") },
 		Groups:     isMPI,
-	}.Descriptor()
+	}
+	if isMPI {
+		v.Validate = validateMPI
+	}
+	d := v.Descriptor()
 	d.PriorityClass = k.priorityClass
 	d.LaxUpdates = !isMPI
 	if isMPI {
@@ -115,6 +120,15 @@ const (
 	launcher = "Launcher"
 	worker   = "Worker"
 )
+
+// validateMPI refuses a new MPIJob that its operator would never run, because the host name of its last worker is too long.
+func validateMPI(o, old view.Object, _ []view.Role, in *plan.Setting) field.ErrorList {
+	if old != nil || !in.IsQueued(o) {
+		return nil
+	}
+	n := max(1, view.Int(o.Object, 1, "spec", "mpiReplicaSpecs", worker, "replicas"))
+	return plan.LongName(o, "its last worker", fmt.Sprintf("%s-worker-%d", plan.ExpectedName(o), n-1), plan.MaxLabel)
+}
 
 // offsetWorkers makes room for the launcher among the ranks of the workers if it is one of them.
 func offsetWorkers(o plan.Object, _ bool, in *plan.Setting) {

@@ -217,7 +217,10 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		return append(errs, field.Invalid(templatePath, nil, err.Error()))
 	}
 	errs = append(errs, validateTopology(ofLeader, ofWorker, size(o), in)...)
-	if old == nil || podgroup.Parent(ofWorker) != framework || (plan.QueueName(o) == "" && !in.ManageAll) {
+	if old == nil {
+		return append(errs, longNames(o, ofWorker, in)...)
+	}
+	if podgroup.Parent(ofWorker) != framework || !in.IsQueued(o) {
 		return errs
 	}
 	leaderBefore, workerBefore, err := templates(old)
@@ -235,6 +238,19 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		errs = append(errs, field.Forbidden(templatePath.Child("size"), "cannot change while its pods are queued together"))
 	}
 	return errs
+}
+
+// longNames refuses a new LeaderWorkerSet whose pods could never be made: those of its leaders, or of the workers of its last
+// group.
+func longNames(o plan.Object, ofWorker *corev1.PodTemplateSpec, in *plan.Setting) field.ErrorList {
+	if podgroup.Parent(ofWorker) != framework || !in.IsQueued(o) {
+		return nil
+	}
+	name, n := plan.ExpectedName(o), max(1, replicas(o))
+	if errs := podgroup.LongNames(o, name, n); len(errs) > 0 || size(o) < 2 {
+		return errs
+	}
+	return podgroup.LongNames(o, fmt.Sprintf("%s-%d", name, n-1), size(o))
 }
 
 // validateTopology checks the annotations of both templates. Leader and workers are placed together only if both say so.

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -56,11 +57,12 @@ func Cluster() *plan.Descriptor {
 		Finished:  func(view.Object) (string, bool, bool) { return "", false, false },
 		IsActive:  clusterIsActive,
 		PodsReady: func(o view.Object, _ []view.Role) bool { return view.String(o.Object, "status", "state") == ready },
-		Validate: func(o, _ view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
+		Validate: func(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
 			if !isQueued(o, in) {
 				return nil
 			}
-			return validateCluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles), in)
+			errs := validateCluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles), in)
+			return append(errs, longName(o, old, maxClusterName)...)
 		},
 	}.Descriptor()
 	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
@@ -80,7 +82,21 @@ func Cluster() *plan.Descriptor {
 }
 
 // isQueued says whether a job that nobody above it is queued for has a Workload.
-func isQueued(o view.Object, in *plan.Setting) bool { return in.ManageAll || plan.QueueName(o) != "" }
+func isQueued(o view.Object, in *plan.Setting) bool { return in.IsQueued(o) }
+
+// KubeRay leaves alone what has a longer name: a cluster, and an object of which it names clusters.
+const (
+	maxClusterName = 53
+	maxParentName  = maxClusterName - len("-xxxxx")
+)
+
+// longName refuses a new object that KubeRay would leave alone for its name. What KubeRay names itself is its own to check.
+func longName(o, old view.Object, limit int) field.ErrorList {
+	if old != nil || metav1.GetControllerOf(o) != nil {
+		return nil
+	}
+	return plan.LongName(o, "the "+o.GetKind(), plan.ExpectedName(o), limit)
+}
 
 // clusterIsActive says whether KubeRay may have pods of the cluster. It tells when all are gone; a cluster that it never
 // saw has none.

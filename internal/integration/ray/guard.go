@@ -115,7 +115,7 @@ func validateService(o, old view.Object, roles []view.Role, in *plan.Setting) fi
 	if spec == nil {
 		return field.ErrorList{field.Required(configPath, "a queued service brings its cluster")}
 	}
-	errs := validateCluster(o, spec, configPath, len(roles), in)
+	errs := append(validateCluster(o, spec, configPath, len(roles), in), longName(o, old, maxParentName)...)
 	if plan.IsElastic(o) && in.ElasticJobs && !in.RayService.Gating {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(kueue.ElasticJobAnnotation),
 			"a RayService is elastic only with the feature gate RayServiceUpgradeGating"))

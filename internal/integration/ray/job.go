@@ -186,7 +186,7 @@ func resources(tree map[string]any) (*corev1.ResourceRequirements, error) {
 }
 
 // validateJob are the rules for a job that is queued.
-func validateJob(o, _ view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
+func validateJob(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
 	if !isQueued(o, in) {
 		return nil
 	}
@@ -200,7 +200,7 @@ func validateJob(o, _ view.Object, roles []view.Role, in *plan.Setting) field.Er
 	case spec == nil:
 		return field.ErrorList{field.Required(path.Child("rayClusterSpec"), "a queued job brings its own cluster, or selects one by clusterSelector")}
 	}
-	errs := validateCluster(o, spec, path.Child("rayClusterSpec"), len(roles), in)
+	errs := append(validateCluster(o, spec, path.Child("rayClusterSpec"), len(roles), in), longName(o, old, maxParentName)...)
 	if !view.Bool(o.Object, "spec", "shutdownAfterJobFinishes") {
 		errs = append(errs, field.Invalid(path.Child("shutdownAfterJobFinishes"), false, "must be true, or the cluster would keep what was admitted for the job"))
 	}

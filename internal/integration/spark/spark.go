@@ -229,7 +229,7 @@ func put(m map[string]any, key string, value any, empty bool) {
 
 // validate are the rules for an application that is queued: its pods must be known beforehand, and be in the cluster.
 func validate(o, _ view.Object, _ []view.Role, in *plan.Setting) field.ErrorList {
-	if !in.ManageAll && plan.QueueName(o) == "" {
+	if !in.IsQueued(o) {
 		return nil
 	}
 	var errs field.ErrorList

@@ -111,7 +111,10 @@ func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
 	s := o.(*appsv1.StatefulSet)
 	path := field.NewPath("spec", "template")
 	errs := in.ValidateTopology(&s.Spec.Template.ObjectMeta, path.Child("metadata"), max(1, replicas(s)))
-	if before == nil || podgroup.Parent(&s.Spec.Template) != framework || (plan.QueueName(s) == "" && !in.ManageAll) {
+	if before == nil && podgroup.Parent(&s.Spec.Template) == framework && in.IsQueued(s) {
+		errs = append(errs, podgroup.LongNames(s, plan.ExpectedName(s), max(1, replicas(s)))...)
+	}
+	if before == nil || podgroup.Parent(&s.Spec.Template) != framework || !in.IsQueued(s) {
 		return errs
 	}
 	old := before.(*appsv1.StatefulSet)

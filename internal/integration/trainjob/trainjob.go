@@ -29,6 +29,7 @@ import (
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
+	"github.com/berth-project/berth/internal/plan/jobset"
 	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/plan/train/patch"
 )
@@ -70,6 +71,7 @@ func Descriptor(cfg *train.Config) *plan.Descriptor {
 	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return empty(view.Of(o)) }
 	d.Stop = stop
 	d.Refused = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) }
+	d.Passes = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) }
 	d.PodsReady = k.podsReady
 	d.Reclaimable = k.reclaimable
 	d.Default = func(o plan.Object, managed bool, _ *plan.Setting) {
@@ -338,7 +340,7 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 // validate builds the pod sets, so that a TrainJob without its runtime is refused, and checks their topology annotations. A new
 // TrainJob has no snapshot: one that exists is that of the TrainJob which has the name, so that the API server will refuse this one.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
-	if !in.Topology || o.GetDeletionTimestamp() != nil {
+	if o.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	if old == nil {
@@ -346,6 +348,14 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		fresh.Objects = maps.Clone(in.Objects)
 		delete(fresh.Objects, snapshotRef(o))
 		in = &fresh
+	}
+	if old == nil && in.IsQueued(o) {
+		if errs := k.validateName(o, in); len(errs) > 0 {
+			return errs
+		}
+	}
+	if !in.Topology {
+		return nil
 	}
 	path := field.NewPath("spec", "runtimeRef")
 	sets, err := k.sets(o, in)
@@ -357,4 +367,25 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		errs = append(errs, in.ValidateTopology(&s.Template.ObjectMeta, path.Key(s.Name), s.Replicas*s.Count)...)
 	}
 	return errs
+}
+
+// validateName refuses a TrainJob that could never start, because a pod of its JobSet would have too long a name. Without
+// a queue it holds no quota, and the TrainJob webhook only warns (spec: 50 §3.2 V13).
+func (k kind) validateName(o plan.Object, in *plan.Setting) field.ErrorList {
+	job, err := typed(view.Of(o))
+	if err != nil {
+		return nil // the schema refuses it
+	}
+	r, err := runtimeOf(job, in)
+	if err != nil {
+		return nil // a missing runtime is reported elsewhere
+	}
+	built, err := train.Build(&train.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	if err != nil {
+		return nil // what contradicts the runtime, too
+	}
+	if built.JobSet.Name == "" {
+		built.JobSet.GenerateName = o.GetGenerateName()
+	}
+	return plan.LongName(o, "a pod of its JobSet", jobset.LongestName(built.JobSet), plan.MaxLabel)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/integration/trainjob"
 	plan "github.com/berth-project/berth/internal/plan/job"
@@ -186,8 +187,51 @@ func TestRefused(t *testing.T) {
 		if got := d.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
 			t.Errorf("%s: %v, for %v", name, got, tt.err)
 		}
+		if passes := name == "while it runs"; d.Passes(apierrors.NewForbidden(jobs, "lark", tt.err)) != passes {
+			t.Errorf("%s: passes %v", name, !passes)
+		}
 		if d.Refused(tt.err) {
 			t.Errorf("%s: for good, and not refused", name)
+		}
+	}
+}
+
+// TestLongNames: a queued TrainJob is refused if a pod of its JobSet would have too long a name. One without a queue holds
+// no quota, and a change of one that exists is not refused for its name.
+func TestLongNames(t *testing.T) {
+	d := trainjob.Descriptor(train.DefaultConfig())
+	for name, tt := range map[string]struct {
+		length    int
+		generated bool
+		queue     string
+		old       bool
+		want      bool
+	}{
+		"as long as can be":          {length: 48, queue: "lq"},
+		"one more":                   {length: 49, queue: "lq", want: true},
+		"generated":                  {length: 43, generated: true, queue: "lq"},
+		"generated, one more":        {length: 44, generated: true, queue: "lq", want: true},
+		"without a queue":            {length: 63},
+		"it was stored before":       {length: 49, queue: "lq", old: true},
+		"as long as a TrainJob's is": {length: 63, queue: "lq", want: true},
+	} {
+		o := parse(t, job)
+		o.SetName(strings.Repeat("l", tt.length))
+		if tt.generated {
+			o.SetGenerateName(o.GetName())
+			o.SetName("")
+		}
+		o.SetLabels(map[string]string{kueue.QueueNameLabel: tt.queue})
+		var old plan.Object
+		if tt.old {
+			old = o
+		}
+		errs := d.Validate(o, old, setting(t, d, o, "a"))
+		if len(errs) > 0 != tt.want {
+			t.Errorf("%s: %v", name, errs)
+		}
+		if name == "one more" && !strings.Contains(errs.ToAggregate().Error(), "would have 64 characters and may have 63; choose a name that is 1 shorter") {
+			t.Errorf("%v tells neither the limit nor the length", errs)
 		}
 	}
 }

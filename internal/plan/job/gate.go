@@ -61,6 +61,9 @@ type Config struct {
 	ValidateFreed            bool // gate ValidateRayAndSparkJobUpdates
 }
 
+// IsQueued says whether a job in a managed namespace has a Workload, unless an ancestor speaks for it.
+func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueName(o) != "" }
+
 // Kinds says of each known kind of owners whether its jobs are managed: its integration is enabled or external. Kinds
 // that are not in it end the walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
@@ -180,8 +183,8 @@ func (c *Config) HasManagedOwner(object metav1.Object) bool {
 // QueueName is the LocalQueue that a job names, or empty.
 func QueueName(object metav1.Object) string { return object.GetLabels()[kueue.QueueNameLabel] }
 
-// maxLabel is the length of the longest label value. Longer names can only be annotations.
-const maxLabel = 63
+// MaxLabel is the length of the longest label value, and of a part of a host name. Longer names can only be annotations.
+const MaxLabel = 63
 
 // PrebuiltName is the Workload that a job names to be used instead of a new one, or empty.
 func (c *Config) PrebuiltName(object metav1.Object) string {
@@ -199,7 +202,7 @@ func (c *Config) GroupName(object metav1.Object) string {
 // identifier reads a name that may be a label or an annotation of the same key (spec: 30 §3.2).
 func (c *Config) identifier(object metav1.Object, key string) string {
 	label, annotation := object.GetLabels()[key], object.GetAnnotations()[key]
-	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > maxLabel) {
+	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > MaxLabel) {
 		return annotation
 	}
 	return label
@@ -207,7 +210,7 @@ func (c *Config) identifier(object metav1.Object, key string) string {
 
 // WriteIdentifier writes a name as it is read, on an object with labels and annotations (spec: 30 §3.2).
 func (c *Config) WriteIdentifier(object metav1.Object, key, name string) {
-	if c.AnnotationIdentifiers || len(name) > maxLabel {
+	if c.AnnotationIdentifiers || len(name) > MaxLabel {
 		object.GetAnnotations()[key] = name
 		return
 	}

@@ -111,14 +111,40 @@ func (v *rules) size(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	}
 	job := JobName(v.name, rj.Name, int(max(Replicas(rj)-1, 0)))
 	if why := validation.IsDNS1035Label(job); len(why) > 0 {
-		v.all(path.Child("name"), rj.Name, prefixed("the name of its last Job would be "+job+": ", why))
+		v.all(path.Child("name"), rj.Name, prefixed(fmt.Sprintf("the name of its last Job would be %s with %d characters: ", job, len(job)), why))
 		return
 	}
-	if !isIndexed(t.CompletionMode) || t.Completions == nil {
-		return
+	if pod := lastPod(v.name, rj); isIndexed(t.CompletionMode) && pod != "" {
+		why := validation.IsDNS1035Label(pod)
+		v.all(path.Child("name"), rj.Name, prefixed(fmt.Sprintf("the name of its last pod would be %s with %d characters: ", pod, len(pod)), why))
 	}
-	pod := fmt.Sprintf("%s-%d-%s", job, max(*t.Completions-1, 0), nameSuffix)
-	v.all(path.Child("name"), rj.Name, prefixed("the name of its last pod would be "+pod+": ", validation.IsDNS1035Label(pod)))
+}
+
+// lastPod is the longest name of a pod of a replicated job whose pods are numbered, as they are unless it says otherwise.
+// It is empty if there are none.
+func lastPod(name string, rj *jobsetv1alpha2.ReplicatedJob) string {
+	t := &rj.Template.Spec
+	if (t.CompletionMode != nil && !isIndexed(t.CompletionMode)) || t.Completions == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d-%s", JobName(name, rj.Name, int(max(Replicas(rj)-1, 0))), max(*t.Completions-1, 0), nameSuffix)
+}
+
+// LongestName returns the longest name that a Job or a numbered pod of a JobSet would have. A JobSet in which it exceeds
+// 63 characters is refused, because those names are host names.
+func LongestName(js *jobsetv1alpha2.JobSet) (longest string) {
+	name := lookName(js)
+	for i := range js.Spec.ReplicatedJobs {
+		rj := &js.Spec.ReplicatedJobs[i]
+		last := lastPod(name, rj)
+		if last == "" {
+			last = JobName(name, rj.Name, int(max(Replicas(rj)-1, 0)))
+		}
+		if len(last) > len(longest) {
+			longest = last
+		}
+	}
+	return longest
 }
 
 func prefixed(prefix string, list []string) []string {
