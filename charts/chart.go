@@ -231,9 +231,13 @@ func webhookTemplate(hook map[string]any, framework string, mutating bool) (stri
 	}
 	if framework != "" {
 		hook["namespaceSelector"] = aSelector
-		if slices.Contains(unusable, framework) {
+		if slices.Contains(unusable, framework) && hook["failurePolicy"] != "Ignore" {
 			hook["failurePolicy"] = aPolicy
 		}
+	}
+	conditions := hook["matchConditions"]
+	if slices.Contains(unusable, framework) {
+		delete(hook, "matchConditions")
 	}
 	text, err := yaml.Marshal([]any{hook})
 	if err != nil {
@@ -243,7 +247,13 @@ func webhookTemplate(hook map[string]any, framework string, mutating bool) (stri
 	switch {
 	case framework == "":
 	case slices.Contains(unusable, framework):
-		out += fmt.Sprintf("{{- if not (include \"berth.enabled\" (list . %q)) }}\n  matchConditions: # never\n  - name: not-enabled\n    expression: \"false\"\n{{- end }}\n", framework)
+		text, err := yaml.Marshal(map[string]any{"matchConditions": conditions})
+		if err != nil {
+			return "", err
+		}
+		enabled := "  " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  ")
+		out += fmt.Sprintf("{{- if include \"berth.enabled\" (list . %q) }}\n%s\n{{- else }}\n  matchConditions: # never\n  - name: not-enabled\n    expression: \"false\"\n{{- end }}\n",
+			framework, enabled)
 	default:
 		out = fmt.Sprintf("{{- if include \"berth.enabled\" (list . %q) }}\n%s{{- end }}\n", framework, out)
 	}

@@ -18,7 +18,7 @@ func TestWebhookTemplate(t *testing.T) {
 	}{
 		"pod": {schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, []string{
 			`failurePolicy: {{ include "berth.failurePolicy" (list . "pod") }}`,
-			`{{- if not (include "berth.enabled" (list . "pod")) }}` + "\n  matchConditions: # never\n",
+			`{{- if include "berth.enabled" (list . "pod") }}` + "\n  matchConditions:\n  - expression: a\n    name: b\n{{- else }}\n  matchConditions: # never\n",
 			`namespaceSelector: {{- include "berth.managedNamespaces" . | nindent 4 }}`,
 		}},
 		"job":  {schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, []string{`{{- if include "berth.enabled" (list . "batch/job") }}` + "\n- ", "failurePolicy: Fail"}},
@@ -27,7 +27,7 @@ func TestWebhookTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hook := map[string]any{
 				"clientConfig":  map[string]any{"service": map[string]any{"path": webhook.Path(tc.gvk, false)}},
-				"failurePolicy": "Fail", "name": "x",
+				"failurePolicy": "Fail", "name": "x", "matchConditions": []any{map[string]any{"name": "b", "expression": "a"}},
 			}
 			text, err := webhookTemplate(hook, frameworkOf(hook), false)
 			if err != nil {

@@ -1,8 +1,6 @@
 package webhook
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -79,21 +77,6 @@ func marked(o *Options, d *job.Descriptor) string {
 
 // ourKey is true of the key of a label or an annotation that says something to a queue.
 const ourKey = `k.startsWith('kueue.x-k8s.io/')`
-
-// defaultable is the match condition for the objects that marked leaves out. A pod whose owner is of a kind that is queued gets
-// no queue by default.
-func defaultable(h *hook, cfg *job.Config) string {
-	out := "!(" + h.onlyIf + ")"
-	var owners []string
-	for gvk, managed := range cfg.Kinds { //berth:unordered sorted below
-		if managed {
-			owners = append(owners, fmt.Sprintf("'%s %s'", gvk.GroupVersion(), gvk.Kind))
-		}
-	}
-	slices.Sort(owners)
-	return out + " &&\n!object.?metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false) && (r.apiVersion + ' ' + r.kind) in [" +
-		strings.Join(owners, ", ") + "])"
-}
 
 // conditions are the match conditions of the webhook, nil for none.
 func (h *hook) conditions() []admissionv1.MatchCondition {

@@ -262,7 +262,7 @@ func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfi
 		}
 		mutating.Webhooks = append(mutating.Webhooks, hook)
 		if h.open {
-			mutating.Webhooks = append(mutating.Webhooks, openTo(&h, hook, o.Jobs))
+			mutating.Webhooks = append(mutating.Webhooks, openTo(&h, hook))
 		}
 	}
 	return mutating, validating
@@ -276,10 +276,10 @@ const (
 )
 
 // openTo is the webhook that asks about the objects which another one is not called for, and which are written without an answer.
-func openTo(h *hook, of admissionv1.MutatingWebhook, jobs *job.Config) admissionv1.MutatingWebhook {
+func openTo(h *hook, of admissionv1.MutatingWebhook) admissionv1.MutatingWebhook {
 	of.Name = "default." + of.Name
 	of.FailurePolicy, of.TimeoutSeconds = new(admissionv1.Ignore), new(openTimeoutSeconds)
-	of.MatchConditions = []admissionv1.MatchCondition{{Name: "may-get-the-default-queue", Expression: defaultable(h, jobs)}}
+	of.MatchConditions = []admissionv1.MatchCondition{{Name: "may-get-the-default-queue", Expression: "!(" + h.onlyIf + ")"}}
 	return of
 }
 
