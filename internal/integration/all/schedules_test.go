@@ -407,8 +407,8 @@ func (s *schedule) check() {
 		fail("a job that Berth suspended waits in a namespace that is not managed")
 	case !s.managed && s.byUser && s.runs() && s.d.Marked == nil:
 		fail("a job that its user suspended runs")
-	case !s.managed && w != nil:
-		fail("a workload is alive in a namespace that is not managed")
+	case !s.managed && w != nil && lifecycle.IsReserved(w):
+		fail("a workload holds quota in a namespace that is not managed")
 	case s.child != nil && s.childs.IsSuspended(s.child) != s.d.IsSuspended(s.top):
 		fail("the child does not do what its parent does")
 	}

@@ -21,10 +21,11 @@ func (s *decider) hasLeft(w *kueue.Workload) bool {
 }
 
 // letGo ends what was begun before the namespace became unmanaged. A running job stays exactly as it is, and one that Berth
-// suspended is given back (spec: 30 §4.2.5 rule 2). A Workload without our finalizer is not one that we began.
+// suspended is given back (spec: 30 §4.2.5 rule 2). A Workload without our finalizer is not one that we
+// began, unless it holds quota: it was about to be made anew.
 func (s *decider) letGo() job.Action {
 	for _, w := range s.o.Workloads {
-		if !hasFinalizer(w) {
+		if !hasFinalizer(w) && (lifecycle.IsFinished(w) || !lifecycle.IsReserved(w)) {
 			continue
 		}
 		next := w.DeepCopy()
