@@ -409,7 +409,7 @@ func (s *schedule) check() {
 		fail("a job that its user suspended runs")
 	case !s.managed && w != nil && lifecycle.IsReserved(w):
 		fail("a workload holds quota in a namespace that is not managed")
-	case s.child != nil && s.childs.IsSuspended(s.child) != s.d.IsSuspended(s.top):
+	case s.child != nil && s.childs.IsSuspended(s.child) != (s.d.IsSuspended(s.top) || s.stopping()):
 		fail("the child does not do what its parent does")
 	}
 }
