@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -106,7 +106,7 @@ func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) 
 	}
 	out := map[job.Reference]job.Object{}
 	for _, ref := range d.Refers(object) {
-		if ref.Name == "" || len(path.IsValidPathSegmentName(ref.Name)) > 0 {
+		if ref.Name == "" || len(content.IsPathSegmentName(ref.Name)) > 0 {
 			continue
 		}
 		key := client.ObjectKey{Name: ref.Name}

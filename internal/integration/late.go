@@ -53,14 +53,22 @@ func NewLatecomers(mgr ctrl.Manager, log logr.Logger) *Latecomers {
 	return &Latecomers{mgr: mgr, log: log}
 }
 
-// Wait calls start once the API server serves the kind. An error of start ends the manager.
-func (l *Latecomers) Wait(d *job.Descriptor, start func(context.Context) error) {
+// StartOrWait calls start, now or once the API server serves the kind. A later error of start ends the manager.
+func (l *Latecomers) StartOrWait(ctx context.Context, d *job.Descriptor, start func(context.Context) error) error {
+	served, err := IsServed(l.mgr.GetRESTMapper(), d.GVK)
+	switch {
+	case err != nil:
+		return err
+	case served:
+		return start(ctx)
+	}
 	l.kinds = append(l.kinds, &latecomer{Latecomers: l, d: d, start: start, news: make(chan struct{}, 1)})
+	return nil
 }
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 
-// Setup watches CRDs, if anything is waited for. It comes after all calls of Wait.
+// Setup watches CRDs, if anything is waited for. It comes after all calls of StartOrWait.
 func (l *Latecomers) Setup(ctx context.Context) error {
 	if len(l.kinds) == 0 {
 		return nil
@@ -121,8 +129,9 @@ func (k *latecomer) Start(ctx context.Context) error {
 		if !served {
 			continue
 		}
+		k.log.Info("The kind is served now", "framework", k.d.Framework)
 		if err := k.start(ctx); err != nil {
-			return err
+			return fmt.Errorf("integration %s: %w", k.d.Framework, err)
 		}
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -36,7 +36,7 @@ func BegunRuntime(ctx context.Context, cached, live client.Reader, job *trainerv
 func FindRuntime(ctx context.Context, job *trainerv1alpha1.TrainJob, readers ...client.Reader) (*train.Runtime, error) {
 	_, kind := train.RefKind(&job.Spec.RuntimeRef)
 	name := job.Spec.RuntimeRef.Name
-	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil
 	}
 	for _, reader := range readers {

@@ -44,8 +44,7 @@ func (s *State) Why(uid string) (cycle.Decision, bool) {
 
 // why finds what to say about a workload that waits.
 func (s *State) why(uid string) (r *record, why said, ok bool) {
-	r = s.records[uid]
-	if r == nil || r.wl == nil || r.wl.Reserved || r.assumed() || r.def.Reserved || !r.def.Queueable || r.def.Resting || r.passed {
+	if r = s.records[uid]; !r.waitsToBeAdmitted() {
 		return nil, said{}, false
 	}
 	if _, reason, note := s.route(r); reason != "" {
@@ -59,14 +58,29 @@ func (s *State) why(uid string) (r *record, why said, ok bool) {
 		return r, *own, true
 	}
 	if by != nil {
-		if first := s.records[by.UID]; first != nil && first.said.waits() {
-			return r, said{verdict: trace.Waits, reason: first.said.reason, note: first.said.note}, true
-		}
-		if r.def.Told { // the one that failed is gone, and what its followers said holds on
-			return nil, said{}, false
-		}
+		return s.whyLike(r, by.UID)
 	}
-	return r, said{verdict: trace.Waits, reason: trace.PendingEvaluation, note: "it is not evaluated yet, others of ClusterQueue " + r.in.Name + " come first"}, true
+	return r, notEvaluated(r), true
+}
+
+// whyLike is the reason of a workload that is passed over because an equivalent one failed: that of the other.
+func (s *State) whyLike(r *record, other string) (*record, said, bool) {
+	if first := s.records[other]; first != nil && first.said.waits() {
+		return r, said{verdict: trace.Waits, reason: first.said.reason, note: first.said.note}, true
+	}
+	if r.def.Told { // the one that failed is gone, and what its followers said holds on
+		return nil, said{}, false
+	}
+	return r, notEvaluated(r), true
+}
+
+func notEvaluated(r *record) said {
+	return said{verdict: trace.Waits, reason: trace.PendingEvaluation, note: "it is not evaluated yet, others of ClusterQueue " + r.in.Name + " come first"}
+}
+
+// waitsToBeAdmitted tells whether a workload is in a queue, or would be in one that exists.
+func (r *record) waitsToBeAdmitted() bool {
+	return r != nil && r.wl != nil && !r.wl.Reserved && !r.assumed() && !r.def.Reserved && r.def.Queueable && !r.def.Resting && !r.passed
 }
 
 // waits tells whether that was a reason to wait.

@@ -63,16 +63,16 @@ func marked(o *Options, d *job.Descriptor) string {
 	for _, path := range d.Templates {
 		places = append(places, "?"+strings.ReplaceAll(path, ".", ".?")+".?metadata")
 	}
-	var any []string
-	for _, object := range []string{"object", "oldObject"} {
+	in := func(object string) string {
+		var out []string
 		for _, place := range places {
 			for _, names := range []string{"labels", "annotations"} {
-				any = append(any, object+"."+place+".?"+names+".orValue({}).exists(k, "+ourKey+")")
+				out = append(out, object+"."+place+".?"+names+".orValue({}).exists(k, "+ourKey+")")
 			}
 		}
+		return strings.Join(out, " ||\n")
 	}
-	half := len(any) / 2
-	return strings.Join(any[:half], " ||\n") + " ||\noldObject != null && (" + strings.Join(any[half:], " ||\n") + ")"
+	return in("object") + " ||\noldObject != null && (" + in("oldObject") + ")"
 }
 
 // ourKey is true of the key of a label or an annotation that says something to a queue.

@@ -86,18 +86,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
 		{Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
 		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, nominate, ray, cfg) }},
-		{Webhooks, func() error {
-			mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
-			o := webhookOptions(&cfg.Options, cfg.Groups)
-			ray.serve(&o)
-			if cfg.Options.HonourUserSuspend {
-				var err error
-				if o.Self, err = account(ctx, mgr); err != nil {
-					return err
-				}
-			}
-			return webhook.Setup(mgr, o)
-		}},
+		{Webhooks, func() error { return addWebhooks(ctx, mgr, ray, cfg) }},
 	} {
 		if !cfg.Groups.Has(part.group) {
 			continue
@@ -161,6 +150,18 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return nil
 	}
 	return ungate.Setup(ctx, mgr, ungate.Options{Config: integration.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
+}
+
+func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) (err error) {
+	mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
+	o := webhookOptions(&cfg.Options, cfg.Groups)
+	ray.serve(&o)
+	if cfg.Options.HonourUserSuspend {
+		if o.Self, err = account(ctx, mgr); err != nil {
+			return err
+		}
+	}
+	return webhook.Setup(mgr, o)
 }
 
 // addWarner adds what tells of queue labels that are ignored.

@@ -203,10 +203,7 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 		return nil
 	}
 	now := metav1.NewTime(w.Now())
-	reason, message := w.Machine.PendingReason(string(d.Look.Reason)), d.Look.Sentence()
-	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
-		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
-	}
+	reason, message := w.pending(d)
 	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	news := old == nil || old.Reason != reason
 	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
@@ -218,18 +215,27 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		next.Status.ResourceRequests = requests
 		blocked := d.Gated && w.Machine.BlockOnPreemptionGates(next, message, now)
-		if w.Paused && w.Machine.WaitForPodsReady && lifecycle.Condition(next, kueue.WorkloadPodsReady) == nil { // else the reservation brings it along
-			others = w.Machine.PodsReady(next, false, now) || others
-		}
-		return w.Machine.Pending(next, string(d.Look.Reason), message, now) || blocked || others
+		changed := w.Machine.Pending(next, string(d.Look.Reason), message, now) || blocked || others
+		return w.waitForStart(next, now) || changed
 	})
-	if err != nil || !wrote {
-		return err
-	}
-	if news && !d.PassedOver {
+	if wrote && news && !d.PassedOver {
 		w.Events.Warning(stored, reason, message)
 	}
-	return nil
+	return err
+}
+
+// pending is the reason and the message of the condition for why a workload waits.
+func (w *Writer) pending(d engine.Decision) (reason, message string) {
+	message = d.Look.Sentence()
+	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
+		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
+	}
+	return w.Machine.PendingReason(string(d.Look.Reason)), message
+}
+
+// waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation brings the condition along.
+func (w *Writer) waitForStart(next *kueue.Workload, now metav1.Time) bool {
+	return w.Paused && w.Machine.WaitForPodsReady && lifecycle.Condition(next, kueue.WorkloadPodsReady) == nil && w.Machine.PodsReady(next, false, now)
 }
 
 func isWaiting(wl *kueue.Workload) bool {

@@ -112,8 +112,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	cfg.Store(o.Config)
 	kept := &retention{cfg: &cfg, kept: o.Kept}
 	all := &kinds{}
-	log := ctrl.Log.WithName("integrations")
-	late := integration.NewLatecomers(mgr, log)
+	late := integration.NewLatecomers(mgr, ctrl.Log.WithName("integrations"))
 	for _, d := range withGroups(enabled) {
 		r := &reconciler{
 			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
@@ -134,29 +133,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		start := func(ctx context.Context) error {
 			if o.Ready != nil {
 				if err := o.Ready(ctx, d); err != nil {
-					return fmt.Errorf("integration %s: %w", d.Framework, err)
-				}
-			}
-			if err := r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String())); err != nil {
-				return fmt.Errorf("integration %s: %w", d.Framework, err)
-			}
-			return nil
-		}
-		switch known, err := integration.IsServed(mgr.GetRESTMapper(), d.GVK); {
-		case err != nil:
-			return fmt.Errorf("integration %s: %w", d.Framework, err)
-		case !known:
-			late.Wait(d, func(ctx context.Context) error {
-				if err := start(ctx); err != nil {
 					return err
 				}
-				log.Info("The kind is there now, and is integrated", "framework", d.Framework)
-				return nil
-			})
-		default:
-			if err := start(ctx); err != nil {
-				return err
 			}
+			return r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String()))
+		}
+		if err := late.StartOrWait(ctx, d, start); err != nil {
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
 	}
 	if err := mgr.Add(kept); err != nil {

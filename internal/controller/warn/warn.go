@@ -123,20 +123,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			r.mu.Lock()
 			r.kinds[d.GVK] = w
 			r.mu.Unlock()
-			if err := c.Watch(source.TypedKind(w.cache, w.new(), r.ofKind(d))); err != nil {
-				return fmt.Errorf("queue labels of %s: %w", d.Framework, err)
-			}
-			return nil
+			return c.Watch(source.TypedKind(w.cache, w.new(), r.ofKind(d)))
 		}
-		switch served, err := integration.IsServed(mgr.GetRESTMapper(), d.GVK); {
-		case err != nil:
+		if err := late.StartOrWait(ctx, d, start); err != nil {
 			return fmt.Errorf("queue labels of %s: %w", d.Framework, err)
-		case !served:
-			late.Wait(d, start)
-		default:
-			if err := start(ctx); err != nil {
-				return err
-			}
 		}
 	}
 	return late.Setup(ctx)
@@ -211,7 +201,7 @@ func (r *reconciler) ofKind(d *job.Descriptor) handler.TypedEventHandler[client.
 	return handler.TypedFuncs[client.Object, request]{
 		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[client.Object], q queue) { add(ctx, e.Object, q) },
 		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[client.Object], q queue) { add(ctx, e.ObjectNew, q) },
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[client.Object], q queue) {
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object], q queue) {
 			if r.knows(requestOf(d, e.Object)) {
 				q.Add(requestOf(d, e.Object))
 			}
