@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -44,7 +45,9 @@ func TestResumeByVersion(t *testing.T) {
 						return err
 					}
 					if data, err := p.Data(o); err != nil || strings.Contains(string(data), `"template"`) && !tc.takes(&have) {
-						return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, job.Name, nil)
+						return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, job.Name, field.ErrorList{
+							field.Invalid(field.NewPath("spec", "template"), "", "field is immutable"),
+						})
 					}
 					return c.Patch(ctx, o, p, opts...)
 				},
