@@ -60,6 +60,9 @@ func (s *State) why(uid string) (r *record, why said, ok bool) {
 	if by != nil {
 		return s.whyLike(r, by.UID)
 	}
+	if reason, note := s.world.Misfit(r.wl); reason != "" {
+		return r, said{verdict: trace.Waits, reason: reason, note: note}, true
+	}
 	return r, notEvaluated(r), true
 }
 

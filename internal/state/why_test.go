@@ -60,6 +60,38 @@ func TestReasonsOfAll(t *testing.T) {
 	}
 }
 
+// TestMisfits: what no queue would take says so before it is evaluated, and so also while admission is paused.
+func TestMisfits(t *testing.T) {
+	s := New(Options{Options: immediately()})
+	s.SetFlavor(flavor.Flavor{Name: "f"})
+	s.SetNamespace("ns", nil)
+	s.SetNamespace("other", nil)
+	s.SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{{Key: "team", Op: workload.In, Values: []string{"a"}}}}, Groups: []Group{{
+		Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
+			{Resource: "cpu", Nominal: 4000, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+		}}},
+	}}})
+	s.SetNamespace("ns", map[string]string{"team": "a"})
+	for uid, tc := range map[string]struct {
+		namespace string
+		problem   *workload.Problem
+		want      trace.Reason
+	}{
+		"fits":         {namespace: "ns", want: trace.PendingEvaluation},
+		"not selected": {namespace: "other", want: trace.Misconfigured},
+		"beyond range": {namespace: "ns", problem: &workload.Problem{Reason: string(trace.Misconfigured), Note: "n"}, want: trace.Misconfigured},
+	} {
+		s.SetLocalQueue(LocalQueue{Namespace: tc.namespace, Name: "cq", Queue: "cq"})
+		s.SetWorkload(Workload{
+			UID: uid, Namespace: tc.namespace, Name: uid, Version: 1, LocalQueue: "cq", Queueable: true, Problem: tc.problem,
+			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1000}}}},
+		})
+		if got := s.Reason(uid); got != tc.want {
+			t.Errorf("%s: %q, want %q", uid, got, tc.want)
+		}
+	}
+}
+
 // TestNoticesOfAPause: without steps, those whom no cycle is about are told why they wait, and nobody is admitted.
 func TestNoticesOfAPause(t *testing.T) {
 	s := New(Options{Options: immediately()})

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
@@ -65,8 +67,12 @@ func TestPausedAdmission(t *testing.T) {
 			fits := w.workload("fits", "q", "1")
 			w.queue("stopped", "2", func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 			held := w.workload("held", "stopped", "1")
+			w.queue("elsewhere", "2", func(q *kueue.ClusterQueue) {
+				q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "other"}}
+			})
+			misfit := w.workload("misfit", "elsewhere", "1")
 			w.within(15*time.Second, "all say why", func() error {
-				for wl, want := range map[*kueue.Workload]string{lost: "Misconfigured", fits: "PendingEvaluation", held: "Suspended"} {
+				for wl, want := range map[*kueue.Workload]string{lost: "Misconfigured", misfit: "Misconfigured", fits: "PendingEvaluation", held: "Suspended"} {
 					if err := lacks(read(w, wl).Status.Conditions, "QuotaReserved=False/"+want, "PodsReady=False/WaitForStart"); err != nil {
 						return err
 					}

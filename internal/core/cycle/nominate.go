@@ -19,19 +19,8 @@ func (s *scratch) bind(w *World) {
 // nominate finds flavors for a head, and victims where it needs them, and changes
 // nothing. spec: 10 §4.5 step 3.
 func (w *World) nominate(e *entry) {
-	labels, exists := w.NamespaceLabels(e.wl)
-	switch {
-	case e.wl.Problem != nil && trace.Reason(e.wl.Problem.Reason) != trace.Misconfigured:
-		e.problem()
-		return
-	case !exists:
-		e.barred, e.note = trace.Misconfigured, "its namespace does not exist"
-		return
-	case !selects(e.q.Namespaces, labels):
-		e.barred, e.note = trace.Misconfigured, "ClusterQueue "+e.q.Name+" does not take workloads of this namespace (namespaceSelector)"
-		return
-	case e.wl.Problem != nil:
-		e.problem()
+	if reason, note, own := w.misfit(e.q, e.wl); reason != "" {
+		e.barred, e.note, e.blocks = reason, note, own && e.q.Strict
 		return
 	}
 	w.prepare(e)
@@ -57,9 +46,27 @@ func (w *World) mayResume(e *entry) bool {
 	return s != nil && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node))
 }
 
-// problem refuses a head for what is wrong with the workload itself.
-func (e *entry) problem() {
-	e.barred, e.note, e.blocks = trace.Reason(e.wl.Problem.Reason), e.wl.Problem.Note, e.q.Strict
+// Misfit returns why the ClusterQueue of a workload does not take it whatever quota is free; "" if it does. It costs a few
+// lookups.
+func (w *World) Misfit(wl *workload.Workload) (trace.Reason, string) {
+	reason, note, _ := w.misfit(w.Queues[wl.Queue], wl)
+	return reason, note
+}
+
+// misfit is Misfit. own says that something is wrong with the workload itself, and not with its namespace.
+func (w *World) misfit(q *Queue, wl *workload.Workload) (reason trace.Reason, note string, own bool) {
+	labels, exists := w.NamespaceLabels(wl)
+	switch {
+	case wl.Problem != nil && trace.Reason(wl.Problem.Reason) != trace.Misconfigured:
+	case !exists:
+		return trace.Misconfigured, "its namespace does not exist", false
+	case !selects(q.Namespaces, labels):
+		return trace.Misconfigured, "ClusterQueue " + q.Name + " does not take workloads of this namespace (namespaceSelector)", false
+	}
+	if wl.Problem == nil {
+		return "", "", false
+	}
+	return trace.Reason(wl.Problem.Reason), wl.Problem.Note, true
 }
 
 // renominate repeats the nomination in the middle of a cycle, as if the victims of
