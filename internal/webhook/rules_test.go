@@ -561,6 +561,7 @@ func TestConfigurations(t *testing.T) {
 	const kueuePath = "kueue-x-k8s-io-v1beta2-"
 	want := []string{
 		"mjob.kb.io sys/hooks/mutate-batch-v1-job [jobs] [CREATE] restricted true",
+		"default.mjob.kb.io sys/hooks/mutate-batch-v1-job [jobs] [CREATE] restricted true",
 		"mclusterqueue.kb.io sys/hooks/mutate-" + kueuePath + "clusterqueue [clusterqueues] [CREATE] restricted false",
 		"mresourceflavor.kb.io sys/hooks/mutate-" + kueuePath + "resourceflavor [resourceflavors] [CREATE] restricted false",
 		"mworkload.kb.io sys/hooks/mutate-" + kueuePath + "workload [workloads] [CREATE] restricted false",
