@@ -22,7 +22,7 @@ func TestEveryoneSaysWhy(t *testing.T) {
 			for i := range 5 {
 				alike = append(alike, w.workload(fmt.Sprintf("alike-%d", i), "q", "1"))
 			}
-			head := w.workload("head", "s", "3")
+			head := w.workload("head", "s", "3", priority(9)) // both may have been created in one second
 			behind := w.workload("behind", "s", "1")
 			w.within(15*time.Second, "all say why", func() error {
 				for _, wl := range alike {
