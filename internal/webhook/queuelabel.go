@@ -37,7 +37,11 @@ func QueueLabelPolicy(o *Options) (*admissionv1.ValidatingAdmissionPolicy, *admi
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: meta,
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy:    new(admissionv1.Ignore),
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: queueableKinds(o.Descriptors)},
+			// With the API server's own defaults: the whole is one field, which only an equal value shares with other writers.
+			MatchConstraints: &admissionv1.MatchResources{
+				ResourceRules: queueableKinds(o.Descriptors), MatchPolicy: new(admissionv1.Equivalent),
+				NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+			},
 			MatchConditions: []admissionv1.MatchCondition{
 				{Name: "names-a-queue", Expression: "object.metadata.?labels[?'" + kueue.QueueNameLabel + "'].orValue('') != ''"},
 				{Name: "speaks-for-itself", Expression: "!object.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false) &&\n" +

@@ -75,11 +75,11 @@ control-plane: controller-manager
 {{/* The same as an expression over the labels of a namespace, for the policy about queue labels. */}}
 {{- define "berth.managedExpression" -}}
 {{- $selector := include "berth.managedNamespaces" . | fromYaml }}
-{{- range $key, $value := $selector.matchLabels }}
+{{- range $key, $value := dig "matchLabels" dict $selector }}
 {{- printf "(%q in variables.labels && variables.labels[%q] in %s) &&\n" $key $key (list $value | toJson) }}
 {{- end }}
-{{- range $selector.matchExpressions }}
-{{- $values := .values | default list | toJson }}
+{{- range dig "matchExpressions" list $selector }}
+{{- $values := dig "values" list . | toJson }}
 {{- if eq .operator "In" }}{{ printf "(%q in variables.labels && variables.labels[%q] in %s) &&\n" .key .key $values }}
 {{- else if eq .operator "NotIn" }}{{ printf "!(%q in variables.labels && variables.labels[%q] in %s) &&\n" .key .key $values }}
 {{- else if eq .operator "Exists" }}{{ printf "(%q in variables.labels) &&\n" .key }}
