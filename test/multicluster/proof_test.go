@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -294,8 +293,8 @@ func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
 	})
 	hub.completes(present, 2*time.Minute)
 	w, err := hub.workload(present)
-	if err != nil || w.Status.AdmissionChecks[0].RetryCount == nil || !strings.Contains(w.Status.AdmissionChecks[0].Message, `"w1"`) {
-		t.Errorf("it was not sent again: %v, %+v", err, w.Status)
+	if err != nil || !lifecycle.IsFinished(w) || w.Status.AdmissionChecks[0].RetryCount != nil || w.Status.ClusterName != "w1" {
+		t.Errorf("it was not created there again: %v, %+v", err, w.Status)
 	}
 	if w, err := hub.workload(earlier); err != nil || !lifecycle.IsFinished(w) {
 		t.Errorf("what was finished is not any more: %v", err)

@@ -30,7 +30,8 @@ func prepare(tree map[string]any) {
 func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
 	l, r := local.(*batchv1.Job), remote.(*batchv1.Job)
 	if _, _, done := finished(r); done || !suspended(l) || suspended(r) {
-		return nil, false, nil
+		status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(goOn(l, r))
+		return status, false, err
 	}
 	status := l.Status.DeepCopy()
 	at := slices.IndexFunc(status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended })
@@ -44,6 +45,26 @@ func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
 	}
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	return tree, true, err
+}
+
+// goOn is the status of a remote Job in the words of a local one that began with another copy, which was deleted. The API server
+// refuses a Job that starts again while it runs, and counters that decrease, except those of a Job that may shrink.
+func goOn(local, remote *batchv1.Job) *batchv1.JobStatus {
+	next := remote.Status.DeepCopy()
+	if local.Status.StartTime != nil && !suspended(local) {
+		next.StartTime = local.Status.StartTime
+	}
+	next.Failed = max(next.Failed, local.Status.Failed)
+	if !mayShrink(remote) {
+		next.Succeeded = max(next.Succeeded, local.Status.Succeeded)
+	}
+	return next
+}
+
+// mayShrink reports whether completions follow parallelism, so that fewer pods may have succeeded than before.
+func mayShrink(j *batchv1.Job) bool {
+	indexed := j.Spec.CompletionMode != nil && *j.Spec.CompletionMode == batchv1.IndexedCompletion
+	return indexed && j.Spec.Completions != nil && j.Spec.Parallelism != nil && *j.Spec.Completions == *j.Spec.Parallelism
 }
 
 // quiet says that no pod of the Job runs.

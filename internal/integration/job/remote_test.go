@@ -94,6 +94,19 @@ func TestRemoteStatus(t *testing.T) {
 		"finished before it began": {local: suspend, remote: func(j *batchv1.Job) {
 			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 		}, want: dispatch.PatchStatus},
+		"created there again": {local: func(j *batchv1.Job) { j.Status = ran(1, 2, 3) }, remote: func(j *batchv1.Job) { j.Status = ran(9, 0, 1); j.Status.Active = 2 }, want: dispatch.PatchStatus, check: func(t *testing.T, s batchv1.JobStatus) {
+			if s.StartTime.Unix() != 1 || s.Failed != 2 || s.Succeeded != 3 || s.Active != 2 {
+				t.Errorf("status %+v", s)
+			}
+		}},
+		"created there again, and may shrink": {local: func(j *batchv1.Job) { j.Status = ran(1, 2, 3) }, remote: func(j *batchv1.Job) {
+			j.Spec.CompletionMode, j.Spec.Completions, j.Spec.Parallelism = new(batchv1.IndexedCompletion), new(int32(2)), new(int32(2))
+			j.Status = ran(9, 0, 1)
+		}, want: dispatch.PatchStatus, check: func(t *testing.T, s batchv1.JobStatus) {
+			if s.Failed != 2 || s.Succeeded != 1 {
+				t.Errorf("status %+v", s)
+			}
+		}},
 		"the same":         {remote: func(j *batchv1.Job) { j.Status.Active = 1 }, want: dispatch.NoJob},
 		"on its way out":   {remote: func(j *batchv1.Job) { j.DeletionTimestamp = new(metav1.Now()) }, want: dispatch.NoJob, deferred: true},
 		"an earlier run's": {remote: func(j *batchv1.Job) { j.Annotations[kueue.PrebuiltWorkloadLabel] = "job-b" }, want: dispatch.DeleteJob, deferred: true},
@@ -127,6 +140,11 @@ func TestRemoteStatus(t *testing.T) {
 	if o, changed, err := dispatch.Quiet(job.Descriptor(), local); err != nil || !changed || statusOf(t, o).Active != 0 {
 		t.Errorf("quiet: %v, %v, %v", o, changed, err)
 	}
+}
+
+// ran is the status of a Job that started at a second, with one pod that runs.
+func ran(start int64, failed, succeeded int32) batchv1.JobStatus {
+	return batchv1.JobStatus{StartTime: new(metav1.Unix(start, 0)), Active: 1, Failed: failed, Succeeded: succeeded}
 }
 
 func suspend(j *batchv1.Job) { j.Spec.Suspend = new(true) }
