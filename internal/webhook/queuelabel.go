@@ -36,7 +36,7 @@ func QueueLabelPolicy(o *Options) (*admissionv1.ValidatingAdmissionPolicy, *admi
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: meta,
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			FailurePolicy:    new(admissionv1.Ignore),
+			FailurePolicy: new(admissionv1.Ignore),
 			// With the API server's own defaults: the whole is one field, which only an equal value shares with other writers.
 			MatchConstraints: &admissionv1.MatchResources{
 				ResourceRules: queueableKinds(o.Descriptors), MatchPolicy: new(admissionv1.Equivalent),
