@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ type Manager struct {
 	cmd    *exec.Cmd
 	health string
 	log    log
+	killed atomic.Bool
 }
 
 // Start starts a manager with arguments and waits until it is ready. It ends with the test, which shows the end of its log if it fails.
@@ -63,8 +65,9 @@ func Start(t testing.TB, kubeconfig string, args ...string) *Manager {
 		close(m.Ended)
 	}()
 	t.Cleanup(func() {
+		killed := m.killed.Load()
 		m.Kill()
-		if t.Failed() {
+		if t.Failed() && !killed { // what the test itself killed has nothing to say about what failed later
 			t.Logf("log of a manager:\n%s", m.log.tail())
 		}
 	})
@@ -102,6 +105,7 @@ func (m *Manager) Signal(s os.Signal) {
 
 // Kill ends it as a crash would.
 func (m *Manager) Kill() {
+	m.killed.Store(true)
 	_ = m.cmd.Process.Kill() // fails when it is dead already
 	<-m.Ended
 }
