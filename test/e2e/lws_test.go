@@ -11,11 +11,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -23,27 +23,6 @@ import (
 )
 
 const lwsDomain = "leaderworkerset.sigs.k8s.io/"
-
-// lwsCRD is the kind with any spec and any status.
-func lwsCRD() *apiextensionsv1.CustomResourceDefinition {
-	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "leaderworkersets.leaderworkerset.x-k8s.io", Annotations: map[string]string{"api-approved.kubernetes.io": "unapproved, for tests"},
-		},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "leaderworkerset.x-k8s.io", Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "leaderworkersets", Kind: "LeaderWorkerSet"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-				}},
-			}},
-		},
-	}
-}
 
 // lwsOperator does what the documentation of LeaderWorkerSet says of its controller: a StatefulSet of leaders, and for each
 // leader pod one of its workers, which goes with it. It labels the pods with the number of their group.
@@ -156,7 +135,7 @@ func TestLeaderWorkerSet(t *testing.T) {
 		t.Skip("runs a whole control plane")
 	}
 	c := up(t)
-	c.create(t, lwsCRD())
+	c.create(t, embeddedtest.LooseCRD(schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}, "leaderworkersets"))
 	c.configured(t, "integrations: {frameworks: [batch/job, pod, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}\n")
 	c.queues(t, "serving", map[string]string{"serving": "5"})
 	op := &lwsOperator{c, "serving", "llm"}

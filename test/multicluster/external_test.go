@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 )
 
@@ -68,7 +69,7 @@ func TestExternalFrameworks(t *testing.T) {
 	}
 	clusters := startWith(t, []string{"hub", "w1"}, map[string]string{
 		"hub": kinds + crewKind[1:] + "multiKueue:\n  gcInterval: 5s\n  externalFrameworks:\n" + frameworks + crewFramework[1:], "w1": kinds,
-	}, func(c *cluster) { c.create(looseCRD(pipelineRun, "pipelineruns"), looseCRD(crew, "crews")) })
+	}, func(c *cluster) { c.create(embeddedtest.LooseCRD(pipelineRun, "pipelineruns"), embeddedtest.LooseCRD(crew, "crews")) })
 	hub, w1 := clusters[0], clusters[1]
 	hub.workers(w1)
 	hub.queues("100", "workers")

@@ -10,16 +10,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/integration/all"
 	planjob "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
@@ -109,25 +108,6 @@ spec:
         template:
           metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
           spec: {template: %TEMPLATE%}`
-
-// looseCRD is a CRD of a kind that others define: any spec and any status.
-func looseCRD(gvk schema.GroupVersionKind, resource string) *apiextensionsv1.CustomResourceDefinition {
-	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: resource + "." + gvk.Group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: gvk.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: resource, Kind: gvk.Kind, ListKind: gvk.Kind + "List", Singular: strings.ToLower(gvk.Kind)},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: gvk.Version, Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-				}},
-			}},
-		},
-	}
-}
 
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
@@ -316,11 +296,11 @@ func TestRemoteKinds(t *testing.T) {
 			if kind, ok := remoteKinds[d.Framework]; !ok {
 				t.Fatalf("the test knows no job of %s: add one", d.Framework)
 			} else if kind.active != "" {
-				c.create(looseCRD(d.GVK, d.Resource))
+				c.create(embeddedtest.LooseCRD(d.GVK, d.Resource))
 			}
 		}
 		lws := gated["leaderworkerset.x-k8s.io/leaderworkerset"]
-		c.create(looseCRD(lws.GVK, lws.Resource))
+		c.create(embeddedtest.LooseCRD(lws.GVK, lws.Resource))
 	})
 	w := kindWorld{clusters[0], clusters[1]}
 	for _, c := range clusters {
