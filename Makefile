@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane test-kuberay \
-	demo generate packages tidy storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades load bench bench-core clean need-go
+	demo generate packages tidy storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -64,6 +64,9 @@ test-kuberay: build ## Berth beside the real operator of KubeRay, which is built
 storm: build ## every write of a life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules; half an hour
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' -count 1 -timeout 60m -v -long $(ARGS)
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestFailures$$' -count 1 -timeout 60m -v -long $(ARGS)
+
+hostile: build ## one tenant attacks the manager for two minutes, while the jobs of another one have to start (ARGS='-lasts 10m -seed 7')
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/hostile -count 1 -v -timeout 60m -lasts 2m -bounds $(ARGS)
 
 measure: build ## memory, processor time and API writes of a running manager, as name: value lines
 	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'

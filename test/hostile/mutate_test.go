@@ -2,12 +2,11 @@ package hostile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
-
-	"maps"
 )
 
 // values are what replaces a field: sizes at the ends of their types, texts that are long or mean something elsewhere, and other types.

@@ -69,7 +69,9 @@ func TestExternalFrameworks(t *testing.T) {
 	}
 	clusters := startWith(t, []string{"hub", "w1"}, map[string]string{
 		"hub": kinds + crewKind[1:] + "multiKueue:\n  gcInterval: 5s\n  externalFrameworks:\n" + frameworks + crewFramework[1:], "w1": kinds,
-	}, func(c *cluster) { c.create(embeddedtest.LooseCRD(pipelineRun, "pipelineruns"), embeddedtest.LooseCRD(crew, "crews")) })
+	}, func(c *cluster) {
+		c.create(embeddedtest.LooseCRD(pipelineRun, "pipelineruns"), embeddedtest.LooseCRD(crew, "crews"))
+	})
 	hub, w1 := clusters[0], clusters[1]
 	hub.workers(w1)
 	hub.queues("100", "workers")

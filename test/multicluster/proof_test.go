@@ -31,7 +31,7 @@ func TestFailures(t *testing.T) {
 		t.Skip("runs three control planes")
 	}
 	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
-		"hub": frameworks + "multiKueue: {workerLostTimeout: 60s, gcInterval: 3s}\n", "w1": frameworks,
+		"hub": frameworks + "multiKueue: {workerLostTimeout: 5m, gcInterval: 3s}\n", "w1": frameworks,
 		"w2": frameworks + "multiKueue: {origin: west, gcInterval: 3s}\n",
 	})
 	hub, w1, w2 := all[0], all[1], all[2]
