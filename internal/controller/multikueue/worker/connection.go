@@ -77,6 +77,7 @@ type Connection struct {
 func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limit time.Duration, lost func(*Connection, error)) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst, cfg.UserAgent = f.QPS, f.Burst, "berth-multikueue"
+	cfg.Wrap(boundAnswers)
 	if f.QPS > 0 {
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(f.QPS, f.Burst)
 	}
@@ -192,7 +193,6 @@ func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (
 	began := time.Now()
 	listing, done := context.WithTimeout(ctx, min(limit, callTimeout))
 	defer done()
-	list := s.newList()
 	ours := client.MatchingLabelsSelector{Selector: labels.Everything()}
 	if !s.queues {
 		var err error
@@ -200,23 +200,14 @@ func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (
 			return nil, err
 		}
 	}
-	if err := c.client.List(listing, list, ours); err != nil {
-		return nil, err
-	}
-	var items []client.Object
-	err := apimeta.EachListItem(list, func(o runtime.Object) error {
-		item := o.(client.Object).DeepCopyObject().(client.Object)
-		s.trim(item)
-		items = append(items, item)
-		return nil
-	})
+	items, version, err := c.list(listing, s, ours)
 	if err != nil {
 		return nil, err
 	}
 	opening, stop := context.WithCancel(c.ctx)
 	timer := time.AfterFunc(limit-time.Since(began), stop)
 	stream, err := c.client.Watch(opening, s.newList(), ours, &client.ListOptions{
-		Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true},
+		Raw: &metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true},
 	})
 	if !timer.Stop() {
 		if err == nil {
@@ -235,6 +226,31 @@ func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (
 		c.changed(o)
 	}
 	return stream, nil
+}
+
+// list reads a kind page by page, as a worker may have any number of objects of any size. version is what to watch from.
+func (c *Connection) list(ctx context.Context, s *Store, ours client.ListOption) (items []client.Object, version string, err error) {
+	for next := ""; ; {
+		page := s.newList()
+		if err := c.client.List(ctx, page, ours, client.Limit(pageSize), client.Continue(next)); err != nil {
+			return nil, "", err
+		}
+		err := apimeta.EachListItem(page, func(o runtime.Object) error {
+			item := o.(client.Object).DeepCopyObject().(client.Object)
+			s.trim(item)
+			items = append(items, item)
+			return nil
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		if len(items) > maxKept {
+			return nil, "", s.tooMany()
+		}
+		if next = page.GetContinue(); next == "" {
+			return items, page.GetResourceVersion(), nil
+		}
+	}
 }
 
 // origins selects what has our origin, or one that it had.
@@ -301,10 +317,16 @@ func (c *Connection) consume(s *Store, stream watch.Interface) {
 				ctrl.Log.WithName("multikueue").V(1).Info("A watch failed", "cluster", c.name, "kind", s.gvk.Kind, "err", apierrors.FromObject(e.Object).Error())
 				return
 			default:
-				if o, ok := e.Object.(client.Object); ok {
-					s.event(e.Type, o)
-					c.changed(o)
+				o, ok := e.Object.(client.Object)
+				if !ok {
+					continue
 				}
+				if e.Type == watch.Added && s.full() {
+					c.lost(c, s.tooMany())
+					return
+				}
+				s.event(e.Type, o)
+				c.changed(o)
 			}
 		}
 	}

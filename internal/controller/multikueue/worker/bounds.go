@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"k8s.io/client-go/transport"
+)
+
+// Bounds of what one worker may send. Its objects are not ours to limit: whoever runs the worker decides how many there are.
+const (
+	// maxAnswer is the largest answer to one request, in bytes; an event of a watch has a bound in client-go, of 16 MiB.
+	maxAnswer = 64 << 20
+	// pageSize is how many objects one answer to a list has.
+	pageSize = 250
+	// maxKept is how many objects of a kind are kept of one worker.
+	maxKept = 250_000
+)
+
+// boundAnswers has an answer fail that is larger than maxAnswer, before it is kept and decoded. Watches have no end, and no bound here.
+func boundAnswers(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} }
+
+type boundedAnswers struct{ next http.RoundTripper }
+
+var _ transport.WrapperFunc = boundAnswers
+
+// RoundTrip makes a request.
+func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(r)
+	if err == nil && r.URL.Query().Get("watch") == "" {
+		response.Body = &boundedBody{response.Body, maxAnswer}
+	}
+	return response, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("the worker's answer has more than %d MiB", maxAnswer>>20)
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
+	b.left -= int64(n)
+	return n, err
+}
+
+// full says that no further object may be kept.
+func (s *Store) full() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.objects) >= maxKept
+}
+
+func (s *Store) tooMany() error {
+	return fmt.Errorf("the worker has more than %d objects of kind %s with our origin: remove what does not belong there", maxKept, s.gvk.Kind)
+}
