@@ -46,8 +46,10 @@ func (b *Bodies) within(limit time.Duration, next http.Handler) http.Handler {
 		body := &meteredBody{ReadCloser: http.MaxBytesReader(w, r.Body, MaxBody), bodies: b}
 		defer body.release()
 		answer := &refusal{ResponseWriter: w, body: body}
-		r.Body = body
-		next.ServeHTTP(answer, r)
+		// The server keeps the request that it made: what is left of its body tells whether the connection can be used again.
+		metered := r.WithContext(r.Context())
+		metered.Body = body
+		next.ServeHTTP(answer, metered)
 	})
 }
 

@@ -95,3 +95,29 @@ func TestSlowBody(t *testing.T) {
 		t.Error("still reading")
 	}
 }
+
+// TestRefusedBodyIsNoRequest is that what is left of a body that was refused is not read as the next request on the connection.
+func TestRefusedBodyIsNoRequest(t *testing.T) {
+	var b Bodies
+	s := httptest.NewServer(b.Limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = r.Body.Close() // as a handler of webhooks does before it answers
+		w.WriteHeader(http.StatusOK)
+	})))
+	defer s.Close()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	inner := "POST /inner HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n"+strings.Repeat(inner, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	answers, _ := io.ReadAll(conn) // until the server closes the connection, or resets it
+	if n := strings.Count(string(answers), "HTTP/1.1 "); n != 1 {
+		t.Errorf("%d answers to one request:\n%s", n, answers)
+	}
+}
