@@ -140,36 +140,39 @@ func (b *builder) lastEnv() {
 
 // setEnv replaces variables where they stand and appends new ones.
 func setEnv(env *[]corev1.EnvVar, vars ...corev1.EnvVar) {
-	*env = slices.Grow(*env, len(vars))
-	for _, v := range vars {
-		upsert(env, *v.DeepCopy(), func(v *corev1.EnvVar) string { return v.Name })
+	own := make([]corev1.EnvVar, len(vars))
+	for i := range vars {
+		own[i] = *vars[i].DeepCopy()
 	}
+	upsert(env, func(v *corev1.EnvVar) string { return v.Name }, own...)
 }
 
 // setVolumes replaces volumes of the same name where they stand and appends new ones.
 func setVolumes(pod *corev1.PodSpec, volumes ...corev1.Volume) {
-	for _, v := range volumes {
-		upsert(&pod.Volumes, v, func(v *corev1.Volume) string { return v.Name })
-	}
+	upsert(&pod.Volumes, func(v *corev1.Volume) string { return v.Name }, volumes...)
 }
 
 // setMounts replaces mounts at the same path where they stand and appends new ones.
 func setMounts(c *corev1.Container, mounts ...corev1.VolumeMount) {
-	for _, m := range mounts {
-		upsert(&c.VolumeMounts, m, func(m *corev1.VolumeMount) string { return m.MountPath })
-	}
+	upsert(&c.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath }, mounts...)
 }
 
-// upsert puts an element in the place of the one with its key, or at the end.
-func upsert[T any](list *[]T, element T, key func(*T) string) {
-	k := key(&element)
-	for i := range *list {
-		if key(&(*list)[i]) == k {
-			(*list)[i] = element
-			return
-		}
+// upsert puts each element in the place of the first one with its key, or at the end. It takes time in proportion to both lists, as a user says
+// how long they are.
+func upsert[T any](list *[]T, key func(*T) string, elements ...T) {
+	at := make(map[string]int, len(*list)+len(elements))
+	for i := range slices.Backward(*list) {
+		at[key(&(*list)[i])] = i
 	}
-	*list = append(*list, element)
+	for i := range elements {
+		k := key(&elements[i])
+		if place, found := at[k]; found {
+			(*list)[place] = elements[i]
+			continue
+		}
+		at[k] = len(*list)
+		*list = append(*list, elements[i])
+	}
 }
 
 // openPort adds the rendezvous port. A TCP port of that number is left as it is: it serves as well, whatever its name.
@@ -195,9 +198,7 @@ func mergeResources(to *corev1.ResourceRequirements, from *corev1.ResourceRequir
 	}
 	overlayList(&to.Limits, from.Limits)
 	overlayList(&to.Requests, from.Requests)
-	for _, claim := range from.Claims {
-		upsert(&to.Claims, claim, func(c *corev1.ResourceClaim) string { return c.Name })
-	}
+	upsert(&to.Claims, func(c *corev1.ResourceClaim) string { return c.Name }, from.Claims...)
 }
 
 // resources are those by which the processes of a training pod are counted (spec: 50 §4.6): the TrainJob's own if they name CPUs or
