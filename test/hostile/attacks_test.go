@@ -40,6 +40,8 @@ type attacker struct {
 	serial  int
 	tried   map[string]int
 	refused map[string]int
+	slowest time.Duration // of the reviews with long lists
+	longest string        // which of them that was
 }
 
 // attacks are what one tenant can do to the manager, one try each.
@@ -51,6 +53,7 @@ var attacks = map[string]func(a *attacker, ctx context.Context, r *rand.Rand) er
 	"bodies":   (*attacker).bodies,
 	"levels":   (*attacker).levels,
 	"slow":     (*attacker).slow,
+	"long":     (*attacker).long,
 	"readers":  (*attacker).readers,
 	"reports":  (*attacker).reports,
 	"churn":    (*attacker).churn,
@@ -170,12 +173,64 @@ func (a *attacker) reviews(ctx context.Context, r *rand.Rand) error {
 		o = object(kinds[r.IntN(len(kinds))], a.name("forged"))
 		mutate(r, o.Object)
 	}
+	operation := []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, "ODD"}[r.IntN(4)]
+	return a.review(ctx, r, a.paths[r.IntN(len(a.paths))], operation, o)
+}
+
+// long has each webhook of a kind look at an object with a list or a map as long as an object may be.
+func (a *attacker) long(ctx context.Context, r *rand.Rand) error {
+	o := object(kinds[r.IntN(len(kinds))], a.name("long"))
+	if containers, found := find(o.Object, "containers"); found {
+		containers[0].(map[string]any)["env"] = []any{map[string]any{"name": "a", "value": "b"}}
+		containers[0].(map[string]any)["ports"] = []any{map[string]any{"name": "a", "containerPort": int64(1)}}
+	}
+	where := lengthen(r, o.Object, 2_500_000)
+	var last error
+	for _, path := range a.paths {
+		if !strings.HasSuffix(path, "-"+strings.ToLower(o.GetKind())) {
+			continue
+		}
+		began := time.Now()
+		last = a.review(ctx, r, path, admissionv1.Create, o)
+		took := time.Since(began)
+		a.mu.Lock()
+		if took > a.slowest {
+			a.slowest, a.longest = took, path+" "+where
+		}
+		a.mu.Unlock()
+	}
+	return last
+}
+
+// find is the first list of a name in a tree.
+func find(at any, name string) ([]any, bool) {
+	switch at := at.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(at)) {
+			if list, ok := at[key].([]any); ok && key == name && len(list) > 0 {
+				return list, true
+			}
+			if list, ok := find(at[key], name); ok {
+				return list, true
+			}
+		}
+	case []any:
+		for _, element := range at {
+			if list, ok := find(element, name); ok {
+				return list, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// review sends a review of an object, in the name of anybody.
+func (a *attacker) review(ctx context.Context, r *rand.Rand, path string, operation admissionv1.Operation, o *unstructured.Unstructured) error {
 	raw, err := json.Marshal(o.Object)
 	if err != nil {
 		return err
 	}
 	gvk := o.GroupVersionKind()
-	operation := []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, "ODD"}[r.IntN(4)]
 	review := &admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
@@ -188,7 +243,7 @@ func (a *attacker) reviews(ctx context.Context, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	return a.post(ctx, a.webhooks+a.paths[r.IntN(len(a.paths))], bytes.NewReader(body), nil)
+	return a.post(ctx, a.webhooks+path, bytes.NewReader(body), nil)
 }
 
 // bodies sends what is no review at all, and much of it.

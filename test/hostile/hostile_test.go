@@ -112,6 +112,8 @@ func TestHostile(t *testing.T) {
 			t.Errorf("%s was never tried", name)
 		}
 	}
+	t.Logf("slowest review: %s", a.longest)
+	report("hostile.slowest_review_s", a.slowest.Seconds())
 	report("hostile.jobs", float64(len(took)))
 	report("hostile.start_p50_s", quantile(took, 0.5).Seconds())
 	report("hostile.start_p99_s", quantile(took, 0.99).Seconds())

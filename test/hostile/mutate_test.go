@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -79,4 +80,85 @@ func mutate(r *rand.Rand, tree map[string]any) {
 	if len(places) > 0 {
 		places[r.IntN(len(places))]()
 	}
+}
+
+// lengthen fills one list of a tree with so many elements that differ in their names as an API server takes in one object, and so with maps.
+func lengthen(r *rand.Rand, tree map[string]any, bytes int) (where string) {
+	type place struct {
+		path string
+		fill func()
+	}
+	var places []place
+	var walk func(path string, at any)
+	walk = func(path string, at any) {
+		switch at := at.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(at)) {
+				path := path + "." + key
+				switch inner := at[key].(type) {
+				case []any:
+					if element, ok := first(inner); ok {
+						places = append(places, place{path, func() { at[key] = distinct(element, bytes) }})
+					}
+				case map[string]any:
+					if plain(inner) {
+						places = append(places, place{path, func() {
+							for i := range bytes / 20 {
+								inner[fmt.Sprintf("key-%07d", i)] = "1"
+							}
+						}})
+					}
+				}
+				walk(path, at[key])
+			}
+		case []any:
+			for _, element := range at {
+				walk(path+"[]", element)
+			}
+		}
+	}
+	walk("", map[string]any{"spec": tree["spec"]})
+	if len(places) == 0 {
+		return ""
+	}
+	chosen := places[r.IntN(len(places))]
+	chosen.fill()
+	return chosen.path
+}
+
+func first(list []any) (map[string]any, bool) {
+	if len(list) == 0 {
+		return nil, false
+	}
+	element, ok := list[0].(map[string]any)
+	return element, ok
+}
+
+// plain says whether a map has texts only, such as labels or requests.
+func plain(m map[string]any) bool {
+	for _, v := range m {
+		if _, ok := v.(string); !ok {
+			return false
+		}
+	}
+	return len(m) > 0
+}
+
+// distinct are copies of an element with names of their own.
+func distinct(element map[string]any, bytes int) []any {
+	name := "name"
+	if _, ok := element["groupName"]; ok {
+		name = "groupName"
+	}
+	text, err := json.Marshal(element)
+	if err != nil {
+		panic(err)
+	}
+	var out []any
+	for i := range bytes/(len(text)+8) + 1 {
+		another := maps.Clone(element)
+		another[name] = fmt.Sprintf("n%07d", i)
+		out = append(out, another)
+	}
+	return out
 }
