@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
@@ -62,13 +65,20 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	t.Fatalf("not so after %s: %s: %v", limit, what, err)
 }
 
-// FreePort is a port of 127.0.0.1 on which nothing listens at the moment. It is not one of those that the system hands out, to
-// listeners on port 0 and to every connection that goes out: such a one may be gone before whoever asked listens on it.
+// FreePort returns a port of 127.0.0.1 for a program that the test starts. No other test gets the port, in any process of the machine,
+// until this process ends. It is not one of the ephemeral ports, which listeners on port 0 and outgoing connections may take at any time.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	const first, ports = 10_000, 20_000 // those of Linux begin at 32768
+	const first, ports = 10_000, 20_000 // the ephemeral ports of Linux begin at 32768
 	for range 100 {
 		port := first + rand.IntN(ports)
+		mine, err := lockPort(port)
+		if err != nil {
+			t.Fatalf("locking port %d: %v", port, err)
+		}
+		if !mine {
+			continue
+		}
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			_ = l.Close()
@@ -77,6 +87,27 @@ func FreePort(t testing.TB) int {
 	}
 	t.Fatalf("none of a hundred ports from %d is free", first)
 	return 0
+}
+
+// lockPort locks a file that stands for a port, until the process ends. It returns false if the port is locked already, by whatever process.
+func lockPort(port int) (bool, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("berth-test-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, err
+	}
+	file, err := unix.Open(filepath.Join(dir, strconv.Itoa(port)), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false, err
+	}
+	err = unix.Flock(file, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return true, nil // the file stays open, and with it the lock
+	}
+	_ = unix.Close(file)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return false, err
 }
 
 var errKilled = errors.New("the manager is dead")
