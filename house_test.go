@@ -227,6 +227,7 @@ var rooms = []room{
 	{dir: "internal/plan", layer: 2},
 	{dir: "internal/options", layer: 2},
 	{dir: "internal/embedded", layer: 2},
+	{dir: "internal/inflight", layer: 2},
 	{dir: "internal/sim", layer: 2},
 	{dir: "internal/reconcile", layer: 3},
 	{dir: "internal/engine", layer: 3},

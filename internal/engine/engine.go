@@ -59,11 +59,14 @@ type Engine struct {
 	touched func(queues []state.Name, cohorts []string)
 	turned  func(*Turn)
 
-	mu     sync.Mutex
-	inbox  []Event
-	signal chan struct{}
-	open   bool // decisions may be made
-	paused bool // none of them admits or preempts
+	mu        sync.Mutex
+	inbox     []Event
+	questions questions
+	posted    uint64 // events
+	applied   uint64 // how many of them the state has, or has once the turn is over
+	signal    chan struct{}
+	open      bool // decisions may be made
+	paused    bool // none of them admits or preempts
 }
 
 // New returns an engine over an empty state. It makes no decision before Open.
@@ -96,26 +99,16 @@ func (e *Engine) OnTurn(f func(*Turn)) { e.turned = f }
 func (e *Engine) Post(ev Event) {
 	e.mu.Lock()
 	e.inbox = append(e.inbox, ev)
+	e.posted++
 	e.mu.Unlock()
+	e.wake()
+}
+
+// wake has Run look for what has come in.
+func (e *Engine) wake() {
 	select {
 	case e.signal <- struct{}{}:
 	default:
-	}
-}
-
-// Ask runs f in the engine's goroutine and waits for it: a consistent look at the
-// state. It returns the context's error if that ends first.
-func (e *Engine) Ask(ctx context.Context, f func(*state.State)) error {
-	done := make(chan struct{})
-	e.Post(func(s *state.State) {
-		defer close(done)
-		f(s)
-	})
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -132,26 +125,43 @@ func (e *Engine) Open() {
 // queues that are stopped or inactive. Call it before Open.
 func (e *Engine) Pause() { e.paused = true }
 
-// Run applies events until ctx ends.
+// Run applies events and answers questions until ctx ends.
 func (e *Engine) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour)
+	timer.Stop() // until a turn says when the next is due
 	defer timer.Stop()
 	for {
+		due := false // a turn, also without an event
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-e.signal:
 		case <-timer.C:
+			due = true
 		}
-		timer.Stop()
-		var next workload.Instant
-		for more := true; more && ctx.Err() == nil; {
-			more, next = e.turn()
-		}
-		if next != 0 {
-			timer.Reset(time.Unix(0, int64(next)).Sub(e.now()))
+		for again := true; again && ctx.Err() == nil; again = due || e.hasEvents() {
+			if due || e.hasEvents() {
+				due = e.timedTurn(timer)
+			}
+			e.answer(ctx, due)
 		}
 	}
+}
+
+// timedTurn makes a turn and sets the timer to when the next is due without an event; it tells whether that is at once.
+func (e *Engine) timedTurn(timer *time.Timer) (more bool) {
+	more, next := e.turn()
+	timer.Stop()
+	if !more && next != 0 {
+		timer.Reset(time.Unix(0, int64(next)).Sub(e.now()))
+	}
+	return more
+}
+
+func (e *Engine) hasEvents() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.inbox) > 0
 }
 
 // turn applies what has come in and makes one step; it tells whether there is more
@@ -159,7 +169,7 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) turn() (more bool, next workload.Instant) {
 	e.mu.Lock()
 	events := e.inbox
-	e.inbox = nil
+	e.inbox, e.applied, e.questions.answers = nil, e.posted, nil
 	open := e.open
 	e.mu.Unlock()
 	turn, start := Turn{Events: len(events)}, e.now()

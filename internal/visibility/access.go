@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-project/berth/internal/inflight"
 )
 
 // Access decides who asks and whether they may.
@@ -27,6 +29,13 @@ type Access struct {
 // Answers of the API server are kept as long as API servers do for those that are
 // aggregated.
 const answersKept = 10 * time.Second
+
+// Reviews in a second and at once: of permissions, and of tokens, which cost a review each although they are not known to anybody.
+// Neither takes from the other, nor from the manager's own requests.
+const (
+	rightsQPS, rightsBurst = 50, 100
+	tokensQPS, tokensBurst = 20, 50
+)
 
 // The ConfigMap in which the API server publishes whom to believe that it speaks for
 // somebody.
@@ -42,9 +51,13 @@ const (
 // headers of its proxy or by a review of the caller's token, and reviews what they ask
 // for. follow reads whom to believe until ctx ends; it has to run. spec: 70 §4.6.
 func Delegate(cfg *rest.Config, httpClient *http.Client) (access Access, follow func(context.Context), err error) {
-	client, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	client, err := kubernetes.NewForConfigAndClient(inflight.OnBudget(cfg, rightsQPS, rightsBurst), httpClient)
 	if err != nil {
 		return Access{}, nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	tokens, err := kubernetes.NewForConfigAndClient(inflight.OnBudget(cfg, tokensQPS, tokensBurst), httpClient)
+	if err != nil {
+		return Access{}, nil, fmt.Errorf("asking the API server who calls: %w", err)
 	}
 	authority := func(key string) (*dynamiccertificates.ConfigMapCAController, error) {
 		return dynamiccertificates.NewDynamicCAFromConfigMapController(key, trustNamespace, trustConfigMap, key, client)
@@ -63,7 +76,7 @@ func Delegate(cfg *rest.Config, httpClient *http.Client) (access Access, follow 
 	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	access.Authenticator, _, err = authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: true}, CacheTTL: answersKept, WebhookRetryBackoff: retry,
-		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: patience,
+		TokenAccessReviewClient: tokens.AuthenticationV1(), TokenAccessReviewTimeout: patience,
 		ClientCertificateCAContentProvider: callers,
 		RequestHeaderConfig: &authenticatorfactory.RequestHeaderConfig{
 			CAContentProvider:   proxies,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 
@@ -35,7 +34,7 @@ type endpoint struct {
 	sub, subKind         string
 	schema               string // of the subresource, in schemas
 	paged                bool   // it takes offset and limit
-	read                 func(ctx context.Context, s *Server, namespace, name string, query url.Values) (runtime.Object, error)
+	read                 func(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 }
 
 // groups is all that is served. spec: 70 §2.4.

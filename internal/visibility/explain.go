@@ -2,7 +2,6 @@ package visibility
 
 import (
 	"context"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -13,53 +12,119 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
 )
 
-// explanation is the decision trace of a Workload. The words are made in the goroutine
-// of the engine, since names of flavors are looked up there.
-func explanation(ctx context.Context, s *Server, namespace, name string, _ url.Values) (runtime.Object, error) {
-	w := s.Workload(namespace, name)
+// explanation is the decision trace of a Workload.
+func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error) {
+	w := s.Workload(a.namespace, a.name)
 	if w == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: berthv1alpha1.GroupVersion.Group, Resource: "workloads"}, name)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: berthv1alpha1.GroupVersion.Group, Resource: "workloads"}, a.name)
 	}
-	out := &berthv1alpha1.Explanation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: w.UID, CreationTimestamp: w.CreationTimestamp},
-		LocalQueue: string(w.Spec.QueueName),
-	}
-	if w.Spec.Priority != nil {
-		out.Priority = int64(*w.Spec.Priority)
-	}
-	known := false
-	if err := s.ask(ctx, func(st *state.State) {
-		look, place := st.LookNow(string(w.UID))
-		if look == nil {
-			return
-		}
-		known = true
-		describe(out, look)
-		if place >= 0 {
-			out.PositionInClusterQueue = new(int32(place))
-		}
-	}); err != nil {
+	found, err := s.told(ctx, a, w)
+	if err != nil {
 		return nil, err
 	}
+	out := &berthv1alpha1.Explanation{LocalQueue: string(w.Spec.QueueName)}
+	if found != nil {
+		copied := found.Explanation
+		out = &copied
+		out.LocalQueue = string(w.Spec.QueueName)
+	} else if w.Spec.Priority != nil {
+		out.Priority = int64(*w.Spec.Priority)
+	}
+	out.ObjectMeta = metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: w.UID, CreationTimestamp: w.CreationTimestamp}
 	switch told := waits(w); {
-	case !known:
+	case found == nil:
 		out.Reason, out.Message = nowhere(w)
-		out.Text = namespace + "/" + name + ": in no queue\n  " + out.Message + "\n"
+		out.Text = a.namespace + "/" + a.name + ": in no queue\n  " + out.Message + "\n"
 	case out.Reason == string(trace.PendingEvaluation) && told != nil:
 		// Another replica has looked at it and has said so.
 		out.Reason, out.Message = told.Reason, told.Message
 		out.Text += "  its condition says " + told.Reason + ": " + told.Message + "\n"
 	}
 	return out, nil
+}
+
+// told is what the engine knows of a Workload. It is shared and not to be modified.
+type told struct {
+	berthv1alpha1.Explanation
+	hidden []string // namespaces of victims whose names are left out, sorted
+}
+
+// told asks the engine about a Workload, nil if it knows nothing. Victims in other namespaces are named to callers who may list
+// Workloads there.
+func (s *Server) told(ctx context.Context, a *ask, w *kueue.Workload) (*told, error) {
+	found, err := s.tell(ctx, w, nil)
+	if err != nil || found == nil || len(found.hidden) == 0 {
+		return found, err
+	}
+	readable := s.readable(ctx, a.caller, found.hidden)
+	if len(readable) == 0 {
+		return found, nil
+	}
+	return s.tell(ctx, w, readable)
+}
+
+// maxReviews is about how many namespaces the API server is asked for one explanation. Victims in more of them stay unnamed.
+const maxReviews = 16
+
+// readable are the namespaces in which a caller may list Workloads: all of them for those who may do so everywhere.
+func (s *Server) readable(ctx context.Context, caller user.Info, among []string) []string {
+	may := func(namespace string) bool {
+		decision, _, err := s.Access.Authorizer.Authorize(inflight.For(ctx, caller.GetName()), &authorizer.AttributesRecord{
+			User: caller, Verb: "list", APIGroup: kueue.GroupVersion.Group, APIVersion: kueue.GroupVersion.Version, Resource: "workloads",
+			Namespace: namespace, ResourceRequest: true,
+		})
+		if err != nil {
+			s.Log.Error(err, "The API server could not be asked whether a caller may list Workloads", "user", caller.GetName(), "namespace", namespace)
+		}
+		return decision == authorizer.DecisionAllow
+	}
+	if may("") {
+		return among
+	}
+	var out []string
+	for _, namespace := range among[:min(len(among), maxReviews)] {
+		if may(namespace) {
+			out = append(out, namespace)
+		}
+	}
+	return out
+}
+
+// tell asks the engine about a Workload, with the names of victims in its own and some other namespaces. The words are made in the
+// goroutine of the engine, since names of flavors are looked up there.
+func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string) (*told, error) {
+	key := "explanation of " + string(w.UID) + " for " + strings.Join(readable, ",")
+	return question(ctx, s, key, func(st *state.State) *told {
+		look, place := st.LookNow(string(w.UID))
+		if look == nil {
+			return nil
+		}
+		out := &told{}
+		visible := func(namespace string) bool { return namespace == w.Namespace || slices.Contains(readable, namespace) }
+		for _, v := range look.Victims {
+			if namespace, _, _ := strings.Cut(v.Key, "/"); !visible(namespace) && !slices.Contains(out.hidden, namespace) {
+				out.hidden = append(out.hidden, namespace)
+			}
+		}
+		slices.Sort(out.hidden)
+		describe(&out.Explanation, look.Naming(visible))
+		if place >= 0 {
+			out.PositionInClusterQueue = new(int32(place))
+		}
+		return out
+	})
 }
 
 // describe puts a look into the words and figures of the API.

@@ -99,8 +99,8 @@ var schemas = map[string]map[string]object{
 			{name: "limitedBy", kind: "string", optional: true, text: "The ClusterQueue or Cohort that has no more to give."},
 		}},
 		"Victim": {text: "A Workload that has to go for another.", properties: []property{
-			{name: "namespace", kind: "string", text: "Its namespace."},
-			{name: "name", kind: "string", text: "Its name."},
+			{name: "namespace", kind: "string", text: "Its namespace; empty for callers who may not list Workloads there."},
+			{name: "name", kind: "string", text: "Its name; empty like the namespace."},
 			{name: "clusterQueue", kind: "string", text: "The ClusterQueue whose quota it holds."},
 			{name: "reason", kind: "string", text: "Why it and not another, as in its condition Preempted."},
 		}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/url"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,44 +38,64 @@ func pageOf(query url.Values) (offset, limit int64, err error) {
 	return offset, limit, nil
 }
 
-func ofClusterQueue(ctx context.Context, s *Server, _, name string, query url.Values) (runtime.Object, error) {
-	offset, limit, err := pageOf(query)
+// line is who waits in a ClusterQueue, for several callers at a time; roll is nil if there is none of that name.
+type line struct {
+	order sync.Once
+	roll  *state.Roll
+}
+
+// page cuts out a page, see state.Roll.Page. The first page puts the line in order; from then on it is only read.
+func (l *line) page(localQueue *state.Name, offset, limit int64) []state.Placed {
+	l.order.Do(func() { l.roll.Page(nil, 0, 0) })
+	return l.roll.Page(localQueue, offset, limit)
+}
+
+// waiting asks who waits in a ClusterQueue.
+func (s *Server) waiting(ctx context.Context, queue string) (*line, error) {
+	return question(ctx, s, "waiting in "+queue, func(st *state.State) *line {
+		roll, _ := st.Waiting(queue)
+		return &line{roll: roll}
+	})
+}
+
+func ofClusterQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, error) {
+	offset, limit, err := pageOf(a.query)
 	if err != nil {
 		return nil, err
 	}
-	var roll *state.Roll
-	var found bool
-	if err := s.ask(ctx, func(st *state.State) { roll, found = st.Waiting(name) }); err != nil {
+	line, err := s.waiting(ctx, a.name)
+	if err != nil {
 		return nil, err
 	}
-	if !found {
-		return nil, missing("clusterqueues", name)
+	if line.roll == nil {
+		return nil, missing("clusterqueues", a.name)
 	}
-	return s.summary(roll.Page(nil, offset, limit)), nil
+	return s.summary(line.page(nil, offset, limit)), nil
 }
 
 // ofLocalQueue lists nothing for a LocalQueue whose ClusterQueue does not exist.
-func ofLocalQueue(ctx context.Context, s *Server, namespace, name string, query url.Values) (runtime.Object, error) {
-	offset, limit, err := pageOf(query)
+func ofLocalQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, error) {
+	offset, limit, err := pageOf(a.query)
 	if err != nil {
 		return nil, err
 	}
-	roll, found, leads := (*state.Roll)(nil), false, false
-	if err := s.ask(ctx, func(st *state.State) {
-		var queue string
-		if queue, found = st.PointsTo(namespace, name); found {
-			roll, leads = st.Waiting(queue)
+	to, err := question(ctx, s, "queue of "+a.namespace+"/"+a.name, func(st *state.State) *string {
+		if queue, found := st.PointsTo(a.namespace, a.name); found {
+			return &queue
 		}
-	}); err != nil {
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case !found:
-		return nil, missing("localqueues", name)
-	case !leads:
-		return s.summary(nil), nil
+	if to == nil {
+		return nil, missing("localqueues", a.name)
 	}
-	return s.summary(roll.Page(&state.Name{Namespace: namespace, Name: name}, offset, limit)), nil
+	line, err := s.waiting(ctx, *to)
+	if err != nil || line.roll == nil {
+		return s.summary(nil), err
+	}
+	return s.summary(line.page(&state.Name{Namespace: a.namespace, Name: a.name}, offset, limit)), nil
 }
 
 func missing(resource, name string) error {

@@ -12,6 +12,7 @@ package visibility
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,11 +23,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -35,8 +40,8 @@ const patience = 10 * time.Second
 
 // Server is the handler of all requests. Its fields are set before the first one.
 type Server struct {
-	// Ask runs a function in the goroutine of the engine, see engine.Engine.Ask.
-	Ask func(context.Context, func(*state.State)) error
+	// Read runs a function in the goroutine of the engine, see engine.Engine.Read.
+	Read func(ctx context.Context, key string, f func(*state.State) any) (any, error)
 	// Workload returns a Workload from the cache, which must not be modified, or nil.
 	Workload func(namespace, name string) *kueue.Workload
 	// Requests say which of a pod's requests count.
@@ -46,6 +51,26 @@ type Server struct {
 	// Access decides who asks and whether they may.
 	Access Access
 	Log    logr.Logger
+
+	// inFlight bounds the requests that are answered at once, unknown those whose caller shows a token that may be new.
+	inFlight, unknown *inflight.Limiter
+}
+
+// Requests that are answered at once, and that wait. A page takes a seat for each pageOfSeat Workloads that it may have.
+const (
+	seats            = 8
+	seatsPerCaller   = 4
+	waiting          = 64
+	waitingPerCaller = 16
+	pageOfSeat       = 5000
+	retryAfter       = 1 // seconds
+)
+
+// New returns a server with its limits.
+func New(s Server) *Server {
+	s.inFlight = &inflight.Limiter{Seats: seats, PerCaller: seatsPerCaller, Waiting: waiting, WaitingPerCaller: waitingPerCaller}
+	s.unknown = &inflight.Limiter{Seats: seats, PerCaller: seatsPerCaller, Waiting: waiting, WaitingPerCaller: waitingPerCaller}
+	return &s
 }
 
 // HTTP serves it, with the limits of a connection.
@@ -66,7 +91,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	who, ok, err := s.Access.Authenticator.AuthenticateRequest(r)
+	who, ok, err := s.authenticate(r)
+	if errors.Is(err, inflight.ErrFull) {
+		s.refuse(w, r, tooMany())
+		return
+	}
 	if err != nil || !ok {
 		if err != nil {
 			s.Log.V(1).Info("A caller could not be authenticated", "error", err.Error())
@@ -81,16 +110,53 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		User: who.User, Verb: info.Verb, Path: info.Path, ResourceRequest: info.IsResourceRequest, APIGroup: info.APIGroup, APIVersion: info.APIVersion,
 		Namespace: info.Namespace, Resource: info.Resource, Subresource: info.Subresource, Name: info.Name,
 	}
-	decision, reason, err := s.Access.Authorizer.Authorize(r.Context(), &attributes)
+	release, err := s.inFlight.Acquire(r.Context(), who.User.GetName(), seatsOf(r))
+	if err != nil {
+		s.refuse(w, r, tooMany())
+		return
+	}
+	defer release()
+	decision, reason, err := s.Access.Authorizer.Authorize(inflight.For(r.Context(), who.User.GetName()), &attributes)
 	switch {
 	case decision == authorizer.DecisionAllow:
-		s.answer(w, r, info)
+		s.answer(w, r, info, who.User)
 	case err != nil:
 		s.Log.Error(err, "The API server could not be asked whether a caller may read", "user", who.User.GetName(), "path", info.Path)
 		s.refuse(w, r, apierrors.NewInternalError(errors.New("the API server could not be asked for permission")))
 	default:
 		s.refuse(w, r, forbidden(&attributes, reason))
 	}
+}
+
+// authenticate finds out who calls. Whoever shows a token comes without the API server's proxy, and a new token costs a review: few
+// of these are made at once, and one address does not take the turns of all.
+func (s *Server) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
+	if r.Header.Get("Authorization") == "" {
+		return s.Access.Authenticator.AuthenticateRequest(r)
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	release, err := s.unknown.Acquire(r.Context(), host, 1)
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	return s.Access.Authenticator.AuthenticateRequest(r.WithContext(inflight.For(r.Context(), host)))
+}
+
+// seatsOf is how many seats a request takes: large pages take more time and memory.
+func seatsOf(r *http.Request) int {
+	_, limit, err := pageOf(r.URL.Query())
+	if err != nil {
+		return 1 // it is refused
+	}
+	return int(1 + limit/pageOfSeat)
+}
+
+func tooMany() error {
+	return apierrors.NewTooManyRequests("too many questions are being answered; ask again later", retryAfter)
 }
 
 // probe answers the paths that tell whether the server lives.
@@ -137,7 +203,7 @@ func forbidden(a authorizer.Attributes, reason string) error {
 func quoted(s string) string { return `"` + s + `"` }
 
 // answer serves what the caller may read.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, who user.Info) {
 	if !info.IsResourceRequest {
 		if !s.document(w, r, info.Path) {
 			s.refuse(w, r, notFound(info))
@@ -156,7 +222,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, info *request.Re
 	default:
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
-		object, err := s.read(ctx, res, info, r.URL.Query())
+		object, err := s.read(ctx, res, &ask{caller: who, namespace: info.Namespace, name: info.Name, query: r.URL.Query()})
 		if err != nil {
 			s.refuse(w, r, err)
 			return
@@ -166,20 +232,32 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 }
 
+// ask is what one caller asks of an endpoint.
+type ask struct {
+	caller          user.Info
+	namespace, name string
+	query           url.Values
+}
+
 // read makes the object that is asked for.
-func (s *Server) read(ctx context.Context, res *endpoint, info *request.RequestInfo, query url.Values) (runtime.Object, error) {
+func (s *Server) read(ctx context.Context, res *endpoint, a *ask) (runtime.Object, error) {
 	if err := s.Ready(); err != nil {
 		return nil, apierrors.NewServiceUnavailable(err.Error())
 	}
-	return res.read(ctx, s, info.Namespace, info.Name, query)
+	return res.read(ctx, s, a)
 }
 
-// ask asks the engine; an engine that has stopped or is too busy is unavailable.
-func (s *Server) ask(ctx context.Context, f func(*state.State)) error {
-	if err := s.Ask(ctx, f); err != nil {
-		return apierrors.NewServiceUnavailable("the engine does not answer: " + err.Error())
+// question asks the engine what has the same answer for all callers; an engine that has stopped or is too busy is unavailable.
+func question[T any](ctx context.Context, s *Server, key string, f func(*state.State) T) (T, error) {
+	answer, err := s.Read(ctx, key, func(st *state.State) any { return f(st) })
+	out, _ := answer.(T)
+	switch {
+	case errors.Is(err, engine.ErrBusy):
+		return out, tooMany()
+	case err != nil:
+		return out, apierrors.NewServiceUnavailable("the engine does not answer: " + err.Error())
 	}
-	return nil
+	return out, nil
 }
 
 func notFound(info *request.RequestInfo) error {

@@ -50,7 +50,7 @@ func (r rules) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 func access(r rules) Access {
 	return Access{
 		Authenticator: authenticator.RequestFunc(func(q *http.Request) (*authenticator.Response, bool, error) {
-			name := q.Header.Get("Authorization")
+			name := q.Header.Get("X-Remote-User") + q.Header.Get("Authorization")
 			return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, name != "", nil
 		}),
 		Authorizer: r,
@@ -64,15 +64,12 @@ func world(r rules) *Server {
 	st.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}})
 	st.SetLocalQueue(state.LocalQueue{Namespace: "red", Name: "q", Queue: "cq"})
 	st.SetWorkload(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Priority: 1 << 40, Created: 1e9, Since: 1e9, Queueable: true})
-	return &Server{
-		Ask: func(_ context.Context, f func(*state.State)) error {
-			f(st)
-			return nil
-		},
+	return New(Server{
+		Read:     func(_ context.Context, _ string, f func(*state.State) any) (any, error) { return f(st), nil },
 		Workload: func(string, string) *kueue.Workload { return nil },
 		Ready:    func() error { return nil },
 		Access:   access(r),
-	}
+	})
 }
 
 func get(s *Server, path string, header ...string) *httptest.ResponseRecorder {
@@ -131,7 +128,9 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 	s = world(rules{"everything"})
-	s.Ask = func(context.Context, func(*state.State)) error { return context.DeadlineExceeded }
+	s.Read = func(context.Context, string, func(*state.State) any) (any, error) {
+		return nil, context.DeadlineExceeded
+	}
 	if got := get(s, lines); got.Code != 503 || !strings.Contains(got.Body.String(), "the engine does not answer") {
 		t.Errorf("without an engine: %d %s", got.Code, got.Body)
 	}

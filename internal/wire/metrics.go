@@ -15,13 +15,21 @@ import (
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
 )
 
 // addMetrics makes the recorder that everything else is metered by, and serves it while
 // the manager runs.
 func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o := metrics.NewOptions(&cfg.Options)
-	o.Elected, o.Ask, o.Build = mgr.Elected(), e.Ask, metrics.Build{Version: cfg.Version}
+	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
+	o.Ask = func(ctx context.Context, f func(*state.State)) error { // a scrape is a reader's
+		_, err := e.Read(ctx, "", func(s *state.State) any {
+			f(s)
+			return nil
+		})
+		return err
+	}
 	cfg.meter = metrics.New(o)
 	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
 	e.OnTurn(turned(cfg.meter))

@@ -59,10 +59,10 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		return err
 	}
 	config.ClientAuth = tls.RequestClientCert // the API server's is checked when it calls
-	server := &visibility.Server{
-		Ask: e.Ask, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
+	server := visibility.New(visibility.Server{
+		Read: e.Read, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
-	}
+	})
 	return mgr.Add(&listen.Listener{
 		What: "the visibility API", Setting: "visibilityServer.bindPort", Address: cfg.Options.VisibilityAddress, Shared: cfg.Reserved[cfg.Options.VisibilityAddress],
 		TLS: config, Server: server.HTTP(), Log: log,

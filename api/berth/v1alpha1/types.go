@@ -94,6 +94,7 @@ type Shortfall struct {
 
 // Victim is a Workload that has to go for another.
 type Victim struct {
+	// Namespace and Name are empty for a caller who may not list Workloads in that namespace.
 	Namespace    string `json:"namespace"`
 	Name         string `json:"name"`
 	ClusterQueue string `json:"clusterQueue"`

@@ -226,7 +226,7 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 
 // pending is the reason and the message of the condition for why a workload waits.
 func (w *Writer) pending(d engine.Decision) (reason, message string) {
-	message = d.Look.Sentence()
+	message = d.Look.NamingOwn().Sentence() // whoever reads the Workload may not know of others
 	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
 		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
 	}

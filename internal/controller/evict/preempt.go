@@ -154,15 +154,28 @@ func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
 }
 
 // preemptedNote tells of one victim, and names the others of the preemption: of the events
-// about them, which fold into one, clients see the note of the first.
+// about them, which fold into one, clients see the note of the first. Victims of other namespaces
+// are counted, and a single one is told by its UID: readers of the preemptor's events may not list there.
 func preemptedNote(o order) string {
-	note := fmt.Sprintf("Preempted workload %s/%s (UID: %s) due to %s; preemptor path: %s; preemptee path: %s",
-		o.victim.Namespace, o.victim.Name, o.victim.UID, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path)
+	victim := fmt.Sprintf("%s/%s (UID: %s)", o.victim.Namespace, o.victim.Name, o.victim.UID)
+	if o.victim.Namespace != o.by.Namespace {
+		victim = fmt.Sprintf("of another namespace (UID: %s)", o.victim.UID)
+	}
+	note := fmt.Sprintf("Preempted workload %s due to %s; preemptor path: %s; preemptee path: %s",
+		victim, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path)
 	var others []string
+	unnamed := 0
 	for _, v := range o.by.Evict {
-		if v.UID != o.victim.UID {
+		switch {
+		case v.UID == o.victim.UID:
+		case v.Namespace == o.by.Namespace:
 			others = append(others, v.Namespace+"/"+v.Name)
+		default:
+			unnamed++
 		}
+	}
+	if unnamed > 0 {
+		others = append(others, fmt.Sprintf("%d of other namespaces", unnamed))
 	}
 	if len(others) > 0 {
 		note += "; other victims of this preemption: " + strings.Join(others, ", ")

@@ -352,9 +352,10 @@ func TestRanks(t *testing.T) {
 
 // The event names its victim first, and the others of the preemption.
 func TestPreemptedNote(t *testing.T) {
-	victim := func(name string) engine.Victim {
-		return engine.Victim{Workload: engine.Workload{UID: name + "-uid", Namespace: "ns", Name: name}, Path: "/root/of", Reason: preempt.InClusterQueue}
+	in := func(namespace, name string) engine.Victim {
+		return engine.Victim{Workload: engine.Workload{UID: name + "-uid", Namespace: namespace, Name: name}, Path: "/root/of", Reason: preempt.InClusterQueue}
 	}
+	victim := func(name string) engine.Victim { return in("ns", name) }
 	begins := "Preempted workload ns/a (UID: a-uid) due to prioritization in the ClusterQueue; preemptor path: /root/by; preemptee path: /root/of"
 	for name, tc := range map[string]struct {
 		all  []engine.Victim
@@ -362,10 +363,19 @@ func TestPreemptedNote(t *testing.T) {
 	}{
 		"alone":   {[]engine.Victim{victim("a")}, begins},
 		"of many": {[]engine.Victim{victim("b"), victim("a"), victim("c")}, begins + "; other victims of this preemption: ns/b, ns/c"},
+		"of other tenants": {
+			[]engine.Victim{in("other", "b"), victim("a"), victim("c"), in("third", "d")},
+			begins + "; other victims of this preemption: ns/c, 2 of other namespaces",
+		},
 	} {
-		o := order{victim("a"), &preemption{Decision: engine.Decision{Path: "/root/by", Evict: tc.all}}}
+		o := order{victim("a"), &preemption{Decision: engine.Decision{Workload: engine.Workload{Namespace: "ns", Name: "by"}, Path: "/root/by", Evict: tc.all}}}
 		if got := preemptedNote(o); got != tc.want {
 			t.Errorf("%s:\n%s, want\n%s", name, got, tc.want)
 		}
+	}
+	o := order{in("other", "a"), &preemption{Decision: engine.Decision{Workload: engine.Workload{Namespace: "ns", Name: "by"}, Path: "/root/by", Evict: []engine.Victim{in("other", "a")}}}}
+	want := "Preempted workload of another namespace (UID: a-uid) due to prioritization in the ClusterQueue; preemptor path: /root/by; preemptee path: /root/of"
+	if got := preemptedNote(o); got != want {
+		t.Errorf("of another tenant:\n%s, want\n%s", got, want)
 	}
 }

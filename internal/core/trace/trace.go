@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,8 +181,9 @@ func (m Mode) String() string {
 
 // Victim is a workload that has to go.
 type Victim struct {
-	Key, UID, Queue string
-	Reason          string // spec: 10 §4.7.2
+	Key        string // "" if it is not named, see Look.Naming
+	UID, Queue string
+	Reason     string // spec: 10 §4.7.2
 }
 
 // Look is the whole record of one look at one workload.
@@ -204,7 +206,7 @@ func (l *Look) Sentence() string {
 	case Admitted:
 		return "Quota reserved in ClusterQueue " + l.Queue
 	case Preempts:
-		return fmt.Sprintf("Waiting for %s to stop: %s", plural(len(l.Victims), "preempted workload"), l.victims())
+		return "Waiting for " + l.victims()
 	case Waits, Withdrawn:
 	}
 	why := l.Note
@@ -234,16 +236,45 @@ func (l *Look) shortfalls() string {
 	return strings.Join(parts, "; ")
 }
 
+// victims counts them, and names those that may be named.
 func (l *Look) victims() string {
 	keys := make([]string, 0, len(l.Victims))
 	for _, v := range l.Victims {
-		keys = append(keys, v.Key)
+		if v.Key != "" {
+			keys = append(keys, v.Key)
+		}
+	}
+	all, unnamed := plural(len(l.Victims), "preempted workload"), len(l.Victims)-len(keys)
+	if len(keys) == 0 {
+		return all + " of other namespaces to stop"
 	}
 	slices.Sort(keys)
 	if len(keys) > 4 {
 		keys = append(keys[:4:4], fmt.Sprintf("and %d more", len(keys)-4))
 	}
-	return strings.Join(keys, ", ")
+	if unnamed > 0 {
+		keys = append(keys, fmt.Sprintf("and %d of other namespaces", unnamed))
+	}
+	return all + " to stop: " + strings.Join(keys, ", ")
+}
+
+// Naming returns the look with the names of those victims only whose namespace is visible: of the others it keeps the ClusterQueue
+// and the reason.
+func (l *Look) Naming(visible func(namespace string) bool) *Look {
+	out := *l
+	out.Victims = slices.Clone(l.Victims)
+	for i := range out.Victims {
+		if namespace, _, _ := strings.Cut(out.Victims[i].Key, "/"); !visible(namespace) {
+			out.Victims[i].Key, out.Victims[i].UID = "", ""
+		}
+	}
+	return &out
+}
+
+// NamingOwn is Naming for those who may read the workload and nothing else: it names victims in the workload's own namespace.
+func (l *Look) NamingOwn() *Look {
+	own, _, _ := strings.Cut(l.Workload, "/")
+	return l.Naming(func(namespace string) bool { return namespace == own })
 }
 
 func plural(n int, noun string) string {
@@ -289,7 +320,7 @@ func (l *Look) String() string {
 		}
 	}
 	for _, v := range l.Victims {
-		fmt.Fprintf(&b, "  preempts %s in %s: %s\n", v.Key, v.Queue, v.Reason)
+		fmt.Fprintf(&b, "  preempts %s in %s: %s\n", cmp.Or(v.Key, "a workload of another namespace"), v.Queue, v.Reason)
 	}
 	if len(l.WakesOn) > 0 {
 		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.wakesOn(), ", "))

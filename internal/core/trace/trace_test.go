@@ -38,6 +38,14 @@ func TestSentence(t *testing.T) {
 			Look{Verdict: Preempts, Reason: WaitingForPreemptedWorkloads, Victims: victims(6)},
 			"Waiting for 6 preempted workloads to stop: team/wa, team/wb, team/wc, team/wd, and 2 more",
 		},
+		"victims elsewhere": {
+			*(&Look{Workload: "team/w", Verdict: Preempts, Victims: append(victims(1), Victim{Key: "other/a"}, Victim{Key: "third/a"})}).NamingOwn(),
+			"Waiting for 3 preempted workloads to stop: team/wf, and 2 of other namespaces",
+		},
+		"only victims elsewhere": {
+			*(&Look{Workload: "team/w", Verdict: Preempts, Victims: []Victim{{Key: "other/a"}}}).NamingOwn(),
+			"Waiting for 1 preempted workload of other namespaces to stop",
+		},
 		"quota": {
 			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", 4000, nil)}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor spot: 2500m more needed (4 requested, 1500m available); it is looked at again as soon as quota is released",

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/berth-project/berth/internal/inflight"
 )
 
 // How long answers of the API server are kept: who has a token, who may read, and who may not.
@@ -25,20 +27,30 @@ const (
 	patience    = 10 * time.Second
 )
 
+// Reviews in a second and at once, of permissions and of tokens. Neither takes from the other, nor from the manager's own requests.
+const (
+	rightsQPS, rightsBurst = 20, 50
+	tokensQPS, tokensBurst = 20, 50
+)
+
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 // Guard lets through who has a token and, as the API server says, may read the path: 401 and 403 for others. A token that
 // the API server cannot review is one that it does not know. spec: 70 §2.1.2, §7 example 32.
 func Guard(cfg *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
-	client, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+	client, err := kubernetes.NewForConfigAndClient(inflight.OnBudget(cfg, rightsQPS, rightsBurst), httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
+	}
+	tokens, err := kubernetes.NewForConfigAndClient(inflight.OnBudget(cfg, tokensQPS, tokensBurst), httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server who calls: %w", err)
 	}
 	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	callers, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: callersKept, WebhookRetryBackoff: retry,
-		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: patience,
+		TokenAccessReviewClient: tokens.AuthenticationV1(), TokenAccessReviewTimeout: patience,
 	}.New()
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server who calls: %w", err)
@@ -57,7 +69,7 @@ func Guard(cfg *rest.Config, httpClient *http.Client) (metricsserver.Filter, err
 				http.Error(w, "Unauthorized", http.StatusUnauthorized)
 				return
 			}
-			decision, reason, err := rights.Authorize(r.Context(), authorizer.AttributesRecord{
+			decision, reason, err := rights.Authorize(inflight.For(r.Context(), caller.User.GetName()), authorizer.AttributesRecord{
 				User: caller.User, Verb: strings.ToLower(r.Method), Path: r.URL.Path,
 			})
 			if err != nil {

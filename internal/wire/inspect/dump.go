@@ -4,6 +4,7 @@ package inspect
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"os/signal"
@@ -66,10 +67,11 @@ type dumpedAmount struct {
 
 // takeDump asks the engine. Only the counting is done in its goroutine.
 func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
-	var c state.Census
-	if err := e.Ask(ctx, func(s *state.State) { c = s.Census(state.Asked{Keys: true}) }); err != nil {
+	answer, err := e.Read(ctx, "", func(s *state.State) any { return s.Census(state.Asked{Keys: true}) })
+	if err != nil {
 		return nil, err
 	}
+	c, _ := answer.(state.Census)
 	out := &dump{ClusterQueues: make([]dumpedQueue, 0, len(c.Queues)), Cohorts: make([]dumpedCohort, 0, len(c.Cohorts))}
 	for i := range c.Queues {
 		q := &c.Queues[i]
@@ -120,12 +122,22 @@ func Dump(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, err := takeDump(r.Context(), e)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			unanswered(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(d) // the reader may have left
 	})
+}
+
+// unanswered tells that the engine does not answer, or not now.
+func unanswered(w http.ResponseWriter, err error) {
+	if errors.Is(err, engine.ErrBusy) {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
 // DumpOnSignal logs it at each SIGUSR2 until ctx ends.

@@ -18,14 +18,21 @@ const FlightEvents = 5000
 // Flight serves what the engine was told and decided of late, for berth replay.
 func Flight(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var from *state.Snapshot
-		var events []state.Event
-		if err := e.Ask(r.Context(), func(s *state.State) { from, events = s.Recorded() }); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		type record struct {
+			from   *state.Snapshot
+			events []state.Event
+		}
+		answer, err := e.Read(r.Context(), "", func(s *state.State) any {
+			from, events := s.Recorded()
+			return record{from, events}
+		})
+		if err != nil {
+			unanswered(w, err)
 			return
 		}
+		recorded, _ := answer.(record)
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		if err := sim.WriteRecord(w, from, events); err != nil {
+		if err := sim.WriteRecord(w, recorded.from, recorded.events); err != nil {
 			panic(http.ErrAbortHandler) // half of it is out: the reader has to notice
 		}
 	})

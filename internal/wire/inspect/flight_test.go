@@ -23,7 +23,7 @@ func TestFlightRecord(t *testing.T) {
 	go func() { _ = e.Run(ctx) }()
 	e.Open()
 	e.Post(func(s *state.State) { s.SetNamespace("ns", nil) })
-	if err := e.Ask(ctx, func(*state.State) {}); err != nil { // the step that follows is over when the next question is asked
+	if err := e.Ask(ctx, func(*state.State) {}); err != nil { // it is answered after the step
 		t.Fatal(err)
 	}
 	rec := httptest.NewRecorder()

@@ -1,0 +1,162 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// request is one of a test. It gets the function that gives its seats back, or an error.
+type request struct {
+	granted chan func()
+	failed  chan error
+}
+
+// ask makes a request that is at its place, seated or waiting, when ask returns.
+func ask(t *testing.T, l *Limiter, ctx context.Context, name string, seats int) *request {
+	t.Helper()
+	before := l.load()
+	r := &request{granted: make(chan func(), 1), failed: make(chan error, 1)}
+	go func() {
+		if release, err := l.Acquire(ctx, name, seats); err != nil {
+			r.failed <- err
+		} else {
+			r.granted <- release
+		}
+	}()
+	for deadline := time.Now().Add(30 * time.Second); l.load() == before && len(r.failed) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the request is nowhere")
+		}
+	}
+	return r
+}
+
+// load changes with each request that comes in.
+func (l *Limiter) load() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken + 1000*l.waiting
+}
+
+func (r *request) release(t *testing.T) {
+	t.Helper()
+	select {
+	case release := <-r.granted:
+		release()
+		release() // the second time it does nothing
+	case err := <-r.failed:
+		t.Fatal(err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the request was not seated")
+	}
+}
+
+// One caller cannot take all seats, and callers are served in turn.
+func TestCallersAreServedInTurn(t *testing.T) {
+	l := &Limiter{Seats: 3, PerCaller: 2, Waiting: 100, WaitingPerCaller: 10}
+	busy := []*request{}
+	for range 5 {
+		busy = append(busy, ask(t, l, t.Context(), "busy", 1))
+	}
+	if l.load() != 2+3000 {
+		t.Errorf("load %d, want two seats taken and three requests that wait", l.load())
+	}
+	other := ask(t, l, t.Context(), "other", 1) // there is a seat left for it
+	if l.load() != 3+3000 {
+		t.Errorf("load %d: another caller has no seat", l.load())
+	}
+	second := ask(t, l, t.Context(), "other", 1)
+	third := ask(t, l, t.Context(), "third", 1)
+	busy[0].release(t) // the next of the busy caller, whose turn it is
+	busy[1].release(t) // that of the other one, before the rest of the busy one
+	second.release(t)
+	third.release(t)
+	for _, r := range append(busy[2:], other) {
+		r.release(t)
+	}
+	if l.load() != 0 || len(l.callers) != 0 || len(l.turns) != 0 {
+		t.Errorf("load %d, callers %v: something is kept", l.load(), l.callers)
+	}
+}
+
+func TestTooMuchWaits(t *testing.T) {
+	l := &Limiter{Seats: 1, PerCaller: 1, Waiting: 3, WaitingPerCaller: 2}
+	held := ask(t, l, t.Context(), "a", 1)
+	a := []*request{ask(t, l, t.Context(), "a", 1), ask(t, l, t.Context(), "a", 1)}
+	if _, err := l.Acquire(t.Context(), "a", 1); !errors.Is(err, ErrFull) {
+		t.Errorf("one too many of a caller: %v", err)
+	}
+	b := ask(t, l, t.Context(), "b", 1)
+	if _, err := l.Acquire(t.Context(), "c", 1); !errors.Is(err, ErrFull) {
+		t.Errorf("one too many in all: %v", err)
+	}
+	for _, r := range []*request{held, a[0], b, a[1]} {
+		r.release(t)
+	}
+}
+
+// Seats are kept for a large request, and it gives them up when it leaves.
+func TestLargeRequests(t *testing.T) {
+	l := &Limiter{Seats: 4, PerCaller: 3, Waiting: 10, WaitingPerCaller: 10}
+	small := []*request{ask(t, l, t.Context(), "small", 1), ask(t, l, t.Context(), "small", 1)}
+	ctx, leave := context.WithCancel(t.Context())
+	large := ask(t, l, ctx, "large", 100)
+	behind := ask(t, l, t.Context(), "behind", 1)
+	if l.load() != 2+2000 {
+		t.Errorf("load %d: the large request was passed over", l.load())
+	}
+	leave()
+	if err := <-large.failed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	behind.release(t)
+	for _, r := range small {
+		r.release(t)
+	}
+	ask(t, l, t.Context(), "large", 100).release(t)
+	if l.load() != 0 {
+		t.Errorf("load %d in the end", l.load())
+	}
+}
+
+// The rate is shared: a caller with one request does not wait for the hundred of another one.
+func TestRateIsShared(t *testing.T) {
+	r := NewRate(1000, 1)
+	order := make(chan string, 101)
+	wait := func(ctx context.Context, name string) {
+		if err := r.Wait(For(ctx, name)); err != nil {
+			t.Error(err)
+		}
+		order <- name
+	}
+	release, err := r.turns.Acquire(t.Context(), "test", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		go wait(t.Context(), "greedy")
+	}
+	for r.turns.load() != 1+100*1000 {
+		time.Sleep(time.Millisecond)
+	}
+	go wait(t.Context(), "modest")
+	for r.turns.load() != 1+101*1000 {
+		time.Sleep(time.Millisecond)
+	}
+	release()
+	var got []string
+	for range 101 {
+		got = append(got, <-order)
+	}
+	if at := slices.Index(got, "modest"); at > 5 {
+		t.Errorf("the modest caller was served after %d requests of the greedy one", at)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Wait(ctx); err == nil {
+		t.Error("a request whose context has ended got a turn")
+	}
+}

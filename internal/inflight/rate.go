@@ -1,0 +1,69 @@
+package inflight
+
+import (
+	"context"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Requests that may wait for their turn in a Rate, in all and of one caller.
+const (
+	rateWaiting   = 1024
+	ratePerCaller = 256
+)
+
+// Rate is the rate limit of a client of the API server that works for many callers, who get turns one after the other. The context
+// of a request names its caller, see For.
+type Rate struct {
+	bucket *rate.Limiter
+	turns  Limiter
+}
+
+var _ flowcontrol.RateLimiter = (*Rate)(nil)
+
+// NewRate returns a limit of qps requests a second, and burst at once.
+func NewRate(qps float32, burst int) *Rate {
+	return &Rate{
+		bucket: rate.NewLimiter(rate.Limit(qps), burst),
+		turns:  Limiter{Seats: 1, PerCaller: 1, Waiting: rateWaiting, WaitingPerCaller: ratePerCaller},
+	}
+}
+
+// OnBudget is a connection of its own budget, apart from that of the manager's other requests, which its callers share fairly.
+func OnBudget(cfg *rest.Config, qps float32, burst int) *rest.Config {
+	out := rest.CopyConfig(cfg)
+	out.QPS, out.Burst, out.RateLimiter = qps, burst, NewRate(qps, burst)
+	return out
+}
+
+type callerKey struct{}
+
+// For names the caller that requests to the API server are made for.
+func For(ctx context.Context, caller string) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+// Wait waits for the caller's turn, and for the rate. spec: 70 §2.1.3.
+func (r *Rate) Wait(ctx context.Context) error {
+	caller, _ := ctx.Value(callerKey{}).(string)
+	release, err := r.turns.Acquire(ctx, caller, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return r.bucket.Wait(ctx)
+}
+
+// Accept is Wait without an end.
+func (r *Rate) Accept() { _ = r.Wait(context.Background()) }
+
+// TryAccept takes a turn if there is one now.
+func (r *Rate) TryAccept() bool { return r.bucket.Allow() }
+
+// QPS is the limit in requests a second.
+func (r *Rate) QPS() float32 { return float32(r.bucket.Limit()) }
+
+// Stop does nothing.
+func (*Rate) Stop() {}
