@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/plan/job"
 )
 
@@ -34,8 +35,11 @@ func refuse(errs field.ErrorList) error {
 
 // failure is the answer to a request that was refused, or that could not be judged.
 func failure(err error) admission.Response {
-	if _, ok := errors.AsType[refused](err); ok {
+	if _, ok := errors.AsType[refused](err); ok || errors.Is(err, errTooMuch) {
 		return admission.Denied(err.Error())
+	}
+	if errors.Is(err, inflight.ErrFull) {
+		return busy()
 	}
 	return admission.Errored(http.StatusInternalServerError, err)
 }

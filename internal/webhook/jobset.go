@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,11 +58,23 @@ type jobSets struct {
 
 // SetupJobSets registers the webhooks of JobSets with the server of the manager.
 func SetupJobSets(mgr ctrl.Manager, o JobSetOptions) error {
-	s := &jobSets{JobSetOptions: o, server: &server{scheme: mgr.GetScheme()}, cached: mgr.GetClient(), live: mgr.GetAPIReader()}
-	for path, handle := range map[string]admission.HandlerFunc{
-		mutateJobSetPath: s.mutateJobSet, validateJobSetPath: s.validateJobSet, mutatePodPath: s.mutatePod, validatePodPath: s.validatePod,
+	live, err := newLive(mgr)
+	if err != nil {
+		return err
+	}
+	s := &jobSets{JobSetOptions: o, server: &server{scheme: mgr.GetScheme()}, cached: mgr.GetClient(), live: live}
+	jobSet, pod := jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), corev1.SchemeGroupVersion.WithKind("Pod")
+	for _, h := range []struct {
+		path   string
+		kind   schema.GroupVersionKind
+		handle admission.HandlerFunc
+	}{
+		{mutateJobSetPath, jobSet, s.mutateJobSet},
+		{validateJobSetPath, jobSet, s.validateJobSet},
+		{mutatePodPath, pod, s.mutatePod},
+		{validatePodPath, pod, s.validatePod},
 	} {
-		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: handle})
+		mgr.GetWebhookServer().Register(h.path, &admission.Webhook{Handler: guarded(h.kind, h.handle)})
 	}
 	return nil
 }
@@ -151,7 +164,7 @@ func (s *jobSets) validateJobSet(ctx context.Context, req admission.Request) adm
 	}
 	errs := s.Plan.Validate(js, old)
 	var warnings []string
-	if old == nil {
+	if old == nil && len(errs) == 0 { // the API server is not asked about what is refused anyway
 		claims, err := s.claims(ctx, req.Namespace, js)
 		if err != nil {
 			return failure(err)

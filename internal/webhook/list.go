@@ -167,28 +167,32 @@ type server struct {
 	gate   *integration.Gate
 	reader client.Reader
 	cache  client.Reader // also of kinds without Go types
-	live   client.Reader
+	live   client.Reader // on the webhooks' own budget
 	scheme *runtime.Scheme
 	// descriptors are the enabled kinds of jobs.
 	descriptors []*job.Descriptor
 }
 
-func newServer(mgr ctrl.Manager, o *Options) *server {
+func newServer(mgr ctrl.Manager, o *Options, live client.Reader) *server {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
 	return &server{
-		o: o, reader: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), descriptors: enabled,
-		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), mgr.GetAPIReader()),
+		o: o, reader: mgr.GetClient(), cache: mgr.GetCache(), live: live, scheme: mgr.GetScheme(), descriptors: enabled,
+		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), live),
 	}
 }
 
 // Setup registers every webhook with the server of the manager. Job kinds that are not enabled, or that this build does
 // not know how to handle, get one that allows everything: a configuration that somebody else installed may call it.
 func Setup(mgr ctrl.Manager, o Options) error {
-	s := newServer(mgr, &o)
+	live, err := newLive(mgr)
+	if err != nil {
+		return err
+	}
+	s := newServer(mgr, &o, live)
 	served := map[string]bool{}
 	for _, h := range hooks(&o) {
 		served[h.path] = true
-		mgr.GetWebhookServer().Register(h.path, &admission.Webhook{Handler: s.handler(h)})
+		mgr.GetWebhookServer().Register(h.path, &admission.Webhook{Handler: guarded(h.gvk, s.handler(h))})
 	}
 	for gvk := range o.Jobs.Kinds {
 		for _, path := range []string{Path(gvk, true), Path(gvk, false)} {

@@ -60,8 +60,8 @@ var (
 type trainJobs struct {
 	TrainingOptions
 	server *server
-	client client.Client // reads from the cache; asks RBAC by creating SubjectAccessReviews
-	live   client.Reader
+	client client.Reader // reads from the cache
+	live   *live         // also asks RBAC, by creating SubjectAccessReviews
 	grants grants
 
 	// queue is nil if the queue says nothing of TrainJobs. It reads them as queued, the descriptor, says.
@@ -71,17 +71,27 @@ type trainJobs struct {
 
 // SetupTraining registers the webhooks of TrainJobs and runtimes with the server of the manager.
 func SetupTraining(mgr ctrl.Manager, o TrainingOptions) error {
-	s := &trainJobs{TrainingOptions: o, server: &server{scheme: mgr.GetScheme()}, client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	live, err := newLive(mgr)
+	if err != nil {
+		return err
+	}
+	s := &trainJobs{TrainingOptions: o, server: &server{scheme: mgr.GetScheme()}, client: mgr.GetClient(), live: live}
 	if o.Jobs != nil && o.Jobs.Jobs.Kinds[trainJobKind] {
 		if i := slices.IndexFunc(o.Jobs.Descriptors, func(d *job.Descriptor) bool { return d.GVK == trainJobKind }); i >= 0 {
-			s.queue, s.queued = newServer(mgr, o.Jobs), withoutRuntime(o.Jobs.Descriptors[i])
+			s.queue, s.queued = newServer(mgr, o.Jobs, live), withoutRuntime(o.Jobs.Descriptors[i])
 		}
 	}
-	for path, handle := range map[string]admission.HandlerFunc{
-		Path(trainJobKind, true): s.mutateTrainJob, Path(trainJobKind, false): s.validateTrainJob,
-		Path(runtimeKind, false): s.validateRuntime(runtimeKind), Path(clusterRuntimeKind, false): s.validateRuntime(clusterRuntimeKind),
+	for _, h := range []struct {
+		path   string
+		kind   schema.GroupVersionKind
+		handle admission.HandlerFunc
+	}{
+		{Path(trainJobKind, true), trainJobKind, s.mutateTrainJob},
+		{Path(trainJobKind, false), trainJobKind, s.validateTrainJob},
+		{Path(runtimeKind, false), runtimeKind, s.validateRuntime(runtimeKind)},
+		{Path(clusterRuntimeKind, false), clusterRuntimeKind, s.validateRuntime(clusterRuntimeKind)},
 	} {
-		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: handle})
+		mgr.GetWebhookServer().Register(h.path, &admission.Webhook{Handler: guarded(h.kind, h.handle)})
 	}
 	return nil
 }
@@ -352,7 +362,7 @@ func (s *trainJobs) isGranted(ctx context.Context, user *authenticationv1.UserIn
 				Group: trainerv1alpha1.GroupVersion.Group, Resource: patch.OwnershipResource, Verb: patch.OwnershipVerb, Name: name,
 			},
 		}}
-		if err := s.client.Create(ctx, review); err != nil {
+		if err := s.live.Create(ctx, review); err != nil {
 			return false, fmt.Errorf("asking whether %s may manage the runtime patches of %s: %w", user.Username, manager, err)
 		}
 		if granted = review.Status.Allowed; granted {
