@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,14 +43,7 @@ type reconciler struct {
 	refusals *reconcile.Refusals
 	again    chan event.GenericEvent // has an entry when the retention of jobs was changed
 
-	mu   sync.Mutex
-	told map[told]string // what was last told about a state
-}
-
-// told names a state of a job that has an event.
-type told struct {
-	key    types.NamespacedName
-	reason string
+	told told
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;update;patch;delete

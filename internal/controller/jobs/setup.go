@@ -117,8 +117,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		r := &reconciler{
 			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
-			events: reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
-			told:   map[told]string{}, created: o.Created, ungated: o.Ungated,
+			events:  reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
+			created: o.Created, ungated: o.Ungated,
 			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 		}
 		kept.again = append(kept.again, r.again)

@@ -46,7 +46,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	}
 	r.tell(o, a)
 	if o.Job == nil {
-		r.forget(key)
+		r.told.forget(key)
 	}
 	return reconcile.Done()
 }
@@ -192,32 +192,17 @@ func (r *reconciler) record(target client.Object, e job.Event) {
 // tellState records the events of a state in which nothing is written: once for each text.
 func (r *reconciler) tellState(key types.NamespacedName, o *job.Observed, a job.Action) {
 	if o.Job == nil {
-		r.forget(key)
+		r.told.forget(key)
 		return
 	}
 	for _, e := range a.Events {
-		r.mu.Lock()
-		news := r.told[told{key, e.Reason}] != e.Note
-		r.told[told{key, e.Reason}] = e.Note
-		r.mu.Unlock()
-		if !news {
+		if !r.told.isNews(key, e.Reason, e.Note) {
 			continue
 		}
 		for i, m := range members(o.Job) {
 			if i == 0 || !e.Warning { // of what is wrong one pod of many tells
 				r.record(m, e)
 			}
-		}
-	}
-}
-
-// forget drops what was told about a job that is gone.
-func (r *reconciler) forget(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for t := range r.told {
-		if t.key == key {
-			delete(r.told, t)
 		}
 	}
 }
