@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/lru"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -43,7 +44,7 @@ type access struct {
 	disabled   bool
 	audiences  []string
 	ttl, short time.Duration
-	client     kubernetes.Interface
+	tokenAPI   kubernetes.Interface
 	authorizer authorizer.UnconditionalAuthorizer
 	now        func() time.Time
 
@@ -61,18 +62,22 @@ type review struct {
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// newAccess asks the API server of a connection.
-func newAccess(cfg *rest.Config, httpClient *http.Client, o *options.Dashboard) (*access, error) {
-	c, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
+// newAccess asks the API server of two connections: about permissions, and about tokens.
+func newAccess(forRights, forTokens *rest.Config, httpClient *http.Client, o *options.Dashboard) (*access, error) {
+	rights, err := kubernetes.NewForConfigAndClient(forRights, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
 	}
+	tokenAPI, err := kubernetes.NewForConfigAndClient(forTokens, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server who calls: %w", err)
+	}
 	a := &access{
-		disabled: o.AuthMode == options.AuthDisabled, audiences: o.Audiences, ttl: o.CacheTTL, short: o.NegativeCacheTTL, client: c,
+		disabled: o.AuthMode == options.AuthDisabled, audiences: o.Audiences, ttl: o.CacheTTL, short: o.NegativeCacheTTL, tokenAPI: tokenAPI,
 		now: time.Now, tokens: lru.New(tokensKept),
 	}
 	a.authorizer, err = authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.AuthorizationV1(), AllowCacheTTL: answersKept, DenyCacheTTL: answersKept,
+		SubjectAccessReviewClient: rights.AuthorizationV1(), AllowCacheTTL: answersKept, DenyCacheTTL: answersKept,
 		WebhookRetryBackoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3},
 	}.New()
 	if err != nil {
@@ -103,7 +108,7 @@ func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration)
 	if token == "" {
 		return caller{}, errNobody
 	}
-	who, err := a.know(ctx, token, age)
+	who, err := a.know(inflight.For(ctx, addressOf(r)), token, age)
 	return caller{who}, err
 }
 
@@ -173,7 +178,7 @@ func known(who user.Info) error {
 
 // ask has the API server review a token.
 func (a *access) ask(ctx context.Context, token string) (user.Info, error) {
-	got, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+	got, err := a.tokenAPI.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: a.audiences},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -218,7 +223,7 @@ func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionRe
 		verb = "get"
 	}
 	// The answer is kept, so it is of use even if who asked has left.
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, stop := context.WithTimeout(inflight.For(context.WithoutCancel(ctx), who.name()), patience)
 	defer stop()
 	decision, _, err := a.authorizer.Authorize(ctx, &authorizer.AttributesRecord{
 		User: who.info, Verb: verb, APIGroup: what.Group, APIVersion: what.Version, Resource: what.Resource,

@@ -47,7 +47,7 @@ func newReviewer(t *testing.T, change func(*options.Dashboard)) *reviewer {
 	}
 	o := options.DefaultDashboard()
 	change(&o)
-	if r.access, err = newAccess(cfg, httpClient, &o); err != nil {
+	if r.access, err = newAccess(cfg, cfg, httpClient, &o); err != nil {
 		t.Fatal(err)
 	}
 	r.now = func() time.Time { return r.time }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -29,8 +29,6 @@ const (
 	readLimit    = 8 << 10 // bytes of a message
 	pingEvery    = 30 * time.Second
 	recheckEvery = 30 * time.Second
-
-	maxConnections = 1024 // WebSockets at once
 
 	statusPath = "/auth/status" // is open to everybody
 )
@@ -48,7 +46,8 @@ type Server struct {
 	kin    *kin
 	limits *limits
 	mux    *http.ServeMux
-	open   atomic.Int32 // connections
+	// connections bounds those that are open, turns the views and objects that are made at once. Both share fairly between callers.
+	connections, turns *inflight.Limiter
 
 	// pace is how long things take; tests are less patient.
 	pace pace
@@ -79,8 +78,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
 	if r.URL.Path != "/healthz" && !s.limits.allow(r) {
-		header.Set("Retry-After", "1")
-		refuse(w, http.StatusTooManyRequests, "too many requests")
+		busy(w, "too many requests")
 		return
 	}
 	if protected(r.URL.Path) && s.crossOrigin(w, r) {

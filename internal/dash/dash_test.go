@@ -385,7 +385,7 @@ func TestPages(t *testing.T) {
 
 // TestLimits: an address has 100 requests in a second, whatever others do, and probes are not counted. spec: 70 §4.10.
 func TestLimits(t *testing.T) {
-	s := &Server{options: options.Dashboard{AuthMode: options.AuthDisabled, Origins: []string{origin}}, hub: newHub(), limits: newLimits(), mux: http.NewServeMux()}
+	s := &Server{options: options.Dashboard{AuthMode: options.AuthDisabled, Origins: []string{origin}}, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux()}
 	s.mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	s.mux.HandleFunc("GET /auth/status", s.authStatus)
 	ask := func(path, address string) int {

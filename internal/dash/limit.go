@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/utils/lru"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -21,6 +22,34 @@ const (
 
 	addressesKept = 4096
 )
+
+// Connections there may be, and how many of one caller.
+const (
+	maxConnections       = 1024
+	connectionsPerCaller = 128
+)
+
+// Views and objects that are made at once, and that wait. A connection waits with one view at most.
+const (
+	viewsAtOnce      = 8
+	viewsPerCaller   = 2
+	objectsPerCaller = 32
+)
+
+func newTurns() *inflight.Limiter {
+	return &inflight.Limiter{Seats: viewsAtOnce, PerCaller: viewsPerCaller, Waiting: 2 * maxConnections, WaitingPerCaller: connectionsPerCaller + objectsPerCaller}
+}
+
+// newConnections makes a limit under which connections are refused, and never wait.
+func newConnections() *inflight.Limiter {
+	return &inflight.Limiter{Seats: maxConnections, PerCaller: connectionsPerCaller}
+}
+
+// busy tells to come again.
+func busy(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusTooManyRequests, why)
+}
 
 // limits are those of requests.
 type limits struct {
@@ -37,12 +66,17 @@ func newLimits() *limits {
 
 // allow tells whether there is a turn for a request now. One that its address has no turn for takes none of the others'.
 func (l *limits) allow(r *http.Request) bool {
+	now := l.now()
+	return l.of(addressOf(r)).AllowN(now, 1) && l.all.AllowN(now, 1)
+}
+
+// addressOf is the address that a request comes from, without its port.
+func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		host = r.RemoteAddr
+		return r.RemoteAddr
 	}
-	now := l.now()
-	return l.of(host).AllowN(now, 1) && l.all.AllowN(now, 1)
+	return host
 }
 
 func (l *limits) of(host string) *rate.Limiter {

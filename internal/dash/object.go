@@ -61,6 +61,12 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request) {
 	case !kind.namespaced:
 		key.Namespace = ""
 	}
+	done, err := s.turns.Acquire(r.Context(), s.callerKey(who, r), 1)
+	if err != nil {
+		busy(w, "too many requests")
+		return
+	}
+	defer done()
 	o, err := s.find(r.Context(), who, &kind, key)
 	no, forbidden := errors.AsType[*refused](err)
 	switch {

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -17,6 +18,11 @@ import (
 const (
 	requestQPS   = 100
 	requestBurst = 200
+
+	// Reviews have others: of permissions, which users share fairly, and of tokens, which addresses do, since anybody can show tokens
+	// that are new.
+	rightsQPS, rightsBurst = 100, 200
+	tokensQPS, tokensBurst = 50, 100
 )
 
 // Setup makes the dashboard of a manager, which has to run it.
@@ -27,7 +33,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.
 	if err != nil {
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
-	access, err := newAccess(account, mgr.GetHTTPClient(), &o)
+	access, err := newAccess(inflight.OnBudget(account, rightsQPS, rightsBurst), inflight.OnBudget(account, tokensQPS, tokensBurst), mgr.GetHTTPClient(), &o)
 	if err != nil {
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
@@ -36,7 +42,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	s := &Server{
-		options: o, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), mux: http.NewServeMux(),
+		options: o, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery},
 	}
 	s.kin = newKin(live, func(namespace string) { s.hub.changed(pods, namespace) })

@@ -51,6 +51,7 @@ func parseQuery(values url.Values) (q query, err error) {
 // ask is one view of one caller.
 type ask struct {
 	who             caller
+	key             string // by which callers share what is limited
 	namespace, name string // of the path
 	query
 }
@@ -74,13 +75,14 @@ func (s *Server) stream(v view) http.HandlerFunc {
 		if !ok {
 			return
 		}
-		if s.open.Add(1) > maxConnections {
-			s.open.Add(-1)
-			refuse(w, http.StatusServiceUnavailable, "there are too many connections")
+		key := s.callerKey(who, r)
+		hangUp, err := s.connections.Acquire(r.Context(), key, 1)
+		if err != nil {
+			busy(w, "there are too many connections")
 			return
 		}
-		defer s.open.Add(-1)
-		a := &ask{who: who, namespace: r.PathValue("ns"), name: r.PathValue("name"), query: q}
+		defer hangUp()
+		a := &ask{who: who, key: key, namespace: r.PathValue("ns"), name: r.PathValue("name"), query: q}
 		if a.namespace != "" {
 			a.query.namespace = a.namespace
 		}
@@ -99,6 +101,14 @@ func (s *Server) stream(v view) http.HandlerFunc {
 			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, short(why)), time.Now().Add(s.pace.write))
 		}
 	}
+}
+
+// callerKey tells callers apart: by their names, or where nobody shows a token by their addresses.
+func (s *Server) callerKey(who caller, r *http.Request) string {
+	if who.info == nil {
+		return addressOf(r)
+	}
+	return who.name()
 }
 
 // identify finds out who calls, or refuses.
@@ -230,13 +240,9 @@ type missing struct {
 
 // send makes the view and sends it, or what has changed in it, unless the caller has all that.
 func (c *connection) send(ctx context.Context) error {
-	content, err := c.view.show(ctx, c.ask)
+	now, err := c.make(ctx)
 	if err != nil {
 		return err
-	}
-	now, err := json.Marshal(content)
-	if err != nil {
-		return fmt.Errorf("writing a view: %w", err)
 	}
 	message := now
 	if c.ask.delta {
@@ -264,6 +270,24 @@ func (c *connection) send(ctx context.Context) error {
 	}
 	c.last, c.sent = now, true
 	return nil
+}
+
+// make makes the view, in the caller's turn.
+func (c *connection) make(ctx context.Context) ([]byte, error) {
+	done, err := c.turns.Acquire(ctx, c.ask.key, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	content, err := c.view.show(ctx, c.ask)
+	if err != nil {
+		return nil, err
+	}
+	out, err := json.Marshal(content)
+	if err != nil {
+		return nil, fmt.Errorf("writing a view: %w", err)
+	}
+	return out, nil
 }
 
 // withoutNulls is a document without fields that are null, which mean removal in a merge patch.

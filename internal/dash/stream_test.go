@@ -125,7 +125,7 @@ func TestSlow(t *testing.T) {
 	})
 	w.sleepy(admin, "/ws/workloads?namespace="+w.red)
 	w.eventually("it is open", func() error {
-		if w.server.open.Load() != 1 {
+		if w.server.hub.len() != 1 {
 			return errors.New("it is not")
 		}
 		return nil
@@ -144,11 +144,18 @@ func TestSlow(t *testing.T) {
 		}
 	}
 	w.eventually("the slow one is given up", func() error {
-		if n := w.server.open.Load(); n != 1 {
+		if n := w.server.hub.len(); n != 1 {
 			return fmt.Errorf("%d are open", n)
 		}
 		return nil
 	})
+}
+
+// len is how many views there are.
+func (h *hub) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.subs)
 }
 
 // TestDeltas: the first message and all patches make what a new caller gets at once.

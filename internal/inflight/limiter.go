@@ -13,7 +13,7 @@ import (
 var ErrFull = errors.New("too many requests")
 
 // Limiter hands out seats. Callers that wait are served in turn, each with its oldest request first. The fields are set before
-// the first use; all of them are at least 1.
+// the first use. Where nothing may wait there are only Seats and PerCaller.
 type Limiter struct {
 	// Seats there are, and how many of them one caller may have.
 	Seats, PerCaller int
