@@ -2,6 +2,7 @@ package install
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/visibility"
 )
 
 type all = map[string]*unstructured.Unstructured
@@ -140,7 +142,7 @@ func TestChartValues(t *testing.T) {
 		"monitor":          {"enablePrometheus: true", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "kueue-webhook-server-cert", "spec", "endpoints", 0, "tlsConfig", "ca", "secret", "name")},
 		"monitor's TLS":    {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
 		"prometheus":       {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
-		"fairness":         {"enableVisibilityAPF: true", equal("FlowSchema /visibility", 9000, "spec", "matchingPrecedence")},
+		"fairness":         {"enableVisibilityAPF: true", fairness},
 		"policy": {"enableMutatingAdmissionPolicy: true", func(t *testing.T, o all) {
 			for name, want := range policy(t) {
 				if diff := cmp.Diff(want, o[name]); diff != "" {
@@ -217,6 +219,41 @@ func TestChartValues(t *testing.T) {
 // dashboard are values with one, and more of its variables.
 func dashboard(more string) string {
 	return "enableKueueViz: true\nkueueViz: {backend: {env: [{name: KUEUEVIZ_ALLOWED_ORIGINS, value: 'https://berth.example.org'}" + more + "]}}"
+}
+
+// fairness checks that the FlowSchema covers every group of the aggregated API, and that chart and kustomize have the same one.
+func fairness(t *testing.T, o all) {
+	t.Helper()
+	if got := fmt.Sprint(at(t, o, "FlowSchema /visibility", "spec", "matchingPrecedence")); got != "9000" {
+		t.Errorf("its precedence is %s", got)
+	}
+	var groups []string
+	for _, gv := range visibility.GroupVersions() {
+		groups = append(groups, gv.Group)
+	}
+	slices.Sort(groups)
+	covered, _ := at(t, o, "FlowSchema /visibility", "spec", "rules", 0, "resourceRules", 0, "apiGroups").([]any)
+	var got []string
+	for _, group := range covered {
+		got = append(got, fmt.Sprint(group))
+	}
+	slices.Sort(got)
+	if want := slices.Compact(groups); !slices.Equal(got, want) {
+		t.Errorf("the FlowSchema covers %v, but %v are served", got, want)
+	}
+	text, err := render(t, "kustomize", "config/visibility-apf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := objects(t, text)
+	for _, name := range []string{"FlowSchema /visibility", "PriorityLevelConfiguration /visibility"} {
+		if other[name] == nil || o[name] == nil {
+			t.Fatalf("there is no %s", name)
+		}
+		if diff := cmp.Diff(other[name].Object["spec"], o[name].Object["spec"]); diff != "" {
+			t.Errorf("%s (-kustomize +chart):\n%s", name, diff)
+		}
+	}
 }
 
 func equalHook(t *testing.T, o all, name, want string) {

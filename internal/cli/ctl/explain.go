@@ -166,6 +166,8 @@ func reason(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
 		return "you may not: it takes the right to get workloads/explanation of " + berthv1alpha1.GroupVersion.Group
+	case apierrors.IsTooManyRequests(err):
+		return "it has too many questions to answer: ask again later"
 	case apierrors.IsServiceUnavailable(err):
 		return "it does not answer: is it running?"
 	case apierrors.IsNotFound(err) && named(err):
