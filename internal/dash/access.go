@@ -108,7 +108,7 @@ func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration)
 	if token == "" {
 		return caller{}, errNobody
 	}
-	who, err := a.know(inflight.For(ctx, addressOf(r)), token, age)
+	who, err := a.know(inflight.For(ctx, inflight.AddressOf(r)), token, age)
 	return caller{who}, err
 }
 

@@ -1,7 +1,6 @@
 package dash
 
 import (
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -67,16 +66,7 @@ func newLimits() *limits {
 // allow tells whether there is a turn for a request now. One that its address has no turn for takes none of the others'.
 func (l *limits) allow(r *http.Request) bool {
 	now := l.now()
-	return l.of(addressOf(r)).AllowN(now, 1) && l.all.AllowN(now, 1)
-}
-
-// addressOf is the address that a request comes from, without its port.
-func addressOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
+	return l.of(inflight.AddressOf(r)).AllowN(now, 1) && l.all.AllowN(now, 1)
 }
 
 func (l *limits) of(host string) *rate.Limiter {

@@ -98,7 +98,13 @@ func TestConnectionsPerCaller(t *testing.T) {
 		}
 		defer release()
 	}
-	_, got, err := websocket.DefaultDialer.Dial("ws"+server.URL[len("http"):]+"/ws/workloads", http.Header{"Origin": []string{origin}})
+	conn, got, err := websocket.DefaultDialer.Dial("ws"+server.URL[len("http"):]+"/ws/workloads", http.Header{"Origin": []string{origin}})
+	if conn != nil {
+		_ = conn.Close()
+	}
+	if got != nil {
+		defer func() { _ = got.Body.Close() }()
+	}
 	if err == nil || got == nil || got.StatusCode != http.StatusTooManyRequests || got.Header.Get("Retry-After") == "" {
 		t.Errorf("one connection too many: %+v, %v", got, err)
 	}

@@ -15,6 +15,8 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/gorilla/websocket"
+
+	"github.com/berth-project/berth/internal/inflight"
 )
 
 // query is what a caller asks of a view, beside the path.
@@ -106,7 +108,7 @@ func (s *Server) stream(v view) http.HandlerFunc {
 // callerKey tells callers apart: by their names, or where nobody shows a token by their addresses.
 func (s *Server) callerKey(who caller, r *http.Request) string {
 	if who.info == nil {
-		return addressOf(r)
+		return inflight.AddressOf(r)
 	}
 	return who.name()
 }

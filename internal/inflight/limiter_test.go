@@ -15,7 +15,7 @@ type request struct {
 }
 
 // ask makes a request that is at its place, seated or waiting, when ask returns.
-func ask(t *testing.T, l *Limiter, ctx context.Context, name string, seats int) *request {
+func ask(ctx context.Context, t *testing.T, l *Limiter, name string, seats int) *request {
 	t.Helper()
 	before := l.load()
 	r := &request{granted: make(chan func(), 1), failed: make(chan error, 1)}
@@ -59,17 +59,17 @@ func TestCallersAreServedInTurn(t *testing.T) {
 	l := &Limiter{Seats: 3, PerCaller: 2, Waiting: 100, WaitingPerCaller: 10}
 	busy := []*request{}
 	for range 5 {
-		busy = append(busy, ask(t, l, t.Context(), "busy", 1))
+		busy = append(busy, ask(t.Context(), t, l, "busy", 1))
 	}
 	if l.load() != 2+3000 {
 		t.Errorf("load %d, want two seats taken and three requests that wait", l.load())
 	}
-	other := ask(t, l, t.Context(), "other", 1) // there is a seat left for it
+	other := ask(t.Context(), t, l, "other", 1) // there is a seat left for it
 	if l.load() != 3+3000 {
 		t.Errorf("load %d: another caller has no seat", l.load())
 	}
-	second := ask(t, l, t.Context(), "other", 1)
-	third := ask(t, l, t.Context(), "third", 1)
+	second := ask(t.Context(), t, l, "other", 1)
+	third := ask(t.Context(), t, l, "third", 1)
 	busy[0].release(t) // the next of the busy caller, whose turn it is
 	busy[1].release(t) // that of the other one, before the rest of the busy one
 	second.release(t)
@@ -84,12 +84,12 @@ func TestCallersAreServedInTurn(t *testing.T) {
 
 func TestTooMuchWaits(t *testing.T) {
 	l := &Limiter{Seats: 1, PerCaller: 1, Waiting: 3, WaitingPerCaller: 2}
-	held := ask(t, l, t.Context(), "a", 1)
-	a := []*request{ask(t, l, t.Context(), "a", 1), ask(t, l, t.Context(), "a", 1)}
+	held := ask(t.Context(), t, l, "a", 1)
+	a := []*request{ask(t.Context(), t, l, "a", 1), ask(t.Context(), t, l, "a", 1)}
 	if _, err := l.Acquire(t.Context(), "a", 1); !errors.Is(err, ErrFull) {
 		t.Errorf("one too many of a caller: %v", err)
 	}
-	b := ask(t, l, t.Context(), "b", 1)
+	b := ask(t.Context(), t, l, "b", 1)
 	if _, err := l.Acquire(t.Context(), "c", 1); !errors.Is(err, ErrFull) {
 		t.Errorf("one too many in all: %v", err)
 	}
@@ -101,10 +101,10 @@ func TestTooMuchWaits(t *testing.T) {
 // Seats are kept for a large request, and it gives them up when it leaves.
 func TestLargeRequests(t *testing.T) {
 	l := &Limiter{Seats: 4, PerCaller: 3, Waiting: 10, WaitingPerCaller: 10}
-	small := []*request{ask(t, l, t.Context(), "small", 1), ask(t, l, t.Context(), "small", 1)}
+	small := []*request{ask(t.Context(), t, l, "small", 1), ask(t.Context(), t, l, "small", 1)}
 	ctx, leave := context.WithCancel(t.Context())
-	large := ask(t, l, ctx, "large", 100)
-	behind := ask(t, l, t.Context(), "behind", 1)
+	large := ask(ctx, t, l, "large", 100)
+	behind := ask(t.Context(), t, l, "behind", 1)
 	if l.load() != 2+2000 {
 		t.Errorf("load %d: the large request was passed over", l.load())
 	}
@@ -116,7 +116,7 @@ func TestLargeRequests(t *testing.T) {
 	for _, r := range small {
 		r.release(t)
 	}
-	ask(t, l, t.Context(), "large", 100).release(t)
+	ask(t.Context(), t, l, "large", 100).release(t)
 	if l.load() != 0 {
 		t.Errorf("load %d in the end", l.load())
 	}

@@ -2,6 +2,8 @@ package inflight
 
 import (
 	"context"
+	"net"
+	"net/http"
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
@@ -36,6 +38,15 @@ func OnBudget(cfg *rest.Config, qps float32, burst int) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.QPS, out.Burst, out.RateLimiter = qps, burst, NewRate(qps, burst)
 	return out
+}
+
+// AddressOf is the caller of a request that is known by its address only, without the port.
+func AddressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 type callerKey struct{}

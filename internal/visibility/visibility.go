@@ -12,7 +12,6 @@ package visibility
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -134,16 +133,12 @@ func (s *Server) authenticate(r *http.Request) (*authenticator.Response, bool, e
 	if r.Header.Get("Authorization") == "" {
 		return s.Access.Authenticator.AuthenticateRequest(r)
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	release, err := s.unknown.Acquire(r.Context(), host, 1)
+	release, err := s.unknown.Acquire(r.Context(), inflight.AddressOf(r), 1)
 	if err != nil {
 		return nil, false, err
 	}
 	defer release()
-	return s.Access.Authenticator.AuthenticateRequest(r.WithContext(inflight.For(r.Context(), host)))
+	return s.Access.Authenticator.AuthenticateRequest(r)
 }
 
 // seatsOf is how many seats a request takes: large pages take more time and memory.

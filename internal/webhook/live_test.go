@@ -96,7 +96,7 @@ func forged(change func(*admissionv1.AdmissionRequest)) admission.Request {
 
 // asks is a webhook that reads n objects and asks for a permission.
 func (s *apiServer) asks(n int) admission.Handler {
-	return guarded(jobKind, admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+	return guarded(jobKind, admission.HandlerFunc(func(ctx context.Context, _ admission.Request) admission.Response {
 		for range n {
 			if err := s.Get(ctx, client.ObjectKey{Namespace: "red", Name: "c"}, &corev1.ConfigMap{}); err != nil {
 				return failure(err)

@@ -288,3 +288,18 @@ func TestNoWaitingOnAReservation(t *testing.T) {
 		t.Error("the reservation is gone")
 	}
 }
+
+// The condition is read by whoever may read the Workload: victims of other tenants are counted and not named.
+func TestPendingNamesOnlyItsNamespace(t *testing.T) {
+	look := &trace.Look{
+		Workload: "red/high", Verdict: trace.Preempts, Reason: trace.WaitingForPreemptedWorkloads,
+		Victims: []trace.Victim{{Key: "blue/low"}, {Key: "red/low"}},
+	}
+	_, message := (&Writer{}).pending(engine.Decision{Look: look})
+	if want := "Waiting for 2 preempted workloads to stop: red/low, and 1 of other namespaces"; message != want {
+		t.Errorf("%q, want %q", message, want)
+	}
+	if look.Victims[0].Key != "blue/low" {
+		t.Error("the look of the engine, which is shared, was changed")
+	}
+}

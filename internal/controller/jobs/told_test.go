@@ -12,7 +12,7 @@ func jobNumber(i int) types.NamespacedName {
 }
 
 func TestTold(t *testing.T) {
-	var told told
+	var notes told
 	job, other := jobNumber(1), jobNumber(2)
 	for i, step := range []struct {
 		job          types.NamespacedName
@@ -28,12 +28,12 @@ func TestTold(t *testing.T) {
 		{other, "C", "", true},
 		{other, "C", "", false},
 	} {
-		if got := told.isNews(step.job, step.reason, step.note); got != step.news {
+		if got := notes.isNews(step.job, step.reason, step.note); got != step.news {
 			t.Errorf("step %d: %v", i, got)
 		}
 	}
-	told.forget(job)
-	if !told.isNews(job, "A", "x") || told.isNews(other, "A", "x") {
+	notes.forget(job)
+	if !notes.isNews(job, "A", "x") || notes.isNews(other, "A", "x") {
 		t.Error("not exactly one job was forgotten")
 	}
 }
@@ -42,13 +42,13 @@ func TestTold(t *testing.T) {
 func BenchmarkForget(b *testing.B) {
 	for _, jobs := range []int{100, 100_000} {
 		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
-			var told told
+			var notes told
 			for i := range jobs {
-				told.isNews(jobNumber(i), "Waits", "note")
+				notes.isNews(jobNumber(i), "Waits", "note")
 			}
 			for b.Loop() {
-				told.isNews(jobNumber(0), "Waits", "note")
-				told.forget(jobNumber(0))
+				notes.isNews(jobNumber(0), "Waits", "note")
+				notes.forget(jobNumber(0))
 			}
 		})
 	}

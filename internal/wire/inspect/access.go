@@ -33,6 +33,12 @@ const (
 	tokensQPS, tokensBurst = 20, 50
 )
 
+// Callers that are being identified at once, and that wait, in all and of one address.
+const (
+	atOnce, atOncePerAddress   = 8, 4
+	waiting, waitingPerAddress = 64, 16
+)
+
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
@@ -61,9 +67,17 @@ func Guard(cfg *rest.Config, httpClient *http.Client) (metricsserver.Filter, err
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server for permissions: %w", err)
 	}
+	unknown := &inflight.Limiter{Seats: atOnce, PerCaller: atOncePerAddress, Waiting: waiting, WaitingPerCaller: waitingPerAddress}
 	return func(log logr.Logger, handler http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			identified, err := unknown.Acquire(r.Context(), inflight.AddressOf(r), 1)
+			if err != nil {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, err.Error(), http.StatusTooManyRequests)
+				return
+			}
 			caller, ok, err := callers.AuthenticateRequest(r)
+			identified()
 			if err != nil || !ok {
 				log.V(1).Info("Somebody unknown was turned away", "path", r.URL.Path, "why", fmt.Sprint(err))
 				http.Error(w, "Unauthorized", http.StatusUnauthorized)
