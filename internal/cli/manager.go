@@ -89,6 +89,7 @@ func (m *manager) run(cmd *cobra.Command, version string) error {
 		}
 	}
 	cfg.Log.Info("Starting Berth", "version", version, "server", cfg.REST.Host)
+	limitMemory(cfg.Log, memoryLimits)
 	if err := tellConfiguration(cfg.Log, &cfg.Options); err != nil {
 		return err
 	}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+)
+
+// memoryLimits are the files in which the kernel says how much memory the container may take: cgroups of version 2, then 1.
+var memoryLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+
+// ofLimit is the part of the container's memory from which on garbage is collected harder: what is not the heap needs some too.
+const ofLimit = 0.9
+
+// limitMemory has garbage collected harder before the container's limit is reached, unless GOMEMLIMIT says what is wanted.
+func limitMemory(log logr.Logger, files []string) {
+	limit := containerMemory(files)
+	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	soft := int64(float64(limit) * ofLimit)
+	debug.SetMemoryLimit(soft)
+	log.Info("Memory is limited", "limit", limit, "soft", soft)
+}
+
+// containerMemory is the limit in bytes that the first of the files names that can be read; 0 is none.
+func containerMemory(files []string) int64 {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil || limit <= 0 || limit > math.MaxInt64/2 { // "max", or what version 1 says for it
+			return 0
+		}
+		return limit
+	}
+	return 0
+}
