@@ -48,7 +48,7 @@ featureGates: {TrainJobStatus: true}
 	}
 	want := Options{}
 	want.Webhook.Port, want.Webhook.Host, want.Webhook.CertDir = 1443, "127.0.0.1", o.Webhook.CertDir
-	if o.Webhook != want.Webhook {
+	if !cmp.Equal(o.Webhook, want.Webhook) {
 		t.Errorf("webhook %+v", o.Webhook)
 	}
 	if m := o.Metrics; m.Address != ":1444" || !m.Plain || m.Open {

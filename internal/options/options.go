@@ -114,6 +114,9 @@ type Client struct {
 type Webhook struct {
 	Port          int
 	Host, CertDir string
+	// ClientCAFile has the authorities of client certificates, "" asks for none; ClientNames are those that are allowed, nil all.
+	ClientCAFile string
+	ClientNames  []string
 }
 
 // Certs says who makes the certificates of the webhook.
@@ -285,7 +288,10 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		LabelKeysToCopy:            slices.Clone(c.Integrations.LabelKeysToCopy),
 		HonourUserSuspend:          c.Integrations.HonourUserSuspend,
 		Client:                     Client{QPS: *c.ClientConnection.QPS, Burst: int(*c.ClientConnection.Burst)},
-		Webhook:                    Webhook{Port: int(*c.Webhook.Port), Host: c.Webhook.Host, CertDir: c.Webhook.CertDir},
+		Webhook: Webhook{
+			Port: int(*c.Webhook.Port), Host: c.Webhook.Host, CertDir: c.Webhook.CertDir,
+			ClientCAFile: c.Webhook.ClientCAFile, ClientNames: slices.Clone(c.Webhook.ClientNames),
+		},
 		Health: Health{
 			Address:       c.Health.HealthProbeBindAddress,
 			ReadinessPath: rooted(c.Health.ReadinessEndpointName),

@@ -57,7 +57,11 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 }
 
 func validateWebhook(w *configv1beta2.Webhook, path *field.Path) field.ErrorList {
-	return validatePort(*w.Port, path.Child("port"))
+	errs := validatePort(*w.Port, path.Child("port"))
+	if len(w.ClientNames) > 0 && w.ClientCAFile == "" {
+		errs = append(errs, field.Required(path.Child("clientCAFile"), "clientNames are names in certificates: say who signs these"))
+	}
+	return errs
 }
 
 // validateLeaderElection checks what the election itself demands, so that a

@@ -26,6 +26,7 @@ import (
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/webhook/conversion"
 	"github.com/berth-project/berth/internal/wire/inspect"
 	"github.com/berth-project/berth/internal/wire/listen"
 )
@@ -163,7 +164,12 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		opts.Metrics.FilterProvider = inspect.Guard
 	}
 	if cfg.Groups.Has(Webhooks) {
-		opts.WebhookServer = listen.Webhooks(newWebhookServer(&cfg))
+		callers, err := webhookCallers(&cfg)
+		if err != nil {
+			return nil, err
+		}
+		// The API server presents no certificate to webhooks that convert.
+		opts.WebhookServer = listen.Webhooks(newWebhookServer(&cfg), callers, conversion.Path)
 	}
 	mgr, err := ctrl.NewManager(cfg.REST, opts)
 	if err != nil {

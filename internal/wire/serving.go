@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/controller/certs"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/visibility"
+	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // prepare gets the certificate, where that is ours to make, installs if that is wanted, and makes the certificate trusted.
@@ -124,7 +125,23 @@ func webhookServer(cfg *Config) ctrlwebhook.Options {
 	if cfg.ownWebhookCert() {
 		serve.TLSOpts = append(serve.TLSOpts, cfg.keptCertificate)
 	}
+	if o.ClientCAFile != "" {
+		serve.TLSOpts = append(serve.TLSOpts, func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }) // webhookCallers checks it
+	}
 	return serve
+}
+
+// webhookCallers checks who sends admission reviews; nil if everybody may.
+func webhookCallers(cfg *Config) (*listen.Callers, error) {
+	o := &cfg.Options.Webhook
+	if o.ClientCAFile == "" {
+		return nil, nil // no check is no error
+	}
+	c := &listen.Callers{File: o.ClientCAFile, Names: o.ClientNames}
+	if err := c.Ready(); err != nil {
+		return nil, fmt.Errorf("webhook.clientCAFile: %w", err)
+	}
+	return c, nil
 }
 
 // speak sets what the configuration says may be spoken on every listener. spec: 70 §2.1.3.

@@ -54,6 +54,17 @@ type Webhook struct {
 	// Default: /tmp/k8s-webhook-server/serving-certs.
 	// +optional
 	CertDir string `json:"certDir,omitempty"`
+
+	// ClientCAFile has the authorities, in PEM, of which an admission review has to come with a client certificate. The API
+	// server presents one only if its AdmissionConfiguration says so. Berth's own field. Default: reviews of anybody are answered.
+	// +optional
+	ClientCAFile string `json:"clientCAFile,omitempty"`
+
+	// ClientNames are the names of which a client certificate has to have one, as its common name or a DNS name. Berth's own
+	// field. Default: all that the authorities signed.
+	// +optional
+	// +listType=atomic
+	ClientNames []string `json:"clientNames,omitempty"`
 }
 
 // LeaderElection has the fields of the leader election settings that

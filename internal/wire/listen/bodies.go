@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -144,15 +145,24 @@ func (r *refusal) refuse() {
 	http.Error(r.ResponseWriter, r.body.err.Error(), status)
 }
 
-// Webhooks is a webhook server whose requests are bounded by Bodies.
-func Webhooks(s ctrlwebhook.Server) ctrlwebhook.Server { return &webhooks{Server: s} }
+// Webhooks is a webhook server whose requests are bounded by Bodies, and checked by callers, if that is not nil, but at the open
+// paths.
+func Webhooks(s ctrlwebhook.Server, callers *Callers, open ...string) ctrlwebhook.Server {
+	return &webhooks{Server: s, callers: callers, open: open}
+}
 
 type webhooks struct {
 	ctrlwebhook.Server
-	bodies Bodies
+	bodies  Bodies
+	callers *Callers
+	open    []string
 }
 
 // Register serves with a handler at a path.
 func (w *webhooks) Register(path string, handler http.Handler) {
-	w.Server.Register(path, w.bodies.Limit(handler))
+	handler = w.bodies.Limit(handler)
+	if w.callers != nil && !slices.Contains(w.open, path) {
+		handler = w.callers.Check(handler)
+	}
+	w.Server.Register(path, handler)
 }
