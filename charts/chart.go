@@ -27,12 +27,17 @@ const (
 	aPolicy     = "berth-chart-policy-"
 	aManaged    = "berth-chart-managed"
 	aKinds      = "berth-chart-kinds"
+	aLease      = "berth-chart-lease"
+	aHome       = "berth-chart-home"
 	webhookPort = 29443
 	visiblePort = 28082
 )
 
 // placeholders are what the templates say instead. A longer one comes before one that it begins with.
 var placeholders = strings.NewReplacer(
+	aPrefix+"-webhook-server-cert", `{{ include "berth.webhookSecret" . }}`,
+	aLease, `{{ dig "leaderElection" "resourceName" "c1f6bfd2.kueue.x-k8s.io" (include "berth.config" . | fromYaml) }}`,
+	aHome, `{{ dig "leaderElection" "resourceNamespace" "" (include "berth.config" . | fromYaml) | default .Release.Namespace }}`,
 	aPrefix+"-webhook-service", `{{ include "berth.webhookService" . }}`,
 	aPrefix, `{{ include "berth.fullname" . }}`,
 	aNamespace, `{{ .Release.Namespace }}`,
@@ -61,7 +66,8 @@ func chartConfig() (string, error) {
 		"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "namespace": aNamespace, "featureGates": gates,
 		"integrations": map[string]any{"frameworks": frameworks}, "webhook": map[string]any{"port": webhookPort},
 		"visibilityServer":       map[string]any{"bindPort": visiblePort},
-		"internalCertManagement": map[string]any{"webhookServiceName": aPrefix + "-webhook-service"},
+		"internalCertManagement": map[string]any{"webhookServiceName": aPrefix + "-webhook-service", "webhookSecretName": aPrefix + "-webhook-server-cert"},
+		"leaderElection":         map[string]any{"resourceName": aLease, "resourceNamespace": aHome},
 	})
 	return string(text), err
 }
@@ -72,11 +78,11 @@ func chart() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := manifests(config, func(*wire.InstallOptions) {})
+	objects, err := manifests(config, func(o *wire.InstallOptions) { o.Options.Dashboard.Address = ":8080" })
 	if err != nil {
 		return nil, err
 	}
-	groupOf, err := groups(config, objects)
+	switches, err := conditions(config, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -94,35 +100,71 @@ func chart() (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if g := groupOf[key(u)]; g != "" {
-			text = fmt.Sprintf("{{- if include \"berth.runs\" (list . %q) }}\n%s{{- end }}\n", g, text)
+		for _, condition := range switches[key(u)] {
+			text = "{{- if " + condition + " }}\n" + text + "{{- end }}\n"
 		}
-		if u.GetKind() == "RoleBinding" && name == "visibility" {
-			text = "{{- if .Values.enableVisibilityAuthReaderRoleBinding }}\n" + text + "{{- end }}\n"
-		}
-		if name == "runtimes" {
-			text = "{{- if .Values.runtimes.enabled }}\n" + text + "{{- end }}\n"
-		}
-		if name == "crd" {
-			text = "{{- if .Values.crds.enabled }}\n" + text + "{{- end }}\n"
+		if value := switchOf(u, name); value != "" {
+			text = "{{- if .Values." + value + " }}\n" + text + "{{- end }}\n"
 		}
 		out[file] += text
 	}
 	return out, nil
 }
 
-// groups finds the objects that belong to one group of controllers, which a user may leave out: those that are not installed
-// without it.
-func groups(config string, all []*unstructured.Unstructured) (map[string]wire.Group, error) {
-	out := map[string]wire.Group{}
-	for _, group := range []wire.Group{wire.JobSet, wire.Training} {
-		rest, err := manifests(config, func(o *wire.InstallOptions) { delete(o.Groups, group) })
+// switchOf is the value of the chart that leaves an object of a part out; "" if there is none of its own.
+func switchOf(u *unstructured.Unstructured, part string) string {
+	switch {
+	case u.GetKind() == "ClusterRoleBinding" && strings.HasSuffix(u.GetName(), "-training-secrets-rolebinding"):
+		return "rights.trainJobSecrets"
+	case u.GetKind() == "RoleBinding" && part == "visibility":
+		return "enableVisibilityAuthReaderRoleBinding"
+	case part == "runtimes":
+		return "runtimes.enabled"
+	case part == "crd":
+		return "crds.enabled"
+	}
+	return ""
+}
+
+// conditions finds the objects that a value of the chart may leave out: those that are not installed without a group of
+// controllers, without a job kind, a feature gate, certificates of the manager's own, or the dashboard.
+func conditions(config string, all []*unstructured.Unstructured) (map[string][]string, error) {
+	type choice struct {
+		condition string
+		without   func(*wire.InstallOptions)
+	}
+	choices := []choice{
+		{"not .Values.enableCertManager", func(o *wire.InstallOptions) { o.Options.Certs.Internal = false }},
+		{".Values.enableKueueViz", func(o *wire.InstallOptions) { o.Options.Dashboard.Address = "" }},
+	}
+	for _, gate := range []feature.Gate{feature.MultiKueue, feature.ElasticJobsViaWorkloadSlices} {
+		choices = append(choices, choice{
+			fmt.Sprintf("include \"berth.gate\" (list . %q)", gate),
+			func(o *wire.InstallOptions) { o.Options.Gates = o.Options.Gates.With(gate, false) },
+		})
+	}
+	for _, f := range options.Frameworks() {
+		choices = append(choices, choice{fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *wire.InstallOptions) {
+			o.Options.Frameworks = slices.DeleteFunc(slices.Clone(o.Options.Frameworks), func(name string) bool { return name == f.Name })
+		}})
+	}
+	for _, group := range []wire.Group{wire.Queues, wire.Integrations, wire.JobSet, wire.Training, wire.MultiKueue} {
+		choices = append(choices, choice{
+			fmt.Sprintf("include \"berth.runs\" (list . %q)", group), func(o *wire.InstallOptions) { delete(o.Groups, group) },
+		})
+	}
+	out := map[string][]string{}
+	for _, c := range choices {
+		rest, err := manifests(config, func(o *wire.InstallOptions) {
+			o.Options.Dashboard.Address = ":8080"
+			c.without(o)
+		})
 		if err != nil {
 			return nil, err
 		}
 		for _, u := range all {
 			if !slices.ContainsFunc(rest, func(r *unstructured.Unstructured) bool { return key(r) == key(u) }) {
-				out[key(u)] = group
+				out[key(u)] = append(out[key(u)], c.condition)
 			}
 		}
 	}
@@ -190,8 +232,8 @@ func template(u *unstructured.Unstructured) (string, error) {
 
 // openVariables puts placeholders where a policy says what the configuration says.
 func openVariables(policy *unstructured.Unstructured) error {
-	variables, _, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
-	if err != nil {
+	variables, found, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
+	if err != nil || !found {
 		return err
 	}
 	for _, v := range variables {

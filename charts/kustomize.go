@@ -17,14 +17,19 @@ import (
 // kustomize makes the generated files of the bases: those of access rules for people, services, webhooks and the visibility
 // API, and the list of CRDs with the patch that says who converts.
 func kustomize() (map[string]string, error) {
-	objects, err := manifests(wire.ShippedConfig(), func(*wire.InstallOptions) {})
+	objects, err := manifests(wire.ShippedConfig(), func(o *wire.InstallOptions) { o.Deploy = &wire.Deploy{} })
 	if err != nil {
 		return nil, err
 	}
-	static, err := fs.ReadFile(config.FS, "rbac/manager.yaml")
+	accounts, err := fs.ReadFile(config.FS, "rbac/manager.yaml")
 	if err != nil {
 		return nil, err
 	}
+	rules, err := fs.ReadFile(config.FS, "rbac/role.yaml")
+	if err != nil {
+		return nil, err
+	}
+	written := string(accounts) + string(rules)
 	parts := map[string][]*unstructured.Unstructured{}
 	var crds, converted []string
 	var conversion any
@@ -38,14 +43,14 @@ func kustomize() (map[string]string, error) {
 			}
 			continue
 		}
-		if !isWritten(name, u.GetName(), string(static)) {
+		if !isWritten(name, u.GetName(), written) {
 			parts[name] = append(parts[name], u)
 		}
 	}
 	out := map[string]string{}
 	for name, file := range map[string]string{
 		"rbac": "config/rbac/roles.yaml", "services": "config/manager/services.yaml", "webhook": "config/webhook/manifests.yaml",
-		"visibility": "config/visibility/manifests.yaml",
+		"visibility": "config/visibility/manifests.yaml", "availability": "config/manager/availability.yaml",
 	} {
 		if out[file], err = join(parts[name]); err != nil {
 			return nil, err
@@ -70,7 +75,7 @@ func isWritten(part, name, rules string) bool {
 	case "runtimes", "training":
 		return true
 	case "rbac":
-		return name == "kueue-manager-role" || strings.Contains(rules, "name: "+name+"\n") || strings.HasPrefix(name, "kubeflow-trainer-")
+		return strings.Contains(rules, "name: "+name+"\n") || strings.HasPrefix(name, "kubeflow-trainer-")
 	default:
 		return part != "services" && strings.HasPrefix(name, "kubeflow-trainer-")
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/webhook"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -107,10 +108,17 @@ func part(u *unstructured.Unstructured) string {
 		return "runtimes"
 	case "CustomResourceDefinition":
 		return "crd"
-	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		return "webhook"
 	case "APIService":
 		return "visibility"
+	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+		if u.GetName() == webhook.QueueLabelPolicyName {
+			return "webhook"
+		}
+		return "rbac"
+	case "PriorityClass", "PodDisruptionBudget", "NetworkPolicy":
+		return "availability"
 	case "Service":
 		if strings.HasSuffix(u.GetName(), "-visibility-server") {
 			return "visibility"

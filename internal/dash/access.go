@@ -59,8 +59,8 @@ type review struct {
 	at  time.Time
 }
 
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=kueue-manager-dashboard-role
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=kueue-manager-dashboard-role
 
 // newAccess asks the API server of two connections: about permissions, and about tokens.
 func newAccess(forRights, forTokens *rest.Config, httpClient *http.Client, o *options.Dashboard) (*access, error) {

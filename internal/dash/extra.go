@@ -19,7 +19,7 @@ import (
 // aboutName is the index of events by the name of the Workload that they are about.
 const aboutName = "involvedObject.name"
 
-// +kubebuilder:rbac:groups="",resources=pods;nodes;events,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods;nodes;events,verbs=get;list;watch,roleName=kueue-manager-dashboard-role
 
 // newExtra makes the cache of what only the dashboard looks at: pods, of which it keeps what it shows, and events about Workloads.
 func newExtra(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {

@@ -84,9 +84,23 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feat
 	trainer.SetDefaults(c.Trainer)
 }
 
-// defaultNamespaceSelector matches every namespace but kube-system and our own.
+// addOnNamespaces are those of the usual add-ons of a cluster, which runs no jobs in them and cannot do without their pods: a
+// network, certificates, storage or admission policies must come back while no manager answers. A label selector knows no
+// patterns, so they are listed. The chart has the same list (berth.managedNamespaces).
+var addOnNamespaces = []string{
+	systemNamespace, "kube-node-lease", "kube-public",
+	"calico-apiserver", "calico-system", "cert-manager", "cilium-system", "gatekeeper-system", "gke-managed-system", "gmp-system",
+	"gpu-operator", "ingress-nginx", "istio-system", "jobset-system", "kube-flannel", "kueue-system", "kyverno", "local-path-storage",
+	"longhorn-system", "lws-system", "metallb-system", "network-operator", "node-feature-discovery", "rook-ceph", "tigera-operator",
+	"volcano-system",
+}
+
+// defaultNamespaceSelector matches every namespace but those of the system, of add-ons and our own.
 func defaultNamespaceSelector(own string) *metav1.LabelSelector {
-	excluded := slices.Compact([]string{systemNamespace, own})
+	excluded := slices.Clone(addOnNamespaces)
+	if !slices.Contains(excluded, own) {
+		excluded = append(excluded, own)
+	}
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: namespaceNameLabel, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
 	}}}

@@ -75,7 +75,7 @@ func TestDefault(t *testing.T) {
 		},
 		Gates: feature.Default(),
 	}
-	for name, managed := range map[string]bool{"kube-system": false, "berth-system": false, "team-a": true} {
+	for name, managed := range map[string]bool{"kube-system": false, "berth-system": false, "calico-system": false, "cert-manager": false, "team-a": true} {
 		if got.ManagedNamespaces.Matches(labels.Set{"kubernetes.io/metadata.name": name}) != managed {
 			t.Errorf("namespace %s: want managed %t", name, managed)
 		}

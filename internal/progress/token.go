@@ -49,8 +49,8 @@ type Tokens struct {
 	places, paces *cache.LRUExpireCache
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=kueue-manager-training-role
 
 // NewTokens asks the API server of a configuration. pods reads them, without a cache.
 func NewTokens(cfg *rest.Config, httpClient *http.Client, pods client.Reader) (*Tokens, error) {

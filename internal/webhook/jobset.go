@@ -53,8 +53,8 @@ type jobSets struct {
 	cached, live client.Reader
 }
 
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get,roleName=kueue-manager-jobset-role
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=kueue-manager-jobset-role
 
 // SetupJobSets registers the webhooks of JobSets with the server of the manager.
 func SetupJobSets(mgr ctrl.Manager, o JobSetOptions) error {

@@ -322,10 +322,10 @@ func (s *trainJobs) validateRuntime(gvk schema.GroupVersionKind) admission.Handl
 	}
 }
 
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get,roleName=kueue-manager-training-role
 // +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
 
 // askRBAC asks about the managers that the user may write only if RBAC says so (spec: 50 §4.13.2).

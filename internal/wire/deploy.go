@@ -9,6 +9,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,7 +73,7 @@ func service(namespace, name, component string, port int32, target int) *corev1.
 			Labels: map[string]string{"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": component},
 		},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"},
+			Selector: managerPods(),
 			Ports:    []corev1.ServicePort{servicePort("https", port, target)},
 		},
 	}
@@ -122,9 +125,70 @@ func deployment(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace(), Name: configMapName},
 		Data:       map[string]string{configMapKey: o.Deploy.Config},
 	}
-	out, err := toUnstructured(nil, file)
-	if err != nil {
-		return nil, err
+	var out []*unstructured.Unstructured
+	for _, object := range []runtime.Object{file, priorityClass(), disruptionBudget(o), networkPolicy(o, listeners), &d} {
+		if out, err = toUnstructured(out, object); err != nil {
+			return nil, err
+		}
 	}
-	return toUnstructured(out, &d)
+	return out, nil
+}
+
+// priorityClass is that of the manager: jobs must not take its place, as none would start without it. That of the system is
+// restricted to kube-system in some clusters.
+func priorityClass() *schedulingv1.PriorityClass {
+	return &schedulingv1.PriorityClass{
+		TypeMeta:   metav1.TypeMeta{APIVersion: schedulingv1.SchemeGroupVersion.String(), Kind: "PriorityClass"},
+		ObjectMeta: metav1.ObjectMeta{Name: managerAccount}, Value: 1_000_000_000,
+		Description: "For the manager of Berth, without which jobs are neither accepted nor started",
+	}
+}
+
+// managerPods are the labels of the manager's pods.
+func managerPods() map[string]string {
+	return map[string]string{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+}
+
+// disruptionBudget keeps a replica while nodes are drained.
+func disruptionBudget(o *InstallOptions) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace(), Name: managerAccount},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt(1)), Selector: &metav1.LabelSelector{MatchLabels: managerPods()}},
+	}
+}
+
+// networkPolicy says who may connect to the manager: the API server, whose address is not known, and the kubelet from anywhere,
+// and pods of the cluster to what is for them. What the manager connects to is not limited.
+func networkPolicy(o *InstallOptions, listeners map[string]int) *networkingv1.NetworkPolicy {
+	open := func(ports ...int) (out networkingv1.NetworkPolicyIngressRule) {
+		for _, port := range ports {
+			if port > 0 {
+				out.Ports = append(out.Ports, networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt(port)), Protocol: new(corev1.ProtocolTCP)})
+			}
+		}
+		return out
+	}
+	var progress, dashboard int
+	if o.Groups.Has(Training) {
+		progress = o.Options.Trainer.StatusPort
+	}
+	if o.Options.Dashboard.Served() {
+		dashboard = portOf(o.Options.Dashboard.Address)
+	}
+	inside := open(listeners["metrics"], progress, dashboard)
+	inside.From = []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}
+	out := &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace(), Name: managerAccount},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: managerPods()}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		},
+	}
+	for _, rule := range []networkingv1.NetworkPolicyIngressRule{open(listeners["webhook-server"], listeners["visibility"]), open(listeners["health"]), inside} {
+		if len(rule.Ports) > 0 { // a rule without ports is for all of them
+			out.Spec.Ingress = append(out.Spec.Ingress, rule)
+		}
+	}
+	return out
 }

@@ -62,6 +62,12 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 			return err
 		}
 	}
+	tellInstalled(progress, counts)
+	return withdraw(ctx, c, objects, &o)
+}
+
+// tellInstalled writes how many objects of each group were applied.
+func tellInstalled(progress io.Writer, counts map[string]int) {
 	for _, g := range []string{
 		"custom resource definitions", "namespace and access rules", "training runtimes", "aggregated APIs and services", "parts of the manager",
 		"webhook configurations", "admission policies and their bindings",
@@ -70,7 +76,6 @@ func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress i
 			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
 		}
 	}
-	return nil
 }
 
 func group(u *unstructured.Unstructured) string {
@@ -85,7 +90,7 @@ func group(u *unstructured.Unstructured) string {
 		return "training runtimes"
 	case "APIService", "Service":
 		return "aggregated APIs and services"
-	case "Deployment", "ConfigMap":
+	case "Deployment", "ConfigMap", "PriorityClass", "PodDisruptionBudget", "NetworkPolicy":
 		return "parts of the manager"
 	}
 	return "namespace and access rules"

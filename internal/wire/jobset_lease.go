@@ -18,8 +18,8 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;update,resourceNames=6d4f6a47.jobset.x-k8s.io
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;update,resourceNames=6d4f6a47.jobset.x-k8s.io,roleName=kueue-manager-jobset-role
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,roleName=kueue-manager-jobset-role
 
 // jobSetLease holds the Lease of the upstream controller of JobSets while ours works, so that one that is started later waits
 // and the two never act on one JobSet (spec: 60 §5.6, 70 §6 #21). It runs on the leader only, and all our replicas hold the

@@ -2,7 +2,6 @@ package wire
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -11,9 +10,6 @@ import (
 
 // kindsRole is the name of the role for kinds that the configuration names.
 const kindsRole = "kueue-configured-kinds-role"
-
-// managerAccount is the account of a manager in the cluster.
-const managerAccount = "kueue-controller-manager"
 
 // kindAccess lets the manager use the job kinds that the configuration names, which its own role cannot know: declared ones
 // like any other, external ones as owners of jobs, and those that go to other clusters.
@@ -40,15 +36,9 @@ func kindAccess(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 		return nil, nil
 	}
 	role := clusterRole(kindsRole, rules...)
-	binding := &rbacv1.ClusterRoleBinding{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: "kueue-configured-kinds-rolebinding"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: managerAccount, Namespace: o.namespace()}},
-	}
 	var out []*unstructured.Unstructured
 	var err error
-	for _, object := range []runtime.Object{role, binding} {
+	for _, object := range []runtime.Object{role, bindManager(role.Name, o.namespace())} {
 		if out, err = toUnstructured(out, object); err != nil {
 			return nil, err
 		}

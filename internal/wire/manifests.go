@@ -116,7 +116,7 @@ func manifests(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 			}
 		}
 	}
-	for _, more := range []func(*InstallOptions) ([]*unstructured.Unstructured, error){userRoles, kindAccess, trainingObjects, visibilityObjects, deployment} {
+	for _, more := range []func(*InstallOptions) ([]*unstructured.Unstructured, error){managerRights, fence, userRoles, kindAccess, trainingObjects, visibilityObjects, deployment} {
 		objects, err := more(o)
 		if err != nil {
 			return nil, err
@@ -266,7 +266,11 @@ func rename(u *unstructured.Unstructured, prefix string) {
 	}
 	u.SetName(prefixed(u.GetName(), prefix))
 	for _, path := range [][]string{
-		{"roleRef", "name"}, {"spec", "service", "name"}, {"spec", "template", "spec", "serviceAccountName"},
+		{"roleRef", "name"},
+		{"spec", "service", "name"},
+		{"spec", "template", "spec", "serviceAccountName"},
+		{"spec", "template", "spec", "priorityClassName"},
+		{"spec", "policyName"},
 	} {
 		if name, found, _ := unstructured.NestedString(u.Object, path...); found {
 			_ = unstructured.SetNestedField(u.Object, prefixed(name, prefix), path...) // its parent was found

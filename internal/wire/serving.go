@@ -131,7 +131,7 @@ func webhookServer(cfg *Config) ctrlwebhook.Options {
 	return serve
 }
 
-// webhookCallers checks who sends admission reviews; nil if everybody may.
+// webhookCallers checks who sends admission reviews; nil if every caller is answered.
 func webhookCallers(cfg *Config) (*listen.Callers, error) {
 	o := &cfg.Options.Webhook
 	if o.ClientCAFile == "" {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 const (
 	namespace = "berth-system"
-	image     = "ghcr.io/berth-project/berth:latest"
+	image     = "ghcr.io/berth-project/berth:v0.1.0"
 	configKey = "controller_manager_config.yaml"
 )
 
@@ -279,6 +279,11 @@ func injected(t *testing.T, all map[string]*unstructured.Unstructured) {
 		}
 		if got := u.GetAnnotations()[annotation]; got != want {
 			t.Errorf("%s: %s is %q, want %q", key, annotation, got, want)
+		}
+	}
+	for key := range all {
+		if strings.Contains(key, "Binding") && strings.Contains(key, "-certificates-") {
+			t.Errorf("%s lets the manager write certificates that are not its own", key)
 		}
 	}
 	for _, cert := range []string{"webhook", "metrics", "visibility"} {

@@ -98,7 +98,10 @@ func TestChartValues(t *testing.T) {
 		"gates":     {"controllerManager: {featureGates: [{name: A, enabled: true}, {name: B, enabled: false}]}", manager("--feature-gates=A=true,B=false", "args", 3)},
 		"log level": {"controllerManager: {manager: {logLevel: 5}}", manager("--zap-log-level=5", "args", 2)},
 		"resources": {"controllerManager: {manager: {resources: {limits: {memory: 1Gi}}}}", manager("1Gi", "resources", "limits", "memory")},
-		"priority":  {"controllerManager: {manager: {priorityClassName: system-cluster-critical}}", pod("system-cluster-critical", "priorityClassName")},
+		"priority": {"controllerManager: {manager: {priorityClassName: system-cluster-critical}}", func(t *testing.T, o all) {
+			pod("system-cluster-critical", "priorityClassName")(t, o)
+			absent("PriorityClass /kueue-controller-manager")(t, o)
+		}},
 		"host network": {"controllerManager: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet}", func(t *testing.T, o all) {
 			pod(true, "hostNetwork")(t, o)
 			pod("ClusterFirstWithHostNet", "dnsPolicy")(t, o)
@@ -114,7 +117,33 @@ func TestChartValues(t *testing.T) {
 			"controllerManager: {podDisruptionBudget: {enabled: true, minAvailable: 2}}",
 			equal("PodDisruptionBudget berth-system/kueue-controller-manager", 2, "spec", "minAvailable"),
 		},
-		"reinvocation": {"mutatingWebhook: {reinvocationPolicy: IfNeeded}", equal(mutating, "IfNeeded", "webhooks", 0, "reinvocationPolicy")},
+		"a single replica": {"controllerManager: {replicas: 1}", absent("PodDisruptionBudget berth-system/kueue-controller-manager")},
+		"no disruptions":   {"controllerManager: {podDisruptionBudget: {enabled: false}}", absent("PodDisruptionBudget berth-system/kueue-controller-manager")},
+		"digest":           {"controllerManager: {manager: {image: {digest: 'sha256:ab'}}}", manager("ghcr.io/berth-project/berth@sha256:ab", "image")},
+		"memory":           {"", manager("1Gi", "resources", "limits", "memory")},
+		"priority of ours": {"fullnameOverride: fleet", equal("PriorityClass /fleet-controller-manager", 1000000000, "value")},
+		"network":          {"", equal("NetworkPolicy berth-system/kueue-controller-manager", nil, "spec", "ingress", 0, "from")},
+		"no network":       {"networkPolicy: {enabled: false}", absent("NetworkPolicy berth-system/kueue-controller-manager")},
+		"network from": {
+			"networkPolicy: {apiServerCIDRs: [10.0.0.0/28]}",
+			equal("NetworkPolicy berth-system/kueue-controller-manager", "10.0.0.0/28", "spec", "ingress", 0, "from", 0, "ipBlock", "cidr"),
+		},
+		"kinds that are off": {config("integrations: {frameworks: [batch/job]}"), func(t *testing.T, o all) {
+			absent("ClusterRoleBinding /kueue-manager-framework-pod-rolebinding", "ClusterRoleBinding /kueue-manager-framework-rayjob-rolebinding")(t, o)
+			equal("ClusterRoleBinding /kueue-manager-framework-job-rolebinding", "kueue-manager-framework-job-role", "roleRef", "name")(t, o)
+		}},
+		"groups that are off": {"controllerManager: {manager: {controllers: '-training,-multikueue,-jobset'}}", absent(
+			"ClusterRoleBinding /kueue-manager-training-rolebinding", "ClusterRoleBinding /kueue-manager-training-secrets-rolebinding",
+			"ClusterRoleBinding /kueue-manager-multikueue-rolebinding", "RoleBinding berth-system/kueue-manager-multikueue-secrets-rolebinding",
+			"ClusterRoleBinding /kueue-manager-jobset-rolebinding", "ClusterRoleBinding /kueue-manager-dashboard-rolebinding")},
+		"no Secrets of TrainJobs":    {"rights: {trainJobSecrets: false}", absent("ClusterRoleBinding /kueue-manager-training-secrets-rolebinding")},
+		"a lease elsewhere":          {config("leaderElection: {resourceNamespace: theirs}"), equal("RoleBinding theirs/kueue-leader-election-rolebinding", "berth-system", "subjects", 0, "namespace")},
+		"gates that are off":         {"controllerManager: {featureGates: [{name: MultiKueue, enabled: false}]}", absent("ClusterRoleBinding /kueue-manager-multikueue-rolebinding")},
+		"certificates of others":     {"enableCertManager: true", absent("ClusterRoleBinding /kueue-manager-certificates-rolebinding", "RoleBinding berth-system/kueue-manager-certificates-secret-rolebinding")},
+		"rights of the dashboard":    {dashboard(""), equal("ClusterRoleBinding /kueue-manager-dashboard-rolebinding", "kueue-manager-dashboard-role", "roleRef", "name")},
+		"names of what it may write": {"fullnameOverride: fleet", equal("ClusterRole /fleet-manager-certificates-role", "fleet-mutating-webhook-configuration", "rules", 0, "resourceNames", 0)},
+		"name of its lease":          {config("leaderElection: {resourceName: mine}"), equal("Role berth-system/kueue-leader-election-role", "mine", "rules", 0, "resourceNames", 0)},
+		"reinvocation":               {"mutatingWebhook: {reinvocationPolicy: IfNeeded}", equal(mutating, "IfNeeded", "webhooks", 0, "reinvocationPolicy")},
 		"other names": {"fullnameOverride: fleet", func(t *testing.T, o all) {
 			for key := range o {
 				if strings.Contains(key, "/kueue-") {
@@ -177,7 +206,12 @@ func TestChartValues(t *testing.T) {
 		"listeners off": {config("metrics: {bindAddress: '0'}\nhealth: {healthProbeBindAddress: '0'}"), absent("Service berth-system/kueue-controller-manager-metrics-service")},
 		"namespaces":    {config("managedJobsNamespaceSelector: {matchLabels: {team: a}}"), func(t *testing.T, o all) { equalHook(t, o, "mjob.kb.io", "map[matchLabels:map[team:a]]") }},
 		"namespaces by default": {config(""), func(t *testing.T, o all) {
-			equalHook(t, o, "mjob.kb.io", "map[matchExpressions:[map[key:kubernetes.io/metadata.name operator:NotIn values:[kube-system berth-system]]]]")
+			selector := fmt.Sprint(hook(t, o, mutating, "mjob.kb.io")["namespaceSelector"])
+			for _, name := range []string{"kube-system ", " calico-system ", " cert-manager ", " berth-system]"} {
+				if !strings.Contains(selector, name) {
+					t.Errorf("the webhook of Jobs is called for %s: %s", name, selector)
+				}
+			}
 		}},
 		"without Jobs": {config("integrations: {frameworks: [pod]}"), func(t *testing.T, o all) {
 			if hook(t, o, mutating, "mjob.kb.io") != nil {

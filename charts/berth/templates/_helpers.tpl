@@ -67,8 +67,19 @@ control-plane: controller-manager
 {{- else if or $all (has (index . 1) $named) }}true{{ end }}
 {{- end }}
 
+{{/* Whether a feature gate that is on by default is on: (list . "MultiKueue"). */}}
+{{- define "berth.gate" -}}
+{{- $name := index . 1 }}
+{{- $on := dig "featureGates" $name true (include "berth.config" (index . 0) | fromYaml) }}
+{{- range (index . 0).Values.controllerManager.featureGates }}
+{{- if eq .name $name }}{{ $on = .enabled }}{{ end }}
+{{- end }}
+{{- if $on }}true{{ end }}
+{{- end }}
+
 {{- define "berth.managedNamespaces" -}}
-{{- $own := dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" .Release.Namespace))) }}
+{{- $addOns := list "kube-system" "kube-node-lease" "kube-public" "calico-apiserver" "calico-system" "cert-manager" "cilium-system" "gatekeeper-system" "gke-managed-system" "gmp-system" "gpu-operator" "ingress-nginx" "istio-system" "jobset-system" "kube-flannel" "kueue-system" "kyverno" "local-path-storage" "longhorn-system" "lws-system" "metallb-system" "network-operator" "node-feature-discovery" "rook-ceph" "tigera-operator" "volcano-system" }}
+{{- $own := dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (append $addOns .Release.Namespace | uniq))) }}
 {{- dig "managedJobsNamespaceSelector" $own (include "berth.config" . | fromYaml) | toYaml }}
 {{- end }}
 

@@ -100,9 +100,7 @@ func leadsTo(c map[string]any) string {
 	return u.Host
 }
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,verbs=get;list;watch;update
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;update
-// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get;update
+// The rights for this are named, object by object, by internal/wire.
 
 // Trust makes the API server trust the authority: it is written into the targets, as far as they exist. One that has not changed
 // since it was looked at is not read again but for its metadata.

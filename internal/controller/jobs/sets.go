@@ -30,8 +30,6 @@ type sets struct{ *reconciler }
 // byServer is the index of pods by the object of a kind that they serve.
 func (r *sets) byServer() string { return "berth.server." + r.d.GVK.GroupKind().String() }
 
-// +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch
-
 // setup starts the controller of a kind.
 func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, r.byServer(), func(o client.Object) []string {

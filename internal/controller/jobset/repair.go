@@ -31,9 +31,9 @@ type repairer struct {
 	now    func() time.Time
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
-// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete,roleName=kueue-manager-jobset-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-jobset-role
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=kueue-manager-jobset-role
 
 func (r *repairer) setup(mgr ctrl.Manager, o Options) error {
 	return ctrl.NewControllerManagedBy(mgr).

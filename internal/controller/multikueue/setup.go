@@ -99,16 +99,10 @@ const (
 	settleJob = time.Second
 )
 
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;multikueueconfigs;multikueueclusters,verbs=get;list;watch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks/status;multikueueclusters/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs/status;tfjobs/status;xgboostjobs/status;paddlejobs/status;jaxjobs/status;mpijobs/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status;rayclusters/status;rayservices/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=clusterprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;clusterqueues,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=multikueueconfigs;multikueueclusters,verbs=get;list;watch,roleName=kueue-manager-multikueue-role
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=patch,roleName=kueue-manager-multikueue-role
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status;admissionchecks/status;multikueueclusters/status,verbs=patch,roleName=kueue-manager-multikueue-role
 
 // Nominate are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass; none if
 // that is to be found out later.

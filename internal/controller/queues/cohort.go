@@ -22,7 +22,7 @@ type cohorts struct {
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts,verbs=get;list;watch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts/status,verbs=patch,roleName=kueue-manager-queues-role
 
 // Reconcile brings the status of one Cohort up to date.
 func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

@@ -19,8 +19,8 @@ type held[T any, P interface {
 	names  func(cq *kueue.ClusterQueue, name string) bool
 }
 
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;admissionchecks,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors/finalizers;admissionchecks/finalizers,verbs=update
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;admissionchecks,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;admissionchecks,verbs=patch,roleName=kueue-manager-queues-role
 
 // Reconcile sets or drops the finalizer of one object.
 func (r *held[T, P]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

@@ -26,7 +26,7 @@ type localQueues struct {
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues,verbs=get;list;watch
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues/status,verbs=patch,roleName=kueue-manager-queues-role
 
 // Reconcile brings the status of one LocalQueue up to date.
 func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

@@ -95,10 +95,9 @@ func (r *Rewriter) Pass(ctx context.Context) error {
 }
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,verbs=update
-// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;clusterqueues;cohorts;localqueues;multikueueclusters;multikueueconfigs;provisioningrequestconfigs;resourceflavors;topologies;workloadpriorityclasses;workloads,verbs=list;patch
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=list;patch
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=clustertrainingruntimes;trainingruntimes;trainjobs,verbs=list;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;clusterqueues;cohorts;localqueues;multikueueclusters;multikueueconfigs;provisioningrequestconfigs;resourceflavors;topologies;workloadpriorityclasses;workloads,verbs=list;patch,roleName=kueue-manager-storage-role
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=list;patch,roleName=kueue-manager-jobset-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=clustertrainingruntimes;trainingruntimes;trainjobs,verbs=list;patch,roleName=kueue-manager-training-role
 
 func (r *Rewriter) crd(ctx context.Context, name string) error {
 	var before apiextensionsv1.CustomResourceDefinition

@@ -625,6 +625,8 @@ func TestRecord(t *testing.T) {
 	w.must(w.c.Get(w.ctx, snapshotKey(w, "lark"), &snapshot))
 	snapshot.Annotations = nil
 	w.must(w.c.Update(w.ctx, &snapshot))
+	// ConfigMaps are not watched: something else wakes the TrainJob.
+	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"woken": "yes"} }))
 	w.eventually("the record is found out again", applied)
 
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(true) }))

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -36,6 +37,9 @@ const jobSetID = "JobSet"
 // starts in the meantime finds it out again.
 const recordAfter = 10 * time.Second
 
+// collectAgain is how long the garbage collector has until the Secret of an earlier TrainJob is read again.
+const collectAgain = time.Second
+
 // built says what the JobSet is built from, and when to look again, if that is to be recorded later.
 type built struct {
 	hashes map[string]string
@@ -57,7 +61,11 @@ func (r *reconciler) build(ctx context.Context, w *world) (*built, error) {
 	}
 	in, err := r.input(ctx, w)
 	if err != nil {
-		return r.builtFrom(w), err
+		so := r.builtFrom(w)
+		if errors.Is(err, errUncollected) {
+			so.after = collectAgain
+		}
+		return so, err
 	}
 	plan, err := train.Build(in)
 	if err != nil {
@@ -66,7 +74,11 @@ func (r *reconciler) build(ctx context.Context, w *world) (*built, error) {
 	if err := r.applyChildren(ctx, w, plan); err != nil {
 		return r.builtFrom(w), err
 	}
-	return r.applyJobSet(ctx, w, plan.JobSet)
+	so, err := r.applyJobSet(ctx, w, plan.JobSet)
+	if err == nil && so != nil && !train.IsSuspended(w.job) && len(plan.ConfigMaps)+len(plan.Secrets) > 0 {
+		so.after = sooner(so.after, r.o.Recheck)
+	}
+	return so, err
 }
 
 // clearWay deletes a JobSet that an earlier TrainJob of the same name left behind, and refuses anybody else's.
@@ -170,8 +182,11 @@ func (r *reconciler) applyChanged(ctx context.Context, w *world, o client.Object
 	id := gvk.Kind + "/" + u.GetName()
 	before, ok := r.memory.lastApplied(w.job, id)
 	if ok && before.hash == hash {
-		meta := metadataOf(gvk)
-		if err := r.client.Get(ctx, client.ObjectKeyFromObject(u), meta); err == nil && meta.ResourceVersion == before.resourceVersion {
+		meta, reader := metadataOf(gvk), client.Reader(r.client)
+		if gvk.Group == corev1.GroupName { // ConfigMaps are not watched
+			reader = r.live
+		}
+		if err := reader.Get(ctx, client.ObjectKeyFromObject(u), meta); err == nil && meta.ResourceVersion == before.resourceVersion {
 			return nil
 		}
 	}

@@ -29,14 +29,15 @@ type world struct {
 	snapshot *metav1.PartialObjectMetadata
 }
 
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs;trainingruntimes;clustertrainingruntimes,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status;trainjobs/finalizers;trainingruntimes/finalizers;clustertrainingruntimes/finalizers,verbs=get;update;patch
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=create;delete;get;list;watch;update;patch
-// +kubebuilder:rbac:groups="",resources=configmaps;secrets,verbs=create;delete;get;list;watch;update;patch
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;watch;update;patch
-// +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get;list;watch
-// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
-// +kubebuilder:rbac:groups=scheduling.x-k8s.io;scheduling.volcano.sh,resources=podgroups,verbs=create;get;list;watch;update;patch
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get;list;watch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status,verbs=patch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/finalizers,verbs=update,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch;patch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=create;delete;get;list;watch;patch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=create;delete;get;patch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;get,roleName=kueue-manager-training-secrets-role
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=scheduling.x-k8s.io;scheduling.volcano.sh,resources=podgroups,verbs=create;get;list;watch;patch,roleName=kueue-manager-training-role
 
 // gather reads the TrainJob and its JobSet. A TrainJob that is gone, or that is not ours, is nil.
 func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*world, error) {
@@ -68,6 +69,9 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*wor
 // errWait says that the world must change first, and that it will bring its own event.
 var errWait = errors.New("waiting")
 
+// errUncollected is a wait that no event ends: the Secret of an earlier TrainJob of the same name is not garbage-collected yet.
+var errUncollected = fmt.Errorf("%w for the garbage collector", errWait)
+
 // findRuntime reads the runtime that the TrainJob began with; without a snapshot the live one (spec: 50 §4.3).
 func (r *reconciler) findRuntime(ctx context.Context, w *world) error {
 	if err := r.readSnapshot(ctx, w); err != nil || w.runtime != nil {
@@ -89,7 +93,7 @@ func (r *reconciler) findRuntime(ctx context.Context, w *world) error {
 func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
 	key := types.NamespacedName{Namespace: w.job.Namespace, Name: w.job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
 	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	err := r.client.Get(ctx, key, meta)
+	err := r.live.Get(ctx, key, meta)
 	if err == nil && metav1.IsControlledBy(meta, w.job) {
 		r.memory.use(w.job, func(k *known) {
 			if k.snapshot == meta.UID {
@@ -100,11 +104,10 @@ func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
 			return nil
 		}
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
-	}
 	var snapshot corev1.ConfigMap
-	err = r.live.Get(ctx, key, &snapshot)
+	if err == nil {
+		err = r.live.Get(ctx, key, &snapshot)
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -185,11 +188,12 @@ func (r *reconciler) authority(ctx context.Context) ([]byte, error) {
 	return ca, nil
 }
 
-// lacks says whether a Secret of the TrainJob is missing. One of an earlier TrainJob is in the way until it is collected.
+// lacks says whether a Secret of the TrainJob is missing. One of an earlier TrainJob is in the way until Kubernetes collects
+// it: the manager may not delete Secrets (docs/rights.md).
 func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, suffix string) (bool, error) {
 	key := client.ObjectKey{Namespace: job.Namespace, Name: job.Name + suffix}
 	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))
-	switch err := r.client.Get(ctx, key, meta); {
+	switch err := r.live.Get(ctx, key, meta); {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
@@ -201,8 +205,7 @@ func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, s
 	if !train.IsOfEarlier(job, meta) {
 		return false, fmt.Errorf("the TrainJob needs Secret %s, which belongs to another object; delete it", key)
 	}
-	err := r.client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, client.Preconditions{UID: &meta.UID})
-	return true, client.IgnoreNotFound(err)
+	return false, errUncollected
 }
 
 // overheads reads the RuntimeClasses that the runtime names.

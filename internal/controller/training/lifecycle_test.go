@@ -180,7 +180,7 @@ func TestLife(t *testing.T) {
 }
 
 // TestNameAgain is 50 §7, 25: a TrainJob that is made again does not begin with what the first one left. Nothing collects
-// garbage here, so the leftovers stay until they are found.
+// garbage here, so the leftovers stay until they are found; the manager may not delete Secrets, and waits for that.
 func TestNameAgain(t *testing.T) {
 	w := newWorld(t, nil)
 	runtime := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}}
@@ -194,6 +194,7 @@ func TestNameAgain(t *testing.T) {
 	runtime.Spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Containers[0].Image = "img:b"
 	w.must(w.c.Update(w.ctx, runtime))
 	w.create(w.newJob("lark", spec))
+	w.must(w.c.Delete(w.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "lark-mpi-ssh-auth"}})) // as Kubernetes does
 	second := w.jobset("lark", func(j *jobsetv1alpha2.JobSet) bool { return metav1.IsControlledBy(j, w.job("lark")) })
 	if image := second.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Containers[0].Image; image != "img:b" || second.UID == first.UID {
 		t.Errorf("image %s", image)
@@ -239,7 +240,8 @@ func TestMPI(t *testing.T) {
 		}
 		return nil
 	})
-	w.settle()
+	w.must(w.c.Delete(w.ctx, &hostfile))
+	w.eventually("the host file is made again", func() error { return w.c.Get(w.ctx, hostKey, &hostfile) })
 	w.must(w.c.Get(w.ctx, secretKey, &later))
 	if later.ResourceVersion != secret.ResourceVersion {
 		t.Error("the Secret was written again")

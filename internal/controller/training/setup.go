@@ -13,12 +13,12 @@
 package training
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -46,6 +45,9 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
+// recheck is the default of Options.Recheck.
+const recheck = 5 * time.Minute
+
 // Options say how TrainJobs are run.
 type Options struct {
 	// Config is how they are planned.
@@ -59,6 +61,10 @@ type Options struct {
 	// Patience is how long the API server refuses what a TrainJob with quota needs before the TrainJob fails; 0 is
 	// reconcile.Patience.
 	Patience time.Duration
+	// Recheck is how often the ConfigMaps and Secrets of a TrainJob that runs are compared with what they are to be, and made
+	// again if they are gone: they are not watched, because that takes the right to read all of the cluster (docs/rights.md).
+	// 0 is every 5 minutes.
+	Recheck time.Duration
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -81,6 +87,7 @@ type reconciler struct {
 
 // Setup adds the controllers of TrainJobs and of runtimes to the manager.
 func Setup(mgr ctrl.Manager, o Options) error {
+	o.Recheck = cmp.Or(o.Recheck, recheck)
 	events, err := newRecorder(mgr)
 	if err != nil {
 		return err
@@ -94,8 +101,6 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Named("trainjob_controller").
 		For(&trainerv1alpha1.TrainJob{}).
 		Watches(&jobsetv1alpha2.JobSet{}, r.noting(owned)).
-		Watches(&corev1.Secret{}, owned, builder.OnlyMetadata).
-		Watches(&corev1.ConfigMap{}, owned, builder.OnlyMetadata, builder.WithPredicates(exceptSnapshotDeletions())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers("TrainJob.trainer.kubeflow.org"),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
@@ -139,14 +144,6 @@ func (r *reconciler) noting(owned handler.EventHandler) handler.EventHandler {
 			owned.Delete(ctx, e, q)
 		},
 	}
-}
-
-// exceptSnapshotDeletions leaves the deletion of a snapshot alone until something else wakes the TrainJob.
-func exceptSnapshotDeletions() predicate.Predicate {
-	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
-		owner := metav1.GetControllerOf(e.Object)
-		return owner == nil || e.Object.GetName() != owner.Name+trainerv1alpha1.SuffixRuntimeSnapshot
-	}}
 }
 
 // suspendedJobs finds the TrainJobs whose pod groups may still change.

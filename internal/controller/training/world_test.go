@@ -170,7 +170,7 @@ func newWorldWith(t *testing.T, change func(*training.Options), queue *webhook.O
 	w.create(ns)
 	w.namespace = ns.Name
 	w.create(&trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "acme-torch"}, Spec: acmeTorch()})
-	w.options = training.Options{Config: train.DefaultConfig(), Workers: func(string) int { return 3 }, Now: time.Now}
+	w.options = training.Options{Config: train.DefaultConfig(), Workers: func(string) int { return 3 }, Recheck: 200 * time.Millisecond, Now: time.Now}
 	if change != nil {
 		change(&w.options)
 	}

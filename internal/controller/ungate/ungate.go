@@ -143,7 +143,7 @@ func request(namespace, chain string) []ctrlreconcile.Request {
 	return []ctrlreconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: chain}}}
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=kueue-manager-elastic-role
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads;resourceflavors,verbs=get;list;watch
 
 // Reconcile lets go the pods of one chain for which there is room.

@@ -93,8 +93,7 @@ type reconciler struct {
 	told  map[request]string                   // UID and sentence of the last event
 }
 
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
-// +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Setup adds the controller to the manager. It watches each kind once the API server serves it.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {

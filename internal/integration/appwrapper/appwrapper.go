@@ -35,7 +35,8 @@ const (
 	subGroupCountAnnotation = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
 )
 
-// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=patch;delete,roleName=kueue-manager-framework-appwrapper-role
+// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers/status,verbs=patch,roleName=kueue-manager-framework-appwrapper-role
 
 // Descriptor describes AppWrapper.
 func Descriptor() *plan.Descriptor {

@@ -15,6 +15,9 @@ import (
 // framework is how a configuration and the pods name the kind.
 const framework = "deployment"
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-deployment-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-deployment-role
+
 // Descriptor describes Deployment (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{

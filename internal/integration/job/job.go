@@ -37,8 +37,8 @@ var ownLabels = []string{"job-name", "controller-uid", batchv1.ControllerUidLabe
 // keptLabels are those that a restore leaves alone.
 var keptLabels = append([]string{batchv1.JobNameLabel}, ownLabels...)
 
-// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;update;patch;delete
-// +kubebuilder:rbac:groups=batch,resources=jobs/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=patch;delete,roleName=kueue-manager-framework-job-role
+// +kubebuilder:rbac:groups=batch,resources=jobs/status,verbs=patch,roleName=kueue-manager-framework-job-role
 
 // Descriptor describes batch/v1 Job.
 func Descriptor() *plan.Descriptor {

@@ -41,7 +41,18 @@ var kinds = []kind{
 	{"XGBoostJob", "v1", "xgbReplicaSpecs", []string{"Master", "Worker"}, trainingOperator},
 }
 
-// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs;tfjobs;xgboostjobs;paddlejobs;jaxjobs;mpijobs,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs,verbs=patch;delete,roleName=kueue-manager-framework-pytorchjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs/status,verbs=patch,roleName=kueue-manager-framework-pytorchjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=tfjobs,verbs=patch;delete,roleName=kueue-manager-framework-tfjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=tfjobs/status,verbs=patch,roleName=kueue-manager-framework-tfjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=xgboostjobs,verbs=patch;delete,roleName=kueue-manager-framework-xgboostjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=xgboostjobs/status,verbs=patch,roleName=kueue-manager-framework-xgboostjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=paddlejobs,verbs=patch;delete,roleName=kueue-manager-framework-paddlejob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=paddlejobs/status,verbs=patch,roleName=kueue-manager-framework-paddlejob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=jaxjobs,verbs=patch;delete,roleName=kueue-manager-framework-jaxjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=jaxjobs/status,verbs=patch,roleName=kueue-manager-framework-jaxjob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=mpijobs,verbs=patch;delete,roleName=kueue-manager-framework-mpijob-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=mpijobs/status,verbs=patch,roleName=kueue-manager-framework-mpijob-role
 
 // Descriptors describe the kinds, sorted by name (spec: 30 §4.9).
 func Descriptors() []*plan.Descriptor {

@@ -43,7 +43,8 @@ var (
 	templatePath = field.NewPath("spec", "leaderWorkerTemplate")
 )
 
-// +kubebuilder:rbac:groups=leaderworkerset.x-k8s.io,resources=leaderworkersets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-leaderworkerset-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-leaderworkerset-role
 
 // Descriptor describes LeaderWorkerSet (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {

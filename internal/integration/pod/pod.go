@@ -28,8 +28,8 @@ import (
 // mainPodSet is the name of the one pod set.
 const mainPodSet = "main"
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;update;patch;delete
-// +kubebuilder:rbac:groups="",resources=pods/status,verbs=get;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-pod-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-pod-role
 
 // Descriptor describes Pod.
 func Descriptor() *plan.Descriptor {

@@ -39,7 +39,8 @@ func gvk(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
 }
 
-// +kubebuilder:rbac:groups=ray.io,resources=rayclusters;rayjobs,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=ray.io,resources=rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-raycluster-role
+// +kubebuilder:rbac:groups=ray.io,resources=rayclusters/status,verbs=patch,roleName=kueue-manager-framework-raycluster-role
 
 // Cluster describes RayCluster. It never finishes by itself.
 func Cluster() *plan.Descriptor {

@@ -38,7 +38,8 @@ const (
 	submitterContainer = "ray-job-submitter"
 )
 
-// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status,verbs=patch
+// +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-rayjob-role
+// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status,verbs=patch,roleName=kueue-manager-framework-rayjob-role
 
 // Job describes RayJob.
 func Job() *plan.Descriptor {

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-project/berth/internal/plan/rayservice"
 )
 
-// +kubebuilder:rbac:groups=ray.io,resources=rayservices,verbs=get;list;watch;update;patch;delete
-// +kubebuilder:rbac:groups=ray.io,resources=rayservices/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=ray.io,resources=rayservices;rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-rayservice-role
+// +kubebuilder:rbac:groups=ray.io,resources=rayservices/status,verbs=patch,roleName=kueue-manager-framework-rayservice-role
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-rayservice-role
 
 // Fields of a RayService.
 var (

@@ -37,7 +37,7 @@ const (
 // quiet are the states in which the operator has no pods of an application, and makes none.
 var quiet = []string{"", "SUSPENDED", stateCompleted, stateFailed, stateSubmissionFailed}
 
-// +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get;list;watch;update;patch;delete
+// +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=patch;delete,roleName=kueue-manager-framework-sparkapplication-role
 
 // Descriptor describes SparkApplication.
 func Descriptor() *plan.Descriptor {

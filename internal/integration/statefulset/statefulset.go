@@ -27,6 +27,9 @@ const (
 	mainPodSet = "main"
 )
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-statefulset-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-statefulset-role
+
 // Descriptor describes StatefulSet (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{

@@ -46,9 +46,10 @@ var (
 	patchedJobs   = []string{"trainingRuntimeSpec", "template", "spec", "replicatedJobs"}
 )
 
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get;list;watch;update;patch;delete
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=patch;delete,roleName=kueue-manager-framework-trainjob-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status,verbs=patch,roleName=kueue-manager-framework-trainjob-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch,roleName=kueue-manager-framework-trainjob-role
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get,roleName=kueue-manager-framework-trainjob-role
 
 // Descriptor describes TrainJob. cfg is how the TrainJob controller builds JobSets.
 func Descriptor(cfg *train.Config) *plan.Descriptor {

@@ -90,7 +90,7 @@ func TestCallers(t *testing.T) {
 				w.Register(path, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			}
 			s := httptest.NewUnstartedServer(&m.ServeMux)
-			s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert} //nolint:gosec // a test
+			s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 			s.StartTLS()
 			defer s.Close()
 			client := s.Client()

@@ -1,0 +1,270 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/webhook"
+)
+
+// Names of what gives the manager its rights (docs/rights.md). A ClusterRole whose feature is off is installed without a binding.
+const (
+	// managerAccount is the account of a manager in the cluster.
+	managerAccount = "kueue-controller-manager"
+	managerPrefix  = "kueue-manager-"
+	roleSuffix     = "-role"
+	// frameworkPrefix begins the roles of job kinds; the kind follows, in lower case.
+	frameworkPrefix = managerPrefix + "framework-"
+)
+
+// granted says of each ClusterRole in config/rbac/role.yaml, but for those of job kinds, whether the manager needs it.
+var granted = map[string]func(*InstallOptions) bool{
+	"kueue-manager-role":                  func(*InstallOptions) bool { return true },
+	"kueue-manager-queues-role":           runs(Queues),
+	"kueue-manager-storage-role":          runs(Queues),
+	"kueue-manager-integrations-role":     runs(Integrations),
+	"kueue-manager-jobset-role":           runs(JobSet),
+	"kueue-manager-training-role":         runs(Training),
+	"kueue-manager-training-secrets-role": runs(Training),
+	"kueue-manager-multikueue-role":       runsWith(MultiKueue, feature.MultiKueue),
+	"kueue-manager-elastic-role":          runsWith(Integrations, feature.ElasticJobsViaWorkloadSlices),
+	"kueue-manager-dashboard-role":        func(o *InstallOptions) bool { return o.Options.Dashboard.Served() },
+}
+
+func runs(group Group) func(*InstallOptions) bool {
+	return func(o *InstallOptions) bool { return o.Groups.Has(group) }
+}
+
+func runsWith(group Group, gate feature.Gate) func(*InstallOptions) bool {
+	return func(o *InstallOptions) bool { return o.Groups.Has(group) && o.Options.Gates.On(gate) }
+}
+
+// needed tells whether the manager needs a ClusterRole of config/rbac/role.yaml.
+func needed(role string, o *InstallOptions) (bool, error) {
+	if kind, ok := strings.CutPrefix(strings.TrimSuffix(role, roleSuffix), frameworkPrefix); ok {
+		for _, f := range options.Frameworks() {
+			if strings.ToLower(f.GVK.Kind) == kind {
+				return o.Groups.Has(Integrations) && slices.Contains(o.Options.Frameworks, f.Name), nil
+			}
+		}
+	}
+	if on := granted[role]; on != nil {
+		return on(o), nil
+	}
+	return false, fmt.Errorf("ClusterRole %s: internal/wire does not know when the manager needs it", role)
+}
+
+// managerRights are the bindings of the manager's ClusterRoles that are needed, and the roles whose rules name single objects.
+func managerRights(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	roles, err := load("rbac")
+	if err != nil {
+		return nil, err
+	}
+	for _, role := range roles {
+		if role.GetKind() != "ClusterRole" || !isManagerRole(role.GetName()) {
+			continue
+		}
+		on, err := needed(role.GetName(), o)
+		if err != nil {
+			return nil, err
+		}
+		if !on {
+			continue
+		}
+		if out, err = toUnstructured(out, bindManager(role.GetName(), o.namespace())); err != nil {
+			return nil, err
+		}
+	}
+	named, err := namedRoles(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, role := range named {
+		for _, object := range []runtime.Object{role, bindManager(role.Name, o.namespace())} {
+			if out, err = toUnstructured(out, object); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, role := range namespaceRoles(o) {
+		for _, object := range []runtime.Object{role, bindManagerIn(role, o.namespace())} {
+			if out, err = toUnstructured(out, object); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// isManagerRole tells whether a ClusterRole, of the default prefix, is one of the manager's.
+func isManagerRole(name string) bool { return strings.HasPrefix(name, managerPrefix) }
+
+// bindingOf is the name of the binding of a role.
+func bindingOf(role string) string { return strings.TrimSuffix(role, roleSuffix) + "-rolebinding" }
+
+func bindManager(role, namespace string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: bindingOf(role)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: managerAccount, Namespace: namespace}},
+	}
+}
+
+func bindManagerIn(role *rbacv1.Role, namespace string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: role.Namespace, Name: bindingOf(role.Name)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: managerAccount, Namespace: namespace}},
+	}
+}
+
+// namedRoles are ClusterRoles over single objects: the CRDs whose stored versions the manager shortens, and what the API server
+// calls it by, where it makes its certificate itself. Those of JobSets and TrainJobs are roles of their own, so that what is
+// left to another controller is not granted.
+func namedRoles(o *InstallOptions) ([]*rbacv1.ClusterRole, error) {
+	var out []*rbacv1.ClusterRole
+	for _, part := range []struct {
+		group Group
+		infix string
+	}{{Queues, ""}, {JobSet, "jobset-"}, {Training, "training-"}} {
+		if !o.Groups.Has(part.group) {
+			continue
+		}
+		names, err := crdNames(Groups{part.group: true})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, clusterRole(managerPrefix+part.infix+"crds"+roleSuffix, rbacv1.PolicyRule{
+			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions/status"}, ResourceNames: names, Verbs: []string{"update"},
+		}))
+	}
+	if !o.Options.Certs.Internal {
+		return out, nil
+	}
+	objects, err := callers(o)
+	if err != nil {
+		return nil, err
+	}
+	byRole := map[string]map[kindOfRule][]string{}
+	for _, target := range certs.Targets(objects) {
+		name := certificatesRole(target.Name)
+		if byRole[name] == nil {
+			byRole[name] = map[kindOfRule][]string{}
+		}
+		of := kindOfRule{target.Kind.Group, strings.ToLower(target.Kind.Kind) + "s"}
+		byRole[name][of] = append(byRole[name][of], target.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byRole)) {
+		var rules []rbacv1.PolicyRule
+		for _, of := range slices.SortedFunc(maps.Keys(byRole[name]), kindOfRule.compare) {
+			names := byRole[name][of]
+			slices.Sort(names)
+			rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{of.group}, Resources: []string{of.plural}, ResourceNames: names, Verbs: []string{"get", "update"}})
+		}
+		out = append(out, clusterRole(name, rules...))
+	}
+	return out, nil
+}
+
+// kindOfRule is a kind as access rules name it.
+type kindOfRule struct{ group, plural string }
+
+func (r kindOfRule) compare(to kindOfRule) int {
+	return cmp.Or(cmp.Compare(r.group, to.group), cmp.Compare(r.plural, to.plural))
+}
+
+// certificatesRole is the role for an object in which the certificate's authority is kept.
+func certificatesRole(object string) string {
+	infix := ""
+	switch object {
+	case webhook.JobSetMutatingName, webhook.JobSetValidatingName:
+		infix = "jobset-"
+	case webhook.TrainingMutatingName, webhook.TrainingValidatingName:
+		infix = "training-"
+	}
+	return managerPrefix + infix + "certificates" + roleSuffix
+}
+
+// namespaceRoles are the roles in the manager's own namespace: the Lease of its leader, its certificate, and the credentials of
+// worker clusters. The API server cannot check the name of what is created.
+func namespaceRoles(o *InstallOptions) []*rbacv1.Role {
+	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+		return &rbacv1.Role{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace(), Name: name}, Rules: rules,
+		}
+	}
+	rule := func(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+	}
+	secret := []string{cmp.Or(o.Options.Certs.Secret, defaultCertSecret)}
+	leader := role("kueue-leader-election-role",
+		rule("coordination.k8s.io", "leases", []string{o.Options.LeaderElection.Name}, "get", "update"),
+		rule("coordination.k8s.io", "leases", nil, "create"),
+		rule("", "events", nil, "create", "patch")) // who leads is told by events of the older kind
+	if elsewhere := o.Options.LeaderElection.Namespace; elsewhere != "" && elsewhere != o.Options.Namespace {
+		leader.Namespace = elsewhere
+	}
+	out := []*rbacv1.Role{leader, role(managerPrefix+"secrets"+roleSuffix, rule("", "secrets", secret, "get"))}
+	if o.Options.Certs.Internal {
+		out = append(out, role(managerPrefix+"certificates-secret"+roleSuffix,
+			rule("", "secrets", secret, "update", "watch"), rule("", "secrets", nil, "create")))
+	}
+	if runsWith(MultiKueue, feature.MultiKueue)(o) {
+		out = append(out, role(managerPrefix+"multikueue-secrets"+roleSuffix,
+			rule("", "secrets", nil, "get", "list", "watch"),
+			rule("multicluster.x-k8s.io", "clusterprofiles", nil, "get")))
+	}
+	return out
+}
+
+// withdraw removes bindings of the manager's roles that an earlier installation made for what is off now.
+func withdraw(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured, o *InstallOptions) error {
+	keep := map[string]bool{}
+	for _, u := range wanted {
+		keep[u.GetKind()+" "+u.GetName()] = true
+	}
+	prefix := prefixOf(o.service())
+	ours := func(name, role string, subjects []rbacv1.Subject) bool {
+		return strings.HasPrefix(role, prefixed(managerPrefix, prefix)) && name == bindingOf(role) &&
+			len(subjects) == 1 && subjects[0].Name == prefixed(managerAccount, prefix)
+	}
+	var gone []client.Object
+	var wide rbacv1.ClusterRoleBindingList
+	var narrow rbacv1.RoleBindingList
+	if err := cmp.Or(c.List(ctx, &wide), c.List(ctx, &narrow, client.InNamespace(o.namespace()))); err != nil {
+		return fmt.Errorf("listing bindings: %w", err)
+	}
+	for i := range wide.Items {
+		if b := &wide.Items[i]; ours(b.Name, b.RoleRef.Name, b.Subjects) && !keep["ClusterRoleBinding "+b.Name] {
+			gone = append(gone, b)
+		}
+	}
+	for i := range narrow.Items {
+		if b := &narrow.Items[i]; ours(b.Name, b.RoleRef.Name, b.Subjects) && !keep["RoleBinding "+b.Name] {
+			gone = append(gone, b)
+		}
+	}
+	for _, b := range gone {
+		if err := c.Delete(ctx, b); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("removing %s, whose feature is off: %w", b.GetName(), err)
+		}
+	}
+	return nil
+}
