@@ -161,7 +161,7 @@ func inferred(template map[string]any) ([]declared, error) {
 		for i, rj := range view.Maps(template, "spec", "replicatedJobs") {
 			n := view.Int(rj, 1, "template", "spec", "parallelism")
 			replicas := view.Int(rj, 1, "replicas")
-			n = min(n, view.Int(rj, n, "template", "spec", "completions")) * replicas
+			n = plan.Times(replicas, min(n, view.Int(rj, n, "template", "spec", "completions")))
 			ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: replicas}
 			out = append(out, declared{n, fmt.Sprintf("template.spec.replicatedJobs[%d].template.spec.template", i), ranks})
 		}

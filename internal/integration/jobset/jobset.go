@@ -51,7 +51,7 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 		}
 		replicas := view.Int(rj, 1, "replicas")
 		out = append(out, view.Role{
-			Name: view.String(rj, "name"), Count: replicas * pods(rj), Template: template,
+			Name: view.String(rj, "name"), Count: plan.Times(replicas, pods(rj)), Template: template,
 			Path:  field.NewPath("spec", "replicatedJobs").Index(i).Child("template", "spec", "template"),
 			Ranks: plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: replicas},
 		})
@@ -80,12 +80,12 @@ func isActive(o view.Object) bool {
 }
 
 func podsReady(o view.Object, _ []view.Role) bool {
-	var ready, wanted int32
+	var ready, wanted int64
 	for _, rj := range view.Maps(o.Object, "spec", "replicatedJobs") {
-		wanted += view.Int(rj, 1, "replicas")
+		wanted += int64(view.Int(rj, 1, "replicas"))
 	}
 	for _, s := range statuses(o) {
-		ready += view.Int(s, 0, "ready") + view.Int(s, 0, "succeeded")
+		ready += int64(view.Int(s, 0, "ready")) + int64(view.Int(s, 0, "succeeded"))
 	}
 	return ready == wanted
 }
@@ -97,7 +97,7 @@ func reclaimable(o view.Object, roles []view.Role) []kueue.ReclaimablePod {
 		for _, s := range statuses(o) {
 			n := view.Int(s, 0, "succeeded")
 			if view.String(s, "name") == r.Name && n > 0 && n <= r.Ranks.SubGroups {
-				out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(r.Name), Count: n * (r.Count / r.Ranks.SubGroups)})
+				out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(r.Name), Count: plan.Times(n, r.Count/r.Ranks.SubGroups)})
 			}
 		}
 	}

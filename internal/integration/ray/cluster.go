@@ -138,7 +138,7 @@ func workers(group map[string]any) int32 {
 	n := view.Int(group, 1, "replicas")
 	n = max(n, view.Int(group, n, "minReplicas"))
 	n = min(n, view.Int(group, n, "maxReplicas"))
-	return n * max(1, view.Int(group, 1, "numOfHosts"))
+	return plan.Times(n, max(1, view.Int(group, 1, "numOfHosts")))
 }
 
 // shapeHead makes the head as KubeRay will. With tolerance for faults a Job cleans up when the head is gone, in its place.

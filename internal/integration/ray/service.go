@@ -140,7 +140,7 @@ func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	}
 	for i, group := range view.Maps(spec, "workerGroupSpecs") {
 		if _, least := group["minReplicas"]; group["replicas"] == nil && least && !view.Bool(group, "suspend") {
-			roles[i+1].Count = view.Int(group, 0, "minReplicas") * max(1, view.Int(group, 1, "numOfHosts"))
+			roles[i+1].Count = plan.Times(view.Int(group, 0, "minReplicas"), max(1, view.Int(group, 1, "numOfHosts")))
 		}
 	}
 	return roles, nil

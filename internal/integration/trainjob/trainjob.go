@@ -199,7 +199,7 @@ func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 		template := *s.Template.DeepCopy()
 		ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: s.Replicas}
 		out = append(out, kueue.PodSet{
-			Name: kueue.PodSetReference(s.Name), Count: s.Replicas * s.Count, Template: template,
+			Name: kueue.PodSetReference(s.Name), Count: plan.Times(s.Replicas, s.Count), Template: template,
 			TopologyRequest: in.TopologyRequest(&template.ObjectMeta, ranks),
 		})
 	}
@@ -311,12 +311,12 @@ func (k kind) podsReady(o plan.Object, in *plan.Setting) bool {
 	if err != nil {
 		return false
 	}
-	var ready, wanted int32
+	var ready, wanted int64
 	for _, s := range sets {
-		wanted += s.Replicas
+		wanted += int64(s.Replicas)
 	}
 	for _, s := range statuses(view.Of(o)) {
-		ready += view.Int(s, 0, "ready") + view.Int(s, 0, "succeeded")
+		ready += int64(view.Int(s, 0, "ready")) + int64(view.Int(s, 0, "succeeded"))
 	}
 	return ready == wanted
 }
@@ -331,7 +331,7 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 	for _, set := range sets {
 		for _, s := range statuses(view.Of(o)) {
 			if n := view.Int(s, 0, "succeeded"); view.String(s, "name") == set.Name && n > 0 && n <= set.Replicas {
-				out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(set.Name), Count: n * set.Count})
+				out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(set.Name), Count: plan.Times(n, set.Count)})
 			}
 		}
 	}
@@ -365,7 +365,7 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for _, s := range sets {
-		errs = append(errs, in.ValidateTopology(&s.Template.ObjectMeta, path.Key(s.Name), s.Replicas*s.Count)...)
+		errs = append(errs, in.ValidateTopology(&s.Template.ObjectMeta, path.Key(s.Name), plan.Times(s.Replicas, s.Count))...)
 	}
 	return errs
 }

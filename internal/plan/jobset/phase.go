@@ -57,9 +57,9 @@ func (p *pass) readySince() (since time.Time) {
 
 // allReady says whether a status counts all Jobs as ready or succeeded.
 func allReady(s *jobsetv1alpha2.JobSetStatus, replicas int) bool {
-	ready := int32(0)
+	ready := int64(0)
 	for i := range s.ReplicatedJobsStatus {
-		ready += s.ReplicatedJobsStatus[i].Ready + s.ReplicatedJobsStatus[i].Succeeded
+		ready += int64(s.ReplicatedJobsStatus[i].Ready) + int64(s.ReplicatedJobsStatus[i].Succeeded)
 	}
-	return int(ready) == replicas
+	return ready == int64(replicas)
 }

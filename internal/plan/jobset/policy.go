@@ -24,13 +24,13 @@ func (p *pass) succeeded() bool {
 	if policy == nil {
 		policy = &jobsetv1alpha2.SuccessPolicy{Operator: jobsetv1alpha2.OperatorAll}
 	}
-	some, have, need := false, int32(0), int32(0)
+	some, have, need := false, int64(0), int64(0)
 	for i := range p.replicated {
 		r := &p.replicated[i]
 		some = some || p.counts[i].Succeeded > 0
 		if targeted(policy.TargetReplicatedJobs, r.Name) {
-			have += p.counts[i].Succeeded
-			need += r.replicas
+			have += int64(p.counts[i].Succeeded)
+			need += int64(r.replicas)
 		}
 	}
 	if policy.Operator == jobsetv1alpha2.OperatorAny {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/plan/slices"
 )
@@ -162,7 +163,7 @@ func (a *adder) add(like *kueue.PodSet, name kueue.PodSetReference, count int32)
 		if count > 0 {
 			fold(&a.sets[at-1], like)
 		}
-		a.sets[at-1].Count += count
+		a.sets[at-1].Count = job.Saturate(int64(a.sets[at-1].Count) + int64(count))
 		return
 	}
 	set := like.DeepCopy()

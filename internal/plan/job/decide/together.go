@@ -146,7 +146,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 	}
 	reserved := lifecycle.IsReserved(w)
 	total := c.Total()
-	resized := !reserved && total > 0 && total != places(w)
+	resized := !reserved && total > 0 && int64(total) != places(w)
 	if !resized && s.describes(podSets, w) {
 		return nil
 	}
@@ -193,10 +193,10 @@ func (s *decider) describes(podSets []kueue.PodSet, w *kueue.Workload) bool {
 }
 
 // places is how many pods a Workload is for.
-func places(w *kueue.Workload) int32 {
-	var n int32
+func places(w *kueue.Workload) int64 {
+	var n int64
 	for i := range w.Spec.PodSets {
-		n += w.Spec.PodSets[i].Count
+		n += int64(w.Spec.PodSets[i].Count)
 	}
 	return n
 }

@@ -20,7 +20,7 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		s.Surplus = objects(surplus)
 		return s
 	}
-	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || g.Total() <= count(w)) // else it grows
+	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // else it grows
 	roles, places := map[string]bool{}, map[*corev1.Pod]bool{}
 	for i := range w.Spec.PodSets {
 		set := &w.Spec.PodSets[i]
@@ -72,10 +72,10 @@ func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
 }
 
 // count is how many pods a Workload is for.
-func count(w *kueue.Workload) int32 {
-	var n int32
+func count(w *kueue.Workload) int64 {
+	var n int64
 	for i := range w.Spec.PodSets {
-		n += w.Spec.PodSets[i].Count
+		n += int64(w.Spec.PodSets[i].Count)
 	}
 	return n
 }

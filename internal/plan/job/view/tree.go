@@ -2,8 +2,11 @@ package view
 
 import (
 	"encoding/json"
+	"math"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // Get finds a value, or nil.
@@ -24,16 +27,16 @@ func Bool(tree map[string]any, path ...string) bool {
 	return b
 }
 
-// Int finds a number, or otherwise if there is none.
+// Int finds a number, or otherwise if there is none. One that 32 bits cannot hold is the nearest that they can.
 func Int(tree map[string]any, otherwise int32, path ...string) int32 {
 	switch n := Get(tree, path...).(type) {
 	case int64:
-		return int32(n)
+		return job.Saturate(n)
 	case float64:
-		return int32(n)
+		return int32(min(max(n, math.MinInt32), math.MaxInt32))
 	case json.Number:
 		if i, err := n.Int64(); err == nil {
-			return int32(i)
+			return job.Saturate(i)
 		}
 	}
 	return otherwise

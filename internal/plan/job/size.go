@@ -1,0 +1,10 @@
+package job
+
+import "math"
+
+// Times returns n·each, a number of pods, computed in 64 bits. It is math.MaxInt32 where the product is larger, so that a
+// job of any size asks for more than another, and never for a negative or a small number. Neither may be negative.
+func Times(n, each int32) int32 { return Saturate(int64(n) * int64(each)) }
+
+// Saturate returns the number of 32 bits that is nearest to n.
+func Saturate(n int64) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }
