@@ -54,6 +54,9 @@ func (r *reconciler) build(ctx context.Context, w *world) (*built, error) {
 	if err := r.findRuntime(ctx, w); err != nil {
 		return nil, err
 	}
+	if err := train.CheckSize(&train.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config}); err != nil {
+		return nil, err
+	}
 	if w.snapshot == nil {
 		if err := r.begin(ctx, w); err != nil {
 			return nil, err
@@ -382,7 +385,7 @@ func (r *reconciler) lastRecord(ctx context.Context, w *world) (*built, error) {
 	if err := r.readSnapshot(ctx, w); err != nil || w.snapshot == nil {
 		return nil, err
 	}
-	plan, err := train.Build(&train.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config})
+	plan, err := train.BuildJobSet(&train.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config})
 	if err != nil {
 		return nil, err
 	}

@@ -52,9 +52,10 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		built, failure = r.lastRecord(ctx, w)
 	}
 	base := r.unwritten(w.job)
+	tooLarge, failure := tooLarge(failure)
 	refused, failure := r.giveUp(w, failure)
 	status := train.Status(train.Observed{
-		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), Refused: refused, Now: r.o.Now(),
+		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), TooLarge: tooLarge, Refused: refused, Now: r.o.Now(),
 	})
 	if train.Resumes(&base.Status, status) && !train.HasFinished(&base.Status) {
 		status.TrainerStatus = nil // of a run that is over
@@ -80,6 +81,15 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		return reconcile.Wait(after)
 	}
 	return reconcile.Done()
+}
+
+// tooLarge tells why no plan can be made of a TrainJob, in the place of the failure that says so. It was stored before the webhook
+// refused its like.
+func tooLarge(failure error) (why string, other error) {
+	if e, ok := errors.AsType[train.TooLarge](failure); ok {
+		return e.Error(), nil
+	}
+	return "", failure
 }
 
 // giveUp tells why a TrainJob with quota can never have what it needs, in the place of the failure that says so now.

@@ -155,7 +155,7 @@ func (k kind) sets(o plan.Object, in *plan.Setting) ([]train.PodSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := train.Build(&train.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	out, err := train.BuildJobSet(&train.Input{TrainJob: job, Runtime: r, Config: k.cfg})
 	if err != nil {
 		return nil, err
 	}
@@ -381,7 +381,7 @@ func (k kind) validateName(o plan.Object, in *plan.Setting) field.ErrorList {
 	if err != nil {
 		return nil // a missing runtime is reported elsewhere
 	}
-	built, err := train.Build(&train.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	built, err := train.BuildJobSet(&train.Input{TrainJob: job, Runtime: r, Config: k.cfg})
 	if err != nil {
 		return nil // what contradicts the runtime, too
 	}

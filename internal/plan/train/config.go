@@ -1,7 +1,10 @@
 package train
 
 import (
+	"cmp"
+
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/train/patch"
 )
 
@@ -14,6 +17,8 @@ type Config struct {
 	// MergedResources counts the processes of a node by the resources that its pods end up with, also if the TrainJob names CPUs or
 	// GPUs of its own.
 	MergedResources bool
+	// MaxPods is how many pods a new TrainJob may have; 0 is job.DefaultMaxChildren.
+	MaxPods int32
 	// Progress is where training code reports; nil if the gate TrainJobStatus is off.
 	Progress *Progress
 }
@@ -26,6 +31,8 @@ type Progress struct {
 
 // DefaultConfig is the configuration of a manager that was told nothing.
 func DefaultConfig() *Config { return &Config{Patches: patch.DefaultConfig()} }
+
+func (c *Config) maxPods() int32 { return cmp.Or(c.MaxPods, job.DefaultMaxChildren) }
 
 // policy is the kind of an ML policy.
 type policy int

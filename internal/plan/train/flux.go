@@ -2,6 +2,7 @@ package train
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,7 +154,7 @@ func (f *fluxScript) fill(script string) string {
 		"@LEADER@", f.job+"-"+trainerv1alpha1.JobNode+"-0-0",
 		"@DOMAIN@", f.subdomain+"."+f.namespace+".svc.cluster.local",
 		"@DEVICE@", f.device, "@POLICY@", f.queuePolicy, "@CORES@", idRange(f.procs),
-		"@NODES@", itoa(f.nodes), "@TASKS@", itoa(f.procs*f.nodes), "@ENCODE_GPUS@", encodeGPUs, "@TASK_GPUS@", taskGPUs,
+		"@NODES@", itoa(f.nodes), "@TASKS@", strconv.FormatInt(int64(f.procs)*int64(f.nodes), 10), "@ENCODE_GPUS@", encodeGPUs, "@TASK_GPUS@", taskGPUs,
 	).Replace(script)
 }
 

@@ -78,6 +78,9 @@ func (b *builder) mpi() {
 		}
 	}
 	b.sshSecret()
+	if !b.files {
+		return
+	}
 	b.plan.ConfigMaps = append(b.plan.ConfigMaps, &corev1.ConfigMap{
 		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.child(trainerv1alpha1.SuffixMPIHostfile), Data: map[string]string{mpiHostfileKey: b.hostfile(slots)},
 	})
@@ -101,17 +104,25 @@ func (b *builder) hostfileVolume() corev1.Volume {
 	}}}
 }
 
-// hostfile has a line for every node, in the order of the runtime's jobs.
+// hostfileSlots stands before the number of processes in a line of the hostfile.
+const hostfileSlots = " slots="
+
+// inHostfile says whether the pods of a step are nodes of MPI.
+func (b *builder) inHostfile(s *step) bool {
+	launches := s.job.Name == trainerv1alpha1.JobLauncher && launcherIsNode(b.Runtime.Spec.MLPolicy.MPI)
+	return s.job.Name == trainerv1alpha1.JobNode || launches
+}
+
+// hostfile has a line for every node, in the order of the runtime's jobs. Its length is hostfileSize.
 func (b *builder) hostfile(slots int32) string {
 	var out strings.Builder
 	for i := range b.steps {
 		s := &b.steps[i]
-		launches := s.job.Name == trainerv1alpha1.JobLauncher && launcherIsNode(b.Runtime.Spec.MLPolicy.MPI)
-		if s.job.Name != trainerv1alpha1.JobNode && !launches {
+		if !b.inHostfile(s) {
 			continue
 		}
-		for _, host := range b.endpoints(s) {
-			out.WriteString(host + " slots=" + itoa(slots) + "\n")
+		for host := range b.endpoints(s) {
+			out.WriteString(host + hostfileSlots + itoa(slots) + "\n")
 		}
 	}
 	return out.String()

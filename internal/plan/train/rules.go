@@ -21,6 +21,7 @@ func (v *validation) validateRuntime() {
 	b := &builder{Input: &Input{TrainJob: v.New, Runtime: v.Runtime, Config: v.Config}}
 	b.begin()
 	b.counts()
+	v.validateSize(b)
 	switch policyOf(v.Runtime) {
 	case policyTorch:
 		v.validateTorch()
@@ -36,6 +37,15 @@ func (v *validation) validateRuntime() {
 	}
 	v.validateVolcano(b)
 	v.warnHostNames(b)
+}
+
+// validateSize refuses a TrainJob of which no plan can be made, or a new one that is larger than the configuration allows.
+func (v *validation) validateSize(b *builder) {
+	if err := b.tooLarge(); err != nil {
+		v.refuse(err)
+	} else if err := b.tooMany(); err != nil && v.Old == nil {
+		v.refuse(err)
+	}
 }
 
 // validateInitializer checks that the runtime can be told what to fetch, and tells the first thing that it lacks (V4). A

@@ -52,6 +52,8 @@ type Observed struct {
 	Ended  *metav1.Condition
 	// Deleted says that somebody deleted an unfinished JobSet that is not to be made again.
 	Deleted bool
+	// TooLarge is why no plan can be made of the TrainJob, or empty. As the number that is too large cannot change, it fails.
+	TooLarge string
 	// Refused is why the API server will never create what the TrainJob needs, or empty. It fails a TrainJob that HoldsQuota.
 	Refused string
 	Now     time.Time
@@ -99,6 +101,8 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, end.Reason, end.Message, end.LastTransitionTime)
 	case o.Deleted && !IsFinished(o.TrainJob):
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonJobSetDeleted, "The JobSet was deleted", now)
+	case o.TooLarge != "" && !IsFinished(o.TrainJob):
+		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.TooLarge, now)
 	case o.Refused != "" && HoldsQuota(o.TrainJob) && !IsFinished(o.TrainJob):
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.Refused, now)
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // Variables of PyTorch's launcher, in the order in which they are set. Users may not set them.
@@ -38,7 +39,7 @@ func (b *builder) torchProcesses(gpus int32, r *corev1.ResourceRequirements) pro
 	if cpu.IsZero() {
 		cpu = r.Limits[corev1.ResourceCPU]
 	}
-	return processes{n: max(int32(cpu.Value()), 1)} // Value rounds up
+	return processes{n: max(job.Saturate(cpu.Value()), 1)} // Value rounds up
 }
 
 // torch tells the launchers of each other, and makes torchtune's command (spec: 50 §4.6).

@@ -5,8 +5,9 @@
 //	runtime ──► patch.Merge ─► counts ─► trainer, initializers ─► ML policy ─► pod group ─► Plan
 //	                                     (trainer.go …)        (torch.go …)  (podgroup.go)
 //
-// [Build] is the one way from a TrainJob to its objects: the webhook, the
-// controller and the queue all call it, so they cannot disagree. The same input
+// [Build] is the one way from a TrainJob to its objects: the controller calls
+// it, the webhook and the queue call [BuildJobSet], which is the same without
+// the files, so they cannot disagree. The same input
 // gives the same output to the byte, and no input is ever changed. Keys are
 // arguments: what is random or read from somewhere is the caller's business.
 //
@@ -16,7 +17,7 @@ package train
 
 import (
 	"fmt"
-	"strconv"
+	"iter"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,6 +84,7 @@ type builder struct {
 	set   *jobsetv1alpha2.JobSet
 	steps []step
 	plan  *Plan
+	files bool // makes the hostfile, too
 }
 
 // step is one replicated job of the JobSet in the making.
@@ -93,15 +95,24 @@ type step struct {
 	count    int32
 }
 
-// Build makes the plan of a TrainJob (spec: 50 §4.1, §4.4). An error means that the runtime cannot be used as it is, or
-// that a patch names what the runtime does not have.
-func Build(in *Input) (*Plan, error) {
+// Build makes the plan of a TrainJob (spec: 50 §4.1, §4.4). An error means that the runtime cannot be used as it is, that
+// a patch names what the runtime does not have, or that the TrainJob is TooLarge.
+func Build(in *Input) (*Plan, error) { return build(in, true) }
+
+// BuildJobSet makes the JobSet and the pod sets of a TrainJob, and none of the files beside it. It takes time and memory by the
+// size of the objects, and not by the numbers in them: it is what a webhook and the queue call.
+func BuildJobSet(in *Input) (*Plan, error) { return build(in, false) }
+
+func build(in *Input, files bool) (*Plan, error) {
 	if err := buildable(in); err != nil {
 		return nil, err
 	}
-	b := &builder{Input: in, plan: &Plan{}}
+	b := &builder{Input: in, plan: &Plan{}, files: files}
 	b.begin()
 	b.counts()
+	if err := b.tooLarge(); err != nil {
+		return nil, TooLarge{err}
+	}
 	b.trainer()
 	b.initializers()
 	switch b.policy() {
@@ -234,18 +245,17 @@ func (b *builder) master() string {
 }
 
 // endpoints are the host names of a step's pods, replica by replica.
-func (b *builder) endpoints(s *step) []string {
-	n := replicas(s.job)
-	if isAncestor(s.ancestor) {
-		n = 1
-	}
-	out := make([]string, 0, n*s.count)
-	for r := range n {
-		for p := range s.count {
-			out = append(out, b.TrainJob.Name+"-"+s.job.Name+"-"+itoa(r)+"-"+itoa(p)+"."+b.subdomain())
+func (b *builder) endpoints(s *step) iter.Seq[string] {
+	prefix, suffix := b.TrainJob.Name+"-"+s.job.Name+"-", "."+b.subdomain()
+	return func(yield func(string) bool) {
+		for r := range s.jobs() {
+			for p := range s.count {
+				if !yield(prefix + itoa(r) + "-" + itoa(p) + suffix) {
+					return
+				}
+			}
 		}
 	}
-	return out
 }
 
 // ofAncestor finds the first step with a value of the ancestor label, or nil.
@@ -296,5 +306,3 @@ func containerNamed(list []corev1.Container, name string) *corev1.Container {
 func index() *corev1.EnvVarSource {
 	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']"}}
 }
-
-func itoa(n int32) string { return strconv.Itoa(int(n)) }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // rendezvousPort is where training pods meet.
@@ -243,7 +244,7 @@ func (c *Config) gpus(r *corev1.ResourceRequirements) int32 {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if c.isGPU(name) {
 				quantity := list[name]
-				return int32(quantity.Value())
+				return job.Saturate(quantity.Value())
 			}
 		}
 	}

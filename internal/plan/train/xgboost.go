@@ -13,13 +13,13 @@ var xgboostReserved = []string{"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TA
 func (b *builder) xgboost() {
 	b.plainEnv()
 	r := b.resources()
-	workers := b.nodes() * max(b.Config.gpus(&r), 1)
+	workers := int64(b.nodes()) * int64(max(b.Config.gpus(&r), 1))
 	for _, c := range b.trainerContainers() {
 		setEnv(&c.Env,
 			corev1.EnvVar{Name: xgboostReserved[0], Value: b.master()},
 			corev1.EnvVar{Name: xgboostReserved[1], Value: strconv.Itoa(rendezvousPort)},
 			corev1.EnvVar{Name: xgboostReserved[2], ValueFrom: index()},
-			corev1.EnvVar{Name: xgboostReserved[3], Value: itoa(workers)},
+			corev1.EnvVar{Name: xgboostReserved[3], Value: strconv.FormatInt(workers, 10)},
 		)
 		openPort(c)
 	}
