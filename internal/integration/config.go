@@ -59,6 +59,7 @@ func NewConfig(o *options.Options) *job.Config {
 		ShortNames:               on(feature.ShortWorkloadNames),
 		SparkOverhead:            o.SparkOverhead,
 		HonourUserSuspend:        o.HonourUserSuspend,
+		MaxChildren:              o.MaxChildren,
 		SkipOwnersWhenDeleting:   on(feature.SkipAncestorCheckForDeletedWorkloads),
 		Topology:                 on(feature.TopologyAwareScheduling),
 		TopologySliceConstraints: on(feature.TASMultiLayerTopology),

@@ -15,7 +15,7 @@ import (
 func TrainConfig(o *options.Options, self string) *train.Config {
 	t := &o.Trainer
 	cfg := &train.Config{
-		ExtraGPUs: t.GPUResources, MergedResources: t.CountMergedResources,
+		ExtraGPUs: t.GPUResources, MergedResources: t.CountMergedResources, MaxPods: o.MaxChildren,
 		Patches: patch.Config{
 			ConflictPolicy: patch.ConflictPolicy(t.ConflictPolicy), SchedulingManagers: t.SchedulingManagers,
 			RestrictMetadata: t.RestrictMetadata, StrictTargets: t.StrictTargets, Selectors: o.Gates.On(feature.RuntimePatchSelectors),

@@ -29,6 +29,7 @@ const (
 	defaultLivenessPath     = "/healthz"
 	defaultCacheSync        = 2 * time.Minute
 	defaultQPS              = 300
+	defaultMaxChildren      = 100_000
 	defaultBurst            = 500
 	defaultPodsReadyTimeout = 30 * time.Minute
 	defaultBackoffBase      = 60
@@ -156,6 +157,7 @@ func setClientDefaults(c *configv1beta2.Configuration) {
 	if c.Integrations.Frameworks == nil { // an empty list was meant
 		c.Integrations.Frameworks = []string{DefaultFramework}
 	}
+	setZero(&c.Integrations.MaxChildren, defaultMaxChildren)
 }
 
 func setSchedulingDefaults(c *configv1beta2.Configuration, gates feature.Gates) {

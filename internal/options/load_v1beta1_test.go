@@ -200,6 +200,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(within("integrations"), "spark")
 	delete(within("integrations"), "rayService")
 	delete(within("integrations"), "honourUserSuspend")
+	delete(within("integrations"), "maxChildren")
 	delete(within("multiKueue"), "clusterProfile")
 	for _, key := range []string{"incrementalDispatcherConfig", "previousOrigins", "remoteRetentionAfterFinish", "singleClusterPreemptionTimeout"} {
 		delete(within("multiKueue"), key)

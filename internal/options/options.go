@@ -52,6 +52,8 @@ type Options struct {
 	DeclaredKinds []*declare.Kind
 	// HonourUserSuspend: a user who suspends an admitted job is obeyed.
 	HonourUserSuspend bool
+	// MaxChildren is how many objects may be made for one new job.
+	MaxChildren int32
 	// SparkOverhead: count the memory that Spark adds unasked.
 	SparkOverhead bool
 	// GatedRayPods: the pods of a RayService's new cluster are held, and not
@@ -287,6 +289,7 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		Frameworks:                 slices.Clone(c.Integrations.Frameworks),
 		LabelKeysToCopy:            slices.Clone(c.Integrations.LabelKeysToCopy),
 		HonourUserSuspend:          c.Integrations.HonourUserSuspend,
+		MaxChildren:                c.Integrations.MaxChildren,
 		Client:                     Client{QPS: *c.ClientConnection.QPS, Burst: int(*c.ClientConnection.Burst)},
 		Webhook: Webhook{
 			Port: int(*c.Webhook.Port), Host: c.Webhook.Host, CertDir: c.Webhook.CertDir,

@@ -158,6 +158,9 @@ func validateClient(c *configv1beta2.ClientConnection, path *field.Path) field.E
 // twice, under whatever name (spec: 70 §3.3, 30 §2.1).
 func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
+	if in.MaxChildren < 1 {
+		errs = append(errs, field.Invalid(path.Child("maxChildren"), in.MaxChildren, "must be at least 1"))
+	}
 	seen := map[schema.GroupVersionKind]bool{}
 	for i, name := range in.Frameworks {
 		at := path.Child("frameworks").Index(i)

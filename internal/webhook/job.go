@@ -227,7 +227,7 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 			}
 			errs = rules.update()
 		}
-		if d.Validate == nil {
+		if d.Validate == nil && d.Sizes == nil {
 			return refuse(errs)
 		}
 		in, err := s.setting(ctx, d, object)
@@ -238,7 +238,11 @@ func (s *server) validateJob(d *job.Descriptor) validator {
 		if old != nil {
 			before = old
 		}
-		return refuse(append(errs, d.Validate(object, before, in)...))
+		errs = append(errs, in.ValidateSize(d, object, before)...)
+		if d.Validate != nil {
+			errs = append(errs, d.Validate(object, before, in)...)
+		}
+		return refuse(errs)
 	}
 }
 

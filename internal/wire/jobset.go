@@ -35,7 +35,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	plan := planjobset.Config{
 		InPlaceRestart: o.Gates.On(feature.InPlaceRestart), RestartJob: o.Gates.On(feature.RestartJob), ElasticJobSet: o.Gates.On(feature.ElasticJobSet),
-		LazyChildren: o.JobSet.LazyChildren, FailEarly: o.JobSet.FailEarly,
+		LazyChildren: o.JobSet.LazyChildren, FailEarly: o.JobSet.FailEarly, MaxJobs: o.MaxChildren,
 	}
 	workers := o.GroupKindConcurrency["JobSet.jobset.x-k8s.io"]
 	if workers == 0 {

@@ -172,6 +172,13 @@ type Integrations struct {
 	// +optional
 	HonourUserSuspend bool `json:"honourUserSuspend,omitempty"`
 
+	// MaxChildren is how many objects may be made for one new job: Jobs of a
+	// JobSet, groups of a LeaderWorkerSet, pods of a TrainJob and of any other
+	// job in a queue. A larger one is refused; one that exists may shrink, and
+	// not grow. Berth has it beyond upstream. Default: 100000.
+	// +optional
+	MaxChildren int32 `json:"maxChildren,omitempty"`
+
 	// Spark is about SparkApplications. Berth has it beyond upstream.
 	// +optional
 	Spark *SparkIntegration `json:"spark,omitempty"`

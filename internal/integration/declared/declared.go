@@ -52,6 +52,7 @@ func descriptor(k kind) *plan.Descriptor {
 		PodsReady:   func(o plan.Object, _ *plan.Setting) bool { ready, err := k.Ready(tree(o)); return err == nil && ready },
 		Unreadable:  k.unreadable,
 		Validate:    k.validate,
+		Sizes:       k.sizes,
 	}
 	if k.HasStop() {
 		d.Stop = k.stopStep
@@ -258,6 +259,27 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 	return out
 }
 
+// sizes are the pods of each pod set.
+func (k kind) sizes(o plan.Object, _ *plan.Setting) []plan.Size {
+	sets, err := k.sets(o)
+	if err != nil {
+		return nil
+	}
+	out := make([]plan.Size, 0, len(sets))
+	for _, s := range sets {
+		out = append(out, plan.Size{Path: s.at(), What: "pods of pod set " + s.Name, N: *s.Count})
+	}
+	return out
+}
+
+// at is the field of the template, or the spec for one that an expression made up.
+func (s *podSet) at() *field.Path {
+	if s.Path == "" {
+		return field.NewPath("spec")
+	}
+	return field.NewPath(strings.TrimPrefix(s.Path, "."))
+}
+
 // validate refuses a new job that could not be queued, and topology annotations that contradict each other. A job that is
 // there already may always be changed, if only to be deleted.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
@@ -272,11 +294,7 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		return errs
 	}
 	for _, s := range sets {
-		path := field.NewPath("spec")
-		if s.Path != "" {
-			path = field.NewPath(strings.TrimPrefix(s.Path, "."))
-		}
-		errs = append(errs, in.ValidateTopology(&s.template.ObjectMeta, path.Child("metadata"), *s.Count)...)
+		errs = append(errs, in.ValidateTopology(&s.template.ObjectMeta, s.at().Child("metadata"), *s.Count)...)
 	}
 	names := map[string]bool{}
 	for _, s := range sets {

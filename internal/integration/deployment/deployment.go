@@ -6,6 +6,7 @@ package deployment
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
@@ -32,6 +33,13 @@ func Descriptor() *plan.Descriptor {
 		Open:        true,
 		Templates:   []string{"spec.template"},
 		Default:     mark,
+		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
+			n := int32(1)
+			if r := o.(*appsv1.Deployment).Spec.Replicas; r != nil {
+				n = *r
+			}
+			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: n}}
+		},
 	}
 }
 

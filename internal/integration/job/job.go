@@ -69,7 +69,10 @@ func Descriptor() *plan.Descriptor {
 		Elastic:      true,
 		GatesPods:    true,
 		Validate:     validate,
-		Remote:       &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Status: deferStatus, Quiet: quiet, Resize: resize},
+		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
+			return []plan.Size{{Path: specPath.Child("parallelism"), What: "pods", N: podCount(o.(*batchv1.Job))}}
+		},
+		Remote: &plan.Remote{ManagedBy: []string{"spec", "managedBy"}, Prepare: prepare, Status: deferStatus, Quiet: quiet, Resize: resize},
 		Default: func(o plan.Object, managed bool, in *plan.Setting) {
 			if managed && in.ElasticJobs && plan.IsElastic(o) {
 				podset.Gate(&o.(*batchv1.Job).Spec.Template)

@@ -52,7 +52,8 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 		replicas := view.Int(rj, 1, "replicas")
 		out = append(out, view.Role{
 			Name: view.String(rj, "name"), Count: plan.Times(replicas, pods(rj)), Template: template,
-			Path:  field.NewPath("spec", "replicatedJobs").Index(i).Child("template", "spec", "template"),
+			Path: field.NewPath("spec", "replicatedJobs").Index(i).Child("template", "spec", "template"),
+			Jobs: &replicas, CountPath: field.NewPath("spec", "replicatedJobs").Index(i).Child("replicas"),
 			Ranks: plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: replicas},
 		})
 	}

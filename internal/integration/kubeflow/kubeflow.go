@@ -105,7 +105,7 @@ func (k kind) find(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 		}
 		out = append(out, view.Role{
 			Name: strings.ToLower(role), Count: view.Int(replica, 1, "replicas"), Template: template,
-			Path: path.Key(role).Child("template"), Ranks: plan.Ranks{PodIndex: indexLabel},
+			Path: path.Key(role).Child("template"), CountPath: path.Key(role).Child("replicas"), Ranks: plan.Ranks{PodIndex: indexLabel},
 		})
 	}
 	return out, nil

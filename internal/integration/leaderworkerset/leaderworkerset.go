@@ -34,13 +34,12 @@ const (
 	leaderNameLabel = domain + "leader-name"
 
 	leader, worker, alone = "leader", "worker", "main"
-
-	maxReplicas = 1_000_000
 )
 
 var (
 	gvk          = schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}
 	templatePath = field.NewPath("spec", "leaderWorkerTemplate")
+	replicasPath = field.NewPath("spec", "replicas")
 )
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-leaderworkerset-role
@@ -69,6 +68,7 @@ func Descriptor() *plan.Descriptor {
 		Templates:   []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"},
 		Default:     mark,
 		Validate:    validate,
+		Sizes:       sizes,
 		Sets:        &plan.Sets{Owner: owner, Parts: parts, Place: place, Frees: true},
 		Remote:      &plan.Remote{Gated: true, Silent: true, OriginUID: true, Workloads: replicas, Scale: scale},
 	}
@@ -207,11 +207,21 @@ func place(o plan.Object, pod *corev1.Pod) (part, role string) {
 	return partName(o, index), role
 }
 
+// sizes are the pods of all groups.
+func sizes(o plan.Object, _ *plan.Setting) []plan.Size {
+	n, each := replicas(o), size(o)
+	path := replicasPath
+	if each > n {
+		path = templatePath.Child("size")
+	}
+	return []plan.Size{{Path: path, What: "pods", N: plan.Times(max(n, 0), max(each, 0))}}
+}
+
 // validate checks the templates, and keeps the shape of one that is queued.
 func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
-	if n := replicas(o); n < 0 || n > maxReplicas {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), n, fmt.Sprintf("must be 0 to %d", maxReplicas)))
+	if n := replicas(o); n < 0 {
+		errs = append(errs, field.Invalid(replicasPath, n, "must not be negative"))
 	}
 	ofLeader, ofWorker, err := templates(o)
 	if err != nil {

@@ -61,6 +61,7 @@ func Descriptor() *plan.Descriptor {
 		Claimed:     func(o plan.Object) bool { return parent(o) != "" },
 		Default:     setDefaults,
 		Validate:    validate,
+		Sizes:       sizes,
 		Warn:        warn,
 	}
 }

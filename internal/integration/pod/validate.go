@@ -92,3 +92,14 @@ func warn(o, old plan.Object, cfg *plan.Config) []string {
 	}
 	return []string{labelsPath.Key(kueue.ManagedLabel).String() + ": the owner of the pod is queued already: leave the label to it"}
 }
+
+// sizes are the pods of the group of a pod, which is part of no other job.
+func sizes(o plan.Object, in *plan.Setting) []plan.Size {
+	pod := o.(*corev1.Pod)
+	total := pod.Annotations[kueue.PodGroupTotalCountAnnotation]
+	n, err := strconv.ParseInt(total, 10, 32)
+	if err != nil || in.GroupName(pod) == "" {
+		return nil
+	}
+	return []plan.Size{{Path: annotationsPath.Key(kueue.PodGroupTotalCountAnnotation), What: "pods", N: int32(n)}}
+}

@@ -123,7 +123,7 @@ func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role,
 			return nil, podset.Permanent("%s is missing: a group needs a pod template", at.Child("template"))
 		}
 		roles = append(roles, view.Role{
-			Name: strings.ToLower(view.String(group, "groupName")), Count: workers(group), Template: template, Path: at.Child("template"),
+			Name: strings.ToLower(view.String(group, "groupName")), Count: workers(group), Template: template, Path: at.Child("template"), CountPath: at.Child("replicas"),
 		})
 	}
 	return roles, nil

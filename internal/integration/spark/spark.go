@@ -123,7 +123,7 @@ func roles(o view.Object, in *plan.Setting) ([]view.Role, error) {
 		if name == executor {
 			count = instances(o)
 		}
-		out = append(out, view.Role{Name: name, Count: count, Template: tree, Path: field.NewPath("spec", name)})
+		out = append(out, view.Role{Name: name, Count: count, Template: tree, Path: field.NewPath("spec", name), CountPath: field.NewPath("spec", name, "instances")})
 	}
 	return out, nil
 }

@@ -50,8 +50,11 @@ func Descriptor() *plan.Descriptor {
 		Default:  mark,
 		Refers:   refers,
 		Validate: validate,
-		Sets:     &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel},
-		Remote:   &plan.Remote{Gated: true, Silent: true, OriginUID: true},
+		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
+			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: replicas(o.(*appsv1.StatefulSet))}}
+		},
+		Sets:   &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel},
+		Remote: &plan.Remote{Gated: true, Silent: true, OriginUID: true},
 	}
 }
 

@@ -80,7 +80,7 @@ func Descriptor(cfg *train.Config) *plan.Descriptor {
 			entry(view.Of(o))
 		}
 	}
-	d.Validate = k.validate
+	d.Validate, d.Sizes = k.validate, nil // the rules of TrainJobs check the size (train.Validate)
 	d.Remote.Prepare = dropPatch
 	return d
 }

@@ -143,6 +143,9 @@ type Descriptor struct {
 	Validate func(job, old Object, in *Setting) field.ErrorList
 	// Warn says what is odd about a new or a changed job, though it is allowed.
 	Warn func(job, old Object, cfg *Config) []string
+	// Sizes lists what the kind's controller is going to make for the job, as far as the job says it. It takes time by the size of the
+	// object, and not by the numbers in it.
+	Sizes func(job Object, in *Setting) []Size
 	// Default changes a new job in a managed namespace in the ways that are special to the kind. managed says that it is
 	// to have a Workload of its own.
 	Default func(job Object, managed bool, in *Setting)

@@ -35,6 +35,9 @@ type Config struct {
 	// DeleteDeactivatedAfter is how long a job stays that Berth itself deactivated. Nil: for ever.
 	DeleteDeactivatedAfter *time.Duration
 
+	// MaxChildren is how many objects may be made for a new job; 0 is DefaultMaxChildren.
+	MaxChildren int32
+
 	// Lifecycle makes the transitions of Workloads.
 	Lifecycle lifecycle.Machine
 

@@ -34,6 +34,8 @@ type Config struct {
 	InPlaceRestart, RestartJob, ElasticJobSet bool
 	// LazyChildren makes no children for a JobSet that is suspended and never had any.
 	LazyChildren bool
+	// MaxJobs is how many Jobs a new JobSet may have; 0 is job.DefaultMaxChildren.
+	MaxJobs int32
 	// FailEarly acts upon the failure of a Job as soon as the Job is failing, before its pods have ended.
 	FailEarly bool
 }

@@ -1,6 +1,7 @@
 package jobset
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 var (
@@ -83,6 +85,7 @@ func (v *rules) managedBy() {
 }
 
 func (v *rules) replicatedJobs() {
+	v.total()
 	seen := map[string]bool{}
 	for i := range v.js.Spec.ReplicatedJobs {
 		rj, path := &v.js.Spec.ReplicatedJobs[i], rjsPath.Index(i)
@@ -103,20 +106,40 @@ func (v *rules) replicatedJobs() {
 	}
 }
 
+// total checks the number of all Jobs. The first replicated job with which there are too many is the one that is refused.
+func (v *rules) total() {
+	sum, all, most := int64(0), int64(0), cmp.Or(v.MaxJobs, job.DefaultMaxChildren)
+	for i := range v.js.Spec.ReplicatedJobs {
+		all += int64(Replicas(&v.js.Spec.ReplicatedJobs[i]))
+	}
+	for i := range v.js.Spec.ReplicatedJobs {
+		n := Replicas(&v.js.Spec.ReplicatedJobs[i])
+		if sum += int64(n); sum > int64(most) {
+			v.invalid(rjsPath.Index(i).Child("replicas"), n, job.TooMany(all, "Jobs", most))
+			return
+		}
+	}
+}
+
 // size checks numbers of pods and the lengths of names that they make.
 func (v *rules) size(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	t := &rj.Template.Spec
-	if pods := int64(Replicas(rj)) * int64(orOne(t.Parallelism)); pods > math.MaxInt32 {
-		v.invalid(path, pods, fmt.Sprintf("replicas × parallelism must not exceed %d", math.MaxInt32))
-	}
-	job := JobName(v.name, rj.Name, int(max(Replicas(rj)-1, 0)))
-	if why := validation.IsDNS1035Label(job); len(why) > 0 {
-		v.all(path.Child("name"), rj.Name, prefixed(fmt.Sprintf("the name of its last Job would be %s with %d characters: ", job, len(job)), why))
+	v.pods(rj, path)
+	last := JobName(v.name, rj.Name, int(max(Replicas(rj)-1, 0)))
+	if why := validation.IsDNS1035Label(last); len(why) > 0 {
+		v.all(path.Child("name"), rj.Name, prefixed(fmt.Sprintf("the name of its last Job would be %s with %d characters: ", last, len(last)), why))
 		return
 	}
 	if pod := lastPod(v.name, rj); isIndexed(t.CompletionMode) && pod != "" {
 		why := validation.IsDNS1035Label(pod)
 		v.all(path.Child("name"), rj.Name, prefixed(fmt.Sprintf("the name of its last pod would be %s with %d characters: ", pod, len(pod)), why))
+	}
+}
+
+// pods checks the number of pods of a replicated job.
+func (v *rules) pods(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
+	if pods := int64(Replicas(rj)) * int64(orOne(rj.Template.Spec.Parallelism)); pods > math.MaxInt32 {
+		v.invalid(path, pods, fmt.Sprintf("replicas × parallelism must not exceed %d", math.MaxInt32))
 	}
 }
 

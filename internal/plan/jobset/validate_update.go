@@ -89,6 +89,9 @@ func (v *rules) resized(old *jobsetv1alpha2.JobSet, was, is *jobsetv1alpha2.Repl
 	if changed && b.Parallelism != nil && b.Completions != nil && *b.Parallelism != *b.Completions {
 		v.invalid(path.Child("completions"), *b.Completions, fmt.Sprintf("must be equal to parallelism, %d", *b.Parallelism))
 	}
+	if changed {
+		v.pods(is, path.Child("parallelism"))
+	}
 	b.Parallelism, b.Completions = a.Parallelism, a.Completions
 }
 

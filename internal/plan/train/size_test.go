@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -75,7 +76,7 @@ func TestStoredTooLarge(t *testing.T) {
 	} {
 		var err error
 		took := allocated(func() { err = call() })
-		if _, ok := err.(train.TooLarge); !ok || !strings.HasPrefix(err.Error(), "spec.trainer.numNodes: ") {
+		if _, ok := errors.AsType[train.TooLarge](err); !ok || !strings.HasPrefix(err.Error(), "spec.trainer.numNodes: ") {
 			t.Errorf("%s: %v, want TooLarge with the field", name, err)
 		}
 		if took > 1<<20 {

@@ -101,12 +101,18 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, end.Reason, end.Message, end.LastTransitionTime)
 	case o.Deleted && !IsFinished(o.TrainJob):
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonJobSetDeleted, "The JobSet was deleted", now)
-	case o.TooLarge != "" && !IsFinished(o.TrainJob):
-		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.TooLarge, now)
-	case o.Refused != "" && HoldsQuota(o.TrainJob) && !IsFinished(o.TrainJob):
-		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.Refused, now)
+	case o.impossible() != "" && !IsFinished(o.TrainJob):
+		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.impossible(), now)
 	}
 	return s
+}
+
+// impossible is why the objects of the TrainJob will never be made, or empty while they may be.
+func (o *Observed) impossible() string {
+	if o.TooLarge == "" && o.Refused != "" && HoldsQuota(o.TrainJob) {
+		return o.Refused
+	}
+	return o.TooLarge
 }
 
 // End is the condition with which a JobSet ended, or nil.

@@ -10,6 +10,7 @@
 package view
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,8 +40,10 @@ type Role struct {
 	Count int32
 	// Template is the pod template in the job itself: changing it changes the job.
 	Template map[string]any
-	// Path is where the template is, for messages.
-	Path *field.Path
+	// Path is where the template is, for messages, and CountPath the field that says how many pods there are; nil if none does.
+	Path, CountPath *field.Path
+	// Jobs, if not nil, is how many Jobs make the pods: the field says how many of them there are.
+	Jobs *int32
 	// Ranks are the labels that tell the pods apart.
 	Ranks job.Ranks
 	// Shape changes the template as the Workload has it: the pods that are made from it will be different. It may be nil.
@@ -101,6 +104,7 @@ func (k Kind) Descriptor() *job.Descriptor {
 			return err == nil && k.PodsReady(Of(o), roles)
 		},
 		Validate: k.validate,
+		Sizes:    k.sizes,
 	}
 	if k.Reclaimable != nil {
 		d.Reclaimable = func(o job.Object, in *job.Setting) []kueue.ReclaimablePod {
@@ -271,6 +275,24 @@ func Texts(m map[string]string) map[string]any {
 }
 
 // validate checks the topology annotations of all templates, and what the kind adds.
+// sizes are the pods of each role, or the Jobs that make them. Roles that cannot be read have none.
+func (k Kind) sizes(o job.Object, in *job.Setting) []job.Size {
+	roles, err := k.Roles(Of(o), in)
+	if err != nil {
+		return nil
+	}
+	out := make([]job.Size, 0, len(roles))
+	for i := range roles {
+		r := &roles[i]
+		part := job.Size{Path: cmp.Or(r.CountPath, r.Path), What: "pods", N: r.Count}
+		if r.Jobs != nil {
+			part.What, part.N = "Jobs", *r.Jobs
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
 func (k Kind) validate(o, old job.Object, in *job.Setting) field.ErrorList {
 	roles, err := k.Roles(Of(o), in)
 	var errs field.ErrorList
