@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -61,10 +62,12 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 		})
 	}
 	failures = append(failures, r.turns.atOnce(work)...)
+	more := false
 	if err := r.prepare(ctx, o.JobSet, p); err != nil {
 		failures = append(failures, err)
 	} else {
-		failures = append(failures, r.create(ctx, o.JobSet, p.Create))
+		more, err = r.create(ctx, o.JobSet, p.Create)
+		failures = append(failures, err)
 	}
 	err := errors.Join(failures...)
 	if end := r.giveUp(o, err); end != nil {
@@ -72,6 +75,9 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 	}
 	if err != nil {
 		return reconcile.Retry(err)
+	}
+	if more {
+		return reconcile.Wait(0)
 	}
 	after := p.After
 	if waits && (after == 0 || after > refusedPause) {
@@ -211,23 +217,51 @@ func (r *reconciler) prepare(ctx context.Context, js *jobsetv1alpha2.JobSet, p *
 	return nil
 }
 
-// create makes Jobs. All are tried, and one event tells of those that cannot be made.
-func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs []plan.Missing) error {
-	var work []func() error
-	for _, missing := range jobs {
-		work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
+// create makes Jobs, and reports whether there are more than a pass makes. They are made one, two, four at a time and so on, as
+// the Job controller makes pods: where the API server refuses one it most probably refuses all, so the rest is not tried
+// then. A name that is taken stops only its own Job. One event tells of those that cannot be made.
+func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs iter.Seq[plan.Missing]) (more bool, err error) {
+	if jobs == nil {
+		return false, nil
 	}
-	failed := r.turns.atOnce(work)
-	if len(failed) == 0 || ctx.Err() != nil {
-		return errors.Join(failed...)
+	next, stop := iter.Pull(jobs)
+	defer stop()
+	var first error
+	failed, tried, refused := 0, 0, false
+	for window := 1; !refused && tried < plan.Window && ctx.Err() == nil; window *= 2 {
+		var work []func() error
+		for len(work) < window && tried < plan.Window {
+			missing, ok := next()
+			if !ok {
+				break
+			}
+			tried++
+			work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
+		}
+		if len(work) == 0 {
+			break
+		}
+		for _, err := range r.turns.atOnce(work) {
+			refused = refused || !errors.Is(err, errTaken)
+			failed++
+			if first == nil {
+				first = err
+			}
+		}
 	}
-	first := failed[0]
-	if n := len(failed) - 1; n > 0 {
-		first = fmt.Errorf("%w (and %d more)", first, n)
+	_, more = next()
+	if first == nil || ctx.Err() != nil {
+		return more, errors.Join(first, ctx.Err())
+	}
+	if failed > 1 {
+		first = fmt.Errorf("%w (and %d more)", first, failed-1)
 	}
 	r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobCreationFailed, Note: first.Error()})
-	return first
+	return more && !refused, first
 }
+
+// errTaken is the error of a Job whose name another object has.
+var errTaken = errors.New("a Job of this name exists that does not belong to this JobSet")
 
 // createOne makes a Job. One that exists and is ours was made by a write that neither we nor the cache remember.
 func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j *batchv1.Job) error {
@@ -244,7 +278,7 @@ func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j
 		return fmt.Errorf("reading Job %s/%s, which exists already: %w", j.Namespace, j.Name, err)
 	}
 	if owner := jobSetOf(&have); owner == nil || owner.UID != js.UID {
-		return fmt.Errorf("creating Job %s/%s: a Job of this name exists that does not belong to this JobSet", j.Namespace, j.Name) // by no means adopted
+		return fmt.Errorf("creating Job %s/%s: %w", j.Namespace, j.Name, errTaken) // by no means adopted
 	}
 	r.written.wroteJob(js, &have)
 	return nil

@@ -20,6 +20,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/plan/job/podgroup"
+	"github.com/berth-project/berth/internal/plan/job/podset"
 	"github.com/berth-project/berth/internal/plan/job/view"
 )
 
@@ -176,7 +177,11 @@ func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
 	} else {
 		add(alone, n, ofWorker, plan.Ranks{PodIndex: workerLabel})
 	}
-	out := make([]plan.Part, groups(o))
+	wanted, most := groups(o), max(in.MaxChildren, plan.DefaultMaxChildren)
+	if wanted > most { // by /scale, which no webhook sees, or by its status
+		return nil, podset.Permanent("%s: %s", replicasPath, plan.TooMany(int64(wanted), "groups", most))
+	}
+	out := make([]plan.Part, max(wanted, 0))
 	for i := range out {
 		number := int32(i)
 		out[i] = plan.Part{Name: partName(o, fmt.Sprint(number)), Number: &number, PodSets: sets, Total: n}

@@ -17,6 +17,7 @@
 package jobset
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // Config is what an operator chose.
@@ -97,8 +99,9 @@ type Plan struct {
 	// Claims are to be created, by policy: the first failure of a policy ends that policy. If one fails, or the
 	// Service does, no Job is created.
 	Claims [][]*corev1.PersistentVolumeClaim
-	// Create are Jobs to create.
-	Create []Missing
+	// Create are Jobs to create, in order; nil if none is missing. They are found while they are asked for, so that a number of
+	// replicas costs nothing by itself. It may be asked for once at a time.
+	Create iter.Seq[Missing]
 	// After is when to look again without an event; zero is never.
 	After time.Duration
 	// Warnings are for the log.
@@ -106,6 +109,10 @@ type Plan struct {
 	// Err is a fault of the stored object that stops the JobSet. The rest of the plan is to be done all the same.
 	Err error
 }
+
+// Window is how many Jobs are created for a JobSet before it is decided upon again. A suspended JobSet of more Jobs gets none: they are
+// created once it is resumed.
+const Window = 500
 
 // Missing is a Job to create. It is built when it is asked for, by any number of goroutines: all those of a large JobSet at
 // once would be the most memory that a manager ever needs.
@@ -176,7 +183,7 @@ type pass struct {
 
 	children []child // sorted
 	counts   []counts
-	existing map[string]bool // names of children, nil until asked for
+	missing  []int // replicated jobs that may start and lack Jobs
 	previous int
 	failed   []*child
 }
@@ -205,19 +212,34 @@ func (p *pass) decide() {
 		p.complete()
 		return
 	}
-	lazy := p.LazyChildren && p.suspended() && len(p.children) == 0
-	if !lazy {
+	if why := p.tooLarge(); why != "" {
+		p.fail(jobsetv1alpha2.ReasonJobCreationFailed, why)
+		return
+	}
+	tooManyToWait := p.suspended() && p.globalReplicas > Window
+	lazy := p.suspended() && p.LazyChildren && len(p.children) == 0
+	if !lazy && (!tooManyToWait || len(p.children) > 0) {
 		p.ensureService()
 		p.ensureClaims()
 	}
 	p.resize()
-	started := p.walk(lazy)
+	started := p.walk(lazy || tooManyToWait)
 	if p.suspended() {
 		p.suspend()
 	} else {
 		p.resumed(started)
 	}
 	p.restartInPlace()
+}
+
+// tooLarge is why a JobSet lacks Jobs that will never be created, or empty. It was stored before the webhook refused its like. A
+// maximum that was lowered since does not end a JobSet that the default allows.
+func (p *pass) tooLarge() string {
+	most := max(p.MaxJobs, job.DefaultMaxChildren)
+	if p.globalReplicas <= int(most) || len(p.children) >= p.globalReplicas {
+		return ""
+	}
+	return "spec.replicatedJobs: " + job.TooMany(int64(p.globalReplicas), "Jobs", most)
 }
 
 func (p *pass) suspended() bool { return p.js.Spec.Suspend != nil && *p.js.Spec.Suspend }

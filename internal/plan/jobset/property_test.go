@@ -27,7 +27,8 @@ func (w *world) crash(p *Plan, parts int) {
 	if take(1) == 1 && p.Service != nil {
 		cut.Service = p.Service
 	}
-	cut.Create = p.Create[:take(len(p.Create))]
+	missing := missing(p)
+	cut.Create = slices.Values(missing[:take(len(missing))])
 	w.carryOut(&cut)
 }
 
@@ -39,7 +40,7 @@ func (w *world) settle(t *rapid.T, crash func() int) {
 		if a, b := render(&p, w.js), render(&same, w.js); a != b {
 			t.Fatalf("two plans for one world:\n%s\n%s", a, b)
 		}
-		idle := p.Status == nil && len(p.Delete)+len(p.Patches)+len(p.Create) == 0 && p.Service == nil
+		idle := p.Status == nil && len(p.Delete)+len(p.Patches)+len(missing(&p)) == 0 && p.Service == nil
 		w.crash(&p, crash())
 		moved := false
 		for _, name := range slices.Sorted(maps.Keys(w.jobs)) {

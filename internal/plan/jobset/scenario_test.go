@@ -437,8 +437,8 @@ func render(p *Plan, before *jobsetv1alpha2.JobSet) string {
 			line("create claim %s", claim.Name)
 		}
 	}
-	if len(p.Create) > 0 {
-		line("create %s", names(built(p)))
+	if made := built(p); len(made) > 0 {
+		line("create %s", names(made))
 	}
 	if p.After > 0 {
 		line("again in %s", p.After)
@@ -508,8 +508,16 @@ func condition(s *jobsetv1alpha2.JobSetStatus, t string) *metav1.Condition {
 // built are the Jobs that a plan creates.
 func built(p *Plan) []*batchv1.Job {
 	var out []*batchv1.Job
-	for _, missing := range p.Create {
-		out = append(out, missing.Build())
+	for _, m := range missing(p) {
+		out = append(out, m.Build())
 	}
 	return out
+}
+
+// missing are all Jobs that a plan creates.
+func missing(p *Plan) []Missing {
+	if p.Create == nil {
+		return nil
+	}
+	return slices.Collect(p.Create)
 }

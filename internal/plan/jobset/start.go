@@ -26,7 +26,7 @@ func (p *pass) walk(lazy bool) bool {
 			continue
 		}
 		if !lazy && !p.blocked() {
-			p.createMissing(i)
+			p.findMissing(i)
 		}
 		if !p.suspended() {
 			p.resume(i)
@@ -72,22 +72,27 @@ func (p *pass) mayStart(i int) bool {
 	return true
 }
 
-// createMissing makes the Jobs of which none of the name is there, in whatever state: one that is still being deleted
-// delays only its own successor.
-func (p *pass) createMissing(i int) {
-	r := &p.replicated[i]
-	if isComplete(p.childrenOf(i), r.replicas) {
-		return
+// findMissing has the Jobs of a replicated job created of which none of the name is there, in whatever state: one that is
+// still being deleted delays only its own successor.
+func (p *pass) findMissing(i int) {
+	if !isComplete(p.childrenOf(i), p.replicated[i].replicas) {
+		p.missing = append(p.missing, i)
+		p.plan.Create = p.eachMissing
 	}
-	if p.existing == nil {
-		p.existing = make(map[string]bool, len(p.children))
-		for k := range p.children {
-			p.existing[p.children[k].Object.Name] = true
-		}
+}
+
+// eachMissing goes through the Jobs to create.
+func (p *pass) eachMissing(yield func(Missing) bool) {
+	existing := make(map[string]bool, len(p.children))
+	for k := range p.children {
+		existing[p.children[k].Object.Name] = true
 	}
-	for index := range int(r.replicas) {
-		if !p.existing[JobName(p.js.Name, r.Name, index)] {
-			p.plan.Create = append(p.plan.Create, Missing{p, r, index})
+	for _, i := range p.missing {
+		r := &p.replicated[i]
+		for index := range int(r.replicas) {
+			if !existing[JobName(p.js.Name, r.Name, index)] && !yield(Missing{p, r, index}) {
+				return
+			}
 		}
 	}
 }
