@@ -229,18 +229,11 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 	var first error
 	failed, tried, refused := 0, 0, false
 	for window := 1; !refused && tried < plan.Window && ctx.Err() == nil; window *= 2 {
-		var work []func() error
-		for len(work) < window && tried < plan.Window {
-			missing, ok := next()
-			if !ok {
-				break
-			}
-			tried++
-			work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
-		}
+		work := r.nextWindow(ctx, js, next, min(window, plan.Window-tried))
 		if len(work) == 0 {
 			break
 		}
+		tried += len(work)
 		for _, err := range r.turns.atOnce(work) {
 			refused = refused || !errors.Is(err, errTaken)
 			failed++
@@ -258,6 +251,18 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 	}
 	r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobCreationFailed, Note: first.Error()})
 	return more && !refused, first
+}
+
+// nextWindow is the work of creating the next Jobs, n at most.
+func (r *reconciler) nextWindow(ctx context.Context, js *jobsetv1alpha2.JobSet, next func() (plan.Missing, bool), n int) (work []func() error) {
+	for len(work) < n {
+		missing, ok := next()
+		if !ok {
+			break
+		}
+		work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
+	}
+	return work
 }
 
 // errTaken is the error of a Job whose name another object has.

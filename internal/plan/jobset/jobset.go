@@ -216,20 +216,25 @@ func (p *pass) decide() {
 		p.fail(jobsetv1alpha2.ReasonJobCreationFailed, why)
 		return
 	}
+	p.run()
+	p.restartInPlace()
+}
+
+// run has the Jobs there that should be, suspended or not.
+func (p *pass) run() {
 	tooManyToWait := p.suspended() && p.globalReplicas > Window
-	lazy := p.suspended() && p.LazyChildren && len(p.children) == 0
-	if !lazy && (!tooManyToWait || len(p.children) > 0) {
+	waits := p.suspended() && (p.LazyChildren || tooManyToWait) && len(p.children) == 0
+	if !waits {
 		p.ensureService()
 		p.ensureClaims()
 	}
 	p.resize()
-	started := p.walk(lazy || tooManyToWait)
+	started := p.walk(waits || tooManyToWait)
 	if p.suspended() {
 		p.suspend()
 	} else {
 		p.resumed(started)
 	}
-	p.restartInPlace()
 }
 
 // tooLarge is why a JobSet lacks Jobs that will never be created, or empty. It was stored before the webhook refused its like. A
