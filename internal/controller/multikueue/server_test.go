@@ -89,15 +89,7 @@ func (s *server) must(err error) {
 
 func (s *server) eventually(what string, check func() error) {
 	s.t.Helper()
-	for deadline := time.Now().Add(40 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("still not: %s: %v", what, err)
-		}
-	}
+	embeddedtest.Within(s.t, 3*time.Minute, what, check) // connecting lists and watches a dozen kinds
 }
 
 // kubeconfig is how to reach the server, without references to files.
