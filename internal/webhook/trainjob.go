@@ -278,7 +278,9 @@ func (s *trainJobs) judge(ctx context.Context, user *authenticationv1.UserInfo, 
 		if old == nil {
 			r.Runtime, err = integration.FindRuntime(ctx, now, s.client, s.live)
 		} else {
-			r.Runtime, err = integration.BegunRuntime(ctx, s.client, s.live, now)
+			begun := *now
+			begun.Status = old.Status // what is stored, and not what the request says
+			r.Runtime, err = integration.BegunRuntime(ctx, s.client, s.live, &begun)
 		}
 		if err != nil {
 			return f, err

@@ -197,6 +197,18 @@ type TrainJobStatus struct {
 	// +listMapKey=manager
 	// +kubebuilder:validation:MaxItems=16
 	RuntimePatches []RuntimePatchStatus `json:"runtimePatches,omitempty"`
+	// runtimeSnapshot identifies the snapshot of the runtime that the JobSet is built from. A ConfigMap with other content is not
+	// used. Berth's own extension: the snapshot can be written by the users of the namespace, and the status cannot.
+	// +optional
+	RuntimeSnapshot *RuntimeSnapshotStatus `json:"runtimeSnapshot,omitempty"`
+}
+
+// RuntimeSnapshotStatus identifies the content of a runtime snapshot.
+type RuntimeSnapshotStatus struct {
+	// hash is sha256: and the SHA-256 of the snapshot's key runtime, in hexadecimal. It is absent while there is no snapshot.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	Hash string `json:"hash,omitempty"`
 }
 
 // JobStatus counts the Jobs of one replicated job. One Job can be in several counters.

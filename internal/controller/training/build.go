@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -124,13 +125,13 @@ func (r *reconciler) begin(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	if err := r.apply(ctx, u); err != nil {
+	if err := r.applyOwned(ctx, w, u); err != nil {
 		return err
 	}
-	w.snapshot = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	w.snapshot, w.hash = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap")), train.SnapshotHash(snapshot)
 	w.snapshot.Name, w.snapshot.Namespace, w.snapshot.UID, w.snapshot.Annotations = u.GetName(), u.GetNamespace(), u.GetUID(), u.GetAnnotations()
 	if w.snapshot.UID != "" {
-		r.memory.noteRuntime(w.job, w.snapshot.UID, w.runtime)
+		r.memory.noteRuntime(w.job, w.snapshot.UID, w.runtime, w.hash)
 	}
 	return nil
 }
@@ -142,6 +143,40 @@ func (r *reconciler) apply(ctx context.Context, u *unstructured.Unstructured) er
 		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 	}
 	return nil
+}
+
+// applyOwned applies an object unless one of this name exists that the TrainJob does not control: applying would take over what
+// another object or user has written. A ConfigMap that an earlier TrainJob of the same name left behind is deleted first.
+func (r *reconciler) applyOwned(ctx context.Context, w *world, u *unstructured.Unstructured) error {
+	key, meta := client.ObjectKeyFromObject(u), metadataOf(u.GroupVersionKind())
+	err := r.client.Get(ctx, key, meta)
+	if apierrors.IsNotFound(err) { // the cache can be behind
+		err = r.live.Get(ctx, key, meta)
+	}
+	switch {
+	case apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err):
+		return r.apply(ctx, u)
+	case err != nil:
+		return fmt.Errorf("reading %s %s: %w", u.GetKind(), key, err)
+	case metav1.IsControlledBy(meta, w.job):
+		owned := u.DeepCopy()
+		owned.SetUID(meta.UID) // a precondition: the object is still this one
+		if err := r.apply(ctx, owned); err != nil {
+			return err
+		}
+		u.Object = owned.Object
+		return nil
+	case !train.IsOfEarlier(w.job, meta):
+		return fmt.Errorf("%s %s exists and is not the TrainJob's; delete it, or choose another name", u.GetKind(), key.Name)
+	}
+	if u.GetKind() != "ConfigMap" {
+		return fmt.Errorf("%s %s belongs to an earlier TrainJob of this name: waiting until it is deleted", u.GetKind(), key.Name)
+	}
+	uid := meta.UID
+	if err := r.client.Delete(ctx, meta, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s %s of an earlier TrainJob: %w", u.GetKind(), key, err)
+	}
+	return r.apply(ctx, u)
 }
 
 // applyChildren applies everything but the JobSet.
@@ -193,7 +228,7 @@ func (r *reconciler) applyChanged(ctx context.Context, w *world, o client.Object
 			return nil
 		}
 	}
-	if err := r.apply(ctx, u); err != nil {
+	if err := r.applyOwned(ctx, w, u); err != nil {
 		return err
 	}
 	r.memory.noteApplied(w.job, id, applied{hash: hash, resourceVersion: u.GetResourceVersion()})

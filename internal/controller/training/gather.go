@@ -27,6 +27,8 @@ type world struct {
 	// runtime is the one to build from; snapshot is the ConfigMap that keeps it, without its content, nil if it must be made.
 	runtime  *train.Runtime
 	snapshot *metav1.PartialObjectMetadata
+	// hash is that of the snapshot's content, empty if the snapshot was not read or must be made.
+	hash string
 }
 
 // +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get;list;watch,roleName=kueue-manager-training-role
@@ -97,7 +99,7 @@ func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
 	if err == nil && metav1.IsControlledBy(meta, w.job) {
 		r.memory.use(w.job, func(k *known) {
 			if k.snapshot == meta.UID {
-				w.runtime, w.snapshot = k.runtime, meta
+				w.runtime, w.snapshot, w.hash = k.runtime, meta, k.hash
 			}
 		})
 		if w.runtime != nil {
@@ -120,13 +122,40 @@ func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
 		}
 		return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name) // look again
 	}
-	if w.runtime, err = train.ReadSnapshot(w.job, &snapshot); err != nil {
+	w.runtime, err = train.ReadSnapshot(w.job, &snapshot)
+	if errors.Is(err, train.ErrUnproven) {
+		w.runtime, err = r.prove(ctx, w.job, &snapshot)
+	}
+	if err != nil {
 		return err
 	}
 	w.snapshot = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	w.snapshot.ObjectMeta = snapshot.ObjectMeta
-	r.memory.noteRuntime(w.job, snapshot.UID, w.runtime)
+	w.snapshot.ObjectMeta, w.hash = snapshot.ObjectMeta, train.SnapshotHash(&snapshot)
+	r.memory.noteRuntime(w.job, snapshot.UID, w.runtime, w.hash)
 	return nil
+}
+
+// prove accepts a snapshot that the status does not confirm if it holds the live runtime: the manager may have died between the
+// snapshot and the status. Any other was not written by the manager, and is deleted so that it is made again.
+func (r *reconciler) prove(ctx context.Context, job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*train.Runtime, error) {
+	runtime, err := integration.FindRuntime(ctx, job, r.client, r.live)
+	if err != nil {
+		return nil, err
+	}
+	if runtime != nil {
+		wanted, err := train.Snapshot(job, runtime, nil)
+		if err != nil {
+			return nil, err
+		}
+		if train.SnapshotHash(wanted) == train.SnapshotHash(snapshot) {
+			return runtime, nil
+		}
+	}
+	if err := r.client.Delete(ctx, snapshot, client.Preconditions{UID: &snapshot.UID}); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("deleting ConfigMap %s/%s: %w", snapshot.Namespace, snapshot.Name, err)
+	}
+	return nil, fmt.Errorf("ConfigMap %s %w; it is deleted and made again from the runtime: find out who may write ConfigMaps here",
+		snapshot.Name, train.ErrUnproven)
 }
 
 // input completes what the plan depends on: keys for Secrets that do not exist, and what the policies ask for.

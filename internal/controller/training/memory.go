@@ -22,9 +22,10 @@ type memory struct {
 // known is about one TrainJob.
 type known struct {
 	uid types.UID
-	// runtime is what the snapshot with this UID holds, which never changes.
+	// runtime is what the snapshot with this UID holds, which never changes, and hash that of its content.
 	runtime  *train.Runtime
 	snapshot types.UID
+	hash     string
 	applied  map[string]applied // by kind and name
 	gone     *gone              // its JobSet was deleted
 	told     time.Time          // when its status was written last
@@ -144,8 +145,8 @@ func (m *memory) noteApplied(job *trainerv1alpha1.TrainJob, id string, a applied
 }
 
 // noteRuntime keeps what a snapshot holds.
-func (m *memory) noteRuntime(job *trainerv1alpha1.TrainJob, snapshot types.UID, runtime *train.Runtime) {
-	m.use(job, func(k *known) { k.snapshot, k.runtime = snapshot, runtime })
+func (m *memory) noteRuntime(job *trainerv1alpha1.TrainJob, snapshot types.UID, runtime *train.Runtime, hash string) {
+	m.use(job, func(k *known) { k.snapshot, k.runtime, k.hash = snapshot, runtime, hash })
 }
 
 // builtSet is the last JobSet of the TrainJob that was applied, or nil.

@@ -61,6 +61,7 @@ func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome 
 		status.TrainerStatus = nil // of a run that is over
 	}
 	r.recordPatches(w, base, built, status)
+	r.recordSnapshot(w, status)
 	after, err := r.enforceDeadline(ctx, w, status)
 	failure = errors.Join(ignoreWait(failure), err)
 	if built != nil {

@@ -79,6 +79,8 @@ type reconciler struct {
 	groups map[schema.GroupVersionKind]bool
 	// prunes says that the CRD that is served, an older one, knows no status.runtimePatches (spec: 50 §4.13.6).
 	prunes atomic.Bool
+	// prunesSnapshot says the same of status.runtimeSnapshot.
+	prunesSnapshot atomic.Bool
 
 	memory *memory
 	// refusals are those of what TrainJobs need, by their UID

@@ -107,9 +107,26 @@ func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv
 	if len(status.RuntimePatches) > 0 && len(stored.Status.RuntimePatches) == 0 {
 		r.prunes.Store(true)
 	}
+	if status.RuntimeSnapshot != nil && stored.Status.RuntimeSnapshot == nil {
+		r.prunesSnapshot.Store(true)
+	}
 	w.job = stored
 	r.memory.use(w.job, func(k *known) { k.told, k.held = r.o.Now(), nil })
 	return nil
+}
+
+// recordSnapshot puts the snapshot that was read or made into the status. A status that is written for the first time before there is
+// a snapshot says so, so that it is not taken for that of a version which records none.
+func (r *reconciler) recordSnapshot(w *world, status *trainerv1alpha1.TrainJobStatus) {
+	before := &w.job.Status
+	switch {
+	case r.prunesSnapshot.Load():
+		status.RuntimeSnapshot = nil
+	case w.hash != "":
+		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: w.hash}
+	case !train.WasWritten(before) && !sameStatus(before, status):
+		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{}
+	}
 }
 
 // sameStatus says whether nothing has to be written.

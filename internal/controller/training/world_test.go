@@ -95,7 +95,7 @@ func (w *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// withoutRecord is a request that says nothing of status.runtimePatches.
+// withoutRecord is a request without status.runtimePatches and status.runtimeSnapshot.
 func withoutRecord(r *http.Request) *http.Request {
 	data, err := io.ReadAll(r.Body)
 	must(err)
@@ -103,6 +103,7 @@ func withoutRecord(r *http.Request) *http.Request {
 	must(json.Unmarshal(data, &body))
 	if status, ok := body["status"].(map[string]any); ok {
 		delete(status, "runtimePatches")
+		delete(status, "runtimeSnapshot")
 	}
 	data, err = json.Marshal(body)
 	must(err)

@@ -13,6 +13,7 @@
 package trainjob
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -162,8 +163,8 @@ func (k kind) sets(o plan.Object, in *plan.Setting) ([]train.PodSet, error) {
 	return out.PodSets, nil
 }
 
-// runtimeOf reads the snapshot, or the runtime itself before there is one. A snapshot of an earlier TrainJob of the same name will be
-// deleted, and does not count.
+// runtimeOf reads the snapshot, or the runtime itself before there is one. A snapshot of an earlier TrainJob of the same name, or one
+// that the status does not confirm, will be made again from the runtime, and does not count.
 func runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*train.Runtime, error) {
 	if found, ok := in.Objects[snapshotRef(job)]; ok && !train.IsOfEarlier(job, found) {
 		var snapshot corev1.ConfigMap
@@ -171,7 +172,9 @@ func runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*train.Runtime,
 		if err != nil {
 			return nil, err
 		}
-		return train.ReadSnapshot(job, &snapshot)
+		if out, err := train.ReadSnapshot(job, &snapshot); !errors.Is(err, train.ErrUnproven) {
+			return out, err
+		}
 	}
 	ref, supported := runtimeRef(job)
 	if !supported {

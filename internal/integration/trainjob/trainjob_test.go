@@ -278,6 +278,10 @@ func TestRuntimes(t *testing.T) {
 			in.Objects[ref] = parse(t, string(raw))
 		}
 	}
+	if got := zone(); got != "b" {
+		t.Errorf("with a snapshot that the status does not confirm: %s", got)
+	}
+	o.Object["status"] = map[string]any{"runtimeSnapshot": map[string]any{"hash": train.SnapshotHash(snapshot)}}
 	if got := zone(); got != "a" {
 		t.Errorf("with a snapshot: %s", got)
 	}

@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -311,6 +312,7 @@ func TestSnapshot(t *testing.T) {
 	if r.ResourceVersion == "" {
 		t.Error("the runtime was changed")
 	}
+	job.Status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: train.SnapshotHash(snapshot)}
 	back, err := train.ReadSnapshot(job, snapshot)
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +330,10 @@ func TestSnapshot(t *testing.T) {
 		"another kind": func(_ *corev1.ConfigMap, j *trainerv1alpha1.TrainJob) {
 			j.Spec.RuntimeRef.Kind = new("TrainingRuntime")
 		},
-		"not YAML": func(s *corev1.ConfigMap, _ *trainerv1alpha1.TrainJob) { s.Data["runtime"] = "{" },
+		"not YAML": func(s *corev1.ConfigMap, j *trainerv1alpha1.TrainJob) {
+			s.Data["runtime"] = "{"
+			j.Status.RuntimeSnapshot.Hash = train.SnapshotHash(s)
+		},
 	} {
 		s, j := snapshot.DeepCopy(), job.DeepCopy()
 		change(s, j)
@@ -339,6 +344,33 @@ func TestSnapshot(t *testing.T) {
 	r.Annotations = map[string]string{"big": strings.Repeat("x", 901<<10)}
 	if _, err := train.Snapshot(job, r, nil); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("a runtime of 901 KiB: %v", err)
+	}
+}
+
+// TestSnapshotConfirmed: a snapshot counts if the status, which users do not write, records its content.
+func TestSnapshotConfirmed(t *testing.T) {
+	snapshot, err := train.Snapshot(trainJob(t, `{runtimeRef: {name: deepspeed-distributed}}`), builtin(t, "deepspeed-distributed"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suspended := []metav1.Condition{{Type: "Suspended", Status: metav1.ConditionTrue}}
+	for name, tc := range map[string]struct {
+		status trainerv1alpha1.TrainJobStatus
+		want   error
+	}{
+		"recorded":                       {trainerv1alpha1.TrainJobStatus{RuntimeSnapshot: &trainerv1alpha1.RuntimeSnapshotStatus{Hash: train.SnapshotHash(snapshot)}}, nil},
+		"another one recorded":           {trainerv1alpha1.TrainJobStatus{RuntimeSnapshot: &trainerv1alpha1.RuntimeSnapshotStatus{Hash: "sha256:00"}}, train.ErrUnproven},
+		"no status yet":                  {trainerv1alpha1.TrainJobStatus{}, train.ErrUnproven},
+		"only progress yet":              {trainerv1alpha1.TrainJobStatus{TrainerStatus: &trainerv1alpha1.TrainerStatus{}}, train.ErrUnproven},
+		"status before there was one":    {trainerv1alpha1.TrainJobStatus{Conditions: suspended, RuntimeSnapshot: &trainerv1alpha1.RuntimeSnapshotStatus{}}, train.ErrUnproven},
+		"status of an earlier version":   {trainerv1alpha1.TrainJobStatus{Conditions: suspended}, nil},
+		"counters of an earlier version": {trainerv1alpha1.TrainJobStatus{JobsStatus: []trainerv1alpha1.JobStatus{{Name: "node"}}}, nil},
+	} {
+		job := trainJob(t, `{runtimeRef: {name: deepspeed-distributed}}`)
+		job.Status = tc.status
+		if _, err := train.ReadSnapshot(job, snapshot); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package train
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,10 +105,38 @@ func IsOfEarlier(job *trainerv1alpha1.TrainJob, object metav1.Object) bool {
 	return owner != nil && owner.Kind == trainerv1alpha1.KindTrainJob && owner.Name == job.Name && owner.UID != job.UID
 }
 
-// ErrForeign says that a snapshot belongs to an object that is not this TrainJob.
-var ErrForeign = errors.New("belongs to another object")
+// Errors of ReadSnapshot.
+var (
+	// ErrForeign says that a snapshot belongs to an object that is not this TrainJob.
+	ErrForeign = errors.New("belongs to another object")
+	// ErrUnproven says that the status of the TrainJob does not confirm who wrote the snapshot. Such a snapshot counts only if it
+	// equals the one that would be made now.
+	ErrUnproven = errors.New("does not hold the runtime that the status of the TrainJob records")
+)
 
-// ReadSnapshot reads the runtime from the snapshot of a TrainJob, and refuses one of another TrainJob or runtime.
+// SnapshotHash identifies the content of a snapshot in status.runtimeSnapshot.
+func SnapshotHash(snapshot *corev1.ConfigMap) string {
+	sum := sha256.Sum256([]byte(snapshot.Data[SnapshotKey]))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// confirms reports whether a status says that the manager wrote a snapshot with this hash. Only the manager writes the status. One
+// that records no snapshot although it has been written comes from a version that recorded none: its snapshot is accepted, and
+// recorded from then on.
+func confirms(s *trainerv1alpha1.TrainJobStatus, hash string) bool {
+	if s.RuntimeSnapshot == nil {
+		return WasWritten(s)
+	}
+	return s.RuntimeSnapshot.Hash == hash
+}
+
+// WasWritten reports whether the training controller has written a status before.
+func WasWritten(s *trainerv1alpha1.TrainJobStatus) bool {
+	return s.RuntimeSnapshot != nil || len(s.Conditions) > 0 || len(s.JobsStatus) > 0 || len(s.RuntimePatches) > 0
+}
+
+// ReadSnapshot reads the runtime from the snapshot of a TrainJob. It refuses a snapshot of another TrainJob or runtime (ErrForeign)
+// and one that the TrainJob's status does not confirm (ErrUnproven).
 func ReadSnapshot(job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*Runtime, error) {
 	owner := metav1.GetControllerOf(snapshot)
 	if owner == nil || owner.UID != job.UID {
@@ -115,6 +145,9 @@ func ReadSnapshot(job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*R
 	text, ok := snapshot.Data[SnapshotKey]
 	if !ok {
 		return nil, fmt.Errorf("ConfigMap %s has no key %s; delete it to have it made again", snapshot.Name, SnapshotKey)
+	}
+	if !confirms(&job.Status, SnapshotHash(snapshot)) {
+		return nil, fmt.Errorf("ConfigMap %s %w", snapshot.Name, ErrUnproven)
 	}
 	r := &Runtime{}
 	if err := yaml.Unmarshal([]byte(text), r); err != nil {
