@@ -27,13 +27,13 @@ type holder struct {
 	Server string `json:"server"`
 }
 
-// lock makes the directory and takes it for this process until the file is closed. It fails at once, with the other one's name, when
+// lock makes the directory, refuses one that another user could have prepared, and takes it for this process until the file is closed. It fails at once, with the other one's name, when
 // another supervisor runs there.
 func (d dir) lock() (*os.File, error) {
-	if err := os.MkdirAll(string(d), 0o700); err != nil {
+	if err := makePrivate(string(d)); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
-	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := openOwned(d.path("lock"), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
@@ -73,7 +73,7 @@ func publish(lock *os.File, who holder) error {
 // checkVersion refuses a directory that another version wrote, and signs a new one.
 func (d dir) checkVersion() error {
 	path := d.path("version")
-	data, err := os.ReadFile(path)
+	data, err := readOwned(path)
 	found := strings.TrimSpace(string(data))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(d.path("etcd")); errors.Is(err, fs.ErrNotExist) {

@@ -45,7 +45,7 @@ func (p pki) file(name string) string { return filepath.Join(string(p), name) }
 // service-account tokens of an earlier run stay good.
 func (d dir) ensurePKI(now time.Time) (pki, error) {
 	path := d.path("pki")
-	if _, err := os.Stat(path); err == nil {
+	if _, err := os.Lstat(path); err == nil {
 		return pki(path), nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -96,16 +96,16 @@ func (p pki) fill(now time.Time) error {
 	for i, user := range users {
 		token := randomToken()
 		fmt.Fprintf(&tokens, "%s,%s,%d,%q\n", token, user.name, i, user.groups)
-		if err := os.WriteFile(p.file(user.token+".token"), []byte(token), 0o600); err != nil {
+		if err := writeOwned(p.file(user.token+".token"), []byte(token)); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(p.file("tokens.csv"), []byte(tokens.String()), 0o600)
+	return writeOwned(p.file("tokens.csv"), []byte(tokens.String()))
 }
 
 // token is a user's token, by the name of its file.
 func (p pki) token(name string) (string, error) {
-	data, err := os.ReadFile(p.file(name + ".token"))
+	data, err := readOwned(p.file(name + ".token"))
 	return string(data), err
 }
 
@@ -181,7 +181,7 @@ func certificate(subject string, now time.Time) *x509.Certificate {
 // write writes NAME.crt and NAME.key.
 func (p pki) write(name string, der []byte, key *ecdsa.PrivateKey) error {
 	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(p.file(name+".crt"), encoded, 0o600); err != nil {
+	if err := writeOwned(p.file(name+".crt"), encoded); err != nil {
 		return err
 	}
 	return p.writeKey(name+".key", key)
@@ -192,12 +192,12 @@ func (p pki) writeKey(file string, key *ecdsa.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(p.file(file), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+	return writeOwned(p.file(file), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 }
 
 // clientTLS trusts the named authority and, unless client is empty, presents that certificate.
 func (p pki) clientTLS(authority, client string) (*tls.Config, error) {
-	data, err := os.ReadFile(p.file(authority + ".crt"))
+	data, err := readOwned(p.file(authority + ".crt"))
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,15 @@ func (p pki) clientTLS(authority, client string) (*tls.Config, error) {
 		return nil, fmt.Errorf("%s holds no certificate", p.file(authority+".crt"))
 	}
 	if client != "" {
-		pair, err := tls.LoadX509KeyPair(p.file(client+".crt"), p.file(client+".key"))
+		certificate, err := readOwned(p.file(client + ".crt"))
+		if err != nil {
+			return nil, err
+		}
+		key, err := readOwned(p.file(client + ".key"))
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(certificate, key)
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +225,7 @@ func (p pki) clientTLS(authority, client string) (*tls.Config, error) {
 
 // kubeconfig is a kubeconfig for the user with the named token.
 func (p pki) kubeconfig(server, token string) ([]byte, error) {
-	authority, err := os.ReadFile(p.file("ca.crt"))
+	authority, err := readOwned(p.file("ca.crt"))
 	if err != nil {
 		return nil, err
 	}

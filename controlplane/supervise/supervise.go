@@ -174,7 +174,7 @@ func checkPort(port int) error {
 // writeFile replaces a file at once: a reader sees the old content or the new, never a part.
 func writeFile(path string, data []byte) error {
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+	if err := writeOwned(temporary, data); err != nil {
 		return err
 	}
 	return os.Rename(temporary, path)

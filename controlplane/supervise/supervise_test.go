@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -165,6 +166,38 @@ func TestLock(t *testing.T) {
 	defer func() { _ = again.Close() }()
 	if _, err := d.lock(); err == nil || strings.Contains(err.Error(), "pid 42") {
 		t.Errorf("the lock names an earlier holder: %v", err)
+	}
+}
+
+// TestForeignDirectory: a directory whose keys somebody else could have made is refused before anything in it is used.
+func TestForeignDirectory(t *testing.T) {
+	root := t.TempDir()
+	for name, prepare := range map[string]func(d dir) error{
+		"open to all": func(d dir) error { return os.Chmod(string(d), 0o777) },
+		"linked keys": func(d dir) error { return errors.Join(os.Remove(d.path("pki")), os.Symlink(root, d.path("pki"))) },
+		"linked lock": func(d dir) error { return os.Symlink(filepath.Join(root, "else"), d.path("lock")) },
+		"linked log": func(d dir) error {
+			return errors.Join(os.Mkdir(d.path("logs"), 0o700), os.Symlink("/etc/passwd", d.log("etcd")))
+		},
+		"of another user": func(d dir) error { return os.Lchown(d.path("pki"), 4711, 4711) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := dir(filepath.Join(root, name))
+			if err := os.MkdirAll(d.path("pki"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := prepare(d); errors.Is(err, fs.ErrPermission) {
+				t.Skip("only root can give files away")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if file, err := d.lock(); err == nil || !strings.Contains(err.Error(), "cannot be trusted") || !strings.Contains(err.Error(), "has mode") {
+				t.Errorf("taken as %v: %v", file, err)
+			}
+			if _, err := os.Lstat(filepath.Join(root, "else")); err == nil {
+				t.Error("a file was made through a link")
+			}
+		})
 	}
 }
 

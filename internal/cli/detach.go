@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-project/berth/internal/cli/local"
+	"github.com/berth-project/berth/internal/embedded"
 )
 
 // background runs `berth up` with the given flags in a session of its own, with its output in the directory's logs/berth.log,
@@ -25,11 +26,14 @@ func background(ctx context.Context, dir string, flags ...string) (local.Record,
 	if err != nil {
 		return local.Record{}, fmt.Errorf("find this program: %w", err)
 	}
+	if err := embedded.Private(dir); err != nil {
+		return local.Record{}, fmt.Errorf("--dir: %w", err)
+	}
 	path := filepath.Join(dir, "logs", "berth.log")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return local.Record{}, fmt.Errorf("--dir: %w", err)
 	}
-	log, err := os.Create(path)
+	log, err := embedded.OpenOwned(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return local.Record{}, fmt.Errorf("--dir: %w", err)
 	}
@@ -120,7 +124,7 @@ func lastWords(exit error, log string) error {
 
 // tail reads at most the last bytes of a file.
 func tail(path string, bytes int64) (string, error) {
-	file, err := os.Open(path)
+	file, err := embedded.OpenOwned(path, os.O_RDONLY)
 	if err != nil {
 		return "", err
 	}

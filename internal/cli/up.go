@@ -16,6 +16,8 @@ import (
 
 const upHelp = `Starts a Kubernetes control plane of its own with simulated nodes, installs Berth in it and runs the manager, all on 127.0.0.1.
 It runs until Ctrl-C, or in the background with --detach until "berth down". The data stays in the directory and is used again.
+A directory that another user could have prepared is refused: it and what Berth keeps in it must be yours, be no symbolic link, and not be
+writable by others.
 
 Nothing is pulled and no container runs: a pod on a simulated node runs for the seconds in its annotation berth.dev/run-seconds
 (default 2), and ends with the code in berth.dev/exit-code (default 0).

@@ -84,7 +84,7 @@ type Running struct {
 
 // Find says which control plane runs in a directory, if one does. A directory that does not exist has none.
 func Find(dir string) (Running, bool, error) {
-	file, err := os.Open(filepath.Join(dir, "lock"))
+	file, err := OpenOwned(filepath.Join(dir, "lock"), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Running{}, false, nil
 	}

@@ -31,7 +31,7 @@ type Record struct {
 
 // Find says who runs in a directory, if somebody does. The record is empty for the moment in which the other one writes it.
 func Find(dir string) (Record, bool, error) {
-	file, err := os.Open(filepath.Join(dir, recordName))
+	file, err := embedded.OpenOwned(filepath.Join(dir, recordName), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, false, nil
 	}
@@ -77,10 +77,10 @@ func acquire(dir string, record Record) (*holding, error) {
 	if dir == "" {
 		return nil, errors.New("no directory to run in")
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := embedded.Private(dir); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, recordName), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := embedded.OpenOwned(filepath.Join(dir, recordName), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}

@@ -187,3 +187,35 @@ func TestProgress(t *testing.T) {
 		})
 	}
 }
+
+// A directory that somebody else could have prepared is not taken, nor does a record in it that is a link name a process to stop.
+func TestAcquireForeign(t *testing.T) {
+	root := t.TempDir()
+	for name, prepare := range map[string]func(dir string) error{
+		"open to all": func(dir string) error { return os.Chmod(dir, 0o777) },
+		"linked keys": func(dir string) error {
+			if err := os.RemoveAll(filepath.Join(dir, "pki")); err != nil {
+				return err
+			}
+			return os.Symlink(root, filepath.Join(dir, "pki"))
+		},
+		"linked record": func(dir string) error { return os.Symlink(filepath.Join(root, "else"), filepath.Join(dir, recordName)) },
+	} {
+		dir := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+		if held, err := acquire(dir, Record{PID: 1}); err == nil || !strings.Contains(err.Error(), "--dir: ") {
+			t.Errorf("%s: taken as %+v: %v", name, held, err)
+		}
+		if _, err := os.Lstat(filepath.Join(root, "else")); err == nil {
+			t.Errorf("%s: a file was made through a link", name)
+		}
+	}
+	if _, found, err := Find(filepath.Join(root, "linked record")); found || err == nil {
+		t.Errorf("a record that is a link: %v, %v", found, err)
+	}
+}
