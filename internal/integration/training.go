@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/options/trainer"
 	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/plan/train/patch"
 )
@@ -26,7 +27,15 @@ func TrainConfig(o *options.Options, self string) *train.Config {
 		cfg.Progress = &train.Progress{URL: cmp.Or(t.StatusURL, fmt.Sprintf("https://%s.%s.svc:%d", t.StatusService, o.Namespace, t.StatusPort))}
 	}
 	for _, r := range t.Reserved {
-		cfg.Patches.Ownership.Reserved = append(cfg.Patches.Ownership.Reserved, patch.ReservedManager{Manager: r.Manager, Subjects: r.Subjects})
+		reserved := patch.ReservedManager{Manager: r.Manager}
+		for _, subject := range r.Subjects {
+			if user, group := trainer.Subject(subject); user != "" {
+				reserved.Users = append(reserved.Users, user)
+			} else if group != "" {
+				reserved.Groups = append(reserved.Groups, group)
+			}
+		}
+		cfg.Patches.Ownership.Reserved = append(cfg.Patches.Ownership.Reserved, reserved)
 	}
 	return cfg
 }

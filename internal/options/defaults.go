@@ -82,7 +82,7 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feat
 	c.JobSet = orNew(c.JobSet)
 	setJobSetDefaults(c.JobSet)
 	c.Trainer = orNew(c.Trainer)
-	trainer.SetDefaults(c.Trainer)
+	trainer.SetDefaults(c.Trainer, *c.Namespace)
 }
 
 // addOnNamespaces are those of the usual add-ons of a cluster, which runs no jobs in them and cannot do without their pods: a

@@ -69,7 +69,7 @@ func TestDefault(t *testing.T) {
 		Trainer: trainer.Options{
 			ConflictPolicy: "Warn", OwnershipMode: "Reserved", SchedulingManagers: []string{"kueue.x-k8s.io/*"},
 			Reserved: []configv1beta2.ReservedManager{{
-				Manager: "kueue.x-k8s.io/*", Subjects: []string{"system:serviceaccount:kueue-system:kueue-controller-manager"},
+				Manager: "kueue.x-k8s.io/*", Subjects: []string{"system:serviceaccount:berth-system:kueue-controller-manager"},
 			}},
 			RestrictMetadata: true, StrictTargets: true, RecreateDeletedJobSet: true,
 			StatusAddress: ":10443", StatusPort: 10443, StatusService: "kubeflow-trainer-controller-manager", StatusQPS: 5, StatusBurst: 10,
@@ -225,7 +225,7 @@ func TestFullFile(t *testing.T) {
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
 			"jobSet":            o.JobSet.LazyChildren && o.JobSet.FailEarly && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
 			"patches":           o.Trainer.ConflictPolicy == "Reject" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,
-			"patch owners":      o.Trainer.OwnershipMode == "Strict" && len(o.Trainer.Reserved) == 1 && o.Trainer.Reserved[0].Subjects[0] == "ml-ops",
+			"patch owners":      o.Trainer.OwnershipMode == "Strict" && len(o.Trainer.Reserved) == 1 && o.Trainer.Reserved[0].Subjects[0] == "group:ml-ops",
 			"training":          !o.Trainer.RecreateDeletedJobSet && o.Trainer.GPUResources[0] == "habana.ai/gaudi" && o.Trainer.CountMergedResources,
 			"status server":     o.Trainer.StatusAddress == ":9443" && o.Trainer.StatusQPS == 7 && o.Trainer.StatusBurst == 8,
 			"local queues":      o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold", "team": "red"}) && !o.Metrics.LocalQueues.Matches(labels.Set{"tier": "gold"}),

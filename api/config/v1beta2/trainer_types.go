@@ -83,8 +83,9 @@ type ReservedManager struct {
 	// Manager is a name such as acme.io/tuner, or a domain followed by "/*".
 	Manager string `json:"manager"`
 
-	// Subjects are user names, groups, or service accounts as
-	// system:serviceaccount:<namespace>:<name>.
+	// Subjects own them: user:<name>, group:<name>, or
+	// system:serviceaccount:<namespace>:<name>. The account of the manager
+	// in its own namespace always owns kueue.x-k8s.io/*.
 	// +optional
 	Subjects []string `json:"subjects,omitempty"`
 }

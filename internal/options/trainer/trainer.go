@@ -37,8 +37,10 @@ type Options struct {
 }
 
 const (
-	queueManagers = "kueue.x-k8s.io/*"
-	kueueAccount  = "system:serviceaccount:kueue-system:kueue-controller-manager"
+	queueManagers  = "kueue.x-k8s.io/*"
+	managerAccount = "kueue-controller-manager"
+
+	userPrefix, groupPrefix, accountPrefix = "user:", "group:", "system:serviceaccount:"
 
 	statusService = "kubeflow-trainer-controller-manager"
 
@@ -52,8 +54,9 @@ var (
 	ownershipModes   = []string{"Reserved", "Strict", "Off"}
 )
 
-// SetDefaults fills in what the file leaves out.
-func SetDefaults(t *configv1beta2.Trainer) {
+// SetDefaults fills in what the file leaves out. The entries of the queue belong to the manager's account in its own namespace: in
+// another namespace, who may create it could create an account of any name.
+func SetDefaults(t *configv1beta2.Trainer, namespace string) {
 	setIfNil(&t.RuntimePatches, configv1beta2.RuntimePatches{})
 	p := t.RuntimePatches
 	if p.ConflictPolicy == "" {
@@ -64,7 +67,7 @@ func SetDefaults(t *configv1beta2.Trainer) {
 		p.Ownership.Mode = ownershipModes[0]
 	}
 	if p.Ownership.Reserved == nil { // an empty list was meant
-		p.Ownership.Reserved = []configv1beta2.ReservedManager{{Manager: queueManagers, Subjects: []string{kueueAccount}}}
+		p.Ownership.Reserved = []configv1beta2.ReservedManager{{Manager: queueManagers, Subjects: []string{accountPrefix + namespace + ":" + managerAccount}}}
 	}
 	if p.SchedulingManagers == nil {
 		p.SchedulingManagers = []string{queueManagers}
@@ -97,7 +100,14 @@ func Validate(t *configv1beta2.Trainer, path *field.Path) field.ErrorList {
 		errs = append(errs, field.NotSupported(at.Child("ownership", "mode"), owned.Mode, ownershipModes))
 	}
 	for i, r := range owned.Reserved {
-		errs = append(errs, validateManagers(r.Manager, at.Child("ownership", "reserved").Index(i).Child("manager"))...)
+		entry := at.Child("ownership", "reserved").Index(i)
+		errs = append(errs, validateManagers(r.Manager, entry.Child("manager"))...)
+		for j, subject := range r.Subjects {
+			if user, group := Subject(subject); user == "" && group == "" {
+				errs = append(errs, field.Invalid(entry.Child("subjects").Index(j), subject,
+					"may be a user or a group: write user:NAME, group:NAME, or system:serviceaccount:NAMESPACE:NAME"))
+			}
+		}
 	}
 	for i, m := range t.RuntimePatches.SchedulingManagers {
 		errs = append(errs, validateManagers(m, at.Child("schedulingManagers").Index(i))...)
@@ -118,6 +128,23 @@ func Validate(t *configv1beta2.Trainer, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("burst"), *server.Burst, "must not be negative"))
 	}
 	return errs
+}
+
+// Subject reads an owner of reserved managers: user:NAME or a service account is the name of a user, group:NAME that of a group. Both are
+// empty for any other text: a user could have the name of a group.
+func Subject(subject string) (user, group string) {
+	if name, ok := strings.CutPrefix(subject, userPrefix); ok {
+		return name, ""
+	}
+	if name, ok := strings.CutPrefix(subject, groupPrefix); ok {
+		return "", name
+	}
+	if account, ok := strings.CutPrefix(subject, accountPrefix); ok {
+		if namespace, name, _ := strings.Cut(account, ":"); namespace != "" && name != "" && !strings.Contains(name, ":") {
+			return subject, ""
+		}
+	}
+	return "", ""
 }
 
 // validateManagers checks a name of managers, or a domain followed by /*.

@@ -21,6 +21,8 @@ func TestValidate(t *testing.T) {
 		"an unknown mode":    {"runtimePatches: {ownership: {mode: All}}", []string{"trainer.runtimePatches.ownership.mode: Unsupported value"}},
 		"names of managers":  {"runtimePatches: {schedulingManagers: [acme.io/a, 'acme.io/*', acme, '/*']}", []string{"schedulingManagers[2]", "schedulingManagers[3]"}},
 		"reserved managers":  {"runtimePatches: {ownership: {reserved: [{manager: ''}, {manager: 'Acme/*'}]}}", []string{"reserved[0].manager", "reserved[1].manager"}},
+		"owners":             {"runtimePatches: {ownership: {reserved: [{manager: a.io/*, subjects: ['user:ann', 'group:ops', 'system:serviceaccount:a:b']}]}}", nil},
+		"users or groups":    {"runtimePatches: {ownership: {reserved: [{manager: a.io/*, subjects: [ann, 'user:', 'system:serviceaccount:b']}]}}", []string{"reserved[0].subjects[0]", "reserved[0].subjects[1]", "subjects[2]"}},
 		"names of resources": {"gpuResources: [habana.ai/gaudi, a/b/c]", []string{"trainer.gpuResources[1]"}},
 		"the listener":       {"statusServer: {port: 70000, qps: -1, burst: -1}", []string{"statusServer.port", "statusServer.qps", "statusServer.burst"}},
 	} {
@@ -29,7 +31,7 @@ func TestValidate(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(tc.file), &c); err != nil {
 				t.Fatal(err)
 			}
-			trainer.SetDefaults(&c)
+			trainer.SetDefaults(&c, "berth-system")
 			errs := trainer.Validate(&c, field.NewPath("trainer"))
 			if len(errs) != len(tc.want) {
 				t.Fatalf("got %v, want %q", errs, tc.want)

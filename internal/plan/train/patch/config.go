@@ -70,19 +70,17 @@ type Ownership struct {
 	Self string
 }
 
-// ReservedManager is a pattern of managers and the users and groups who own them.
+// ReservedManager is a pattern of managers and the users and groups who own them. A group never matches a user of its name.
 type ReservedManager struct {
-	Manager  string
-	Subjects []string
+	Manager       string
+	Users, Groups []string
 }
 
 // DefaultConfig is the configuration of a manager that was told nothing.
 func DefaultConfig() Config {
 	return Config{
 		ConflictPolicy: ConflictWarn, SchedulingManagers: []string{schedulingPattern}, RestrictMetadata: true, StrictTargets: true,
-		Ownership: Ownership{Mode: OwnershipReserved, Reserved: []ReservedManager{
-			{Manager: schedulingPattern, Subjects: []string{"system:serviceaccount:kueue-system:kueue-controller-manager"}},
-		}},
+		Ownership: Ownership{Mode: OwnershipReserved, Reserved: []ReservedManager{{Manager: schedulingPattern}}},
 	}
 }
 

@@ -71,10 +71,11 @@ func (c *Config) lists(u *User, manager string) bool {
 		if !matches(r.Manager, manager) {
 			continue
 		}
-		for _, subject := range r.Subjects {
-			if subject == u.Name || slices.Contains(u.Groups, subject) {
-				return true
-			}
+		if u.Name != "" && slices.Contains(r.Users, u.Name) {
+			return true
+		}
+		if slices.ContainsFunc(r.Groups, func(g string) bool { return slices.Contains(u.Groups, g) }) {
+			return true
 		}
 	}
 	return false

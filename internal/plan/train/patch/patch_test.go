@@ -392,7 +392,10 @@ func TestOwners(t *testing.T) {
 		"a webhook adds the skeleton in her name": {old: []trainerv1alpha1.RuntimePatch{mine}, new: []trainerv1alpha1.RuntimePatch{mine, patch.Skeleton(kueue)}, user: patch.User{Name: ann}},
 		"RBAC lets her":                           {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: ann}, granted: kueue},
 		"Berth itself":                            {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: self}},
-		"Kueue itself":                            {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: "system:serviceaccount:kueue-system:kueue-controller-manager"}},
+		"an account of the configuration":         {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: "system:serviceaccount:queues:manager"}},
+		"the same name in another namespace":      {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: "system:serviceaccount:kueue-system:kueue-controller-manager"}, asked: []string{kueue}, refused: true},
+		"a user with the name of a group":         {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: "queue-admins"}, asked: []string{kueue}, refused: true},
+		"a group with the name of a user":         {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: ann, Groups: []string{"system:serviceaccount:queues:manager"}}, asked: []string{kueue}, refused: true},
 		"a group of the configuration":            {old: []trainerv1alpha1.RuntimePatch{queued}, new: []trainerv1alpha1.RuntimePatch{moved}, user: patch.User{Name: ann, Groups: []string{"queue-admins"}}},
 		"nothing is protected":                    {mode: patch.OwnershipOff, old: []trainerv1alpha1.RuntimePatch{queued}, user: patch.User{Name: ann}},
 		"strict: first write":                     {mode: patch.OwnershipStrict, new: []trainerv1alpha1.RuntimePatch{mine}, user: patch.User{Name: ann}},
@@ -405,7 +408,8 @@ func TestOwners(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := patch.DefaultConfig()
 			cfg.Ownership.Self = self
-			cfg.Ownership.Reserved[0].Subjects = append(slices.Clone(cfg.Ownership.Reserved[0].Subjects), "queue-admins")
+			cfg.Ownership.Reserved[0].Users = []string{"system:serviceaccount:queues:manager"}
+			cfg.Ownership.Reserved[0].Groups = []string{"queue-admins"}
 			if tt.mode != "" {
 				cfg.Ownership.Mode = tt.mode
 			}
