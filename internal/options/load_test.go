@@ -221,7 +221,7 @@ func TestFullFile(t *testing.T) {
 			"fair sharing": o.FairSharing.Enabled && len(o.FairSharing.Strategies) == 2,
 			"usage":        o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
 			"workers": o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1 &&
-				o.MultiKueue.RoundTimeout == 2*time.Minute && o.MultiKueue.Retention == time.Minute && o.MultiKueue.PreemptionTimeout == 3*time.Minute,
+				o.MultiKueue.RoundTimeout == 2*time.Minute && o.MultiKueue.Retention == time.Minute && o.MultiKueue.PreemptionTimeout == 3*time.Minute && o.MultiKueue.AllowHTTP,
 			"visibility":        o.VisibilityAddress == "127.0.0.1:9082",
 			"jobSet":            o.JobSet.LazyChildren && o.JobSet.FailEarly && o.JobSet.Client == Client{QPS: 250, Burst: 300} && o.JobSet.Lease.Namespace == "jobsets",
 			"patches":           o.Trainer.ConflictPolicy == "Reject" && o.Trainer.SchedulingManagers[0] == "acme.io/scheduler" && !o.Trainer.RestrictMetadata && !o.Trainer.StrictTargets,

@@ -247,6 +247,8 @@ type WorkerClusters struct {
 	PreemptionTimeout time.Duration
 	// AccessProviders are the plugins of either spelling.
 	AccessProviders []configv1beta2.ClusterProfileProvider
+	// AllowHTTP lets workers and their proxies be reached without TLS.
+	AllowHTTP bool
 }
 
 // Concurrency is how many objects of a kind, given as Kind.group or as Kind
@@ -408,6 +410,9 @@ func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) WorkerC
 		if steps.RoundTimeout != nil {
 			out.RoundTimeout = steps.RoundTimeout.Duration
 		}
+	}
+	if m.AllowHTTP != nil {
+		out.AllowHTTP = *m.AllowHTTP
 	}
 	if m.RemoteRetentionAfterFinish != nil {
 		out.Retention = m.RemoteRetentionAfterFinish.Duration

@@ -65,7 +65,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 	nominate.ask, err = multikueue.Setup(ctx, mgr, multikueue.Options{
 		Plan: plan, Jobs: ray.config(), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
-		AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
+		AllowHTTP: o.MultiKueue.AllowHTTP, AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
 		Quota:         o.Gates.On(feature.MultiKueueManagerQuotaAutomation),
 		Status:        reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Events:        reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),

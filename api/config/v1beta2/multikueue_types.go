@@ -63,6 +63,12 @@ type MultiKueue struct {
 	// +optional
 	SingleClusterPreemptionTimeout *metav1.Duration `json:"singleClusterPreemptionTimeout,omitempty"`
 
+	// AllowHTTP accepts kubeconfigs and access providers of workers whose
+	// server or proxy is not reached by TLS. Who reads the connection then
+	// has the credentials. Default: false.
+	// +optional
+	AllowHTTP *bool `json:"allowHTTP,omitempty"`
+
 	// ClusterProfile says how workers known by a ClusterProfile are reached.
 	// +optional
 	ClusterProfile *ClusterProfile `json:"clusterProfile,omitempty"`

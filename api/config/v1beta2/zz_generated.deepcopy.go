@@ -980,6 +980,11 @@ func (in *MultiKueue) DeepCopyInto(out *MultiKueue) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.AllowHTTP != nil {
+		in, out := &in.AllowHTTP, &out.AllowHTTP
+		*out = new(bool)
+		**out = **in
+	}
 	if in.ClusterProfile != nil {
 		in, out := &in.ClusterProfile, &out.ClusterProfile
 		*out = new(ClusterProfile)

@@ -61,6 +61,8 @@ type Options struct {
 	GCInterval time.Duration
 	// Profiles lets clusters be known by a ClusterProfile, whose credentials come from Providers.
 	Profiles  bool
+	// AllowHTTP lets workers and their proxies be reached without TLS.
+	AllowHTTP bool
 	Providers []configv1beta2.ClusterProfileProvider
 	// AnyPath takes kubeconfigs from any file; usually only those below PathPrefix.
 	AnyPath bool
@@ -162,7 +164,7 @@ type shared struct {
 
 func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
 	m.fleet, err = worker.Setup(mgr, worker.Options{
-		Plan: m.Plan, Kinds: withChildren(m.kinds), Queues: m.Quota, Degraded: m.Degraded, Namespace: m.Namespace, Profiles: m.Profiles, Providers: m.Providers,
+		Plan: m.Plan, Kinds: withChildren(m.kinds), Queues: m.Quota, Degraded: m.Degraded, Namespace: m.Namespace, Profiles: m.Profiles, AllowHTTP: m.AllowHTTP, Providers: m.Providers,
 		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, Changed: m.changed, Turned: m.turned,
 		Concurrency: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), enoughClusters),
 	})

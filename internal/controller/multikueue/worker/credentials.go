@@ -56,7 +56,7 @@ func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*re
 		if err != nil {
 			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("reading the kubeconfig: %w", err), false}
 		}
-		return parse(text)
+		return parse(text, f.AllowHTTP)
 	case source.KubeConfig != nil:
 		var secret corev1.Secret
 		key := client.ObjectKey{Namespace: f.Namespace, Name: source.KubeConfig.Location}
@@ -67,7 +67,7 @@ func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*re
 		if !ok {
 			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("Secret %s has no key %q", key, kubeconfigKey), true} //nolint:staticcheck // a kind
 		}
-		return parse(text)
+		return parse(text, f.AllowHTTP)
 	case source.ClusterProfileRef != nil:
 		return f.profile(ctx, source.ClusterProfileRef.Name)
 	}
@@ -75,8 +75,9 @@ func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*re
 }
 
 // parse reads a kubeconfig and refuses one that is not safe to use: it comes from whoever may write the Secret, and must neither run a
-// program here nor read a file (spec: 40 §3).
-func parse(text []byte) (*rest.Config, []byte, *refusal) {
+// program here nor read a file (spec: 40 §3). Unless http is allowed, neither the server nor a proxy is reached without TLS: a reader of the
+// connection would see the credentials.
+func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	insecure := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonInsecureKubeConfig, err, false}
 	}
@@ -96,6 +97,11 @@ func parse(text []byte) (*rest.Config, []byte, *refusal) {
 	}
 	if err := checkConfig(cfg); err != nil {
 		return insecure(err)
+	}
+	if !http {
+		if err := checkTLS(file, cfg); err != nil {
+			return insecure(err)
+		}
 	}
 	return cfg, text, nil
 }
@@ -119,6 +125,34 @@ func checkFile(file *clientcmdapi.Config) error {
 		case cluster.Server == "":
 			return fmt.Errorf("cluster %q of the kubeconfig has no server", name)
 		}
+	}
+	return nil
+}
+
+// allowHTTP says how to use a worker without TLS.
+const allowHTTP = "use https, or set multiKueue.allowHTTP"
+
+// checkTLS refuses servers and proxies that are not reached by TLS, of all clusters of a kubeconfig, used or not.
+func checkTLS(file *clientcmdapi.Config, cfg *rest.Config) error {
+	for name, cluster := range file.Clusters {
+		if u, err := url.Parse(cluster.Server); err == nil && strings.EqualFold(u.Scheme, "http") {
+			return fmt.Errorf("cluster %q of the kubeconfig must not have a server with http://: %s", name, allowHTTP)
+		}
+		if u, err := url.Parse(cluster.ProxyURL); cluster.ProxyURL != "" && (err != nil || !strings.EqualFold(u.Scheme, "https")) {
+			return fmt.Errorf("cluster %q of the kubeconfig must not have a proxy-url without https://: %s", name, allowHTTP)
+		}
+	}
+	return checkServer(cfg)
+}
+
+// checkServer refuses a server that is not reached by TLS. An address without a scheme is reached by http if no certificates are given.
+func checkServer(cfg *rest.Config) error {
+	u, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return fmt.Errorf("the server %q cannot be used: %w", cfg.Host, err)
+	}
+	if u.Scheme != "https" {
+		return fmt.Errorf("the server %q is not reached by TLS: %s", cfg.Host, allowHTTP)
 	}
 	return nil
 }
@@ -189,7 +223,7 @@ func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte,
 			entry, _ := e.(map[string]any)
 			for i := range f.Providers {
 				if p := &f.Providers[i]; p.Name != "" && p.Name == entry["name"] {
-					return provided(p, entry)
+					return provided(p, entry, f.AllowHTTP)
 				}
 			}
 		}
@@ -198,7 +232,7 @@ func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte,
 }
 
 // provided is the configuration of one access provider, with the plugin that gets the credentials.
-func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any) (*rest.Config, []byte, *refusal) {
+func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any, http bool) (*rest.Config, []byte, *refusal) {
 	bad := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonBadRestConfig, err, false}
 	}
@@ -239,6 +273,9 @@ func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any) (*r
 		return bad(fmt.Errorf("access provider %s: proxy-url is not supported", p.Name))
 	}
 	if err := checkConfig(cfg); err != nil {
+		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
+	}
+	if err := checkServer(cfg); err != nil && !http {
 		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
 	}
 	return cfg, text, nil

@@ -36,11 +36,18 @@ func TestParse(t *testing.T) {
 		"no server":           {kubeconfig("", token), "no server"},
 		"an odd host":         {kubeconfig("server: 'https://under_score:6443'", token), "neither an IP address"},
 		"an auth provider":    {kubeconfig(server, "auth-provider: {name: x}"), "auth-provider"},
+		"plain http":          {kubeconfig("server: 'http://w1.example:6443'", token), "http://: use https"},
+		"http in capitals":    {kubeconfig("server: 'HTTP://w1.example:6443'", token), "http://: use https"},
+		"no scheme":           {kubeconfig("server: 'w1.example:6443'", token), "not reached by TLS"},
+		"no scheme, but a CA": {kubeconfig("server: 'w1.example:6443', certificate-authority-data: eA==", token), ""},
+		"a proxy":             {kubeconfig(server+", proxy-url: 'http://p.example:3128'", token), "proxy-url"},
+		"a proxy of sockets":  {kubeconfig(server+", proxy-url: 'socks5://p.example:1080'", token), "proxy-url"},
+		"a proxy with TLS":    {kubeconfig(server+", proxy-url: 'https://p.example:3128'", token), ""},
 		"a program to be run": {kubeconfig(server, "exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}"), "exec plugin"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg, _, refused := parse(tc.text)
+			cfg, _, refused := parse(tc.text, false)
 			switch {
 			case tc.want == "" && (refused != nil || cfg == nil):
 				t.Errorf("refused: %v", refused)
@@ -48,6 +55,21 @@ func TestParse(t *testing.T) {
 				t.Errorf("got %v, want a refusal with %q", refused, tc.want)
 			}
 		})
+	}
+}
+
+// TestParseHTTP: a switch accepts what is reached without TLS, and nothing else.
+func TestParseHTTP(t *testing.T) {
+	for cluster, good := range map[string]bool{
+		"server: 'http://w1.example:6443'":                             true,
+		"server: 'w1.example:6443'":                                    true,
+		"server: 'https://w1.example', proxy-url: 'http://p.example'":  true,
+		"server: 'http://under_score:6443'":                            false,
+		"server: 'https://w1.example', insecure-skip-tls-verify: true": false,
+	} {
+		if _, _, refused := parse(kubeconfig(cluster, "token: t"), true); (refused == nil) != good {
+			t.Errorf("%s: %v", cluster, refused)
+		}
 	}
 }
 
@@ -103,7 +125,7 @@ func TestProvided(t *testing.T) {
 		Env: []configv1beta2.ExecEnvVar{{Name: "A", Value: "b"}},
 	}}
 	entry := func(cluster map[string]any) map[string]any { return map[string]any{"name": "p", "cluster": cluster} }
-	cfg, _, refused := provided(provider, entry(map[string]any{"server": "https://w1.example", "certificate-authority-data": "eA=="}))
+	cfg, _, refused := provided(provider, entry(map[string]any{"server": "https://w1.example", "certificate-authority-data": "eA=="}), false)
 	if refused != nil || cfg.ExecProvider.Command != "/plugin" || cfg.ExecProvider.Env[0].Value != "b" || string(cfg.CAData) != "x" {
 		t.Errorf("got %+v, %v", cfg, refused)
 	}
@@ -111,9 +133,10 @@ func TestProvided(t *testing.T) {
 		"no server":    {},
 		"not verified": {"server": "https://w1.example", "insecure-skip-tls-verify": true},
 		"a CA file":    {"server": "https://w1.example", "certificate-authority": "/ca"},
+		"plain http":   {"server": "http://w1.example"},
 		"a proxy":      {"server": "https://w1.example", "proxy-url": "http://p"},
 	} {
-		if _, _, refused := provided(provider, entry(cluster)); refused == nil || refused.reason != kueue.ReasonBadRestConfig {
+		if _, _, refused := provided(provider, entry(cluster), false); refused == nil || refused.reason != kueue.ReasonBadRestConfig {
 			t.Errorf("%s: %v", name, refused)
 		}
 	}

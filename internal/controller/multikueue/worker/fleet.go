@@ -56,7 +56,9 @@ type Options struct {
 	// Namespace is where the Secrets and ClusterProfiles are.
 	Namespace string
 	// Profiles lets clusters be known by a ClusterProfile, whose credentials come from Providers.
-	Profiles  bool
+	Profiles bool
+	// AllowHTTP lets servers and proxies be reached without TLS.
+	AllowHTTP bool
 	Providers []configv1beta2.ClusterProfileProvider
 	// AnyPath takes kubeconfigs from any file; usually only those below /etc/multikueue/kubeconfigs/.
 	AnyPath bool
