@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane test-kuberay \
-	demo generate packages tidy storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go
+	demo generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -60,6 +60,13 @@ test-kuberay: build ## Berth beside the real operator of KubeRay, which is built
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' KUBERAY='$(TOOLS)/kuberay' \
 		KUBERAY_CRDS="$$(cd tools/kuberay && $(GO) list -m -f '{{.Dir}}' github.com/ray-project/kuberay/ray-operator)/config/crd/bases" \
 		$(GO) test -count=1 -timeout 20m $(ARGS) ./test/kuberay
+
+fuzz: ## every fuzz target for a while; ARGS='-fuzztime=10m' for longer
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal | xargs -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$dir/*_test.go | sed 's/^func //'); do \
+			echo "$$dir $$target"; $(GO) test ./$$dir -run '^$$' -fuzz "^$$target\$$" -fuzztime=30s $(ARGS); \
+		done; \
+	done
 
 storm: build ## every write of a life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules; half an hour
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' -count 1 -timeout 60m -v -long $(ARGS)

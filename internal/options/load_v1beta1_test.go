@@ -202,7 +202,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(within("integrations"), "honourUserSuspend")
 	delete(within("integrations"), "maxChildren")
 	delete(within("multiKueue"), "clusterProfile")
-	for _, key := range []string{"incrementalDispatcherConfig", "previousOrigins", "remoteRetentionAfterFinish", "singleClusterPreemptionTimeout"} {
+	for _, key := range []string{"incrementalDispatcherConfig", "previousOrigins", "remoteRetentionAfterFinish", "singleClusterPreemptionTimeout", "allowHTTP"} {
 		delete(within("multiKueue"), key)
 	}
 	frameworks := within("multiKueue")["externalFrameworks"].([]any)

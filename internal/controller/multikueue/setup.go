@@ -60,7 +60,7 @@ type Options struct {
 	// GCInterval is the time between two looks for orphans; 0 is never.
 	GCInterval time.Duration
 	// Profiles lets clusters be known by a ClusterProfile, whose credentials come from Providers.
-	Profiles  bool
+	Profiles bool
 	// AllowHTTP lets workers and their proxies be reached without TLS.
 	AllowHTTP bool
 	Providers []configv1beta2.ClusterProfileProvider

@@ -99,9 +99,9 @@ func newHub(t *testing.T, server string) *hub {
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, secret).WithStatusSubresource(cluster).Build()
 	h := &hub{t: t, api: api, turns: make(chan turn, 99)}
 	h.clusters = &clusters{Fleet: &Fleet{
-		AllowHTTP: true, // stand-ins have no certificates
 		Options: Options{
-			Plan: &dispatch.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, Changed: func(client.Object) {},
+			AllowHTTP: true, // stand-ins have no certificates
+			Plan:      &dispatch.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, Changed: func(client.Object) {},
 			Turned: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
 		},
 		client: api, cache: api, live: api, scheme: scheme, firstWatch: firstWatch, touched: make(chan event.GenericEvent, 99), remotes: map[string]*remote{},

@@ -38,8 +38,8 @@ func TestParse(t *testing.T) {
 		"an auth provider":    {kubeconfig(server, "auth-provider: {name: x}"), "auth-provider"},
 		"plain http":          {kubeconfig("server: 'http://w1.example:6443'", token), "http://: use https"},
 		"http in capitals":    {kubeconfig("server: 'HTTP://w1.example:6443'", token), "http://: use https"},
-		"no scheme":           {kubeconfig("server: 'w1.example:6443'", token), "not reached by TLS"},
-		"no scheme, but a CA": {kubeconfig("server: 'w1.example:6443', certificate-authority-data: eA==", token), ""},
+		"no scheme":           {kubeconfig("server: w1.example", token), "not reached by TLS"},
+		"no scheme, but a CA": {kubeconfig("server: w1.example, certificate-authority-data: eA==", token), ""},
 		"a proxy":             {kubeconfig(server+", proxy-url: 'http://p.example:3128'", token), "proxy-url"},
 		"a proxy of sockets":  {kubeconfig(server+", proxy-url: 'socks5://p.example:1080'", token), "proxy-url"},
 		"a proxy with TLS":    {kubeconfig(server+", proxy-url: 'https://p.example:3128'", token), ""},
@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 func TestParseHTTP(t *testing.T) {
 	for cluster, good := range map[string]bool{
 		"server: 'http://w1.example:6443'":                             true,
-		"server: 'w1.example:6443'":                                    true,
+		"server: w1.example":                                    true,
 		"server: 'https://w1.example', proxy-url: 'http://p.example'":  true,
 		"server: 'http://under_score:6443'":                            false,
 		"server: 'https://w1.example', insecure-skip-tls-verify: true": false,

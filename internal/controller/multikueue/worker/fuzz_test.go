@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// FuzzKubeconfig: a kubeconfig of a worker is refused, or reaches its server by TLS and runs and reads nothing here.
+func FuzzKubeconfig(f *testing.F) {
+	for _, cluster := range []string{
+		"", "server: 'https://w1.example:6443'", "server: 'http://w1.example'", "server: 'w1.example:80'", "server: '://'",
+		"server: 'https://w1.example', proxy-url: 'http://p'", "server: 'https://w1.example', insecure-skip-tls-verify: true",
+		"server: 'https://w1.example', certificate-authority: /etc/passwd",
+	} {
+		f.Add(kubeconfig(cluster, "token: t"))
+	}
+	f.Add(kubeconfig("server: 'https://w1.example'", "exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}"))
+	f.Add(kubeconfig("server: 'https://w1.example'", "tokenFile: /etc/passwd"))
+	f.Add([]byte("a: &a [b, b]\nc: [*a, *a]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		bounded(t, len(text), func() {
+			cfg, _, refused := parse(text, false)
+			if refused != nil {
+				return
+			}
+			u, _, err := rest.DefaultServerUrlFor(cfg)
+			if err != nil || u.Scheme != "https" || cfg.Insecure {
+				t.Errorf("reaches %v: %v", u, err)
+			}
+			if cfg.ExecProvider != nil || cfg.AuthProvider != nil || cfg.BearerTokenFile != "" || cfg.CAFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" {
+				t.Errorf("uses programs or files: %+v", cfg)
+			}
+			if cfg.Proxy != nil {
+				if proxy, err := cfg.Proxy(nil); err == nil && !isHTTPS(proxy) {
+					t.Errorf("goes by %v", proxy)
+				}
+			}
+		})
+	})
+}
+
+func isHTTPS(u *url.URL) bool { return u != nil && strings.EqualFold(u.Scheme, "https") }
+
+// bounded runs f, and fails if that takes more time or memory than an input of this size may.
+func bounded(t *testing.T, size int, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	f()
+	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
+		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
+	}
+	if took > 10*time.Second {
+		t.Errorf("an input of %d bytes took %s", size, took)
+	}
+}

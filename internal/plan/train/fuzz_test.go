@@ -1,0 +1,48 @@
+package train_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/plan/train"
+)
+
+// FuzzReadSnapshot: any content of a snapshot is read or refused, within bounds, and what is read is the runtime of the TrainJob.
+func FuzzReadSnapshot(f *testing.F) {
+	f.Add("{}")
+	f.Add("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {name: torch-distributed}\n")
+	f.Add("a: &a [b, b]\nc: [*a, *a]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		job := &trainerv1alpha1.TrainJob{}
+		job.Name, job.UID, job.Spec.RuntimeRef.Name = "lark", "u", "torch-distributed"
+		snapshot := &corev1.ConfigMap{Data: map[string]string{train.SnapshotKey: text}}
+		snapshot.OwnerReferences = append(snapshot.OwnerReferences, train.Owner(job))
+		job.Status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: train.SnapshotHash(snapshot)}
+		bounded(t, len(text), func() {
+			if r, err := train.ReadSnapshot(job, snapshot); err == nil && r.Name != "torch-distributed" {
+				t.Errorf("read runtime %s", r.Name)
+			}
+		})
+	})
+}
+
+// bounded runs f, and fails if that takes more time or memory than an input of this size may.
+func bounded(t *testing.T, size int, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	f()
+	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
+		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
+	}
+	if took > 10*time.Second {
+		t.Errorf("an input of %d bytes took %s", size, took)
+	}
+}
