@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 func TestParseHTTP(t *testing.T) {
 	for cluster, good := range map[string]bool{
 		"server: 'http://w1.example:6443'":                             true,
-		"server: w1.example":                                    true,
+		"server: w1.example":                                           true,
 		"server: 'https://w1.example', proxy-url: 'http://p.example'":  true,
 		"server: 'http://under_score:6443'":                            false,
 		"server: 'https://w1.example', insecure-skip-tls-verify: true": false,
