@@ -145,7 +145,7 @@ func checkTLS(file *clientcmdapi.Config, cfg *rest.Config) error {
 	return checkServer(cfg)
 }
 
-// checkServer refuses a server that is not reached by TLS. An address without a scheme is reached by http if no certificates are given.
+// checkServer refuses a server that is not reached by TLS. client-go reaches an address without a scheme by http.
 func checkServer(cfg *rest.Config) error {
 	u, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {

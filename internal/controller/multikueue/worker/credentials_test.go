@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 		"plain http":          {kubeconfig("server: 'http://w1.example:6443'", token), "http://: use https"},
 		"http in capitals":    {kubeconfig("server: 'HTTP://w1.example:6443'", token), "http://: use https"},
 		"no scheme":           {kubeconfig("server: w1.example", token), "not reached by TLS"},
-		"no scheme, but a CA": {kubeconfig("server: w1.example, certificate-authority-data: eA==", token), ""},
+		"no scheme, but a CA": {kubeconfig("server: w1.example, certificate-authority-data: eA==", token), "not reached by TLS"},
 		"a proxy":             {kubeconfig(server+", proxy-url: 'http://p.example:3128'", token), "proxy-url"},
 		"a proxy of sockets":  {kubeconfig(server+", proxy-url: 'socks5://p.example:1080'", token), "proxy-url"},
 		"a proxy with TLS":    {kubeconfig(server+", proxy-url: 'https://p.example:3128'", token), ""},
