@@ -32,6 +32,8 @@ func NewConfig(o *options.Options) *job.Config {
 		ManagedNamespaces:      o.ManagedNamespaces,
 		ManageAll:              o.ManageJobsWithoutQueueName,
 		Kinds:                  kinds(o),
+		VerifyOwners:           o.VerifyOwners,
+		ExternalOwns:           o.ExternalOwns,
 		PodsOfParentsOnly:      podsOfParentsOnly(o),
 		LabelKeysToCopy:        o.LabelKeysToCopy,
 		SeriesLabels:           seriesLabels,

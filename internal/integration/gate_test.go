@@ -98,7 +98,7 @@ func TestGate(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			cache, live := &reader{objects: tc.cache}, &reader{objects: tc.live}
-			v, err := integration.NewGate(cfg, all.Descriptors()[:1], cache, live).Judge(t.Context(), "ns", tc.object)
+			v, err := integration.NewGate(cfg, all.Descriptors()[:1], cache, live).Judge(t.Context(), all.Descriptors()[0], "ns", tc.object)
 			if (err != nil) != tc.err || v.Reach != tc.want {
 				t.Errorf("got %+v, %v", v, err)
 			}

@@ -40,7 +40,7 @@ func TestDefault(t *testing.T) {
 	got := Default()
 	want := Options{
 		Namespace: "berth-system", Frameworks: frameworksWithoutGates(), LabelledOnly: true, GenerateLocalQueues: "None",
-		MaxChildren: 100_000,
+		MaxChildren: 100_000, VerifyOwners: true,
 		Client:      Client{QPS: 300, Burst: 500},
 		Webhook:     Webhook{Port: 9443, CertDir: "/tmp/k8s-webhook-server/serving-certs"},
 		Certs:       Certs{Internal: true, Service: "kueue-webhook-service", Secret: "kueue-webhook-server-cert"},

@@ -201,6 +201,8 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(within("integrations"), "rayService")
 	delete(within("integrations"), "honourUserSuspend")
 	delete(within("integrations"), "maxChildren")
+	delete(within("integrations"), "verifyOwners")
+	delete(within("integrations"), "externalChildren")
 	delete(within("multiKueue"), "clusterProfile")
 	for _, key := range []string{"incrementalDispatcherConfig", "previousOrigins", "remoteRetentionAfterFinish", "singleClusterPreemptionTimeout", "allowHTTP"} {
 		delete(within("multiKueue"), key)

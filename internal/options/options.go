@@ -50,6 +50,9 @@ type Options struct {
 	ExternalFrameworks []schema.GroupVersionKind
 	// DeclaredKinds are described in the file itself.
 	DeclaredKinds []*declare.Kind
+	// VerifyOwners: an object follows its owner only if that can have made it. ExternalOwns are the kinds that external kinds own; nil is any.
+	VerifyOwners bool
+	ExternalOwns map[schema.GroupVersionKind][]schema.GroupVersionKind
 	// HonourUserSuspend: a user who suspends an admitted job is obeyed.
 	HonourUserSuspend bool
 	// MaxChildren is how many objects may be made for one new job.
@@ -292,6 +295,7 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		LabelKeysToCopy:            slices.Clone(c.Integrations.LabelKeysToCopy),
 		HonourUserSuspend:          c.Integrations.HonourUserSuspend,
 		MaxChildren:                c.Integrations.MaxChildren,
+		VerifyOwners:               c.Integrations.VerifyOwners == nil || *c.Integrations.VerifyOwners,
 		Client:                     Client{QPS: *c.ClientConnection.QPS, Burst: int(*c.ClientConnection.Burst)},
 		Webhook: Webhook{
 			Port: int(*c.Webhook.Port), Host: c.Webhook.Host, CertDir: c.Webhook.CertDir,
@@ -321,6 +325,7 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		kind, _ := declare.ParseName(name)
 		o.ExternalFrameworks = append(o.ExternalFrameworks, kind)
 	}
+	o.ExternalOwns = externalOwns(o.ExternalFrameworks, c.Integrations.ExternalChildren)
 	o.DeclaredKinds, _ = declare.Compile(c.Integrations.DeclaredKinds, nil, nil)
 	if spark := c.Integrations.Spark; spark != nil {
 		o.SparkOverhead = spark.ImplicitMemoryOverhead
@@ -455,4 +460,20 @@ func durationOf(d *metav1.Duration) *time.Duration {
 		return nil
 	}
 	return &d.Duration
+}
+
+// externalOwns are the kinds that external kinds own: those of the declarations, or any.
+func externalOwns(kinds []schema.GroupVersionKind, declared []configv1beta2.ExternalChildren) map[schema.GroupVersionKind][]schema.GroupVersionKind {
+	if len(kinds) == 0 {
+		return nil
+	}
+	out := map[schema.GroupVersionKind][]schema.GroupVersionKind{}
+	for _, kind := range kinds {
+		out[kind] = nil
+	}
+	for _, d := range declared {
+		kind, _ := declare.ParseName(d.Name)
+		out[kind], _ = declare.ParseOwned(d.Owns, nil)
+	}
+	return out
 }

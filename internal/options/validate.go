@@ -193,6 +193,17 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 		}
 		seen[kind] = true
 	}
+	for i, e := range in.ExternalChildren {
+		at := path.Child("externalChildren").Index(i)
+		if !slices.Contains(in.ExternalFrameworks, e.Name) {
+			errs = append(errs, field.NotFound(at.Child("name"), e.Name))
+		}
+		if slices.ContainsFunc(in.ExternalChildren[:i], func(o configv1beta2.ExternalChildren) bool { return o.Name == e.Name }) {
+			errs = append(errs, field.Duplicate(at.Child("name"), e.Name))
+		}
+		_, invalid := declare.ParseOwned(e.Owns, at.Child("owns"))
+		errs = append(errs, invalid...)
+	}
 	if service := in.RayService; service != nil {
 		known := []string{"", string(configv1beta2.ChildSuspended), string(configv1beta2.GatedPods)}
 		if hold := string(service.UpgradeHold); !slices.Contains(known, hold) {

@@ -80,7 +80,7 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 	if err != nil {
 		return err
 	}
-	v, err := s.gate.Judge(ctx, req.Namespace, object)
+	v, err := s.gate.Judge(ctx, d, req.Namespace, object)
 	if err != nil || v.Err != nil {
 		return err // a change does not need owners that exist
 	}
@@ -153,7 +153,7 @@ func (s *server) podLeader(ctx context.Context, d *job.Descriptor, namespace str
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s: %w", d.Family.Child.Kind, key, err)
 	}
-	v, err := s.gate.Judge(ctx, namespace, child)
+	v, err := s.gate.Judge(ctx, s.o.Descriptors[at], namespace, child)
 	if err != nil || s.leaderOf(s.o.Descriptors[at], &v) != d || !job.IsElastic(v.Ancestor.Object) {
 		return nil, err
 	}

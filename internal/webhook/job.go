@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,8 +20,7 @@ const defaultName = "default"
 
 // managed says whether Berth may touch anything in the namespace. No owner is looked up for that.
 func (s *server) managed(ctx context.Context, namespace string) (bool, error) {
-	v, err := s.gate.Judge(ctx, namespace, &metav1.ObjectMeta{})
-	return v.Reach != job.Unmanaged, err
+	return s.gate.IsManaged(ctx, namespace)
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues;admissionchecks;workloadpriorityclasses,verbs=get;list;watch
@@ -76,15 +74,24 @@ func (s *server) defaultAny(d *job.Descriptor) defaulter {
 
 // queueJob makes a new job wait that no other object speaks for.
 func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
-	if err := s.defaultLabels(ctx, namespace, object); err != nil {
-		return err
-	}
-	sent := object.DeepCopyObject().(client.Object)
-	v, err := s.suspend(ctx, d, namespace, object)
+	v, err := s.judge(ctx, d, namespace, object)
 	if err != nil {
 		return err
 	}
+	if err := s.defaultLabels(ctx, namespace, object, v.IsPart); err != nil {
+		return err
+	}
+	if v.Reach == job.Ignored && s.isQueued(object) && !s.isGoing(object) {
+		v.Reach = job.Managed // by the queue that it has just got
+	}
+	sent := object.DeepCopyObject().(client.Object)
 	reach := v.Reach
+	if !d.Serving && reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)) {
+		d.Suspend(object)
+	}
+	if v.NotMade != nil && reach == job.Managed {
+		advise(ctx, "metadata.ownerReferences: the object is queued by itself, and not with its owner: "+v.NotMade.Error())
+	}
 	if err := s.delegate(ctx, d, namespace, object); err != nil {
 		return err
 	}
@@ -120,10 +127,9 @@ func (s *server) changeJob(ctx context.Context, d *job.Descriptor, req *admissio
 	return nil
 }
 
-// defaultLabels names the default queue and the default priority class, where there are such, for a job that nobody
-// above it is queued for.
-func (s *server) defaultLabels(ctx context.Context, namespace string, object client.Object) error {
-	if s.o.Jobs.HasManagedOwner(object) {
+// defaultLabels names the default queue and the default priority class, where there are such, for a job that is no part of another one.
+func (s *server) defaultLabels(ctx context.Context, namespace string, object client.Object, isPart bool) error {
+	if isPart {
 		return nil
 	}
 	if job.QueueName(object) == "" {
@@ -159,20 +165,22 @@ func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.O
 	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err
 }
 
-// suspend stops a job that is going to have a Workload, and says how far Berth's hands go for it (spec: 30 §4.2.3).
-func (s *server) suspend(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Verdict, error) {
-	if object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting {
-		return job.Verdict{Reach: job.Ignored}, nil
+// isGoing says whether an object is deleted, and its owners are not asked any more.
+func (s *server) isGoing(object client.Object) bool {
+	return object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting
+}
+
+// judge asks the hard gate about an object that is created, or that serves and is changed (spec: 30 §4.2.3).
+func (s *server) judge(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Verdict, error) {
+	if s.isGoing(object) {
+		return job.Verdict{Reach: job.Ignored, IsPart: s.o.Jobs.HasManagedOwner(object)}, nil
 	}
-	v, err := s.gate.Judge(ctx, namespace, object)
+	v, err := s.gate.Judge(ctx, d, namespace, object)
 	switch {
 	case err != nil:
 		return v, err
 	case v.Err != nil:
 		return v, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
-	case d.Serving:
-	case v.Reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)):
-		d.Suspend(object)
 	}
 	return v, nil
 }

@@ -177,7 +177,7 @@ func newServer(mgr ctrl.Manager, o *Options, live client.Reader) *server {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
 	return &server{
 		o: o, reader: mgr.GetClient(), cache: mgr.GetCache(), live: live, scheme: mgr.GetScheme(), descriptors: enabled,
-		gate: integration.NewGate(o.Jobs, enabled, mgr.GetCache(), live),
+		gate: integration.NewGate(o.Jobs, o.Descriptors, mgr.GetCache(), live),
 	}
 }
 

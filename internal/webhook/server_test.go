@@ -66,7 +66,7 @@ func testOptions() webhook.Options {
 		Jobs: &job.Config{
 			ManagedNamespaces: labels.SelectorFromSet(managed.MatchLabels),
 			Kinds:             job.Kinds{batchv1.SchemeGroupVersion.WithKind("Job"): true},
-			AdmissionGatedBy:  true, AnnotationIdentifiers: true, DefaultPriorityClass: true, MultiKueue: true, PartialAdmission: true, Topology: true, HonourUserSuspend: true,
+			AdmissionGatedBy:  true, AnnotationIdentifiers: true, DefaultPriorityClass: true, MultiKueue: true, PartialAdmission: true, Topology: true, HonourUserSuspend: true, VerifyOwners: true,
 		},
 		Descriptors: all.Descriptors(), Namespaces: managed, Self: "berth",
 		NonNegative: true, PodSetMetadata: true, PriorityBoost: true,

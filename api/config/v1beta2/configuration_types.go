@@ -165,6 +165,20 @@ type Integrations struct {
 	// +optional
 	DeclaredKinds []DeclaredKind `json:"declaredKinds,omitempty"`
 
+	// VerifyOwners has an object run with the Workload of its controller owner
+	// only if the controller of that kind can have made it: kinds, names,
+	// counts and requests are compared. Any other object with an owner is a
+	// job of its own. false trusts every owner reference, as upstream.
+	// Default: true.
+	// +optional
+	VerifyOwners *bool `json:"verifyOwners,omitempty"`
+
+	// ExternalChildren names the kinds of objects that the controllers of
+	// externalFrameworks make. A kind that is not in the list makes objects
+	// of any kind. Berth has it beyond upstream.
+	// +optional
+	ExternalChildren []ExternalChildren `json:"externalChildren,omitempty"`
+
 	// HonourUserSuspend has a user who suspends a job that is admitted obeyed:
 	// it stays stopped, without quota, until somebody resumes it. Berth has it
 	// beyond upstream, where such a job is started again. Default: false.
@@ -186,6 +200,15 @@ type Integrations struct {
 	// RayService is about RayServices. Berth has it beyond upstream.
 	// +optional
 	RayService *RayServiceIntegration `json:"rayService,omitempty"`
+}
+
+// ExternalChildren are the kinds of objects that the controller of an external kind makes.
+type ExternalChildren struct {
+	// Name is one of externalFrameworks.
+	Name string `json:"name"`
+
+	// Owns are kinds as Kind.version.group, such as Job.v1.batch, or Pod.v1.
+	Owns []string `json:"owns"`
 }
 
 // RayServiceIntegration is about RayServices.

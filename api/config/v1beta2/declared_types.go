@@ -15,6 +15,13 @@ type DeclaredKind struct {
 	// +optional
 	Resource string `json:"resource,omitempty"`
 
+	// Owns are the kinds of objects that the controller of the kind makes, as
+	// Kind.version.group, such as Job.v1.batch, or Pod.v1. Such an object runs
+	// with the Workload of its owner if its pods fit one of podSets; any other
+	// is a job of its own. Default: objects of any kind, and of any size.
+	// +optional
+	Owns []string `json:"owns,omitempty"`
+
 	// Suspend is the field that keeps a job from running.
 	Suspend SuspendField `json:"suspend"`
 

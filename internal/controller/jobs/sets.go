@@ -129,11 +129,11 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 		return nil, err
 	}
 	// Of an object that is gone nothing is known but its namespace, so that one is asked for first.
-	namespace, err := r.gate.Judge(ctx, key.Namespace, &metav1.ObjectMeta{Namespace: key.Namespace})
+	managed, err := r.gate.IsManaged(ctx, key.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	if namespace.Reach == job.Unmanaged {
+	if !managed {
 		if o.Pods = nil; len(o.Workloads) == 0 {
 			return o, nil
 		}
@@ -144,7 +144,7 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 	if err := errors.Join(r.legacy(ctx, o), r.given(ctx, o)); err != nil {
 		return nil, err
 	}
-	if o.Verdict, err = r.gate.Judge(ctx, key.Namespace, o.Job); err != nil || o.Verdict.Reach != job.Managed {
+	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Reach != job.Managed {
 		return o, err
 	}
 	if err := r.statefulSets(ctx, o); err != nil {

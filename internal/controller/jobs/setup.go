@@ -103,7 +103,7 @@ func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error)
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || (d.Serving && d.Sets == nil) })
-	gate := integration.NewGate(o.Config, enabled, mgr.GetCache(), mgr.GetAPIReader())
+	gate := integration.NewGate(o.Config, o.Descriptors, mgr.GetCache(), mgr.GetAPIReader())
 	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
 	if err != nil {
 		return fmt.Errorf("indexing workloads: %w", err)

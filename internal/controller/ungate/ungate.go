@@ -156,7 +156,7 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err := r.fill(ctx); err != nil {
 		return err
 	}
-	v, err := r.gate.Judge(ctx, chain.Namespace, &metav1.ObjectMeta{})
+	managed, err := r.gate.IsManaged(ctx, chain.Namespace)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if o.Pods, err = r.podsOf(ctx, chain); err != nil {
 		return err
 	}
-	if v.Reach == job.Unmanaged {
+	if !managed {
 		return r.giveBack(ctx, o.Pods)
 	}
 	if o.Freed, err = r.expected(ctx, chain, o.Pods); err != nil {

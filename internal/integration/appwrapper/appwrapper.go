@@ -53,6 +53,7 @@ func Descriptor() *plan.Descriptor {
 		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "PodsReady") },
 	}.Descriptor()
 	d.LaxUpdates = true
+	d.Owns = []plan.Child{{Made: wrapped}}
 	d.Start = start
 	d.Restore = restore
 	return d
@@ -69,8 +70,8 @@ func finished(o view.Object) (message string, success, done bool) {
 	return "", false, false
 }
 
-// declared is a pod set of a component: how many pods, the path of their template in it, and the labels that number them.
-type declared struct {
+// declaredSet is a pod set of a component: how many pods, the path of their template in it, and the labels that number them.
+type declaredSet struct {
 	replicas int32
 	path     string
 	ranks    plan.Ranks
@@ -102,7 +103,7 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 }
 
 // podSets are those that a component declares, that the AppWrapper controller found in it, or that its kind is known for.
-func podSets(o view.Object, index int, component map[string]any) ([]declared, error) {
+func podSets(o view.Object, index int, component map[string]any) ([]declaredSet, error) {
 	list := view.Maps(component, "podSets")
 	if statuses := view.Maps(o.Object, "status", "componentStatus"); len(list) == 0 && index < len(statuses) {
 		list = view.Maps(statuses[index], "podSets")
@@ -111,10 +112,10 @@ func podSets(o view.Object, index int, component map[string]any) ([]declared, er
 	if len(list) == 0 {
 		return known, err
 	}
-	var out []declared
+	var out []declaredSet
 	for _, s := range list {
-		d := declared{view.Int(s, 1, "replicas"), view.String(s, "path"), declaredRanks(view.Map(s, "annotations"))}
-		at := slices.IndexFunc(known, func(k declared) bool { return k.path == d.path })
+		d := declaredSet{view.Int(s, 1, "replicas"), view.String(s, "path"), declaredRanks(view.Map(s, "annotations"))}
+		at := slices.IndexFunc(known, func(k declaredSet) bool { return k.path == d.path })
 		if at >= 0 && d.ranks == (plan.Ranks{}) {
 			d.ranks = known[at].ranks
 		}
@@ -140,37 +141,37 @@ var replicaSpecs = []string{"Master", "Worker"}
 
 // inferred are the pod sets of objects whose kinds are known, with the labels by which those kinds number their pods. Others
 // have none.
-func inferred(template map[string]any) ([]declared, error) {
+func inferred(template map[string]any) ([]declaredSet, error) {
 	gv, err := schema.ParseGroupVersion(view.String(template, "apiVersion"))
 	if err != nil {
 		return nil, podset.Permanent("a component has apiVersion %q", view.String(template, "apiVersion"))
 	}
 	switch gv.Group + "/" + view.String(template, "kind") {
 	case "/Pod":
-		return []declared{{1, "template", plan.Ranks{}}}, nil
+		return []declaredSet{{1, "template", plan.Ranks{}}}, nil
 	case "apps/Deployment":
-		return []declared{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", plan.Ranks{}}}, nil
+		return []declaredSet{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", plan.Ranks{}}}, nil
 	case "apps/StatefulSet":
-		return []declared{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", plan.Ranks{PodIndex: appsv1.PodIndexLabel}}}, nil
+		return []declaredSet{{view.Int(template, 1, "spec", "replicas"), "template.spec.template", plan.Ranks{PodIndex: appsv1.PodIndexLabel}}}, nil
 	case "batch/Job":
 		n := view.Int(template, 1, "spec", "parallelism")
 		ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation}
-		return []declared{{min(n, view.Int(template, n, "spec", "completions")), "template.spec.template", ranks}}, nil
+		return []declaredSet{{min(n, view.Int(template, n, "spec", "completions")), "template.spec.template", ranks}}, nil
 	case "jobset.x-k8s.io/JobSet":
-		var out []declared
+		var out []declaredSet
 		for i, rj := range view.Maps(template, "spec", "replicatedJobs") {
 			n := view.Int(rj, 1, "template", "spec", "parallelism")
 			replicas := view.Int(rj, 1, "replicas")
 			n = plan.Times(replicas, min(n, view.Int(rj, n, "template", "spec", "completions")))
 			ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: replicas}
-			out = append(out, declared{n, fmt.Sprintf("template.spec.replicatedJobs[%d].template.spec.template", i), ranks})
+			out = append(out, declaredSet{n, fmt.Sprintf("template.spec.replicatedJobs[%d].template.spec.template", i), ranks})
 		}
 		return out, nil
 	case "kubeflow.org/PyTorchJob":
-		var out []declared
+		var out []declaredSet
 		for _, role := range replicaSpecs {
 			if spec := view.Map(template, "spec", "pytorchReplicaSpecs", role); spec != nil {
-				out = append(out, declared{view.Int(spec, 1, "replicas"), "template.spec.pytorchReplicaSpecs." + role + ".template", plan.Ranks{PodIndex: replicaIndexLabel}})
+				out = append(out, declaredSet{view.Int(spec, 1, "replicas"), "template.spec.pytorchReplicaSpecs." + role + ".template", plan.Ranks{PodIndex: replicaIndexLabel}})
 			}
 		}
 		return out, nil
@@ -182,10 +183,10 @@ func inferred(template map[string]any) ([]declared, error) {
 	return nil, nil
 }
 
-func rayCluster(spec map[string]any, path string) []declared {
-	out := []declared{{1, path + ".headGroupSpec.template", plan.Ranks{}}}
+func rayCluster(spec map[string]any, path string) []declaredSet {
+	out := []declaredSet{{1, path + ".headGroupSpec.template", plan.Ranks{}}}
 	for i, group := range view.Maps(spec, "workerGroupSpecs") {
-		out = append(out, declared{view.Int(group, 1, "replicas"), fmt.Sprintf("%s.workerGroupSpecs[%d].template", path, i), plan.Ranks{}})
+		out = append(out, declaredSet{view.Int(group, 1, "replicas"), fmt.Sprintf("%s.workerGroupSpecs[%d].template", path, i), plan.Ranks{}})
 	}
 	return out
 }

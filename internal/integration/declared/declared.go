@@ -54,6 +54,7 @@ func descriptor(k kind) *plan.Descriptor {
 		Validate:    k.validate,
 		Sizes:       k.sizes,
 	}
+	d.Owns = k.owns()
 	if k.HasStop() {
 		d.Stop = k.stopStep
 	}

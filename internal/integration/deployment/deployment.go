@@ -29,6 +29,7 @@ func Descriptor() *plan.Descriptor {
 		NewList:     func() runtime.Object { return &appsv1.DeploymentList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.Deployment).Status.ReadyReplicas == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are
+		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Made: madeReplicaSet}},
 		Serving:     true,
 		Open:        true,
 		Templates:   []string{"spec.template"},
@@ -41,6 +42,15 @@ func Descriptor() *plan.Descriptor {
 			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: n}}
 		},
 	}
+}
+
+// madeReplicaSet goes by the name: those of earlier templates are there too, and the controller of Deployments empties any that is not of
+// the newest.
+func madeReplicaSet(k *plan.Kinship) error {
+	if !plan.HasPrefix(k.Child, k.Owner.GetName()+"-") {
+		return plan.ErrOtherName
+	}
+	return nil
 }
 
 // mark has the pods of a managed Deployment wait. The template of any other is not touched.

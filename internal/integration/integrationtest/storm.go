@@ -92,11 +92,11 @@ func (c *asserting) all(suspended bool) error {
 // calmChain is a chain of jobs, each with a controller that asserts what it wants, in a namespace that is not managed for a while, also while no
 // manager runs, and whose Workload another client finishes. No child is suspended while its parent runs for more than one pass.
 func calmChain(w *world) {
-	aw := w.create("aw", nil)
 	set := w.jobSet("set")
+	aw := w.create("aw", func(o job.Object) { wrap(o, set) })
 	set.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(aw, w.kind.Descriptor.GVK)})
 	w.must(w.c.Create(w.ctx, set))
-	child := w.ownedJob("job", set, set.GroupVersionKind(), "")
+	child := w.ownedJob("set-a-0", set, set.GroupVersionKind(), "")
 	child.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
 	c := &asserting{world: w, chain: []job.Object{aw, set, child}}
 	aw.GetObjectKind().SetGroupVersionKind(w.kind.Descriptor.GVK)

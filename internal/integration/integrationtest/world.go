@@ -77,7 +77,7 @@ func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	w.cfg = &job.Config{
 		ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Kinds: job.Kinds{},
 		AdmissionGatedBy: true, AssignQueueLabels: true, AnnotationIdentifiers: true, FinishOrphans: true,
-		PartialAdmission: true, ReclaimablePods: true, Topology: true, TopologySliceConstraints: true, HonourUserSuspend: true,
+		PartialAdmission: true, ReclaimablePods: true, Topology: true, TopologySliceConstraints: true, HonourUserSuspend: true, VerifyOwners: true,
 	}
 	for _, d := range kinds {
 		w.cfg.Kinds[d.GVK] = true

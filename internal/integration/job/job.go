@@ -49,6 +49,7 @@ func Descriptor() *plan.Descriptor {
 		New:          func() plan.Object { return &batchv1.Job{} },
 		NewList:      func() runtime.Object { return &batchv1.JobList{} },
 		PodSets:      podSets,
+		Owns:         []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madePod}},
 		Open:         true,
 		Templates:    []string{"spec.template"},
 		IsSuspended:  func(o plan.Object) bool { return isSuspended(o.(*batchv1.Job)) },

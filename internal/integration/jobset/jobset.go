@@ -35,6 +35,7 @@ func Descriptor() *plan.Descriptor {
 		Reclaimable: reclaimable,
 		Groups:      true,
 	}.Descriptor()
+	d.Owns = []plan.Child{{GVK: batchv1.SchemeGroupVersion.WithKind("Job"), Made: madeJob}}
 	d.Remote.Prepare = func(tree map[string]any) { // a worker must not remove what its manager has not seen the end of
 		unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
 	}

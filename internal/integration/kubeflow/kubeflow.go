@@ -83,6 +83,7 @@ func (k kind) descriptor() *plan.Descriptor {
 	}
 	d := v.Descriptor()
 	d.PriorityClass = k.priorityClass
+	d.Owns = k.owns(isMPI)
 	d.LaxUpdates = !isMPI
 	if isMPI {
 		d.Default = offsetWorkers

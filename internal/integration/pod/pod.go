@@ -50,6 +50,7 @@ func Descriptor() *plan.Descriptor {
 		Finished:    finished,
 		IsActive:    isActive,
 		PodsReady:   podsReady,
+		Owns:        owns,
 		Marked:      marked,
 		OnePod:      true,
 		Open:        true,

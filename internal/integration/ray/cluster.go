@@ -52,12 +52,10 @@ func Cluster() *plan.Descriptor {
 		ManagedBy:  []string{"spec", "managedBy"},
 		OwnManager: ownManager,
 		Groups:     true,
-		Roles: func(o view.Object, _ *plan.Setting) ([]view.Role, error) {
-			return cluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"))
-		},
-		Finished:  func(view.Object) (string, bool, bool) { return "", false, false },
-		IsActive:  clusterIsActive,
-		PodsReady: func(o view.Object, _ []view.Role) bool { return view.String(o.Object, "status", "state") == ready },
+		Roles:      ownRoles,
+		Finished:   func(view.Object) (string, bool, bool) { return "", false, false },
+		IsActive:   clusterIsActive,
+		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.String(o.Object, "status", "state") == ready },
 		Validate: func(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
 			if !isQueued(o, in) {
 				return nil
@@ -78,6 +76,7 @@ func Cluster() *plan.Descriptor {
 	}
 	d.Remote.Resize = resizeAt("spec")
 	d.LedBy = isOfService
+	d.Owns = clusterOwns
 	d.Guard = guardCluster
 	return d
 }
@@ -104,6 +103,11 @@ func longName(o, old view.Object, limit int) field.ErrorList {
 func clusterIsActive(o view.Object) bool {
 	status := view.Map(o.Object, "status")
 	return len(status) > 0 && view.String(status, "state") != "suspended"
+}
+
+// ownRoles are those of a RayCluster.
+func ownRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
+	return cluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"))
 }
 
 // cluster lists the head and the groups of workers of a cluster's spec.

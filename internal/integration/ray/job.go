@@ -70,6 +70,7 @@ func Job() *plan.Descriptor {
 	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
 	d.Refers, d.Children = child, []schema.GroupVersionKind{gvk("RayCluster")}
 	d.Family = jobFamily()
+	d.Owns = jobOwns
 	d.Annotate, d.NameExtra = annotate, generationOfChild
 	return d
 }

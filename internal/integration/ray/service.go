@@ -88,6 +88,7 @@ func Service() *plan.Descriptor {
 		}
 	}
 	d.Guard = guardService
+	d.Owns = []plan.Child{{GVK: gvk("RayCluster"), Made: madeByService}}
 	d.Children = []schema.GroupVersionKind{gvk("RayCluster")}
 	d.Family = &plan.Family{
 		Child: gvk("RayCluster"), PodLabel: rayservice.ClusterLabel, PodLabels: []string{rayservice.GroupLabel},

@@ -40,6 +40,7 @@ func Descriptor() *plan.Descriptor {
 		NewList:     func() runtime.Object { return &appsv1.StatefulSetList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.StatefulSet).Status.ReadyReplicas == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are
+		Owns:        []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madePod}},
 		Serving:     true,
 		Open:        true,
 		Templates:   []string{"spec.template"},

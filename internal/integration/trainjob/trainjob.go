@@ -83,6 +83,7 @@ func Descriptor(cfg *train.Config) *plan.Descriptor {
 	}
 	d.Validate, d.Sizes = k.validate, nil // the rules of TrainJobs check the size (train.Validate)
 	d.Remote.Prepare = dropPatch
+	d.Owns = []plan.Child{{GVK: jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), Made: k.madeJobSet}}
 	return d
 }
 

@@ -31,7 +31,9 @@ type Kind struct {
 	// GVK is the kind, and Resource its plural in URLs.
 	GVK      schema.GroupVersionKind
 	Resource string
-	suspend  suspendField
+	// Owns are the kinds of objects that its controller makes; nil is any.
+	Owns    []schema.GroupVersionKind
+	suspend suspendField
 
 	podSets, inject, stop, started, finished, ready, reclaimable *expression
 }
@@ -52,6 +54,24 @@ func ParseName(name string) (schema.GroupVersionKind, bool) {
 
 // WantedName says what a name must be like.
 const WantedName = "must have the form Kind.version.group, such as PipelineRun.v1.tekton.dev"
+
+// ParseOwned reads a list of kinds as Kind.version.group, where Pod.v1 and the like have no group. It is nil only if the list is.
+func ParseOwned(list []string, path *field.Path) (out []schema.GroupVersionKind, errs field.ErrorList) {
+	if list != nil {
+		out = []schema.GroupVersionKind{}
+	}
+	for i, name := range list {
+		kind, ok := ParseName(name)
+		if parts := strings.Split(name, "."); !ok && len(parts) == 2 && !slices.Contains(parts, "") {
+			kind, ok = schema.GroupVersionKind{Version: parts[1], Kind: parts[0]}, true
+		}
+		if !ok {
+			errs = append(errs, field.Invalid(path.Index(i), name, "must have the form Kind.version.group, such as Job.v1.batch, or Pod.v1"))
+		}
+		out = append(out, kind)
+	}
+	return out, errs
+}
 
 // Compile checks what a configuration says about kinds. taken are the kinds that are integrated otherwise; path is where
 // the list stands in the file. Two versions of a kind are the same objects, so only one may be declared.
@@ -86,7 +106,8 @@ func compileKind(k *configv1beta2.DeclaredKind, gvk schema.GroupVersionKind, pat
 	if out.Resource == "" {
 		out.Resource = Resource(gvk)
 	}
-	var errs field.ErrorList
+	owns, errs := ParseOwned(k.Owns, path.Child("owns"))
+	out.Owns = owns
 	if msgs := validation.IsDNS1035Label(out.Resource); len(msgs) > 0 && gvk.Kind != "" {
 		errs = append(errs, field.Invalid(path.Child("resource"), out.Resource, strings.Join(msgs, "; ")))
 	}

@@ -72,6 +72,9 @@ type Descriptor struct {
 
 	// All that follows may be nil.
 
+	// Owns are the kinds of objects that the controller of the kind makes, which run with the Workload of the job that they are of.
+	// An object of another kind, or one that a job cannot have made, is a job of its own, whatever owner it names.
+	Owns []Child
 	// Declared says that a configuration describes the kind. It may be called like another one, in another group.
 	Declared bool
 

@@ -22,6 +22,10 @@ type Config struct {
 	ManageAll bool
 	// Kinds are the kinds of owners that the walk up the owners knows.
 	Kinds Kinds
+	// VerifyOwners has an object follow its controller owner only if that can have made it; see [Ownership]. ExternalOwns are the external
+	// kinds, with those that they own; nil is any.
+	VerifyOwners bool
+	ExternalOwns map[schema.GroupVersionKind][]schema.GroupVersionKind
 	// PodsOfParentsOnly leaves pods alone that no integrated kind makes: pods are integrated only for Deployments and the
 	// like.
 	PodsOfParentsOnly bool
@@ -94,6 +98,8 @@ const (
 type Owner struct {
 	GVK    schema.GroupVersionKind
 	Object metav1.Object
+	// Objects are those that it refers to; nil if they were not read.
+	Objects map[Reference]Object
 }
 
 // Verdict is the answer of Judge.
@@ -101,6 +107,10 @@ type Verdict struct {
 	Reach Reach
 	// Ancestor is the top-most managed owner, with Follows.
 	Ancestor *Owner
+	// IsPart says that the controller owner is of a managed kind, whatever its labels say, and has made the object.
+	IsPart bool
+	// NotMade says why the walk up the owners ended: the next one cannot have made what names it.
+	NotMade error
 	// Need is the owner to look up and append to the chain, with Undecided. It is in the namespace of the object.
 	Need *metav1.OwnerReference
 	// Err, with Undecided and no Need, says why there is no answer: an owner is missing, or owns itself. TooDeep is the
@@ -111,12 +121,14 @@ type Verdict struct {
 
 // Judge is the hard gate: it alone says whether Berth may touch an object. It is asked in the webhook, in the reconciler
 // and before any write. The namespace comes first: where it is off limits, no owner is looked up. chain holds the owners
-// that were looked up so far, nearest first; the answer may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2).
-func Judge(cfg *Config, namespace map[string]string, object metav1.Object, chain []Owner) Verdict {
+// that were looked up so far, nearest first; the answer may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner
+// that cannot have made what names it ends the chain.
+func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, chain []Owner) Verdict {
+	object := of.Object
 	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
 		return Verdict{Reach: Unmanaged}
 	}
-	v := climb(cfg, object, chain)
+	v := climb(cfg, rules, of, chain)
 	switch {
 	case v.Need != nil || v.Err != nil:
 	case v.Ancestor != nil:
@@ -142,11 +154,13 @@ func JudgeMarked(cfg *Config, namespace map[string]string, marked bool) Verdict 
 }
 
 // climb walks up the controller owners as far as their kinds are known, and finds the top-most that is managed.
-func climb(cfg *Config, object metav1.Object, chain []Owner) Verdict {
+func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict {
 	var v Verdict
+	object := of.Object
 	seen := map[types.UID]bool{object.GetUID(): true}
-	for i, at := 0, object; ; i++ {
-		ref := metav1.GetControllerOf(at)
+	var below []metav1.Object
+	for i, at := 0, of; ; i++ {
+		ref := metav1.GetControllerOf(at.Object)
 		if ref == nil {
 			return v
 		}
@@ -156,7 +170,12 @@ func climb(cfg *Config, object metav1.Object, chain []Owner) Verdict {
 			return v
 		}
 		name := fmt.Sprintf("%s %s/%s", ref.Kind, object.GetNamespace(), ref.Name)
+		child, may := rules.child(gvk, at.GVK)
+		v.IsPart = v.IsPart || (i == 0 && managed && rules == nil)
 		switch {
+		case !may:
+			v.NotMade = fmt.Errorf("a %s makes no %s", ref.Kind, at.GVK.Kind)
+			return v
 		case i >= maxOwners:
 			return Verdict{TooDeep: true, Err: fmt.Errorf("more than %d owners above %s: queue the outermost one instead", maxOwners, object.GetName())}
 		case seen[ref.UID]:
@@ -165,14 +184,18 @@ func climb(cfg *Config, object metav1.Object, chain []Owner) Verdict {
 			return Verdict{Need: ref}
 		case chain[i].Object == nil:
 			return Verdict{Err: fmt.Errorf("owner %s of %s does not exist: delete the object or remove the owner reference", name, object.GetName())}
+		case chain[i].Object.GetUID() != ref.UID:
+			return v // another object of that name: the reference is stale or forged
 		}
-		at = chain[i].Object
-		if at.GetUID() != ref.UID {
-			return v // somebody else of that name: the reference is stale or forged
+		if v.NotMade = rules.made(cfg, &child, &chain[i], &at, below); v.NotMade != nil {
+			return v
 		}
+		below = append(below, at.Object)
+		at = chain[i]
 		seen[ref.UID] = true
-		if managed && (cfg.ManageAll || QueueName(at) != "") {
-			v.Ancestor = &Owner{GVK: gvk, Object: at}
+		v.IsPart = v.IsPart || (i == 0 && managed)
+		if managed && !child.Relay && (cfg.ManageAll || QueueName(at.Object) != "") {
+			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
 		}
 	}
 }

@@ -64,7 +64,7 @@ func parseChain(text string) (object metav1.Object, chain []job.Owner) {
 func judge(t *testing.T, cfg *job.Config, namespace map[string]string, object metav1.Object, chain []job.Owner) (job.Verdict, int) {
 	t.Helper()
 	for known := 0; ; known++ {
-		v := job.Judge(cfg, namespace, object, chain[:known])
+		v := job.Judge(cfg, nil, namespace, job.Owner{Object: object}, chain[:known])
 		if v.Need == nil {
 			return v, known
 		}
@@ -173,7 +173,7 @@ func TestJudgeCycle(t *testing.T) {
 	a := &metav1.ObjectMeta{Name: "a", UID: "a", OwnerReferences: ref("b", "b")}
 	b := &metav1.ObjectMeta{Name: "b", UID: "b", OwnerReferences: ref("a", "a")}
 	cfg := &job.Config{Kinds: job.Kinds{gvk("Job"): true}}
-	v := job.Judge(cfg, nil, a, []job.Owner{{GVK: gvk("Job"), Object: b}})
+	v := job.Judge(cfg, nil, nil, job.Owner{Object: a}, []job.Owner{{GVK: gvk("Job"), Object: b}})
 	if v.Err == nil || v.TooDeep || !strings.Contains(v.Err.Error(), "owns itself") {
 		t.Errorf("got %+v", v)
 	}

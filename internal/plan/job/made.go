@@ -1,0 +1,172 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// Injected is what containers that the template of an owner does not have may request in one pod, and containers of which the template
+// does not state the resource: sidecars and defaults that other webhooks and LimitRanges add. Devices are not in it.
+var Injected = corev1.ResourceList{
+	corev1.ResourceCPU:              resource.MustParse("4"),
+	corev1.ResourceMemory:           resource.MustParse("8Gi"),
+	corev1.ResourceEphemeralStorage: resource.MustParse("64Gi"),
+}
+
+// HasPrefix says whether the name of an object begins with a prefix, which the API server shortens to make room for what it appends. A new
+// object may not have its name yet.
+func HasPrefix(o metav1.Object, prefix string) bool {
+	if o.GetName() == "" {
+		return strings.HasPrefix(o.GetGenerateName(), prefix)
+	}
+	return strings.HasPrefix(o.GetName(), prefix[:min(len(prefix), maxGenerated)])
+}
+
+// Ordinal is the number in a name made of a prefix and a number. The last is false for any other name.
+func Ordinal(name, prefix string) (int64, bool) {
+	text, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == text
+}
+
+// ErrOtherName says that the controller of the owner gives its objects other names.
+var ErrOtherName = errors.New("its objects have other names")
+
+// PodExceeds returns what a pod requests beyond the template of its owner, and nil if that is nothing. Devices, huge pages and claims are
+// compared strictly, container by container; CPU, memory and storage too where the template states them. What it does not state may be
+// [Injected].
+func PodExceeds(pod, template *corev1.PodSpec) error {
+	added := corev1.ResourceList{}
+	for _, of := range [][2][]corev1.Container{{pod.InitContainers, template.InitContainers}, {pod.Containers, template.Containers}} {
+		for i := range of[0] {
+			c := &of[0][i]
+			at := slices.IndexFunc(of[1], func(t corev1.Container) bool { return t.Name == c.Name && isSidecar(&t) == isSidecar(c) })
+			var stated corev1.ResourceList
+			if at >= 0 {
+				stated = requests(&of[1][at].Resources)
+			}
+			if err := requestExceeds(requests(&c.Resources), stated, added); err != nil {
+				return fmt.Errorf("container %s %w", c.Name, err)
+			}
+		}
+	}
+	if pod.Resources != nil {
+		var stated corev1.ResourceList
+		if template.Resources != nil {
+			stated = requests(template.Resources)
+		}
+		if err := requestExceeds(requests(pod.Resources), stated, added); err != nil {
+			return fmt.Errorf("the pod %w", err)
+		}
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if q, most := added[name], Injected[name]; q.Cmp(most) > 0 {
+			return fmt.Errorf("containers request %s %s beyond its template, and %s is allowed", q.String(), name, most.String())
+		}
+	}
+	return claimsExceed(pod, template)
+}
+
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// requests are those that count: a limit is the request where none is stated.
+func requests(r *corev1.ResourceRequirements) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range r.Limits { //berth:unordered copies a map
+		out[name] = q
+	}
+	for name, q := range r.Requests { //berth:unordered copies a map
+		out[name] = q
+	}
+	return out
+}
+
+// requestExceeds compares requests to those that the template states, and counts what it does not state.
+func requestExceeds(asked, stated, added corev1.ResourceList) error {
+	names := make([]corev1.ResourceName, 0, len(asked))
+	for name := range asked { //berth:unordered sorted below
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		q := asked[name]
+		most, ok := stated[name]
+		_, injectable := Injected[name]
+		switch {
+		case !ok && injectable:
+			sum := added[name]
+			sum.Add(q)
+			added[name] = sum
+		case q.Cmp(most) > 0:
+			return fmt.Errorf("requests %s %s, and its template %s", q.String(), name, most.String())
+		}
+	}
+	return nil
+}
+
+// claimsExceed finds a resource claim that the template does not have.
+func claimsExceed(pod, template *corev1.PodSpec) error {
+	type claim struct{ name, template string }
+	of := func(c *corev1.PodResourceClaim) (out claim) {
+		if c.ResourceClaimName != nil {
+			out.name = *c.ResourceClaimName
+		}
+		if c.ResourceClaimTemplateName != nil {
+			out.template = *c.ResourceClaimTemplateName
+		}
+		return out
+	}
+	left := map[claim]int{}
+	for i := range template.ResourceClaims {
+		left[of(&template.ResourceClaims[i])]++
+	}
+	for i := range pod.ResourceClaims {
+		c := of(&pod.ResourceClaims[i])
+		if left[c]--; left[c] < 0 {
+			return fmt.Errorf("the resource claim %s is not in its template", pod.ResourceClaims[i].Name)
+		}
+	}
+	return nil
+}
+
+// SetsExceed returns what pod sets have beyond those of the same names of an owner: a set, a pod or a request. Counts of pods are not
+// compared if any is allowed, since something else holds the pods.
+func SetsExceed(sets, of []kueue.PodSet, anyCount bool) error {
+	for i := range sets {
+		s := &sets[i]
+		at := slices.IndexFunc(of, func(o kueue.PodSet) bool { return o.Name == s.Name })
+		switch {
+		case at < 0:
+			return fmt.Errorf("there are no pods %s", s.Name)
+		case s.Count > of[at].Count && !anyCount:
+			return fmt.Errorf("there are %d pods %s, and not %d", of[at].Count, s.Name, s.Count)
+		}
+		if err := PodExceeds(&s.Template.Spec, &of[at].Template.Spec); err != nil {
+			return fmt.Errorf("pods %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// MadePod checks a pod against a template.
+func MadePod(o Object, template *corev1.PodSpec) error {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	return PodExceeds(&pod.Spec, template)
+}

@@ -1,0 +1,141 @@
+package job
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Child is a kind of objects that the controller of another kind makes.
+type Child struct {
+	// GVK is the kind. Empty: any.
+	GVK schema.GroupVersionKind
+	// Relay says that the owner's own Workload does not count the child: what owns the owner may count it.
+	Relay bool
+	// Made returns why the controller cannot have made the object, and nil if it can. Nil: the kind is all there is to check.
+	Made func(*Kinship) error
+}
+
+// Kinship is an object beside the controller owner that it names.
+type Kinship struct {
+	*Config
+	// Owner is complete, and of the UID that the object names.
+	Owner Object
+	// Objects are those that the owner refers to; nil if they were not read.
+	Objects map[Reference]Object
+	// Child is the object, and Kind describes it; nil for a kind that has no descriptor. Made is not asked about an object of which only
+	// the metadata was read.
+	Child Object
+	Kind  *Descriptor
+	// Below are the objects that the child owns and on whose behalf the question is asked, the nearest to the child first.
+	Below []Object
+}
+
+// Setting is what the owner is read in.
+func (k *Kinship) Setting() *Setting { return &Setting{Config: k.Config, Objects: k.Objects} }
+
+// Maker is an owner's kind in an [Ownership].
+type Maker struct {
+	// New returns an empty object of the kind. Nil: its metadata is enough.
+	New func() Object
+	// Kind describes the kind; may be nil.
+	Kind *Descriptor
+	// Children are the kinds of objects that its controller makes.
+	Children []Child
+}
+
+// Ownership is the table of kinds that may own others, by the kind of the owner. An owner that is not in it owns nothing. With a nil
+// table every known kind owns everything, as upstream.
+type Ownership map[schema.GroupVersionKind]*Maker
+
+// NewOwnership is the table of the described kinds, enabled or not, and of the external ones that the configuration names. It is nil if
+// owners are not verified.
+func NewOwnership(cfg *Config, descriptors []*Descriptor) Ownership {
+	if !cfg.VerifyOwners {
+		return nil
+	}
+	out := Ownership{}
+	for gvk, owned := range cfg.ExternalOwns { //berth:unordered fills a map
+		m := &Maker{}
+		for _, kind := range owned {
+			m.Children = append(m.Children, Child{GVK: kind})
+		}
+		if owned == nil {
+			m.Children = []Child{{}}
+		}
+		out[gvk] = m
+	}
+	for _, d := range descriptors {
+		out[d.GVK] = &Maker{New: d.New, Kind: d, Children: d.Owns}
+	}
+	return out
+}
+
+// child returns the entry of the table for an owner and what it owns. The last is false if there is none.
+func (t Ownership) child(owner, owned schema.GroupVersionKind) (Child, bool) {
+	if t == nil {
+		return Child{}, true
+	}
+	m := t[owner]
+	if m == nil {
+		return Child{}, false
+	}
+	for _, c := range m.Children {
+		if c.GVK == owned || c.GVK.Empty() {
+			return c, true
+		}
+	}
+	return Child{}, false
+}
+
+// Reads says whether owners of the kind have to be read completely.
+func (t Ownership) Reads(owner schema.GroupVersionKind) bool {
+	m := t[owner]
+	if m == nil || m.New == nil {
+		return false
+	}
+	for _, c := range m.Children {
+		if c.Made != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// made asks whether the controller of an owner can have made an object, which owns what is below it.
+func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []metav1.Object) error {
+	if c.Made == nil {
+		return nil
+	}
+	of, ok := complete(owner.Object)
+	object, readable := complete(owned.Object)
+	if !ok || !readable {
+		return nil
+	}
+	k := &Kinship{Config: cfg, Owner: of, Objects: owner.Objects, Child: object}
+	if m := t[owned.GVK]; m != nil {
+		k.Kind = m.Kind
+	}
+	for i := len(below) - 1; i >= 0; i-- {
+		if o, ok := complete(below[i]); ok {
+			k.Below = append(k.Below, o)
+		}
+	}
+	if err := c.Made(k); err != nil {
+		return fmt.Errorf("%s %s cannot have made it: %w", owner.GVK.Kind, owner.Object.GetName(), err)
+	}
+	return nil
+}
+
+// complete is an object of which more than the metadata is there.
+func complete(o metav1.Object) (Object, bool) {
+	switch o := o.(type) {
+	case *metav1.PartialObjectMetadata:
+		return nil, false
+	case Object:
+		return o, true
+	default:
+		return nil, false
+	}
+}
