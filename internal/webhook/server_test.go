@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -60,12 +61,15 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
+var cronJob = batchv1.SchemeGroupVersion.WithKind("CronJob")
+
 func testOptions() webhook.Options {
 	managed := metav1.LabelSelector{MatchLabels: map[string]string{"managed": "yes"}}
 	return webhook.Options{
 		Jobs: &job.Config{
 			ManagedNamespaces: labels.SelectorFromSet(managed.MatchLabels),
-			Kinds:             job.Kinds{batchv1.SchemeGroupVersion.WithKind("Job"): true},
+			Kinds:             job.Kinds{batchv1.SchemeGroupVersion.WithKind("Job"): true, cronJob: true},
+			ExternalOwns:      map[schema.GroupVersionKind][]schema.GroupVersionKind{cronJob: nil}, // as an external kind that the API server knows
 			AdmissionGatedBy:  true, AnnotationIdentifiers: true, DefaultPriorityClass: true, MultiKueue: true, PartialAdmission: true, Topology: true, HonourUserSuspend: true, VerifyOwners: true,
 		},
 		Descriptors: all.Descriptors(), Namespaces: managed, Self: "berth",
@@ -260,7 +264,7 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 
 	t.Run("a missing owner refuses a job", func(t *testing.T) {
 		j := newJob(namespace, "orphan")
-		j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "nobody", UID: "1", Controller: new(true)}}
+		j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "CronJob", Name: "nobody", UID: "1", Controller: new(true)}}
 		forbidden(t, c.Create(ctx, j), "metadata.ownerReferences", "nobody")
 	})
 
@@ -284,11 +288,27 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 		j = newJob(namespace, "plain")
 		j.Labels = nil
 		must(c.Create(ctx, j)) // it was a dry run before
+		parent := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "parent", Namespace: namespace}, Spec: batchv1.CronJobSpec{
+			Schedule: "@yearly", JobTemplate: batchv1.JobTemplateSpec{Spec: newJob("", "").Spec},
+		}}
+		must(c.Create(ctx, parent))
 		child := newJob(namespace, "child")
-		child.Labels, child.OwnerReferences = nil, []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}
+		child.Labels, child.OwnerReferences = nil, []metav1.OwnerReference{*metav1.NewControllerRef(parent, cronJob)}
 		must(c.Create(ctx, child))
 		if child.Labels[kueue.QueueNameLabel] != "" || child.Labels[kueue.PriorityClassLabel] != "" || *child.Spec.Suspend {
 			t.Errorf("a child has labels %v, suspend %v", child.Labels, *child.Spec.Suspend)
+		}
+		stale := metav1.NewControllerRef(parent, cronJob)
+		stale.UID = "another"
+		for name, ref := range map[string]*metav1.OwnerReference{
+			"of-a-job": metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job")), "of-another": stale,
+		} {
+			forged := newJob(namespace, name)
+			forged.Labels, forged.OwnerReferences = nil, []metav1.OwnerReference{*ref}
+			must(c.Create(ctx, forged))
+			if forged.Labels[kueue.QueueNameLabel] != "default" || !*forged.Spec.Suspend {
+				t.Errorf("%s has labels %v, suspend %v: an owner that did not make it keeps it out of the default queue", name, forged.Labels, *forged.Spec.Suspend)
+			}
 		}
 		delete(j.Labels, kueue.QueueNameLabel)
 		forbidden(t, c.Update(ctx, j), "metadata.labels[kueue.x-k8s.io/queue-name]")
