@@ -41,9 +41,9 @@ func TestDefault(t *testing.T) {
 	want := Options{
 		Namespace: "berth-system", Frameworks: frameworksWithoutGates(), LabelledOnly: true, GenerateLocalQueues: "None",
 		MaxChildren: 100_000, VerifyOwners: true,
-		Client:      Client{QPS: 300, Burst: 500},
-		Webhook:     Webhook{Port: 9443, CertDir: "/tmp/k8s-webhook-server/serving-certs"},
-		Certs:       Certs{Internal: true, Service: "kueue-webhook-service", Secret: "kueue-webhook-server-cert"},
+		Client:  Client{QPS: 300, Burst: 500},
+		Webhook: Webhook{Port: 9443, CertDir: "/tmp/k8s-webhook-server/serving-certs"},
+		Certs:   Certs{Internal: true, Service: "kueue-webhook-service", Secret: "kueue-webhook-server-cert"},
 		LeaderElection: LeaderElection{
 			Enabled: true, Name: "c1f6bfd2.kueue.x-k8s.io", Namespace: "berth-system",
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,

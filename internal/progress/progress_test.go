@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -48,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	cfg := embeddedtest.Config(t)
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, trainerv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, trainerv1alpha1.AddToScheme, jobsetv1alpha2.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -64,11 +66,7 @@ func newWorld(t *testing.T) *world {
 	w.namespace = ns.Name
 	w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}})
 	for _, name := range []string{"lark", "wren"} {
-		w.create(&trainerv1alpha1.TrainJob{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name},
-			Spec:       trainerv1alpha1.TrainJobSpec{RuntimeRef: trainerv1alpha1.RuntimeRef{Name: "any"}},
-		})
-		w.pod(name+"-node-0-0", name)
+		w.pod(name+"-node-0-0", name, w.family(w.trainJob(name)))
 	}
 	httpClient, err := rest.HTTPClientFor(cfg)
 	w.must(err)
@@ -92,13 +90,19 @@ func (w *world) create(o client.Object) { w.t.Helper(); w.must(w.c.Create(w.ctx,
 
 func (w *world) install() {
 	w.t.Helper()
-	raw, err := config.FS.ReadFile("crd/trainer.kubeflow.org_trainjobs.yaml")
-	w.must(err)
-	var crd apiextensionsv1.CustomResourceDefinition
-	w.must(yaml.Unmarshal(raw, &crd))
-	w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &crd)))
+	for _, name := range []string{"trainer.kubeflow.org_trainjobs", "jobset.x-k8s.io_jobsets"} {
+		raw, err := config.FS.ReadFile("crd/" + name + ".yaml")
+		w.must(err)
+		var crd apiextensionsv1.CustomResourceDefinition
+		w.must(yaml.Unmarshal(raw, &crd))
+		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &crd)))
+	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{}); err == nil {
+		err := w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{})
+		if err == nil {
+			err = w.c.List(w.ctx, &jobsetv1alpha2.JobSetList{})
+		}
+		if err == nil {
 			return
 		} else if time.Now().After(deadline) {
 			w.t.Fatal(err)
@@ -106,11 +110,50 @@ func (w *world) install() {
 	}
 }
 
-// pod makes a pod of a JobSet.
-func (w *world) pod(name, jobset string) {
+func (w *world) trainJob(name string) *trainerv1alpha1.TrainJob {
 	w.t.Helper()
+	out := &trainerv1alpha1.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec:       trainerv1alpha1.TrainJobSpec{RuntimeRef: trainerv1alpha1.RuntimeRef{Name: "any"}},
+	}
+	w.create(out)
+	return out
+}
+
+// family makes the JobSet of a TrainJob and its Job, and returns the Job.
+func (w *world) family(of *trainerv1alpha1.TrainJob) *batchv1.Job {
+	w.t.Helper()
+	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "node", Image: "img:a"}}}}
+	set := &jobsetv1alpha2.JobSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: of.Name, OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(of, trainerv1alpha1.GroupVersion.WithKind("TrainJob")),
+		}},
+		Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{{
+			Name: "node", Template: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}},
+		}}},
+	}
+	w.create(set)
+	j := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: of.Name + "-node-0", OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(set, jobsetv1alpha2.GroupVersion.WithKind("JobSet")),
+		}},
+		Spec: batchv1.JobSpec{Suspend: new(true), Template: template},
+	}
+	w.create(j)
+	return j
+}
+
+// pod makes a pod with the label of a JobSet, which a Job owns if there is one.
+func (w *world) pod(name, jobset string, of *batchv1.Job) {
+	w.t.Helper()
+	labels := map[string]string{"jobset.sigs.k8s.io/jobset-name": jobset}
+	var owners []metav1.OwnerReference
+	if of != nil {
+		labels[batchv1.ControllerUidLabel] = string(of.UID)
+		owners = append(owners, *metav1.NewControllerRef(of, batchv1.SchemeGroupVersion.WithKind("Job")))
+	}
 	w.create(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{"jobset.sigs.k8s.io/jobset-name": jobset}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: labels, OwnerReferences: owners},
 		Spec:       corev1.PodSpec{ServiceAccountName: "default", Containers: []corev1.Container{{Name: "node", Image: "img:a"}}},
 	})
 }
@@ -204,7 +247,8 @@ func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}
 	w.create(other)
-	w.pod("stranger", "")
+	w.pod("stranger", "", nil)
+	w.pod("labelled", "lark", nil)
 	path := train.StatusPath(w.namespace, "lark")
 	audience := train.StatusAudience(w.namespace, "lark")
 	own := "Bearer " + w.of("lark")
@@ -213,7 +257,9 @@ func TestRefusals(t *testing.T) {
 	for i := range metrics {
 		metrics[i] = fmt.Sprintf(`{"name": "m%d", "value": "1"}`, i)
 	}
-	w.pod("ghost-node-0-0", "ghost")
+	ghost := w.trainJob("ghost")
+	w.pod("ghost-node-0-0", "ghost", w.family(ghost))
+	w.must(w.c.Delete(w.ctx, ghost))
 	unsized := func(s string) io.Reader { return io.MultiReader(strings.NewReader(s)) } // so that the length is not known
 	for name, tt := range map[string]struct {
 		method, path, token string
@@ -229,6 +275,7 @@ func TestRefusals(t *testing.T) {
 		"token for the API server":     {token: "Bearer " + w.token("https://kubernetes.default.svc", "lark-node-0-0"), body: strings.NewReader(fine), code: 403, reason: "Forbidden"},
 		"token of no pod":              {token: "Bearer " + w.token(audience, ""), body: strings.NewReader(fine), code: 403, reason: "Forbidden"},
 		"token of another pod":         {token: "Bearer " + w.token(audience, "stranger"), body: strings.NewReader(fine), code: 403, reason: "Forbidden"},
+		"token of a pod with a label":  {token: "Bearer " + w.token(audience, "labelled"), body: strings.NewReader(fine), code: 403, reason: "Forbidden"},
 		"token of another job's pod":   {token: "Bearer " + w.token(audience, "wren-node-0-0"), body: strings.NewReader(fine), code: 403, reason: "Forbidden"},
 		"token of another namespace":   {path: train.StatusPath(other.Name, "lark"), token: "Bearer " + w.token(train.StatusAudience(other.Name, "lark"), "lark-node-0-0"), body: strings.NewReader(fine), code: 403, reason: "Forbidden"},
 		"scheme of any case, blanks":   {token: "  bEaReR   " + strings.TrimPrefix(own, "Bearer ") + "  ", body: strings.NewReader(fine), code: 200},

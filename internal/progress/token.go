@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/plan/train"
 )
 
@@ -50,6 +53,9 @@ type Tokens struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get,roleName=kueue-manager-training-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get,roleName=kueue-manager-training-role
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=kueue-manager-training-role
 
 // NewTokens asks the API server of a configuration. pods reads them, without a cache.
@@ -108,7 +114,15 @@ func extra(u user.Info, key string) string {
 	return ""
 }
 
-// jobOf finds the JobSet, and so the TrainJob, that a pod belongs to.
+// above are the kinds of the owners of a pod of a TrainJob, the nearest first.
+var above = []schema.GroupVersionKind{
+	batchv1.SchemeGroupVersion.WithKind("Job"),
+	jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet),
+	trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob),
+}
+
+// jobOf returns the TrainJob whose own Job owns a pod, and is empty if there is none. The label of the JobSet does not count: everybody who
+// may create pods may set it.
 func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string, error) {
 	if job, ok := t.places.Get(uid); ok {
 		return job.(string), nil
@@ -124,9 +138,42 @@ func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string
 	if string(pod.UID) != uid {
 		return "", errForbidden
 	}
-	job := pod.Labels[jobsetv1alpha2.JobSetNameKey]
+	owner := metav1.GetControllerOf(pod)
+	if owner != nil && pod.Labels[batchv1.ControllerUidLabel] != string(owner.UID) {
+		owner = nil // the Job controller labels its pods
+	}
+	job, err := t.ownerOf(ctx, namespace, owner)
+	if err != nil {
+		return "", err
+	}
 	t.places.Add(uid, job, placesKept)
 	return job, nil
+}
+
+// ownerOf follows the chain of owners from the controller of a pod to its TrainJob. A chain that is broken leads nowhere.
+func (t *Tokens) ownerOf(ctx context.Context, namespace string, ref *metav1.OwnerReference) (string, error) {
+	name := ""
+	for _, gvk := range above {
+		if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != gvk {
+			return "", nil
+		}
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(gvk)
+		if err := t.pods.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, o); err != nil {
+			switch {
+			case apierrors.IsNotFound(err) && gvk == above[len(above)-1]:
+				return ref.Name, nil // whoever asks for it is told so
+			case apierrors.IsNotFound(err):
+				return "", nil
+			}
+			return "", fmt.Errorf("reading %s %s/%s, which a pod that reports belongs to: %w", gvk.Kind, namespace, ref.Name, err)
+		}
+		if o.UID != ref.UID {
+			return "", nil
+		}
+		name, ref = o.Name, metav1.GetControllerOf(o)
+	}
+	return name, nil
 }
 
 // Paced implements Verifier.
