@@ -153,7 +153,7 @@ func (w *world) hooked(off string) {
 		"metadata.labels[kueue.x-k8s.io/queue-name]", "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]")
 	orphan := w.written(kind+"-orphan", w.namespace, queue)
 	orphan.SetOwnerReferences([]metav1.OwnerReference{{
-		APIVersion: w.kinds[0].GVK.GroupVersion().String(), Kind: w.kinds[0].GVK.Kind, Name: "nobody", UID: "1", Controller: new(true),
+		APIVersion: cronJob.GroupVersion().String(), Kind: cronJob.Kind, Name: "nobody", UID: "1", Controller: new(true),
 	}})
 	w.refused(w.c.Create(w.ctx, orphan), "metadata.ownerReferences", "nobody")
 	free := w.written(kind+"-free", w.namespace, nil)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -66,6 +67,9 @@ type world struct {
 	stop      func()
 }
 
+// cronJob stands in for an external kind, whose jobs the API server knows.
+var cronJob = batchv1.SchemeGroupVersion.WithKind("CronJob")
+
 // newWorld installs what the kind needs and starts a manager. wrap may change how the manager talks to the API server.
 func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	t.Helper()
@@ -82,6 +86,7 @@ func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	for _, d := range kinds {
 		w.cfg.Kinds[d.GVK] = true
 	}
+	w.cfg.Kinds[cronJob], w.cfg.ExternalOwns = true, map[schema.GroupVersionKind][]schema.GroupVersionKind{cronJob: nil}
 	w.install()
 	w.namespace = w.newNamespace("yes")
 	return w

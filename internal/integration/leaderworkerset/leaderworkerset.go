@@ -65,7 +65,7 @@ func Descriptor() *plan.Descriptor {
 		},
 		IsSuspended: func(o plan.Object) bool { return view.Int(view.Of(o).Object, 0, "status", "readyReplicas") == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are
-		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Made: madeSet}},
+		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Relayed: true, Made: madeSet}},
 		Serving:     true,
 		Open:        true,
 		Templates:   []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"},

@@ -54,7 +54,7 @@ func Descriptor() *plan.Descriptor {
 		NoPrebuilt: true,
 	}.Descriptor()
 	d.FreeUnmanaged = true
-	d.Owns = []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madeDriver}}
+	d.Owns = []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Relayed: true, Made: madeDriver}}
 	d.Start = start
 	d.Restore = restore
 	return d

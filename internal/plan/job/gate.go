@@ -159,6 +159,7 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict {
 	object := of.Object
 	seen := map[types.UID]bool{object.GetUID(): true}
 	var below []metav1.Object
+	relayed := false
 	for i, at := 0, of; ; i++ {
 		ref := metav1.GetControllerOf(at.Object)
 		if ref == nil {
@@ -194,7 +195,8 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict {
 		at = chain[i]
 		seen[ref.UID] = true
 		v.IsPart = v.IsPart || (i == 0 && managed)
-		if managed && !child.Relay && (cfg.ManageAll || QueueName(at.Object) != "") {
+		relayed = child.Relay || (relayed && !child.Relayed)
+		if managed && !relayed && (cfg.ManageAll || QueueName(at.Object) != "") {
 			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
 		}
 	}

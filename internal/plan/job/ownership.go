@@ -13,6 +13,8 @@ type Child struct {
 	GVK schema.GroupVersionKind
 	// Relay says that the owner's own Workload does not count the child: what owns the owner may count it.
 	Relay bool
+	// Relayed says that Made checks what is relayed from below, too: only such an owner counts it.
+	Relayed bool
 	// Made returns why the controller cannot have made the object, and nil if it can. Nil: the kind is all there is to check.
 	Made func(*Kinship) error
 }
