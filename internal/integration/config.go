@@ -33,7 +33,7 @@ func NewConfig(o *options.Options) *job.Config {
 		ManageAll:              o.ManageJobsWithoutQueueName,
 		Kinds:                  kinds(o),
 		VerifyOwners:           o.VerifyOwners,
-		ExternalOwns:           o.ExternalOwns,
+		ExternalOwns:           externalOwns(o),
 		PodsOfParentsOnly:      podsOfParentsOnly(o),
 		LabelKeysToCopy:        o.LabelKeysToCopy,
 		SeriesLabels:           seriesLabels,
@@ -96,6 +96,15 @@ func podsOfParentsOnly(o *options.Options) bool {
 	return !slices.Contains(o.Frameworks, "pod") && slices.ContainsFunc(o.Frameworks, func(name string) bool {
 		return name == "deployment" || name == "statefulset" || name == "leaderworkerset.x-k8s.io/leaderworkerset"
 	})
+}
+
+// externalOwns are the kinds that external kinds own: nil, which is any, for one that says nothing.
+func externalOwns(o *options.Options) map[schema.GroupVersionKind][]schema.GroupVersionKind {
+	out := map[schema.GroupVersionKind][]schema.GroupVersionKind{}
+	for _, gvk := range o.ExternalFrameworks {
+		out[gvk] = o.ExternalOwns[gvk]
+	}
+	return out
 }
 
 // kinds are all kinds that may own jobs. Those that are not enabled are known, but not managed.

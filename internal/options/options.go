@@ -50,7 +50,7 @@ type Options struct {
 	ExternalFrameworks []schema.GroupVersionKind
 	// DeclaredKinds are described in the file itself.
 	DeclaredKinds []*declare.Kind
-	// VerifyOwners: an object follows its owner only if that can have made it. ExternalOwns are the kinds that external kinds own; nil is any.
+	// VerifyOwners: an object follows its owner only if that can have made it. ExternalOwns are the kinds that external kinds own; any without an entry.
 	VerifyOwners bool
 	ExternalOwns map[schema.GroupVersionKind][]schema.GroupVersionKind
 	// HonourUserSuspend: a user who suspends an admitted job is obeyed.
@@ -325,7 +325,13 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		kind, _ := declare.ParseName(name)
 		o.ExternalFrameworks = append(o.ExternalFrameworks, kind)
 	}
-	o.ExternalOwns = externalOwns(o.ExternalFrameworks, c.Integrations.ExternalChildren)
+	for _, d := range c.Integrations.ExternalChildren {
+		if o.ExternalOwns == nil {
+			o.ExternalOwns = map[schema.GroupVersionKind][]schema.GroupVersionKind{}
+		}
+		kind, _ := declare.ParseName(d.Name)
+		o.ExternalOwns[kind], _ = declare.ParseOwned(d.Owns, nil)
+	}
 	o.DeclaredKinds, _ = declare.Compile(c.Integrations.DeclaredKinds, nil, nil)
 	if spark := c.Integrations.Spark; spark != nil {
 		o.SparkOverhead = spark.ImplicitMemoryOverhead
@@ -460,20 +466,4 @@ func durationOf(d *metav1.Duration) *time.Duration {
 		return nil
 	}
 	return &d.Duration
-}
-
-// externalOwns are the kinds that external kinds own: those of the declarations, or any.
-func externalOwns(kinds []schema.GroupVersionKind, declared []configv1beta2.ExternalChildren) map[schema.GroupVersionKind][]schema.GroupVersionKind {
-	if len(kinds) == 0 {
-		return nil
-	}
-	out := map[schema.GroupVersionKind][]schema.GroupVersionKind{}
-	for _, kind := range kinds {
-		out[kind] = nil
-	}
-	for _, d := range declared {
-		kind, _ := declare.ParseName(d.Name)
-		out[kind], _ = declare.ParseOwned(d.Owns, nil)
-	}
-	return out
 }

@@ -46,8 +46,14 @@ func TestManagerAway(t *testing.T) {
 		t.Skip("runs a whole control plane")
 	}
 	c := up(t)
-	m := c.podsManager(t)
+	for _, d := range closedKinds() {
+		if d.GVK.Group != jobsetGroup && d.GVK.Group != trainerGroup { // Berth installs these
+			c.create(t, anyCRD(d))
+		}
+	}
+	m := c.managerOfAll(t)
 	c.queues(t, "pool", map[string]string{"team": "1"})
+	c.queues(t, "second", map[string]string{"runs": "1"})
 	meta := func(kind, name, queue string) metav1.ObjectMeta {
 		out := metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprintf("%s-%s", map[string]string{
 			"Pod": "pod", "Job": "job", "Deployment": "deployment", "StatefulSet": "set",
@@ -66,9 +72,12 @@ func TestManagerAway(t *testing.T) {
 	}
 	stopped := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "set-stays-0"}}
 	embeddedtest.Eventually(t, "the pod of a StatefulSet is there", func() error { return c.get(t, stopped) })
+	away := newAway(t, c)
 	m.Kill()
 
 	ctx := context.Background()
+	away.kinds(ctx, t)
+	t.Run("meanwhile", func(t *testing.T) { away.meanwhile(ctx, t) })
 	touch := func(o client.Object) error {
 		return c.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"example.com/touched":"yes"}}}`)))
 	}

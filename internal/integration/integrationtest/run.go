@@ -502,17 +502,20 @@ func namespaceChanges(w *world) {
 
 // child is a job that somebody else's Workload decides about.
 func child(w *world) {
-	parent := &batchv1.Job{
+	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
+	parent := &batchv1.CronJob{ // of an external kind, which may own any other
 		ObjectMeta: metav1.ObjectMeta{Name: "parent", Namespace: w.namespace, Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
-		Spec: batchv1.JobSpec{Suspend: new(true), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "x"}},
-		}}},
+		Spec:       batchv1.CronJobSpec{Schedule: "@yearly", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}},
 	}
 	w.must(w.c.Create(w.ctx, parent))
-	wl := w.workloadOf(parent)
+	wl := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Name: "parent", Namespace: w.namespace, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(parent, cronJob)}},
+		Spec:       kueue.WorkloadSpec{QueueName: "lq", PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: template}}},
+	}
+	w.must(w.c.Create(w.ctx, wl))
 	o := w.create("child", func(c job.Object) {
 		w.running(c)
-		c.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(parent, batchv1.SchemeGroupVersion.WithKind("Job"))})
+		c.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(parent, cronJob)})
 	})
 	w.eventually("the child is suspended", func() error { return w.stopped(o) })
 	w.admit(wl)
