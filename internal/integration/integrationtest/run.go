@@ -534,5 +534,6 @@ func child(w *world) {
 		w.t.Errorf("%d workloads, want that of the parent", n)
 	}
 	w.evict(wl)
+	w.play(wl, func(x *kueue.Workload) bool { return w.cfg.Lifecycle.Release(x, false, metav1.Now()) }) // as the controller of the external kind does
 	w.eventually("the child is suspended once more", func() error { return w.stopped(o) })
 }
