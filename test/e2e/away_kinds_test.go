@@ -252,7 +252,7 @@ func (w *awayScene) meanwhile(ctx context.Context, t *testing.T) {
 	if err := w.SubResource("scale").Patch(ctx, waits, scale); err != nil {
 		t.Errorf("a StatefulSet with a mark is scaled by its subresource: %v", err)
 	}
-	for namespace, name := range map[string]string{"team": waits.Name, "runs": "runs"} {
+	for namespace, name := range map[string]string{"team": "set-staysmain", "runs": "runs"} {
 		embeddedtest.Eventually(t, "new pods of "+name+" are refused", func() error {
 			var events corev1.EventList
 			if err := w.List(ctx, &events, client.InNamespace(namespace)); err != nil {
