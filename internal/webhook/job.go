@@ -86,11 +86,8 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	}
 	sent := object.DeepCopyObject().(client.Object)
 	reach := v.Reach
-	if !d.Serving && reach == job.Managed && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)) {
-		d.Suspend(object)
-	}
-	if v.NotMade != nil && reach == job.Managed {
-		advise(ctx, "metadata.ownerReferences: the object is queued by itself, and not with its owner: "+v.NotMade.Error())
+	if reach == job.Managed {
+		hold(ctx, d, object, &v)
 	}
 	if err := s.delegate(ctx, d, namespace, object); err != nil {
 		return err
@@ -112,6 +109,16 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	}
 	d.Default(object, reach == job.Managed, in)
 	return nil
+}
+
+// hold stops a job that is going to have a Workload, and says so to a user who expects that of its owner.
+func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
+	if !d.Serving && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)) {
+		d.Suspend(object)
+	}
+	if v.NotMade != nil {
+		advise(ctx, "metadata.ownerReferences: the object is queued by itself, and not with its owner: "+v.NotMade.Error())
+	}
 }
 
 // changeJob keeps what holds a job that changes, and obeys users who stop theirs.

@@ -154,7 +154,7 @@ func JudgeMarked(cfg *Config, namespace map[string]string, marked bool) Verdict 
 }
 
 // climb walks up the controller owners as far as their kinds are known, and finds the top-most that is managed.
-func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict {
+func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //nolint:gocyclo // one walk: each way in which it ends is a case
 	var v Verdict
 	object := of.Object
 	seen := map[types.UID]bool{object.GetUID(): true}
@@ -173,10 +173,11 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict {
 		name := fmt.Sprintf("%s %s/%s", ref.Kind, object.GetNamespace(), ref.Name)
 		child, may := rules.child(gvk, at.GVK)
 		v.IsPart = v.IsPart || (i == 0 && managed && rules == nil)
-		switch {
-		case !may:
+		if !may {
 			v.NotMade = fmt.Errorf("a %s makes no %s", ref.Kind, at.GVK.Kind)
 			return v
+		}
+		switch {
 		case i >= maxOwners:
 			return Verdict{TooDeep: true, Err: fmt.Errorf("more than %d owners above %s: queue the outermost one instead", maxOwners, object.GetName())}
 		case seen[ref.UID]:

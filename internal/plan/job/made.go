@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,12 +87,8 @@ func isSidecar(c *corev1.Container) bool {
 // requests are those that count: a limit is the request where none is stated.
 func requests(r *corev1.ResourceRequirements) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for name, q := range r.Limits { //berth:unordered copies a map
-		out[name] = q
-	}
-	for name, q := range r.Requests { //berth:unordered copies a map
-		out[name] = q
-	}
+	maps.Copy(out, r.Limits)
+	maps.Copy(out, r.Requests)
 	return out
 }
 

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -119,8 +120,8 @@ func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []meta
 	if m := t[owned.GVK]; m != nil {
 		k.Kind = m.Kind
 	}
-	for i := len(below) - 1; i >= 0; i-- {
-		if o, ok := complete(below[i]); ok {
+	for _, b := range slices.Backward(below) {
+		if o, ok := complete(b); ok {
 			k.Below = append(k.Below, o)
 		}
 	}
