@@ -12,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,15 +37,6 @@ func closedKinds() (out []*plan.Descriptor) {
 		}
 	}
 	return out
-}
-
-// anyCRD is a kind with any spec and any status.
-func anyCRD(d *plan.Descriptor) *apiextensionsv1.CustomResourceDefinition {
-	crd := lwsCRD()
-	crd.Name, crd.Spec.Group = d.Resource+"."+d.GVK.Group, d.GVK.Group
-	crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: d.Resource, Kind: d.GVK.Kind}
-	crd.Spec.Versions[0].Name = d.GVK.Version
-	return crd
 }
 
 // managerOfAll starts a manager that integrates every kind.

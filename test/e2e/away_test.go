@@ -48,7 +48,7 @@ func TestManagerAway(t *testing.T) {
 	c := up(t)
 	for _, d := range closedKinds() {
 		if d.GVK.Group != jobsetGroup && d.GVK.Group != trainerGroup { // Berth installs these
-			c.create(t, anyCRD(d))
+			c.create(t, embeddedtest.LooseCRD(d.GVK, d.Resource))
 		}
 	}
 	m := c.managerOfAll(t)

@@ -158,6 +158,7 @@ func TestRefused(t *testing.T) {
 	jobs := trainerv1alpha1.GroupVersion.WithResource("trainjobs").GroupResource()
 	config := patch.DefaultConfig()
 	config.ConflictPolicy = patch.ConflictReject
+	config.Ownership.Reserved = []patch.ReservedManager{{Manager: "kueue.x-k8s.io/*", Users: []string{"berth"}}}
 	entry := func(manager, zone string) trainerv1alpha1.RuntimePatch {
 		var p trainerv1alpha1.RuntimePatch
 		if err := yaml.UnmarshalStrict([]byte("{manager: "+manager+", trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: "+zone+"}}}}}}]}}}}"), &p); err != nil {
@@ -175,7 +176,7 @@ func TestRefused(t *testing.T) {
 		want bool
 	}{
 		"the webhook, for its owner":  {refusals(&patch.Request{New: idle, Old: job, Config: &config, User: patch.User{Name: "ann"}}), true},
-		"the webhook, for a conflict": {refusals(&patch.Request{New: job, Old: idle, Config: &config, User: patch.User{Name: config.Ownership.Reserved[0].Subjects[0]}}), true},
+		"the webhook, for a conflict": {refusals(&patch.Request{New: job, Old: idle, Config: &config, User: patch.User{Name: "berth"}}), true},
 		"the policy":                  {errors.New("spec.runtimePatches: another actor owns the entries of kueue.x-k8s.io/manager"), true},
 		"the JobSet cannot be read":   {patch.Transition(job, idle, nil, errors.New("no answer")).ToAggregate(), false},
 		"while it runs":               {errors.New("spec.runtimePatches: Forbidden: " + patch.TransitionMessage), false},
