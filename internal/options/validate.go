@@ -193,8 +193,22 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 		}
 		seen[kind] = true
 	}
+	errs = append(errs, validateExternalChildren(in, path.Child("externalChildren"))...)
+	if service := in.RayService; service != nil {
+		known := []string{"", string(configv1beta2.ChildSuspended), string(configv1beta2.GatedPods)}
+		if hold := string(service.UpgradeHold); !slices.Contains(known, hold) {
+			errs = append(errs, notSupported(path.Child("rayService", "upgradeHold"), hold, known[1:]))
+		}
+	}
+	_, invalid := declare.Compile(in.DeclaredKinds, slices.Collect(maps.Keys(seen)), path.Child("declaredKinds"))
+	return append(errs, invalid...)
+}
+
+// validateExternalChildren checks which kinds the controllers of external kinds make.
+func validateExternalChildren(in *configv1beta2.Integrations, path *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
 	for i, e := range in.ExternalChildren {
-		at := path.Child("externalChildren").Index(i)
+		at := path.Index(i)
 		if !slices.Contains(in.ExternalFrameworks, e.Name) {
 			errs = append(errs, field.NotFound(at.Child("name"), e.Name))
 		}
@@ -204,14 +218,7 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 		_, invalid := declare.ParseOwned(e.Owns, at.Child("owns"))
 		errs = append(errs, invalid...)
 	}
-	if service := in.RayService; service != nil {
-		known := []string{"", string(configv1beta2.ChildSuspended), string(configv1beta2.GatedPods)}
-		if hold := string(service.UpgradeHold); !slices.Contains(known, hold) {
-			errs = append(errs, notSupported(path.Child("rayService", "upgradeHold"), hold, known[1:]))
-		}
-	}
-	_, invalid := declare.Compile(in.DeclaredKinds, slices.Collect(maps.Keys(seen)), path.Child("declaredKinds"))
-	return append(errs, invalid...)
+	return errs
 }
 
 func validatePodsReady(w *configv1beta2.WaitForPodsReady, path *field.Path) field.ErrorList {

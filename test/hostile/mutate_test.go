@@ -94,22 +94,22 @@ func lengthen(r *rand.Rand, tree map[string]any, bytes int) (where string) {
 		switch at := at.(type) {
 		case map[string]any:
 			for _, key := range slices.Sorted(maps.Keys(at)) {
-				path := path + "." + key
+				inside := path + "." + key
 				switch inner := at[key].(type) {
 				case []any:
 					if element, ok := first(inner); ok {
-						places = append(places, place{path, func() { at[key] = distinct(element, bytes) }})
+						places = append(places, place{inside, func() { at[key] = distinct(element, bytes) }})
 					}
 				case map[string]any:
 					if plain(inner) {
-						places = append(places, place{path, func() {
+						places = append(places, place{inside, func() {
 							for i := range bytes / 20 {
 								inner[fmt.Sprintf("key-%07d", i)] = "1"
 							}
 						}})
 					}
 				}
-				walk(path, at[key])
+				walk(inside, at[key])
 			}
 		case []any:
 			for _, element := range at {

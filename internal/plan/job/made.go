@@ -50,13 +50,20 @@ var ErrOtherName = errors.New("its objects have other names")
 // [Injected].
 func PodExceeds(pod, template *corev1.PodSpec) error {
 	added := corev1.ResourceList{}
+	type container struct {
+		name    string
+		sidecar bool
+	}
 	for _, of := range [][2][]corev1.Container{{pod.InitContainers, template.InitContainers}, {pod.Containers, template.Containers}} {
+		templates := make(map[container]*corev1.Container, len(of[1]))
+		for i := range of[1] {
+			templates[container{of[1][i].Name, isSidecar(&of[1][i])}] = &of[1][i]
+		}
 		for i := range of[0] {
 			c := &of[0][i]
-			at := slices.IndexFunc(of[1], func(t corev1.Container) bool { return t.Name == c.Name && isSidecar(&t) == isSidecar(c) })
 			var stated corev1.ResourceList
-			if at >= 0 {
-				stated = requests(&of[1][at].Resources)
+			if t := templates[container{c.Name, isSidecar(c)}]; t != nil {
+				stated = requests(&t.Resources)
 			}
 			if err := requestExceeds(requests(&c.Resources), stated, added); err != nil {
 				return fmt.Errorf("container %s %w", c.Name, err)
