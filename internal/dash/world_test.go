@@ -50,7 +50,7 @@ const (
 
 // world is the namespaces red and blue, each with a queue and Workloads, on a real API server, and a dashboard.
 type world struct {
-	*testing.T
+	testing.TB
 	c         client.WithWatch
 	red, blue string // names of their own, as tests share the server
 	server    *Server
@@ -58,7 +58,7 @@ type world struct {
 }
 
 // newWorld starts a dashboard; change changes it before it is asked.
-func newWorld(t *testing.T, change func(*Server)) *world {
+func newWorld(t testing.TB, change func(*Server)) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kueue.AddToScheme} {
@@ -66,7 +66,7 @@ func newWorld(t *testing.T, change func(*Server)) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{T: t, c: embeddedtest.Client(t, "../../config/crd", kueue.AddToScheme, apiextensionsv1.AddToScheme)}
+	w := &world{TB: t, c: embeddedtest.Client(t, "../../config/crd", kueue.AddToScheme, apiextensionsv1.AddToScheme)}
 	for _, name := range []*string{&w.red, &w.blue} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "dash-"}}
 		w.create(ns)
@@ -80,7 +80,7 @@ func newWorld(t *testing.T, change func(*Server)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := options.DefaultDashboard()
 	o.Origins = []string{origin}
-	w.server, err = Setup(ctx, mgr, o, testr.New(t))
+	w.server, err = Setup(ctx, mgr, o, testr.NewWithInterface(t, testr.Options{}))
 	w.must(err)
 	change(w.server)
 	ended := make(chan error, 2)

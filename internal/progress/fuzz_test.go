@@ -4,10 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/progress"
 )
@@ -42,7 +41,7 @@ func FuzzReport(f *testing.F) {
 	}}).Build()
 	s := &progress.Server{Client: api, Verify: anybody{}, Log: logr.Discard(), Answered: func(int) {}}
 	f.Fuzz(func(t *testing.T, path, body string) {
-		bounded(t, len(path)+len(body), func() {
+		embeddedtest.Bounded(t, len(path)+len(body), func() {
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 			r.URL.Path = path
 			r.Header.Set("Authorization", "Bearer t")
@@ -53,21 +52,4 @@ func FuzzReport(f *testing.F) {
 			}
 		})
 	})
-}
-
-// bounded runs f, and fails if that takes more time or memory than an input of this size may.
-func bounded(t *testing.T, size int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	f()
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
-		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
-	}
-	if took > 10*time.Second {
-		t.Errorf("an input of %d bytes took %s", size, took)
-	}
 }

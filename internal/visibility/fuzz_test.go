@@ -4,10 +4,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // FuzzRequest: any path, query and body is answered, within bounds.
@@ -23,7 +23,7 @@ func FuzzRequest(f *testing.F) {
 		if len(path) == 0 || path[0] != '/' {
 			path = "/" + path
 		}
-		bounded(t, len(path)+len(query)+len(body)+len(accept), func() {
+		embeddedtest.Bounded(t, len(path)+len(query)+len(body)+len(accept), func() {
 			r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body))
 			r.Method, r.URL = method, &url.URL{Path: path, RawQuery: query}
 			r.Header.Set("Authorization", "alice")
@@ -35,21 +35,4 @@ func FuzzRequest(f *testing.F) {
 			}
 		})
 	})
-}
-
-// bounded runs f, and fails if that takes more time or memory than an input of this size may.
-func bounded(t *testing.T, size int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	f()
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
-		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
-	}
-	if took > 10*time.Second {
-		t.Errorf("an input of %d bytes took %s", size, took)
-	}
 }

@@ -78,7 +78,7 @@ func testOptions() webhook.Options {
 }
 
 // serverCertificate makes a self-signed certificate for 127.0.0.1.
-func serverCertificate(t *testing.T) (tls.Certificate, []byte) {
+func serverCertificate(t testing.TB) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,13 +97,13 @@ func serverCertificate(t *testing.T) (tls.Certificate, []byte) {
 }
 
 // serve starts the webhooks and tells the API server of them. It returns a client and a managed namespace.
-func serve(t *testing.T) (client.Client, string) {
+func serve(t testing.TB) (client.Client, string) {
 	t.Helper()
 	return serveWith(t, testOptions())
 }
 
 // serveWith is serve with options.
-func serveWith(t *testing.T, o webhook.Options) (client.Client, string) {
+func serveWith(t testing.TB, o webhook.Options) (client.Client, string) {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	ctx := t.Context()
@@ -162,7 +162,7 @@ func serveWith(t *testing.T, o webhook.Options) (client.Client, string) {
 	}
 }
 
-func install(t *testing.T, c client.Client) {
+func install(t testing.TB, c client.Client) {
 	t.Helper()
 	entries, err := config.FS.ReadDir("crd")
 	if err != nil {

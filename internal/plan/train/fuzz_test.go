@@ -1,13 +1,12 @@
 package train_test
 
 import (
-	"runtime"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/train"
 )
 
@@ -22,27 +21,10 @@ func FuzzReadSnapshot(f *testing.F) {
 		snapshot := &corev1.ConfigMap{Data: map[string]string{train.SnapshotKey: text}}
 		snapshot.OwnerReferences = append(snapshot.OwnerReferences, train.Owner(job))
 		job.Status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: train.SnapshotHash(snapshot)}
-		bounded(t, len(text), func() {
+		embeddedtest.Bounded(t, len(text), func() {
 			if r, err := train.ReadSnapshot(job, snapshot); err == nil && r.Name != "torch-distributed" {
 				t.Errorf("read runtime %s", r.Name)
 			}
 		})
 	})
-}
-
-// bounded runs f, and fails if that takes more time or memory than an input of this size may.
-func bounded(t *testing.T, size int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	f()
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
-		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
-	}
-	if took > 10*time.Second {
-		t.Errorf("an input of %d bytes took %s", size, took)
-	}
 }

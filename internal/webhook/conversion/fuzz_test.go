@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"testing"
-	"time"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // FuzzConvert: any body of a request to /convert is answered, within bounds.
@@ -30,7 +30,7 @@ func FuzzConvert(f *testing.F) {
 	}
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		bounded(t, len(body), func() {
+		embeddedtest.Bounded(t, len(body), func() {
 			w := httptest.NewRecorder()
 			Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(body)))
 			if w.Code != http.StatusOK && w.Code != http.StatusBadRequest {
@@ -38,21 +38,4 @@ func FuzzConvert(f *testing.F) {
 			}
 		})
 	})
-}
-
-// bounded runs f, and fails if that takes more time or memory than an input of this size may.
-func bounded(t *testing.T, size int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	f()
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
-		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
-	}
-	if took > 10*time.Second {
-		t.Errorf("an input of %d bytes took %s", size, took)
-	}
 }

@@ -2,12 +2,12 @@ package worker
 
 import (
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // FuzzKubeconfig: a kubeconfig of a worker is refused, or reaches its server by TLS and runs and reads nothing here.
@@ -23,7 +23,7 @@ func FuzzKubeconfig(f *testing.F) {
 	f.Add(kubeconfig("server: 'https://w1.example'", "tokenFile: /etc/passwd"))
 	f.Add([]byte("a: &a [b, b]\nc: [*a, *a]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		bounded(t, len(text), func() {
+		embeddedtest.Bounded(t, len(text), func() {
 			cfg, _, refused := parse(text, false)
 			if refused != nil {
 				return
@@ -45,20 +45,3 @@ func FuzzKubeconfig(f *testing.F) {
 }
 
 func isHTTPS(u *url.URL) bool { return u != nil && strings.EqualFold(u.Scheme, "https") }
-
-// bounded runs f, and fails if that takes more time or memory than an input of this size may.
-func bounded(t *testing.T, size int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	f()
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8<<20+2000*size); used > most {
-		t.Errorf("%d bytes allocated for an input of %d, at most %d may be", used, size, most)
-	}
-	if took > 10*time.Second {
-		t.Errorf("an input of %d bytes took %s", size, took)
-	}
-}
