@@ -61,6 +61,12 @@ func TestMetrics(t *testing.T) {
 	w.is("bad", jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, jobsetv1alpha2.ReasonReachedMaxRestarts)
 	w.setJob("good-oar-0", complete(1))
 	w.is("good", jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted)
+	w.eventually("the end is counted", func() error { // a manager that ends between the write and its answer counts nothing
+		if n := w.series("jobset_completed_total")[good]; n != 1 {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
 	w.stop()
 	w.start()
 	w.byPhase()
