@@ -124,12 +124,15 @@ func TestForgedReviewsAskNothing(t *testing.T) {
 		"too large":          {func(r *admissionv1.AdmissionRequest) { r.Object.Raw = make([]byte, maxObject+1) }, "request.object"},
 		"no old object":      {func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "request.oldObject"},
 		"a namespace's path": {func(r *admissionv1.AdmissionRequest) { r.Namespace = "red/../blue" }, "request.namespace"},
-		"a name's path":      {func(r *admissionv1.AdmissionRequest) { r.Name = "../x" }, "request.name"},
 	} {
 		got := s.asks(1).Handle(t.Context(), forged(tc.change))
 		if got.Allowed || got.Result.Code != http.StatusBadRequest || !strings.Contains(got.Result.Message, tc.says) {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+	path := func(r *admissionv1.AdmissionRequest) { r.Name = "../x" } // which the API server refuses, with the field
+	if got := s.asks(1).Handle(t.Context(), forged(path)); !got.Allowed {
+		t.Errorf("a name's path: %+v", got)
 	}
 	if n := s.asked.Load(); n != 0 {
 		t.Errorf("the API server was asked %d times", n)
