@@ -28,9 +28,9 @@ const (
 	liveAtOnce         = 16
 	livePerNamespace   = 8
 	liveWaiting        = 256
-	livePerReview      = 100 // requests for one review
+	livePerReview      = 100     // requests for one review
 	maxObject          = 8 << 20 // bytes of JSON: an API server takes 3 MiB in a shorter encoding
-	retryAfter         = 1 // seconds
+	retryAfter         = 1       // seconds
 )
 
 // live asks the API server on behalf of webhooks. Namespaces share its budget fairly.
