@@ -149,10 +149,7 @@ func (r *reconciler) apply(ctx context.Context, u *unstructured.Unstructured) er
 // another object or user has written. A ConfigMap that an earlier TrainJob of the same name left behind is deleted first.
 func (r *reconciler) applyOwned(ctx context.Context, w *world, u *unstructured.Unstructured) error {
 	key, meta := client.ObjectKeyFromObject(u), metadataOf(u.GroupVersionKind())
-	err := r.client.Get(ctx, key, meta)
-	if apierrors.IsNotFound(err) { // the cache can be behind
-		err = r.live.Get(ctx, key, meta)
-	}
+	err := r.live.Get(ctx, key, meta) // a cache of ConfigMaps would need the right to list all of them
 	switch {
 	case apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err):
 		return r.apply(ctx, u)
