@@ -231,10 +231,10 @@ func (p *populated) called() {
 	// Namespaces that are off limits have none, whatever a ClusterQueue selects.
 	p.queue("a", "")
 	change(p.seen, two, func(ns *corev1.Namespace) { ns.Labels["team"] = "two" })
-	for _, ns := range []string{"two", "blue", "default", "kube-public", "kube-node-lease"} {
+	for _, ns := range []string{"two", "blue", "default"} {
 		p.is(ns, "default", "a")
 	}
-	for _, off := range []string{"kube-system", options.DefaultNamespace} {
+	for _, off := range []string{"kube-system", "kube-public", options.DefaultNamespace} {
 		err := p.c.Get(p.Context(), client.ObjectKey{Namespace: off, Name: "default"}, &kueue.LocalQueue{})
 		if !apierrors.IsNotFound(err) {
 			p.Errorf("a LocalQueue in %s: %v", off, err)

@@ -34,7 +34,8 @@ var serving = map[string]func(meta metav1.ObjectMeta) client.Object{
 	"StatefulSet": func(meta metav1.ObjectMeta) client.Object {
 		app := map[string]string{"app": meta.Name}
 		return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
-			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: app},
+			PodManagementPolicy: appsv1.ParallelPodManagement, // a pod that waits for quota keeps no other one back
+			Replicas:            new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: app},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: gpuPod()},
 		}}
 	},
