@@ -17,7 +17,7 @@ const (
 	// freeBody is what one request may cost without being counted, so that ordinary reviews pass while large ones wait.
 	freeBody = 512 << 10
 	// maxBodies is what all requests together may cost beyond that, in bytes of memory.
-	maxBodies = 192 << 20
+	maxBodies = 96 << 20
 	// perObject is the cost of one JSON object or null in a body, in bytes: two characters may decode to a whole struct.
 	perObject = 1 << 10
 	// bodyWithin is how long a client has to send its request.
