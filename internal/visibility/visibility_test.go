@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,8 +65,13 @@ func world(r rules) *Server {
 	st.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}})
 	st.SetLocalQueue(state.LocalQueue{Namespace: "red", Name: "q", Queue: "cq"})
 	st.SetWorkload(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Priority: 1 << 40, Created: 1e9, Since: 1e9, Queueable: true})
+	var turn sync.Mutex
 	return New(Server{
-		Read:     func(_ context.Context, _ string, f func(*state.State) any) (any, error) { return f(st), nil },
+		Read: func(_ context.Context, _ string, f func(*state.State) any) (any, error) {
+			turn.Lock()
+			defer turn.Unlock()
+			return f(st), nil
+		},
 		Workload: func(string, string) *kueue.Workload { return nil },
 		Ready:    func() error { return nil },
 		Access:   access(r),

@@ -59,9 +59,11 @@ func TestStartRefused(t *testing.T) {
 	k.must(err)
 	k.eventually("the policy is in force", func() error {
 		job := k.trainJob("probe")
+		before := job.DeepCopy()
 		job.Spec.RuntimePatches = append(job.Spec.RuntimePatches, *parse[trainerv1alpha1.RuntimePatch](
 			"{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {metadata: {labels: {a: b}}}}}"))
-		if err := c.Update(k.ctx, job, client.DryRunAll); !apierrors.IsForbidden(err) {
+		err := c.Patch(k.ctx, job, client.MergeFrom(before), client.DryRunAll)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "another actor owns the entries") {
 			return fmt.Errorf("it is not: %w", err)
 		}
 		return nil
