@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,19 +71,12 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	if err != nil {
 		return badRequest(err)
 	}
-	before, err := json.Marshal(object)
-	if err != nil {
-		return badRequest(err)
-	}
+	before := object.DeepCopyObject()
 	told := &advice{}
 	if err := change(context.WithValue(ctx, adviceKey{}, told), req, object); err != nil {
 		return failure(err)
 	}
-	after, err := json.Marshal(object)
-	if err != nil {
-		return badRequest(err)
-	}
-	operations, err := jsonpatch.CreatePatch(before, after)
+	operations, err := difference(before, object)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -92,9 +86,34 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	return admission.Patched("", operations...).WithWarnings(told.lines...)
 }
 
+// difference is what makes one object of the other. Most objects are right as they are, and are not encoded for it.
+func difference(before, after runtime.Object) ([]jsonpatch.Operation, error) {
+	if reflect.DeepEqual(before, after) {
+		return nil, nil
+	}
+	was, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.CreatePatch(was, is)
+}
+
 // rooted adds operations that make what others add to: an object that was sent may leave out what its type always has. The spec is
 // made in any case, as the schema's defaults for what is in it apply only then: every kind that is changed here has one (spec: 10 §2.2).
 func rooted(raw []byte, operations []jsonpatch.Operation) ([]jsonpatch.Operation, error) {
+	if len(operations) == 0 { // the top is enough
+		var sent map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &sent); err != nil {
+			return nil, err
+		}
+		if spec := sent["spec"]; spec != nil && string(spec) != "null" {
+			return nil, nil
+		}
+	}
 	var sent any
 	if err := json.Unmarshal(raw, &sent); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,12 +45,17 @@ const (
 )
 
 var (
-	lasts  = flag.Duration("lasts", 15*time.Second, "how long the attack lasts")
-	seed   = flag.Uint64("seed", 1, "what decides the attacks")
-	bounds = flag.Bool("bounds", false, "fail where the manager takes more than 400 MB, or a job of the other tenant more than 2 s to start")
+	lasts = flag.Duration("lasts", 15*time.Second, "how long the attack lasts")
+	seed  = flag.Uint64("seed", 1, "what decides the attacks")
+	// What TestHostile tells the process that attacks.
+	attacked    = flag.String("attack", "", "a kubeconfig: the cluster to attack")
+	webhookPort = flag.Int("webhooks", 0, "the manager's port for webhooks")
+	reportPort  = flag.Int("reports", 0, "the manager's port for reports of progress")
+	bounds      = flag.Bool("bounds", false, "fail where the manager takes more than 400 MiB, or a job of the other tenant more than 2 s beyond four plain writes")
 )
 
-// The bounds of `make hostile`: resident memory in MiB, and how long 99 of 100 jobs take from their creation to their start.
+// The bounds of `make hostile`: resident memory in MiB, and how long 99 of 100 jobs take from their creation to their start, beyond what the API
+// server takes for as many writes that no webhook is called for. The whole cluster shares the machine, and most of its time is the API server's.
 const (
 	memoryBound = 400
 	startBound  = 2 * time.Second
@@ -91,14 +97,21 @@ func TestHostile(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), *lasts)
 	defer cancel()
-	a := newAttacker(t, c, admin, webhooks, reports)
-	yieldProcessor(t)
-	var attackers sync.WaitGroup
-	for i := range uint64(4) {
-		attackers.Go(func() { a.run(ctx, *seed+i, 100*time.Millisecond) })
+	attack := exec.Command(os.Args[0], "-test.run", "^TestAttack$", "-lasts", lasts.String(), "-seed", strconv.FormatUint(*seed, 10),
+		"-attack", kubeconfig, "-webhooks", strconv.Itoa(webhooks), "-reports", strconv.Itoa(reports))
+	attack.Stdout, attack.Stderr = os.Stdout, os.Stderr
+	attack.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := attack.Start(); err != nil {
+		t.Fatal(err)
 	}
+	var writes []time.Duration
+	var floor sync.WaitGroup
+	floor.Go(func() { writes = fourWrites(ctx, t, c) })
 	took, active := work(ctx, t, c)
-	attackers.Wait()
+	floor.Wait()
+	if err := attack.Wait(); err != nil {
+		t.Errorf("the attack: %v", err)
+	}
 
 	select {
 	case <-m.Ended:
@@ -108,18 +121,11 @@ func TestHostile(t *testing.T) {
 	if err := m.Ready(); err != nil {
 		t.Error(err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(attacks)) {
-		report("hostile.tried."+name, float64(a.tried[name]))
-		report("hostile.refused."+name, float64(a.refused[name]))
-		if a.tried[name] == 0 && *lasts > 10*time.Second {
-			t.Errorf("%s was never tried", name)
-		}
-	}
-	t.Logf("slowest review: %s", a.longest)
-	report("hostile.slowest_review_s", a.slowest.Seconds())
 	report("hostile.jobs", float64(len(took)))
 	report("hostile.start_p50_s", quantile(took, 0.5).Seconds())
 	report("hostile.start_p99_s", quantile(took, 0.99).Seconds())
+	report("hostile.four_writes_p50_s", quantile(writes, 0.5).Seconds())
+	report("hostile.four_writes_p99_s", quantile(writes, 0.99).Seconds())
 	report("hostile.active", float64(len(active)))
 	report("hostile.active_p99_s", quantile(active, 0.99).Seconds())
 	report("hostile.manager_peak_mib", m.PeakRSS())
@@ -127,12 +133,43 @@ func TestHostile(t *testing.T) {
 	if *bounds && m.PeakRSS() > memoryBound {
 		t.Errorf("the manager took %.0f MiB, more than %d", m.PeakRSS(), memoryBound)
 	}
-	if p99 := quantile(took, 0.99); *bounds && p99 > startBound {
-		t.Errorf("99 of 100 jobs took up to %s to start, more than %s", p99, startBound)
+	if p99, plain := quantile(took, 0.99), quantile(writes, 0.99); *bounds && p99-plain > startBound {
+		t.Errorf("99 of 100 jobs took up to %s to start, more than %s longer than four plain writes, which take %s", p99, startBound, plain)
 	}
 }
 
-// yieldProcessor lowers the priority of this process: tenants compute on machines of their own, and not on the manager's.
+// TestAttack is the attack of TestHostile, in a process of its own: tenants compute on machines of their own, so that its priority is lower.
+func TestAttack(t *testing.T) {
+	if *attacked == "" {
+		t.Skip("is started by TestHostile")
+	}
+	log.SetLogger(logr.Discard())
+	yieldProcessor(t)
+	admin, err := clientcmd.BuildConfigFromFlags("", *attacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
+	ctx, cancel := context.WithTimeout(t.Context(), *lasts)
+	defer cancel()
+	a := newAttacker(t, admin)
+	var attackers sync.WaitGroup
+	for i := range uint64(4) {
+		attackers.Go(func() { a.run(ctx, *seed+i, 100*time.Millisecond) })
+	}
+	attackers.Wait()
+	for _, name := range slices.Sorted(maps.Keys(attacks)) {
+		report("hostile.tried."+name, float64(a.tried[name]))
+		report("hostile.refused."+name, float64(a.refused[name]))
+		if a.tried[name] == 0 && *lasts > 10*time.Second {
+			t.Errorf("%s was never tried", name)
+		}
+	}
+	fmt.Printf("slowest review: %s\n", a.longest)
+	report("hostile.slowest_review_s", a.slowest.Seconds())
+}
+
+// yieldProcessor lowers the priority of this process.
 func yieldProcessor(t *testing.T) {
 	t.Helper()
 	threads, err := os.ReadDir("/proc/self/task")
@@ -200,11 +237,19 @@ func tenants(t *testing.T, c client.Client) {
 				Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: tenant}},
 			})
 	}
+	// Jobs without a queue run, and thousands of pods of theirs would be an attack on the API server.
+	create(t, c, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: evil, Name: "pods"}, Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100")},
+	}})
 	create(t, c, object(strings.Replace(kinds[15], "cpu: 100m", "cpu: 1000", 1), waiting))
 }
 
-func newAttacker(t *testing.T, c client.Client, admin *rest.Config, webhooks, reports int) *attacker {
+func newAttacker(t *testing.T, admin *rest.Config) *attacker {
 	t.Helper()
+	c, err := client.New(admin, client.Options{Scheme: wire.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := rest.CopyConfig(admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: evil, Groups: []string{"system:authenticated"}}
 	his, err := client.New(cfg, client.Options{Scheme: c.Scheme()})
@@ -213,7 +258,7 @@ func newAttacker(t *testing.T, c client.Client, admin *rest.Config, webhooks, re
 	}
 	a := &attacker{
 		Client: his, api: kubernetes.NewForConfigOrDie(cfg).RESTClient(), web: newWeb(), tried: map[string]int{}, refused: map[string]int{},
-		webhooks: "https://127.0.0.1:" + strconv.Itoa(webhooks), progress: "https://127.0.0.1:" + strconv.Itoa(reports),
+		webhooks: "https://127.0.0.1:" + strconv.Itoa(*webhookPort), progress: "https://127.0.0.1:" + strconv.Itoa(*reportPort),
 	}
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
@@ -241,6 +286,30 @@ func newAttacker(t *testing.T, c client.Client, admin *rest.Config, webhooks, re
 		t.Fatalf("only %d webhooks: the test lost its way", len(a.paths))
 	}
 	return a
+}
+
+// fourWrites writes as often as a Job needs to start, one write after the other, twice a second: objects that no webhook is called for and that nobody
+// watches. It returns how long each four took, which is what the API server itself makes of the attack.
+func fourWrites(ctx context.Context, t *testing.T, c client.Client) (took []time.Duration) {
+	for i := 0; ctx.Err() == nil; i++ {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: good, Name: fmt.Sprintf("plain-%d", i)}}
+		begun := time.Now()
+		err := c.Create(t.Context(), o)
+		for j := 0; j < 3 && err == nil; j++ {
+			o.Data = map[string]string{"write": strconv.Itoa(j)}
+			err = c.Update(t.Context(), o)
+		}
+		if err != nil {
+			t.Errorf("a ConfigMap of the other tenant: %v", err)
+			return took
+		}
+		took = append(took, time.Since(begun))
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	return took
 }
 
 // work creates a Job of the good tenant twice a second until the context ends, and returns how long each took from its creation until it was

@@ -1,10 +1,13 @@
 package listen
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +30,23 @@ const (
 // Bodies bounds the memory that the bodies of requests take, before they are decoded. The zero value is ready to use.
 //
 // A body costs its length, and a kilobyte for each JSON object in it, as a few bytes of text may decode to much more. Small
-// bodies are free, so that nothing large keeps an ordinary request out.
-type Bodies struct{ taken atomic.Int64 }
+// bodies are free, so that nothing large keeps an ordinary request out. Large ones are answered a few at a time.
+type Bodies struct {
+	taken atomic.Int64
+	once  sync.Once
+	large chan struct{} // holds a token for each large request that is being answered
+}
+
+// begin waits until a large request may be answered: they take half of the processors at most, and the memory of as many.
+func (b *Bodies) begin(ctx context.Context) error {
+	b.once.Do(func() { b.large = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) })
+	select {
+	case b.large <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // errBusy says that other requests have taken the memory.
 var errBusy = errors.New("too many large requests at once; try again")
@@ -44,7 +62,7 @@ func (b *Bodies) within(limit time.Duration, next http.Handler) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		body := &meteredBody{ReadCloser: http.MaxBytesReader(w, r.Body, MaxBody), bodies: b}
+		body := &meteredBody{ReadCloser: http.MaxBytesReader(w, r.Body, MaxBody), bodies: b, ctx: r.Context()}
 		defer body.release()
 		answer := &refusal{ResponseWriter: w, body: body}
 		// The server keeps the request that it made: what is left of its body tells whether the connection can be used again.
@@ -60,6 +78,8 @@ type meteredBody struct {
 	bodies       *Bodies
 	cost, taken  int64
 	text, escape bool
+	ctx          context.Context //nolint:containedctx // of the request, whose body it is
+	begun        bool            // it counts among the large requests that are being answered
 	err          error
 }
 
@@ -80,6 +100,10 @@ func (m *meteredBody) Read(p []byte) (int, error) {
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		m.err = err
+	}
+	if errors.Is(err, io.EOF) && m.err == nil && m.taken > 0 && !m.begun { // it is whole: from here on it costs time
+		m.err = m.bodies.begin(m.ctx)
+		m.begun = m.err == nil
 	}
 	if m.err != nil {
 		return n, m.err
@@ -104,7 +128,12 @@ func (m *meteredBody) objects(part []byte) (n int64) {
 	return n
 }
 
-func (m *meteredBody) release() { m.bodies.taken.Add(-m.taken) }
+func (m *meteredBody) release() {
+	m.bodies.taken.Add(-m.taken)
+	if m.begun {
+		<-m.bodies.large
+	}
+}
 
 // refusal gives the answer to a body that was too costly its status, whatever the handler makes of the error.
 type refusal struct {

@@ -2,11 +2,14 @@ package listen
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -119,5 +122,56 @@ func TestRefusedBodyIsNoRequest(t *testing.T) {
 	answers, _ := io.ReadAll(conn) // until the server closes the connection, or resets it
 	if n := strings.Count(string(answers), "HTTP/1.1 "); n != 1 {
 		t.Errorf("%d answers to one request:\n%s", n, answers)
+	}
+}
+
+// TestLargeBodiesInTurn is that large requests leave processors to ordinary ones, that each gets its turn, and that one whose client is gone does
+// not keep the place of another.
+func TestLargeBodiesInTurn(t *testing.T) {
+	var b Bodies
+	begun, hold := make(chan struct{}, 100), make(chan struct{})
+	handler := b.Limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		read(w, r)
+		if r.Header.Get("X-Hold") != "" {
+			begun <- struct{}{}
+			<-hold
+		}
+	}))
+	ask := func(ctx context.Context, size int, held string) int {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", bytes.NewReader(make([]byte, size)))
+		r.Header.Set("X-Hold", held)
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	atOnce := max(1, runtime.GOMAXPROCS(0)/2)
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			if code := ask(t.Context(), freeBody+1, "yes"); code != http.StatusOK {
+				t.Errorf("a large one: %d", code)
+			}
+		})
+	}
+	for range atOnce {
+		<-begun
+	}
+	if code := ask(t.Context(), freeBody, ""); code != http.StatusOK {
+		t.Errorf("an ordinary one has to wait: %d", code)
+	}
+	gone, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if code := ask(gone, freeBody+1, ""); code == http.StatusOK {
+		t.Error("one large request too many is answered")
+	}
+	close(hold)
+	all.Wait()
+	for range atOnce + 1 {
+		if code := ask(t.Context(), freeBody+1, ""); code != http.StatusOK {
+			t.Errorf("a large one after the others: %d", code)
+		}
+	}
+	if len(b.large) != 0 || b.taken.Load() != 0 {
+		t.Errorf("%d turns and %d bytes are still counted", len(b.large), b.taken.Load())
 	}
 }
