@@ -173,7 +173,7 @@ func TestDispatch(t *testing.T) {
 		t.Skip("runs three control planes")
 	}
 	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
-		"hub": frameworks + "multiKueue: {workerLostTimeout: 15s, gcInterval: 5s}\n", "w1": frameworks, "w2": frameworks,
+		"hub": frameworks + "multiKueue: {workerLostTimeout: 30s, gcInterval: 5s}\n", "w1": frameworks, "w2": frameworks,
 	})
 	hub, w1, w2 := all[0], all[1], all[2]
 	workers := map[string]*cluster{"w1": w1, "w2": w2}
@@ -244,6 +244,12 @@ func TestDispatch(t *testing.T) {
 		book.close()
 		if created := book.counts["w1 Job created"] + book.counts["w2 Job created"]; created != len(many) {
 			t.Errorf("%d Jobs were created for %d", created, len(many))
+			for _, j := range many {
+				if made := book.made["Job "+j.Name]; len(made) != 1 {
+					w, err := hub.workload(j)
+					t.Errorf("%s was created %v: %v, %+v", j.Name, made, err, w)
+				}
+			}
 		}
 	})
 	t.Run("the manager is killed while a Job runs", func(t *testing.T) {
@@ -427,7 +433,7 @@ func TestDispatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		hub.connection(at, metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, 20*time.Second)
-		eventually(t, 60*time.Second, "it moves", func() error {
+		eventually(t, 90*time.Second, "it moves", func() error {
 			w, err := hub.workload(j)
 			if err != nil {
 				return err

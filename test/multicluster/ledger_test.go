@@ -37,8 +37,10 @@ type ledger struct {
 	reached map[[2]string]map[string]bool
 	total   int
 	story   []entry
-	wg      sync.WaitGroup
-	stop    []func()
+	// made is where and when each object was created, by its kind and name.
+	made map[string][]string
+	wg   sync.WaitGroup
+	stop []func()
 }
 
 // entry is one write.
@@ -97,6 +99,13 @@ func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
 			l.mu.Lock()
 			l.counts[c.name+" "+gvk.Kind+" "+what]++
 			l.total++
+			if e.Type == watch.Added {
+				if l.made == nil {
+					l.made = map[string][]string{}
+				}
+				key := gvk.Kind + " " + o.GetName()
+				l.made[key] = append(l.made[key], "on "+c.name+" at "+time.Now().Format(time.TimeOnly))
+			}
 			if l.life != "" && strings.Contains(o.GetName(), l.life) {
 				l.story = append(l.story, entry{time.Now(), c.name + " " + gvk.Kind + " " + what, by})
 			}

@@ -286,9 +286,15 @@ func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
 		return nil
 	})
 	hub.completes(present, 2*time.Minute)
-	w, err := hub.workload(present)
-	if err != nil || !lifecycle.IsFinished(w) || w.Status.AdmissionChecks[0].RetryCount != nil || w.Status.ClusterName != "w1" {
-		t.Errorf("it was not created there again: %v, %+v", err, w.Status)
+	var w *kueue.Workload
+	eventually(t, 30*time.Second, "its workload is finished", func() (err error) { // after its Job, which says so first
+		if w, err = hub.workload(present); err == nil && !lifecycle.IsFinished(w) {
+			err = fmt.Errorf("%+v", w.Status.Conditions)
+		}
+		return err
+	})
+	if w.Status.AdmissionChecks[0].RetryCount != nil || w.Status.ClusterName != "w1" {
+		t.Errorf("it was not created there again: %+v", w.Status)
 	}
 	if w, err := hub.workload(earlier); err != nil || !lifecycle.IsFinished(w) {
 		t.Errorf("what was finished is not any more: %v", err)
