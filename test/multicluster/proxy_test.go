@@ -2,9 +2,12 @@ package multicluster
 
 import (
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // proxy passes TCP connections on, or swallows what goes through them.
@@ -17,13 +20,11 @@ type proxy struct {
 
 func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{}
+	// The port is listened on again after each outage: an ephemeral one could belong to an outgoing connection by then.
+	p := &proxy{port: strconv.Itoa(embeddedtest.FreePort(t))}
 	p.free = sync.NewCond(&p.mu)
-	if _, p.port, err = net.SplitHostPort(l.Addr().String()); err != nil {
+	l, err := net.Listen("tcp", "127.0.0.1:"+p.port)
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,10 +46,7 @@ type door struct {
 // door makes one, closed, and a kubeconfig that leads through it.
 func (s *server) door() (*door, []byte) {
 	s.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	s.must(err)
-	d := &door{t: s.t, at: l.Addr().String()}
-	s.must(l.Close())
+	d := &door{t: s.t, at: "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(s.t))}
 	file, err := clientcmd.Load(s.kubeconfig())
 	s.must(err)
 	for _, c := range file.Clusters {

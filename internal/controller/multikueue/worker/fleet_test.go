@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/plan/dispatch"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -141,11 +143,11 @@ func TestLostSince(t *testing.T) {
 
 // TestProbe wants a refusal first: what takes connections all the time says nothing.
 func TestProbe(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address := "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t)) // it is listened on twice
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
 	r := &remote{address: address}
 	if r.probe(time.Now()) {
 		t.Error("it was there all the time")
