@@ -83,7 +83,7 @@ measure-burst: build ## 5,000 suspended Jobs at once, room for 500, as name: val
 
 measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines; a quarter of an hour
 	@$(GO) test ./test/e2e -run '^TestMeasureJobSets$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/controller/jobset -run '^$$' -bench 'IdleReconcile' -timeout 60m | \
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/jobset/controller -run '^$$' -bench 'IdleReconcile' -timeout 60m | \
 		awk '/^BenchmarkIdleReconcile/ { split($$1, of, /[\/-]/); printf "jobset.idle_pass_%s_ms: %.3f\n", of[2], $$3 / 1e6 }'
 
 measure-trainjobs: build ## 1,000 TrainJobs that a queue starts at once, as name: value lines; ten minutes
@@ -99,7 +99,7 @@ measure-copies: build ## memory of a manager with 5,000 copies on two workers (A
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasureMemory$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.]*.*: [0-9]'
 
 measure-upgrades: build ## how soon after its admission the second cluster of a RayService starts, as name: value lines; a minute
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/integration/integrationtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x | \
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/job/jobtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x | \
 		awk '/^BenchmarkGateOpens/ { for (i = 5; i < NF; i += 2) { split($$(i + 1), of, "/"); printf "rayservice.gate_%s_ms: %s\n", of[2], $$i } }'
 
 load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues (ARGS='-scale 0.1 -draw FILE.svg', -help for more)

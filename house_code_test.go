@@ -17,7 +17,8 @@ var coreStd = []string{"cmp", "errors", "fmt", "iter", "maps", "math", "slices",
 
 // pureRoom is a room whose output depends on its arguments only.
 type pureRoom struct {
-	dir   string
+	dir   string   // * is any one element; what is below it belongs to it, too
+	alone bool     // what is below it does not
 	std   []string // packages of the standard library beyond coreStd
 	below []string // what may be imported besides: prefixes of import paths
 	but   []string // what may not, although `below` allows it
@@ -27,24 +28,51 @@ type pureRoom struct {
 var pureRooms = []pureRoom{
 	{dir: "internal/core", below: []string{module + "/internal/core"}},
 	{dir: "internal/state", std: []string{"reflect", "sync"}, below: []string{module + "/internal/core", module + "/internal/state"}},
-	{
-		dir: "internal/plan", std: []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "path", "regexp", "unicode", "unicode/utf8"},
-		below: []string{module + "/api", module + "/internal/core", module + "/internal/plan", "k8s.io/api", "k8s.io/apimachinery"},
-		but: []string{
-			"k8s.io/apimachinery/pkg/util/clock", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/apimachinery/pkg/util/uuid",
-			"k8s.io/apimachinery/pkg/util/wait", "k8s.io/apimachinery/pkg/watch",
-		},
-	},
+	{dir: "internal/job", alone: true, std: planStd, below: planBelow, but: planBut},
+	{dir: "internal/*/plan", std: planStd, below: planBelow, but: planBut},
+	{dir: "internal/job/kind/*/plan", std: planStd, below: planBelow, but: planBut},
 }
+
+// What decides about API objects may import these, and other pure rooms.
+var (
+	planStd   = []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "math/big", "path", "regexp", "unicode", "unicode/utf8"}
+	planBelow = []string{module + "/api", module + "/internal/core", module + "/internal/state", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/resource"}
+	planBut   = []string{
+		"k8s.io/apimachinery/pkg/util/clock", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/apimachinery/pkg/util/uuid",
+		"k8s.io/apimachinery/pkg/util/wait", "k8s.io/apimachinery/pkg/watch",
+	}
+)
 
 // pureRoomOf finds the pure room of a production file, or nil.
 func pureRoomOf(f *file) *pureRoom {
+	if f.test {
+		return nil
+	}
+	return pureRoomAt(f.dir)
+}
+
+// pureRoomAt finds the pure room of a folder, or nil.
+func pureRoomAt(dir string) *pureRoom {
 	for i, r := range pureRooms {
-		if !f.test && under(f.dir, r.dir) {
+		if in(r, dir) {
 			return &pureRooms[i]
 		}
 	}
 	return nil
+}
+
+// in reports whether a folder belongs to a pure room.
+func in(r pureRoom, dir string) bool {
+	parts, pattern := strings.Split(dir, "/"), strings.Split(r.dir, "/")
+	if len(parts) < len(pattern) || r.alone && len(parts) > len(pattern) {
+		return false
+	}
+	for i, p := range pattern {
+		if p != "*" && p != parts[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func underAny(p string, dirs []string) bool {
@@ -60,7 +88,11 @@ func checkPureImports(tr *tree) (out []string) {
 		for _, imp := range f.ast.Imports {
 			p := importPath(imp)
 			std := slices.Contains(coreStd, p) || slices.Contains(r.std, p)
-			if !std && (!underAny(p, r.below) || underAny(p, r.but)) {
+			pure := false // a plan may import another one, below it
+			if rel, ours := strings.CutPrefix(p, module+"/"); ours && under(rel, "internal") && !under(f.dir, "internal/core") && !under(f.dir, "internal/state") {
+				pure = pureRoomAt(rel) != nil
+			}
+			if !std && !pure && (!underAny(p, r.below) || underAny(p, r.but)) {
 				out = append(out, fmt.Sprintf("%s: %s may not import %q", tr.at(imp), r.dir, p))
 			}
 		}
@@ -330,7 +362,7 @@ func checkBannedImports(tr *tree) (out []string) {
 }
 
 // workloadConditions is the one package that builds conditions of Workloads.
-const workloadConditions = "internal/plan/lifecycle"
+const workloadConditions = "internal/workload/plan/lifecycle"
 
 // checkOneWriter looks at the conditions that are built with a named constant as their type. Each such constant may be used
 // in one package only. Conditions whose type is a variable escape it, and programs in test, which are others' controllers.

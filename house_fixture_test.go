@@ -49,10 +49,10 @@ var fixtures = map[string]fixture{
 		map[string]string{"internal/bits/a.go": coreDoc, "internal/core/a/a.go": coreDoc, "controlplane/x/a.go": coreDoc},
 		[]string{"internal/bits: has no room: give it a room"},
 	},
-	"code loose among the controllers": {
+	"code loose among the controllers of a subject": {
 		"every folder has a room",
-		map[string]string{"internal/controller/a.go": coreDoc, "internal/controller/admit/a.go": coreDoc},
-		[]string{"internal/controller: has no room"},
+		map[string]string{"internal/workload/a.go": coreDoc, "internal/workload/admit/a.go": coreDoc},
+		[]string{"internal/workload: has no room"},
 	},
 	"import upwards": {
 		"imports point down",
@@ -62,19 +62,19 @@ var fixtures = map[string]fixture{
 	"controllers are strangers": {
 		"imports point down",
 		map[string]string{
-			"internal/controller/admit/a.go": coreDoc + `import _ "` + module + `/internal/controller/evict"`,
-			"internal/controller/evict/a.go": coreDoc + `import _ "` + module + `/internal/controller/evict/deep"`,
+			"internal/workload/admit/a.go": coreDoc + `import _ "` + module + `/internal/workload/evict"`,
+			"internal/workload/evict/a.go": coreDoc + `import _ "` + module + `/internal/workload/evict/deep"`,
 		},
-		[]string{"internal/controller/admit and internal/controller/evict are both at layer 4"},
+		[]string{"internal/workload/admit and internal/workload/evict are both at layer 6"},
 	},
 	"kinds know the descriptor, not each other": {
 		"imports point down",
 		map[string]string{
-			"internal/integration/job/a.go": coreDoc + `import _ "` + module + `/internal/integration"`,
-			"internal/integration/ray/a.go": coreDoc + `import _ "` + module + `/internal/integration/job"`,
-			"internal/integration/all/a.go": coreDoc + `import _ "` + module + `/internal/integration/job"`,
+			"internal/job/kind/job/a.go": coreDoc + `import _ "` + module + `/internal/job/lookup"`,
+			"internal/job/kind/ray/a.go": coreDoc + `import _ "` + module + `/internal/job/kind/job"`,
+			"internal/job/kind/all/a.go": coreDoc + `import _ "` + module + `/internal/job/kind/job"`,
 		},
-		[]string{"internal/integration/ray and internal/integration/job are both at layer 4"},
+		[]string{"internal/job/kind/ray and internal/job/kind/job are both at layer 6"},
 	},
 	"import of a nested module": {
 		"imports point down",
@@ -111,7 +111,7 @@ var fixtures = map[string]fixture{
 	},
 	"plan with a client and a clock": {
 		"pure rooms import only what is pure",
-		map[string]string{"internal/plan/job/a.go": coreDoc + `import ("k8s.io/api/batch/v1"; "k8s.io/client-go/rest"; "k8s.io/apimachinery/pkg/util/uuid")`},
+		map[string]string{"internal/job/a.go": coreDoc + `import ("k8s.io/api/batch/v1"; "k8s.io/client-go/rest"; "k8s.io/apimachinery/pkg/util/uuid")`},
 		[]string{`"k8s.io/client-go/rest"`, `"k8s.io/apimachinery/pkg/util/uuid"`},
 	},
 	"goroutine, channel, select, clock": {
@@ -130,7 +130,7 @@ var fixtures = map[string]fixture{
 	},
 	"metav1.Now is a clock too": {
 		"pure rooms have no clock and no concurrency",
-		map[string]string{"internal/plan/job/a.go": coreDoc + `import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+		map[string]string{"internal/job/a.go": coreDoc + `import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 			var now = metav1.Now`},
 		[]string{"the clock (v1.Now)"},
 	},
@@ -164,20 +164,20 @@ var fixtures = map[string]fixture{
 	"banned imports": {
 		"some imports are for some rooms only",
 		map[string]string{
-			"api/a/a.go":                           coreDoc + `import _ "k8s.io/client-go/rest"`,
-			"internal/state/a.go":                  coreDoc + `import _ "testing"`,
-			"internal/state/a_test.go":             coreDoc + `import _ "testing"`,
-			"internal/embedded/embeddedtest/a.go":  coreDoc + `import _ "testing"`,
-			"internal/webhook/a_test.go":           coreDoc + `import _ "github.com/stretchr/testify/require"`,
-			"internal/wire/a.go":                   coreDoc + `import _ "k8s.io/component-base/featuregate"`,
-			"internal/cli/a.go":                    coreDoc + `import _ "k8s.io/kubernetes/pkg/apis/core"`,
-			"controlplane/a.go":                    coreDoc + `import _ "k8s.io/kubernetes/pkg/apis/core"`,
-			"internal/cli/b.go":                    "package a\nimport _ \"" + module + `/internal/embedded/embeddedtest"`,
-			"internal/controller/admit/admit_x.go": coreDoc + `import _ "sigs.k8s.io/controller-runtime"`,
+			"api/a/a.go":                          coreDoc + `import _ "k8s.io/client-go/rest"`,
+			"internal/state/a.go":                 coreDoc + `import _ "testing"`,
+			"internal/state/a_test.go":            coreDoc + `import _ "testing"`,
+			"internal/embedded/embeddedtest/a.go": coreDoc + `import _ "testing"`,
+			"internal/admission/a_test.go":        coreDoc + `import _ "github.com/stretchr/testify/require"`,
+			"internal/wire/a.go":                  coreDoc + `import _ "k8s.io/component-base/featuregate"`,
+			"internal/cli/a.go":                   coreDoc + `import _ "k8s.io/kubernetes/pkg/apis/core"`,
+			"controlplane/a.go":                   coreDoc + `import _ "k8s.io/kubernetes/pkg/apis/core"`,
+			"internal/cli/b.go":                   "package a\nimport _ \"" + module + `/internal/embedded/embeddedtest"`,
+			"internal/workload/admit/admit_x.go":  coreDoc + `import _ "sigs.k8s.io/controller-runtime"`,
 		},
 		[]string{
-			"api/a/a.go:3", "internal/cli/a.go:3", "internal/cli/b.go:2", "internal/state/a.go:3",
-			"internal/webhook/a_test.go:3", "internal/wire/a.go:3",
+			"api/a/a.go:3", "internal/admission/a_test.go:3", "internal/cli/a.go:3", "internal/cli/b.go:2", "internal/state/a.go:3",
+			"internal/wire/a.go:3",
 		},
 	},
 	"go.mod": {
@@ -192,27 +192,27 @@ var fixtures = map[string]fixture{
 	"two writers of a condition": {
 		"one writer per condition",
 		map[string]string{
-			"internal/controller/checks/a.go": coreDoc + conditionImports + `var c = metav1.Condition{Type: string(kueue.AdmissionCheckActive), Status: "True"}`,
-			"internal/controller/queues/a.go": coreDoc + conditionImports + `var (
+			"internal/workload/checks/a.go": coreDoc + conditionImports + `var c = metav1.Condition{Type: string(kueue.AdmissionCheckActive), Status: "True"}`,
+			"internal/queue/controller/a.go": coreDoc + conditionImports + `var (
 				c = metav1.Condition{Type: kueue.ClusterQueueActive}
 				d = metav1.Condition{Type: kueue.ClusterQueueActive}
 			)
 			func f(ac apply) { ac.WithType(kueue.AdmissionCheckActive) }`,
-			"internal/controller/queues/a_test.go": coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
-			"internal/controller/cohorts/a.go":     coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
+			"internal/queue/controller/a_test.go": coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
+			"internal/queue/cohorts/a.go":         coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
 		},
 		[]string{
-			"condition api/kueue/v1beta2.AdmissionCheckActive is written at internal/controller/checks/a.go:7 and internal/controller/queues/a.go:11",
+			"condition api/kueue/v1beta2.AdmissionCheckActive is written at internal/queue/controller/a.go:11 and internal/workload/checks/a.go:7",
 		},
 	},
 	"conditions of Workloads have a home": {
 		"one writer per condition",
 		map[string]string{
-			"internal/controller/evict/a.go":   coreDoc + conditionImports + `var c = metav1.Condition{Type: kueue.WorkloadEvicted}`,
-			"internal/plan/lifecycle/a.go":     coreDoc + conditionImports + `var c = metav1.Condition{Type: kueue.WorkloadAdmitted}`,
-			"internal/controller/evict/get.go": "package a\n" + conditionImports + `var c = apimeta.IsStatusConditionTrue(nil, kueue.WorkloadAdmitted)`,
+			"internal/workload/evict/a.go":          coreDoc + conditionImports + `var c = metav1.Condition{Type: kueue.WorkloadEvicted}`,
+			"internal/workload/plan/lifecycle/a.go": coreDoc + conditionImports + `var c = metav1.Condition{Type: kueue.WorkloadAdmitted}`,
+			"internal/workload/evict/get.go":        "package a\n" + conditionImports + `var c = apimeta.IsStatusConditionTrue(nil, kueue.WorkloadAdmitted)`,
 		},
-		[]string{"internal/controller/evict/a.go:7: builds the condition v1beta2.WorkloadEvicted"},
+		[]string{"internal/workload/evict/a.go:7: builds the condition v1beta2.WorkloadEvicted"},
 	},
 	"sizes": {
 		"small files and functions",

@@ -146,6 +146,9 @@ func checkWords(tr *tree) (out []string) {
 			}
 			return nil
 		}
+		if p == ".git" { // of a linked working tree
+			return nil
+		}
 		src, err := fs.ReadFile(tr.fsys, p)
 		if err != nil || !utf8.Valid(src) || path.Base(p) == "go.sum" {
 			return err

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/webhook"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -113,7 +113,7 @@ func part(u *unstructured.Unstructured) string {
 	case "APIService":
 		return "visibility"
 	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-		if u.GetName() == webhook.QueueLabelPolicyName {
+		if u.GetName() == admission.QueueLabelPolicyName {
 			return "webhook"
 		}
 		return "rbac"

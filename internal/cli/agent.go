@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-project/berth/internal/restartagent"
+	"github.com/berth-project/berth/internal/jobset/restartagent"
 )
 
 const agentHelp = `Runs in the pods of a JobSet with restartStrategy: InPlaceRestart: holds the worker back until all pods are there, and ends its

@@ -12,8 +12,8 @@ import (
 
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
-	"github.com/berth-project/berth/internal/plan/train"
 	"github.com/berth-project/berth/internal/state"
+	trainingplan "github.com/berth-project/berth/internal/training/plan"
 )
 
 // Describe sends what may be exported.
@@ -60,7 +60,7 @@ func (r *Recorder) phases() []prometheus.Metric {
 		counts[phase]++
 	}
 	g := &gauges{Recorder: r, role: []string{r.options.role()}}
-	for _, phase := range train.Phases {
+	for _, phase := range trainingplan.Phases {
 		g.put(r.scheduler.phase, counts[phase], []string{phase})
 	}
 	return g.out

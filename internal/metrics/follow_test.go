@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 // What a real API server has arrives in the series, by the cache that the manager has.

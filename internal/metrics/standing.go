@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // cohortTree is the cohort tree as the API server has it, with what is admitted in each

@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/workload"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // world is a state, a cache and a recorder that know the same objects.

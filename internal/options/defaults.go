@@ -9,7 +9,7 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/options/trainer"
+	"github.com/berth-project/berth/internal/options/training"
 )
 
 // Defaults of spec 70 §2.1. Durations carry their units in the type.
@@ -82,7 +82,7 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feat
 	c.JobSet = orNew(c.JobSet)
 	setJobSetDefaults(c.JobSet)
 	c.Trainer = orNew(c.Trainer)
-	trainer.SetDefaults(c.Trainer, *c.Namespace)
+	training.SetDefaults(c.Trainer, *c.Namespace)
 }
 
 // addOnNamespaces are those of the usual add-ons of a cluster, which runs no jobs in them and cannot do without their pods: a

@@ -17,7 +17,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/strict"
-	"github.com/berth-project/berth/internal/options/trainer"
+	"github.com/berth-project/berth/internal/options/training"
 )
 
 const header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -66,7 +66,7 @@ func TestDefault(t *testing.T) {
 			Enabled: true, Name: "6d4f6a47.jobset.x-k8s.io", Namespace: "jobset-system",
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		}},
-		Trainer: trainer.Options{
+		Trainer: training.Options{
 			ConflictPolicy: "Warn", OwnershipMode: "Reserved", SchedulingManagers: []string{"kueue.x-k8s.io/*"},
 			Reserved: []configv1beta2.ReservedManager{{
 				Manager: "kueue.x-k8s.io/*", Subjects: []string{"system:serviceaccount:berth-system:kueue-controller-manager"},

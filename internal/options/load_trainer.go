@@ -8,7 +8,7 @@ import (
 	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/strict"
-	"github.com/berth-project/berth/internal/options/trainer"
+	"github.com/berth-project/berth/internal/options/training"
 )
 
 // isTrainer tells whether a document is a file of the Trainer.
@@ -39,7 +39,7 @@ func decodeTrainer(source string, root *yaml.Node, alone bool) *trainerFile {
 // the Trainer's alone.
 func (f *trainerFile) join(c *configv1beta2.Configuration, flagGates map[string]bool) (joined *configv1beta2.Configuration, warnings []string) {
 	if f.alone {
-		c = trainer.Upgrade(&f.doc)
+		c = training.Upgrade(&f.doc)
 		c.FeatureGates = maps.Clone(c.FeatureGates)
 		maps.DeleteFunc(c.FeatureGates, func(name string, _ bool) bool {
 			_, wins := flagGates[name]
@@ -47,7 +47,7 @@ func (f *trainerFile) join(c *configv1beta2.Configuration, flagGates map[string]
 		})
 		return c, nil
 	}
-	warnings = trainer.Join(c, &f.doc, func(field string) bool { return f.Lines[field] > 0 })
+	warnings = training.Join(c, &f.doc, func(field string) bool { return f.Lines[field] > 0 })
 	return c, warnings
 }
 
@@ -56,7 +56,7 @@ func (f *trainerFile) where(field string) (p Problem, ok bool) {
 	if f == nil {
 		return p, false
 	}
-	path := trainer.Path(field)
+	path := training.Path(field)
 	line := f.Line(path)
 	return Problem{Source: f.Source, Line: line, Field: path}, f.alone || line > 0
 }
@@ -83,8 +83,8 @@ func (f *trainerFile) resolve(o *Options) {
 	if f == nil || !f.alone {
 		return
 	}
-	o.training = trainer.Complete(&f.doc, o.Effective)
-	protocols, warnings := trainer.ResolveTLS(f.doc.TLS)
+	o.training = training.Complete(&f.doc, o.Effective)
+	protocols, warnings := training.ResolveTLS(f.doc.TLS)
 	o.Warnings = append(o.Warnings, warnings...)
 	if protocols.MinVersion > 0 {
 		o.TLS.MinVersion = protocols.MinVersion

@@ -20,7 +20,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/options/trainer"
+	"github.com/berth-project/berth/internal/options/training"
 	"github.com/berth-project/berth/internal/options/transform"
 )
 
@@ -92,7 +92,7 @@ type Options struct {
 	Resources            Resources
 	MultiKueue           WorkerClusters
 	JobSet               JobSet
-	Trainer              trainer.Options
+	Trainer              training.Options
 	Gates                feature.Gates
 
 	// Effective is the configuration with its defaults, for what is not
@@ -351,7 +351,7 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 	resolveScheduling(&o, c, gates)
 	o.MultiKueue = resolveMultiKueue(c.MultiKueue, gates)
 	o.JobSet = resolveJobSet(c.JobSet)
-	o.Trainer = trainer.Resolve(c.Trainer)
+	o.Trainer = training.Resolve(c.Trainer)
 	return o
 }
 

@@ -20,7 +20,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/options/trainer"
+	"github.com/berth-project/berth/internal/options/training"
 )
 
 // validate checks the rules of spec 70 §3.3 on a configuration that has its
@@ -52,7 +52,7 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateLocalQueues(c.LocalQueues, field.NewPath("localQueues"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
 	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)
-	errs = append(errs, trainer.Validate(c.Trainer, field.NewPath("trainer"))...)
+	errs = append(errs, training.Validate(c.Trainer, field.NewPath("trainer"))...)
 	return errs
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // maxNote is how many bytes of text an Event keeps.

@@ -1,7 +1,7 @@
 // Package reconcile is what every controller shares around its decision: gather
 // the world, decide in a pure function, execute one write, and say how it went.
 //
-//	gather ──► decide (internal/plan) ──► write ──► Outcome ──► requeue or not
+//	gather ──► decide (a plan) ──► write ──► Outcome ──► requeue or not
 //	   ▲                                   │
 //	   └────────── conflict ◄──────────────┘
 //

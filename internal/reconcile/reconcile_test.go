@@ -28,8 +28,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }

@@ -17,8 +17,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
-	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 // parameters reads query parameters.

@@ -28,10 +28,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/convert"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 // patience is how long a request waits for the engine.

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/berth-project/berth/internal/webhook/conversion"
+	"github.com/berth-project/berth/internal/admission/conversion"
 )
 
 // callers are those of the Manifests by which the API server calls the manager, with no more of a CRD than who converts:

@@ -11,29 +11,29 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/admit"
-	"github.com/berth-project/berth/internal/controller/evict"
-	"github.com/berth-project/berth/internal/controller/feed"
-	"github.com/berth-project/berth/internal/controller/jobs"
-	"github.com/berth-project/berth/internal/controller/populate"
-	"github.com/berth-project/berth/internal/controller/priorities"
-	"github.com/berth-project/berth/internal/controller/queues"
-	"github.com/berth-project/berth/internal/controller/rewrite"
-	"github.com/berth-project/berth/internal/controller/ungate"
-	"github.com/berth-project/berth/internal/controller/warn"
-	"github.com/berth-project/berth/internal/controller/workloads"
-	"github.com/berth-project/berth/internal/convert"
+	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/admission/rewrite"
 	"github.com/berth-project/berth/internal/engine"
-	"github.com/berth-project/berth/internal/integration"
-	"github.com/berth-project/berth/internal/integration/all"
+	"github.com/berth-project/berth/internal/engine/feed"
+	jobcontroller "github.com/berth-project/berth/internal/job/controller"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/warn"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	plan "github.com/berth-project/berth/internal/plan/populate"
+	"github.com/berth-project/berth/internal/placement/ungate"
+	queuecontroller "github.com/berth-project/berth/internal/queue/controller"
+	plan "github.com/berth-project/berth/internal/queue/plan"
+	"github.com/berth-project/berth/internal/queue/populate"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
-	"github.com/berth-project/berth/internal/webhook"
-	"github.com/berth-project/berth/internal/webhook/conversion"
 	"github.com/berth-project/berth/internal/wire/inspect"
+	"github.com/berth-project/berth/internal/workload/admit"
+	"github.com/berth-project/berth/internal/workload/evict"
+	"github.com/berth-project/berth/internal/workload/follow"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/priorities"
 )
 
 // addEverything is the list of what the manager runs.
@@ -136,9 +136,9 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) er
 	if cfg.reloader != nil {
 		kept = cfg.reloader.deactivated
 	}
-	return jobs.Setup(ctx, mgr, jobs.Options{
+	return jobcontroller.Setup(ctx, mgr, jobcontroller.Options{
 		Kept:   kept,
-		Config: ray.config(), Pods: ray.pods, Ready: ray.ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+		Config: ray.config(), Pods: ray.pods, Ready: ray.ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(lookup.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Created: jobCreated(cfg.meter),
 	})
@@ -149,7 +149,7 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if !cfg.Options.Gates.On(feature.ElasticJobsViaWorkloadSlices) {
 		return nil
 	}
-	return ungate.Setup(ctx, mgr, ungate.Options{Config: integration.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
+	return ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
 }
 
 func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) (err error) {
@@ -161,14 +161,14 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config
 			return err
 		}
 	}
-	return webhook.Setup(mgr, o)
+	return admission.Setup(mgr, o)
 }
 
 // addWarner adds what tells of queue labels that are ignored.
 func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return warn.Setup(ctx, mgr, warn.Options{
-		Config: integration.NewConfig(&cfg.Options), Now: time.Now,
-		Descriptors: all.DescriptorsWith(integration.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+		Config: lookup.NewConfig(&cfg.Options), Now: time.Now,
+		Descriptors: all.DescriptorsWith(lookup.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 	})
 }
 
@@ -178,7 +178,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
-		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
+		Engine: e, Machine: lookup.Machine(&cfg.Options), Requests: requests, Now: time.Now,
 		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter), Nominated: nominate.names, Paused: !cfg.Groups.Has(Scheduler),
 	}
 	admission.Init()
@@ -188,7 +188,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 	}
 	preemptor := &evict.Preemptor{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
-		Engine: e, Machine: integration.Machine(&cfg.Options), Requests: requests, Now: time.Now,
+		Engine: e, Machine: lookup.Machine(&cfg.Options), Requests: requests, Now: time.Now,
 		Log: cfg.Log.WithName("preemption"), Preempted: cfg.meter.Preempted,
 	}
 	preemptor.Init()
@@ -199,13 +199,13 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 // addQueues adds the controllers of queues and of the workloads in them.
 func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
 	o := &cfg.Options
-	workers := queues.Workers{
+	workers := queuecontroller.Workers{
 		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
 		LocalQueue:     o.Concurrency("LocalQueue.kueue.x-k8s.io"),
 		Cohort:         o.Concurrency("Cohort.kueue.x-k8s.io"),
 		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
 	}
-	if err := queues.Setup(mgr, e, known, workers); err != nil {
+	if err := queuecontroller.Setup(mgr, e, known, workers); err != nil {
 		return err
 	}
 	if err := addPopulator(mgr, cfg); err != nil {
@@ -215,10 +215,10 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 	if err := keeper.Setup(mgr); err != nil {
 		return err
 	}
-	follower := &workloads.Follower{
+	follower := &follow.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
-		Rules:  integration.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
+		Rules:  lookup.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
 	if cfg.reloader != nil {
 		follower.Changed = cfg.reloader.rules

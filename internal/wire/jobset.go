@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
-	"github.com/berth-project/berth/internal/controller/jobset"
+	"github.com/berth-project/berth/internal/admission"
+	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
+	planjobset "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/options/feature"
-	planjobset "github.com/berth-project/berth/internal/plan/jobset"
-	"github.com/berth-project/berth/internal/webhook"
 )
 
 // jobSetWorkers is how many JobSets are handled at once unless the configuration says so. Upstream's controller has one worker;
@@ -29,7 +29,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	pods, err := jobset.NewPods(ctx, mgr)
+	pods, err := jobsetcontroller.NewPods(ctx, mgr)
 	if err != nil {
 		return err
 	}
@@ -41,13 +41,13 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if workers == 0 {
 		workers = jobSetWorkers
 	}
-	err = jobset.Setup(mgr, jobset.Options{
+	err = jobsetcontroller.Setup(mgr, jobsetcontroller.Options{
 		Plan: plan, Workers: workers, QPS: o.JobSet.Client.QPS, Burst: o.JobSet.Client.Burst, Pods: pods, Active: active, Now: time.Now,
 	})
 	if err != nil || !cfg.Groups.Has(Webhooks) {
 		return err
 	}
-	return webhook.SetupJobSets(mgr, webhook.JobSetOptions{Plan: plan, Pods: pods, PodsByJob: jobset.PodsByJob})
+	return admission.SetupJobSets(mgr, admission.JobSetOptions{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
 }
 
 // holdJobSets keeps upstream's controller of JobSets away. The channel it gives is closed once ours may act; nil is at once.
@@ -84,7 +84,7 @@ func handOver(ctx context.Context, c client.Client, groups Groups) error {
 		return nil
 	}
 	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
-	for name, o := range map[string]client.Object{webhook.JobSetMutatingName: mutating, webhook.JobSetValidatingName: validating} {
+	for name, o := range map[string]client.Object{admission.JobSetMutatingName: mutating, admission.JobSetValidatingName: validating} {
 		err := c.Get(ctx, client.ObjectKey{Name: name}, o)
 		if apierrors.IsNotFound(err) {
 			continue
@@ -103,12 +103,12 @@ func handOver(ctx context.Context, c client.Client, groups Groups) error {
 // leadsHere says whether some webhook leads to ours of JobSets.
 func leadsHere(m *admissionv1.MutatingWebhookConfiguration, v *admissionv1.ValidatingWebhookConfiguration) bool {
 	for i := range m.Webhooks {
-		if webhook.IsOfJobSets(&m.Webhooks[i].ClientConfig) {
+		if admission.IsOfJobSets(&m.Webhooks[i].ClientConfig) {
 			return true
 		}
 	}
 	for i := range v.Webhooks {
-		if webhook.IsOfJobSets(&v.Webhooks[i].ClientConfig) {
+		if admission.IsOfJobSets(&v.Webhooks[i].ClientConfig) {
 			return true
 		}
 	}

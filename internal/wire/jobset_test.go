@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/webhook"
 )
 
 // TrainJobs without anybody's JobSets end the start with a sentence, not with a timeout of caches.
@@ -52,7 +52,7 @@ func TestHandOver(t *testing.T) {
 	}
 	exist := func() (n int) {
 		for name, o := range map[string]client.Object{
-			webhook.JobSetMutatingName: &admissionv1.MutatingWebhookConfiguration{}, webhook.JobSetValidatingName: &admissionv1.ValidatingWebhookConfiguration{},
+			admission.JobSetMutatingName: &admissionv1.MutatingWebhookConfiguration{}, admission.JobSetValidatingName: &admissionv1.ValidatingWebhookConfiguration{},
 		} {
 			if c.Get(context.Background(), client.ObjectKey{Name: name}, o) == nil {
 				n++
@@ -69,7 +69,7 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("%d configurations lead to nobody", n)
 	}
 	var theirs admissionv1.ValidatingWebhookConfiguration
-	theirs.Name = webhook.JobSetValidatingName
+	theirs.Name = admission.JobSetValidatingName
 	theirs.Webhooks = []admissionv1.ValidatingWebhook{{
 		Name: "vjobset.kb.io", SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 		ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/validate-jobset-x-k8s-io-v1alpha2-jobset")},

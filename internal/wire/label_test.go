@@ -20,8 +20,8 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/options"
-	planjob "github.com/berth-project/berth/internal/plan/job"
 )
 
 // warnings are those of one client's requests.

@@ -21,11 +21,11 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
-	"github.com/berth-project/berth/internal/integration"
-	"github.com/berth-project/berth/internal/integration/all"
+	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/webhook"
-	"github.com/berth-project/berth/internal/webhook/conversion"
 )
 
 // InstallOptions say how the manager will be reached and what it will do.
@@ -152,28 +152,28 @@ func everyScope(u *unstructured.Unstructured) {
 
 // webhookConfigurations make the API server call the webhooks of all groups that run, and warn of queue labels that are ignored.
 func webhookConfigurations(o *InstallOptions) []runtime.Object {
-	target := webhook.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
+	target := admission.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
 	hooks := webhookOptions(&o.Options, o.Groups)
-	mutating, validating := webhook.Configurations(target, hooks)
+	mutating, validating := admission.Configurations(target, hooks)
 	out := []runtime.Object{mutating, validating}
 	if o.Groups.Has(Integrations) {
-		policy, binding := webhook.QueueLabelPolicy(&hooks)
+		policy, binding := admission.QueueLabelPolicy(&hooks)
 		out = append(out, policy, binding)
 	}
 	if o.Groups.Has(JobSet) {
-		mutating, validating = webhook.JobSetConfigurations(target)
+		mutating, validating = admission.JobSetConfigurations(target)
 		out = append(out, mutating, validating)
 	}
 	if o.Groups.Has(Training) {
-		mutating, validating = webhook.TrainingConfigurations(target)
+		mutating, validating = admission.TrainingConfigurations(target)
 		out = append(out, mutating, validating)
 	}
 	return out
 }
 
 // webhookOptions are those of the webhooks of queues and jobs.
-func webhookOptions(o *options.Options, groups Groups) webhook.Options {
-	out := webhook.NewOptions(o, all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds))
+func webhookOptions(o *options.Options, groups Groups) admission.Options {
+	out := admission.NewOptions(o, all.DescriptorsWith(lookup.TrainConfig(o, ""), o.DeclaredKinds))
 	out.Training = groups.Has(Training)
 	return out
 }

@@ -13,9 +13,9 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/metrics"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // addMetrics makes the recorder that everything else is metered by, and serves it while

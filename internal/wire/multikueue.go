@@ -12,14 +12,14 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/multikueue"
-	"github.com/berth-project/berth/internal/controller/multikueue/frameworks"
-	"github.com/berth-project/berth/internal/integration"
-	"github.com/berth-project/berth/internal/integration/all"
+	planjob "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/lookup"
+	multikueuecontroller "github.com/berth-project/berth/internal/multikueue/controller"
+	"github.com/berth-project/berth/internal/multikueue/frameworks"
+	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/plan/dispatch"
-	planjob "github.com/berth-project/berth/internal/plan/job"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -62,7 +62,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 	}
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	var err error
-	nominate.ask, err = multikueue.Setup(ctx, mgr, multikueue.Options{
+	nominate.ask, err = multikueuecontroller.Setup(ctx, mgr, multikueuecontroller.Options{
 		Plan: plan, Jobs: ray.config(), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
 		AllowHTTP: o.MultiKueue.AllowHTTP, AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
@@ -102,12 +102,12 @@ func logWarnings(log logr.Logger, warnings []string) {
 
 // Kinds are the kinds of jobs that a configuration has managed.
 func Kinds(o *options.Options) []*planjob.Descriptor {
-	managed := integration.NewConfig(o).Kinds
-	return slices.DeleteFunc(all.DescriptorsWith(integration.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
+	managed := lookup.NewConfig(o).Kinds
+	return slices.DeleteFunc(all.DescriptorsWith(lookup.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
 }
 
 // nominator asks what sends Workloads to other clusters, if anything does.
-type nominator struct{ ask multikueue.Nominate }
+type nominator struct{ ask multikueuecontroller.Nominate }
 
 func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
 	if n.ask == nil {
@@ -117,9 +117,9 @@ func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckRef
 }
 
 // dispatchConfig is what the options say about worker clusters.
-func dispatchConfig(o *options.Options) *dispatch.Config {
-	out := &dispatch.Config{
-		Lifecycle: integration.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: dispatch.External,
+func dispatchConfig(o *options.Options) *multikueueplan.Config {
+	out := &multikueueplan.Config{
+		Lifecycle: lookup.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: multikueueplan.External,
 		StepSize: o.MultiKueue.StepSize, RoundTimeout: o.MultiKueue.RoundTimeout, ConfigOrder: o.Gates.On(feature.MultiKueueIncrementalDispatcherRespectConfigOrder),
 		Elastic: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations),
 	}
@@ -127,9 +127,9 @@ func dispatchConfig(o *options.Options) *dispatch.Config {
 	out.Orchestrated, out.PreemptionTimeout = o.Gates.On(feature.MultiKueueOrchestratedPreemption), o.MultiKueue.PreemptionTimeout
 	switch o.MultiKueue.Dispatcher {
 	case configv1beta2.DispatcherAllAtOnce:
-		out.Mode = dispatch.AllAtOnce
+		out.Mode = multikueueplan.AllAtOnce
 	case configv1beta2.DispatcherIncremental:
-		out.Mode = dispatch.Incremental
+		out.Mode = multikueueplan.Incremental
 	}
 	return out
 }

@@ -13,8 +13,8 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	controller "github.com/berth-project/berth/internal/controller/populate"
 	"github.com/berth-project/berth/internal/options"
+	controller "github.com/berth-project/berth/internal/queue/populate"
 )
 
 // TestPopulator: managers, each with no more access than was installed for it, make LocalQueues on a real API server, the

@@ -17,7 +17,7 @@ import (
 
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/progress"
+	"github.com/berth-project/berth/internal/training/progress"
 	"github.com/berth-project/berth/internal/wire/listen"
 )
 

@@ -12,12 +12,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/admission"
+	plan "github.com/berth-project/berth/internal/job"
+	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
-	plan "github.com/berth-project/berth/internal/plan/job"
-	"github.com/berth-project/berth/internal/plan/rayservice"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/webhook"
 )
 
 // kubeRay is what is known of the KubeRay in the cluster, and the pods of its clusters.
@@ -33,7 +33,7 @@ type kubeRay struct {
 func newKubeRay(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*kubeRay, error) {
 	k := &kubeRay{options: &cfg.Options, reader: mgr.GetAPIReader(), log: cfg.Log.WithName("rayservice")}
 	var err error
-	if k.pods, err = reconcile.NewGatedPods(mgr, rayservice.ClusterLabel, rayservice.GroupLabel); err != nil {
+	if k.pods, err = reconcile.NewGatedPods(mgr, rayplan.ClusterLabel, rayplan.GroupLabel); err != nil {
 		return nil, err
 	}
 	return k, k.look(ctx)
@@ -41,13 +41,13 @@ func newKubeRay(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*kubeRay, e
 
 // config is the configuration of jobs, with what is known.
 func (k *kubeRay) config() *plan.Config {
-	cfg := integration.NewConfig(k.options)
+	cfg := lookup.NewConfig(k.options)
 	cfg.RayService.Legacy = k.legacy.Load
 	return cfg
 }
 
 // serve tells the webhooks.
-func (k *kubeRay) serve(o *webhook.Options) { o.Jobs, o.Pods = k.config(), k.pods }
+func (k *kubeRay) serve(o *admission.Options) { o.Jobs, o.Pods = k.config(), k.pods }
 
 // ready looks again when RayServices begin to be served.
 func (k *kubeRay) ready(ctx context.Context, d *plan.Descriptor) error {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // reloadEvery is how often the configuration file is read: a mounted ConfigMap changes without a sign that all systems give.
@@ -111,7 +111,7 @@ func (r *reloader) retain(now options.Retention) {
 	if !sameDuration(now.Finished, before.Finished) {
 		with := r.started
 		with.Retention = now
-		replace(r.rules, integration.Rules(&with))
+		replace(r.rules, lookup.Rules(&with))
 		r.takenNow(afterFinished)
 	}
 	if !sameDuration(now.Deactivated, before.Deactivated) {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/webhook"
 )
 
 // Names of what gives the manager its rights (docs/rights.md). A ClusterRole whose feature is off is installed without a binding.
@@ -193,9 +193,9 @@ func (r kindOfRule) compare(to kindOfRule) int {
 func certificatesRole(object string) string {
 	infix := ""
 	switch object {
-	case webhook.JobSetMutatingName, webhook.JobSetValidatingName:
+	case admission.JobSetMutatingName, admission.JobSetValidatingName:
 		infix = "jobset-"
-	case webhook.TrainingMutatingName, webhook.TrainingValidatingName:
+	case admission.TrainingMutatingName, admission.TrainingValidatingName:
 		infix = "training-"
 	}
 	return managerPrefix + infix + "certificates" + roleSuffix

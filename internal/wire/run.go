@@ -21,12 +21,12 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/certs"
-	"github.com/berth-project/berth/internal/controller/jobset"
+	"github.com/berth-project/berth/internal/admission/certs"
+	"github.com/berth-project/berth/internal/admission/conversion"
+	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/webhook/conversion"
 	"github.com/berth-project/berth/internal/wire/inspect"
 	"github.com/berth-project/berth/internal/wire/listen"
 )
@@ -193,7 +193,7 @@ func compactJobs() func(object any) (any, error) {
 		if j, ok := object.(*batchv1.Job); ok {
 			specs.Share(&j.Spec.Template.Spec)
 		}
-		return jobset.Compact(object)
+		return jobsetcontroller.Compact(object)
 	}
 }
 

@@ -24,10 +24,10 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
-	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/webhook"
 )
 
 // TestRun is the shortest way through every layer: a Job is suspended by the webhook,
@@ -269,8 +269,8 @@ func TestInstall(t *testing.T) {
 // What is left to an upstream controller stays untouched: no CRD, no runtime and no webhook of it is installed, none is
 // trusted.
 func TestManifestsOfGroups(t *testing.T) {
-	jobsets := []string{"jobsets.jobset.x-k8s.io", webhook.JobSetMutatingName, webhook.JobSetValidatingName}
-	trains := []string{"trainjobs.trainer.kubeflow.org", "torch-distributed", "kubeflow-trainer-public", webhook.TrainingMutatingName, webhook.TrainingValidatingName}
+	jobsets := []string{"jobsets.jobset.x-k8s.io", admission.JobSetMutatingName, admission.JobSetValidatingName}
+	trains := []string{"trainjobs.trainer.kubeflow.org", "torch-distributed", "kubeflow-trainer-public", admission.TrainingMutatingName, admission.TrainingValidatingName}
 	for list, left := range map[string][]string{"": nil, "-jobset": jobsets, "-training": trains} {
 		groups, err := ParseGroups(list)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/berth-project/berth/internal/controller/certs"
+	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/visibility"
 	"github.com/berth-project/berth/internal/wire/listen"

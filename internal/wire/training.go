@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
-	"github.com/berth-project/berth/internal/controller/training"
-	"github.com/berth-project/berth/internal/integration"
+	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/plan/train"
-	"github.com/berth-project/berth/internal/webhook"
+	trainingcontroller "github.com/berth-project/berth/internal/training/controller"
+	trainingplan "github.com/berth-project/berth/internal/training/plan"
 )
 
 // addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
@@ -28,7 +28,7 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	err = training.Setup(mgr, training.Options{
+	err = trainingcontroller.Setup(mgr, trainingcontroller.Options{
 		Config: plan, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
 		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, defaultCertSecret)},
 	})
@@ -41,7 +41,7 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	jobs := webhookOptions(o, cfg.Groups)
 	jobs.Self = plan.Patches.Ownership.Self
-	return webhook.SetupTraining(mgr, webhook.TrainingOptions{
+	return admission.SetupTraining(mgr, admission.TrainingOptions{
 		Plan: plan, Jobs: &jobs, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
 	})
 }
@@ -57,19 +57,19 @@ func phases(c cache.Cache) func() []string {
 		}
 		out := make([]string, 0, len(list.Items))
 		for i := range list.Items {
-			out = append(out, train.Phase(&list.Items[i]))
+			out = append(out, trainingplan.Phase(&list.Items[i]))
 		}
 		return out
 	}
 }
 
 // trainConfig is what the options say about TrainJobs. The patches that the manager writes itself are those of its account.
-func trainConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*train.Config, error) {
+func trainConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*trainingplan.Config, error) {
 	name, err := account(ctx, mgr)
 	if err != nil {
 		return nil, err
 	}
-	return integration.TrainConfig(o, name), nil
+	return lookup.TrainConfig(o, name), nil
 }
 
 // account is the user name of the manager.

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/feed"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/engine/feed"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/visibility"

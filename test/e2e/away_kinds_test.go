@@ -19,8 +19,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/integration/all"
-	plan "github.com/berth-project/berth/internal/plan/job"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/test/process"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	plan "github.com/berth-project/berth/internal/plan/job"
+	plan "github.com/berth-project/berth/internal/job"
 )
 
 // TestUserStop is a user who suspends a job that is admitted, with integrations.honourUserSuspend: its quota goes to the next

@@ -386,7 +386,7 @@ func (r *rights) fenced(t *testing.T) {
 // unplayed are the roles that TestRightsAreNeeded cannot play, and why.
 var unplayed = map[string]string{
 	"kueue-manager-framework-":  "the cluster has not the CRD, or the rule is part of the role of a whole controller",
-	"kueue-manager-elastic":     "pods of elastic Jobs: internal/integration/integrationtest",
+	"kueue-manager-elastic":     "pods of elastic Jobs: internal/job/jobtest",
 	"kueue-manager-storage":     "objects in older versions: TestInstallOverAnother",
 	"kueue-manager-crds":        "objects in older versions: TestInstallOverAnother",
 	"kueue-manager-jobset-crds": "objects in older versions, of which there are none yet", "kueue-manager-training-crds": "objects in older versions, of which there are none yet",

@@ -1,6 +1,6 @@
 // Package kuberay runs Berth beside the real operator of KubeRay, on a whole control plane with simulated nodes: `make test-kuberay`
 // builds the operator and says where it is. That KubeRay is 1.6, which stops a RayService as a whole only by its clusters; beside
-// 1.7 stands the stand-in of internal/integration/integrationtest/kuberay. Upgrades are played on both, by the same scenes, so that
+// 1.7 stands the stand-in of internal/job/jobtest/kuberay. Upgrades are played on both, by the same scenes, so that
 // the stand-in does what the operator does (upgrade_test.go).
 package kuberay
 

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/integration/integrationtest/kuberay"
+	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 )
 
 // stage is where the scenes of upgrades are played: a world with an operator.

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/dispatch"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // job is a Job of one pod that runs for some seconds.
@@ -147,7 +147,7 @@ func (c *cluster) deactivates(hub *cluster, j *batchv1.Job) {
 	}
 	eventually(c.t, 20*time.Second, "the check says that "+c.name+" does not want it", func() error {
 		w, err := hub.workload(j)
-		if err == nil && !strings.Contains(w.Status.AdmissionChecks[0].Message, "["+dispatch.Deactivated+"] "+c.name) {
+		if err == nil && !strings.Contains(w.Status.AdmissionChecks[0].Message, "["+multikueueplan.Deactivated+"] "+c.name) {
 			err = fmt.Errorf("message %q", w.Status.AdmissionChecks[0].Message)
 		}
 		return err
@@ -504,10 +504,10 @@ func collects(t *testing.T, hub, w1 *cluster) {
 	again.Labels = nil
 	hub.create(again)
 	before, _ := left("again")
-	before.Annotations = map[string]string{dispatch.OriginUIDAnnotation: "before"}
+	before.Annotations = map[string]string{multikueueplan.OriginUIDAnnotation: "before"}
 	collected(before)
 	its, _ := left("again")
-	its.Annotations = map[string]string{dispatch.OriginUIDAnnotation: string(again.UID)}
+	its.Annotations = map[string]string{multikueueplan.OriginUIDAnnotation: string(again.UID)}
 	w1.create(its)
 	next, _ := left("next")
 	collected(next)

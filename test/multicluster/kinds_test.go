@@ -19,9 +19,9 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/integration/all"
-	planjob "github.com/berth-project/berth/internal/plan/job"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	planjob "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // template is a pod template in one line, whose pods run for so many seconds on simulated nodes.

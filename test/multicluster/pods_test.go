@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	planjob "github.com/berth-project/berth/internal/plan/job"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	planjob "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // pod is a pod that runs for so many seconds, of a group unless that is empty.

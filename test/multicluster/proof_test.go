@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // TestFailures is what goes wrong around one manager and two workers, of which the second is a manager itself, with an origin of its own.

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/integration/integrationtest/kuberay"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // service is a RayService that is sent to the worker, where a stand-in for KubeRay runs it. Its queue here is all its own.

@@ -30,8 +30,8 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the reports into testdata instead of comparing them")

@@ -13,12 +13,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/integration"
-	"github.com/berth-project/berth/internal/integration/pod"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/pod"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/decide"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/plan/job"
-	"github.com/berth-project/berth/internal/plan/job/decide"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // world is what decides about a pod beside the pod itself.
@@ -54,7 +54,7 @@ var (
 	// settings are those of a manager without a configuration: nothing in one says more about the Workload of a pod than the flags do.
 	settings = func() *job.Config {
 		o := options.Default()
-		return integration.NewConfig(&o)
+		return lookup.NewConfig(&o)
 	}()
 )
 

@@ -13,8 +13,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/importer/mapping"
-	"github.com/berth-project/berth/internal/plan/job"
-	"github.com/berth-project/berth/internal/plan/job/decide"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/decide"
 )
 
 func meta(namespace, name string) metav1.ObjectMeta {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/plan/job"
+	"github.com/berth-project/berth/internal/job"
 )
 
 // read reads the world: it is small beside the pods.

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/integration"
-	"github.com/berth-project/berth/internal/plan/job/decide"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/decide"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // maxTries is how often a write is tried that others come before. spec: 70 §4.11.
@@ -119,7 +119,7 @@ func (t *writer) label(ctx context.Context, pod *corev1.Pod, p *plan) (bool, err
 // ensure makes the Workload, or finds the one that is there and does describe the pod.
 func (t *writer) ensure(ctx context.Context, p *plan) (w *kueue.Workload, changed bool, err error) {
 	w = p.workload.DeepCopy()
-	err = t.client.Create(ctx, w, client.FieldOwner(integration.Manager(descriptor)))
+	err = t.client.Create(ctx, w, client.FieldOwner(lookup.Manager(descriptor)))
 	switch {
 	case err == nil:
 		return w, true, nil
@@ -146,7 +146,7 @@ func (t *writer) existing(ctx context.Context, p *plan) (w *kueue.Workload, chan
 		if !decide.Describes(settings, descriptor, p.observed, w) {
 			return nil, false, fmt.Errorf("workload %s, which the pod names, does not describe it", w.Name)
 		}
-		err := t.client.Patch(ctx, w, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(integration.Manager(descriptor)))
+		err := t.client.Patch(ctx, w, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(lookup.Manager(descriptor)))
 		if err != nil {
 			return nil, false, fmt.Errorf("taking over Workload %s: %w", w.Name, err)
 		}

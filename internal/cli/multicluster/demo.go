@@ -27,8 +27,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/plan/lifecycle"
 	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // The clusters.

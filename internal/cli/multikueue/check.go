@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/controller/multikueue/frameworks"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/multikueue/frameworks"
+	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/plan/external"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/plan/dispatch"
-	"github.com/berth-project/berth/internal/plan/dispatch/external"
-	"github.com/berth-project/berth/internal/plan/job"
 )
 
 // Check is what to try an external framework on.
@@ -55,7 +55,7 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 	if err != nil {
 		return err
 	}
-	plan := &dispatch.Config{Origin: o.MultiKueue.Origin, Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations), External: known}
+	plan := &multikueueplan.Config{Origin: o.MultiKueue.Origin, Annotations: o.Gates.On(feature.WorkloadIdentifierAnnotations), External: known}
 	scope, err := plan.ExternalScope(d, local, nil, w, nil)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descr
 }
 
 // follow prints what a look at the copy would write.
-func (c *Check) follow(out io.Writer, plan *dispatch.Config, d *job.Descriptor, local, remote *unstructured.Unstructured, w *kueue.Workload, cluster map[string]any) error {
+func (c *Check) follow(out io.Writer, plan *multikueueplan.Config, d *job.Descriptor, local, remote *unstructured.Unstructured, w *kueue.Workload, cluster map[string]any) error {
 	step, err := plan.SyncJob(d, local, remote, w, cluster, false)
 	if err == nil {
 		err = step.SpecFault

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
-	"github.com/berth-project/berth/internal/options/expr"
+	"github.com/berth-project/berth/internal/cel"
 )
 
 // Kind is a declared kind, checked and compiled.
@@ -118,24 +118,24 @@ func compileKind(k *configv1beta2.DeclaredKind, gvk schema.GroupVersionKind, pat
 		into     **expression
 		name     string
 		text     string
-		vars     expr.Scope
-		gives    expr.Result
+		vars     cel.Scope
+		gives    cel.Result
 		required bool
 	}{
-		{&out.podSets, "podSets", k.PodSets, objectOnly, expr.List, true},
-		{&out.inject, "inject", k.Inject, withPodSets, expr.Map, false},
-		{&out.stop, "stop", k.Stop, objectOnly, expr.Map, false},
-		{&out.started, "started", k.Started, objectOnly, expr.Bool, true},
-		{&out.finished, "finished", k.Finished, objectOnly, expr.Map, true},
-		{&out.ready, "ready", k.Ready, objectOnly, expr.Bool, false},
-		{&out.reclaimable, "reclaimable", k.Reclaimable, objectOnly, expr.Map, false},
+		{&out.podSets, "podSets", k.PodSets, objectOnly, cel.List, true},
+		{&out.inject, "inject", k.Inject, withPodSets, cel.Map, false},
+		{&out.stop, "stop", k.Stop, objectOnly, cel.Map, false},
+		{&out.started, "started", k.Started, objectOnly, cel.Bool, true},
+		{&out.finished, "finished", k.Finished, objectOnly, cel.Map, true},
+		{&out.ready, "ready", k.Ready, objectOnly, cel.Bool, false},
+		{&out.reclaimable, "reclaimable", k.Reclaimable, objectOnly, cel.Map, false},
 	} {
 		at := path.Child(e.name)
 		switch {
 		case strings.TrimSpace(e.text) != "":
 			compiled, err := compile(k.Name+" "+e.name, e.text, e.vars, e.gives)
 			if err != nil {
-				errs = append(errs, field.Invalid(at, expr.Short(e.text), k.Name+": "+err.Error()))
+				errs = append(errs, field.Invalid(at, cel.Short(e.text), k.Name+": "+err.Error()))
 			}
 			*e.into = compiled
 		case e.required:
@@ -244,7 +244,7 @@ var podSetKeys = []string{"name", "count", "minCount", "path", "template"}
 func podSet(tree map[string]any, entry any) (PodSet, error) {
 	m, ok := entry.(map[string]any)
 	if !ok {
-		return PodSet{}, fmt.Errorf("is %s and not a map with %s", expr.Describe(entry), strings.Join(podSetKeys, ", "))
+		return PodSet{}, fmt.Errorf("is %s and not a map with %s", cel.Describe(entry), strings.Join(podSetKeys, ", "))
 	}
 	for _, key := range sortedKeys(m) {
 		if !slices.Contains(podSetKeys, key) {
@@ -254,7 +254,7 @@ func podSet(tree map[string]any, entry any) (PodSet, error) {
 	var out PodSet
 	var err error
 	if out.Name, ok = m["name"].(string); !ok || len(validation.IsDNS1123Label(strings.ToLower(out.Name))) > 0 {
-		return PodSet{}, fmt.Errorf("has the name %s: it must be a DNS label", expr.Describe(m["name"]))
+		return PodSet{}, fmt.Errorf("has the name %s: it must be a DNS label", cel.Describe(m["name"]))
 	}
 	if out.Count, err = count(m, "count"); err != nil {
 		return PodSet{}, err
@@ -286,7 +286,7 @@ func count(m map[string]any, key string) (*int32, error) {
 	}
 	n, ok := value.(int64)
 	if !ok || n < 0 || n > 1<<31-1 {
-		return nil, fmt.Errorf("has the %s %s: it must be a whole number of pods", key, expr.Describe(value))
+		return nil, fmt.Errorf("has the %s %s: it must be a whole number of pods", key, cel.Describe(value))
 	}
 	return new(int32(n)), nil
 }
@@ -316,7 +316,7 @@ func (k *Kind) Finished(tree map[string]any) (*End, error) {
 	success, ok := m["success"].(bool)
 	message, isText := m["message"].(string)
 	if !ok || (!isText && m["message"] != nil) {
-		return nil, k.finished.Fail(fmt.Errorf("gives %s: it must be {}, or have success, a bool, and message, a text", expr.Describe(m)))
+		return nil, k.finished.Fail(fmt.Errorf("gives %s: it must be {}, or have success, a bool, and message, a text", cel.Describe(m)))
 	}
 	return &End{success, message}, nil
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
-	"github.com/berth-project/berth/internal/options/expr"
+	"github.com/berth-project/berth/internal/cel"
 )
 
 var taken = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
@@ -103,7 +103,7 @@ func TestMistakesOfAFile(t *testing.T) {
 			`kinds[0].finished: Required value: Crew.v1.crew.example.com: an expression such as ` + examples["finished"],
 		},
 		"too long": {
-			func(k *configv1beta2.DeclaredKind) { k.Started = "true" + strings.Repeat(" ", expr.MaxLength) },
+			func(k *configv1beta2.DeclaredKind) { k.Started = "true" + strings.Repeat(" ", cel.MaxLength) },
 			`kinds[0].started: Invalid value: "true": Crew.v1.crew.example.com: is longer than 8192 bytes: make it shorter`,
 		},
 		"too dear": {
@@ -253,7 +253,7 @@ func TestLimits(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), "Crew.v1.crew.example.com started (") || !strings.HasSuffix(err.Error(), test.want) {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
-			if took := time.Since(start); took > 20*expr.MaxTime {
+			if took := time.Since(start); took > 20*cel.MaxTime {
 				t.Errorf("it took %s", took)
 			}
 			little := map[string]any{"texts": []any{"a"}, "many": numbers(2), "left": numbers(2), "right": numbers(2)}

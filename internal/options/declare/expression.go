@@ -3,7 +3,7 @@ package declare
 import (
 	"errors"
 
-	"github.com/berth-project/berth/internal/options/expr"
+	"github.com/berth-project/berth/internal/cel"
 )
 
 // The names that expressions may use.
@@ -13,15 +13,15 @@ const (
 )
 
 var (
-	objectOnly  = expr.Scope{Names: []string{objectName}}
-	withPodSets = expr.Scope{Names: []string{objectName, podSetsName}}
+	objectOnly  = cel.Scope{Names: []string{objectName}}
+	withPodSets = cel.Scope{Names: []string{objectName, podSetsName}}
 )
 
 // expression is one of a kind.
-type expression struct{ *expr.Expression }
+type expression struct{ *cel.Expression }
 
-func compile(of, text string, in expr.Scope, gives expr.Result) (*expression, error) {
-	e, err := expr.Compile(of, text, in, gives)
+func compile(of, text string, in cel.Scope, gives cel.Result) (*expression, error) {
+	e, err := cel.Compile(of, text, in, gives)
 	if err != nil {
 		return nil, err
 	}

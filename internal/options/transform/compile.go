@@ -10,8 +10,8 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cel"
 	"github.com/berth-project/berth/internal/options/declare"
-	"github.com/berth-project/berth/internal/options/expr"
 )
 
 // Bounds of a framework (spec: 40 §4.13.1).
@@ -32,8 +32,8 @@ func Compile(list []configv1beta2.MultiKueueExternalFramework, allowed bool, pat
 	for i := range list {
 		c := &compiler{in: &list[i], path: path.Index(i), out: &Framework{
 			ManagedBy: []string{"spec", "managedBy"}, Value: kueue.MultiKueueControllerName, CopyFields: []string{"spec"},
-			StatusMode: "Replace", Subresource: "Auto", MaxBytes: maxBytes, costPerExpression: expr.MaxCost, costPerPass: maxCostPerPass,
-			compiled: map[string][]*expr.Expression{}, mutations: map[string][]mutation{},
+			StatusMode: "Replace", Subresource: "Auto", MaxBytes: maxBytes, costPerExpression: cel.MaxCost, costPerPass: maxCostPerPass,
+			compiled: map[string][]*cel.Expression{}, mutations: map[string][]mutation{},
 		}}
 		c.out.GVK, _ = declare.ParseName(list[i].Name)
 		c.compile(allowed)
@@ -216,14 +216,14 @@ func (c *compiler) limits() {
 		}
 		return uint64(*value)
 	}
-	c.out.costPerExpression = lower("costPerExpression", in.CostPerExpression, expr.MaxCost)
+	c.out.costPerExpression = lower("costPerExpression", in.CostPerExpression, cel.MaxCost)
 	c.out.costPerPass = lower("costPerPass", in.CostPerPass, maxCostPerPass)
 	c.out.MaxBytes = int(lower("maxObjectBytes", in.MaxObjectBytes, maxBytes))
 }
 
 // scope is the language of a phase.
-func (c *compiler) scope(names []string) expr.Scope {
-	return expr.Scope{Names: append(slices.Clone(names), variablesName), Patches: true, Cost: c.out.costPerExpression}
+func (c *compiler) scope(names []string) cel.Scope {
+	return cel.Scope{Names: append(slices.Clone(names), variablesName), Patches: true, Cost: c.out.costPerExpression}
 }
 
 // everything are all names of all phases.
@@ -246,30 +246,30 @@ func (c *compiler) variables() {
 }
 
 // expression compiles one in the scope of a phase, with the variables that it reads.
-func (c *compiler) expression(phase, name, text string, at *field.Path, gives expr.Result) *expr.Expression {
+func (c *compiler) expression(phase, name, text string, at *field.Path, gives cel.Result) *cel.Expression {
 	if strings.TrimSpace(text) == "" {
 		c.errs = append(c.errs, field.Required(at, "an expression in CEL"))
 		return nil
 	}
-	e, err := expr.Compile(c.in.Name+" "+phase+" "+name, text, c.scope(scopes[phase]), gives)
+	e, err := cel.Compile(c.in.Name+" "+phase+" "+name, text, c.scope(scopes[phase]), gives)
 	if err == nil {
 		err = c.reads(phase, e, len(c.out.variables))
 	}
 	if err != nil {
-		c.invalid(at, expr.Short(text), err.Error())
+		c.invalid(at, cel.Short(text), err.Error())
 		return nil
 	}
 	return e
 }
 
 // reads compiles the variables that an expression reads, which are among the first known ones, for a phase.
-func (c *compiler) reads(phase string, e *expr.Expression, known int) error {
+func (c *compiler) reads(phase string, e *cel.Expression, known int) error {
 	names, plain := e.Fields(variablesName)
 	if !plain {
 		return fmt.Errorf("variables may be read as variables.name only")
 	}
 	if c.out.compiled[phase] == nil {
-		c.out.compiled[phase] = make([]*expr.Expression, len(c.out.variables))
+		c.out.compiled[phase] = make([]*cel.Expression, len(c.out.variables))
 	}
 	for _, name := range names {
 		i := slices.Index(c.out.variables, name)
@@ -282,7 +282,7 @@ func (c *compiler) reads(phase string, e *expr.Expression, known int) error {
 			continue
 		}
 		v := c.in.Variables[i]
-		compiled, err := expr.Compile(c.in.Name+" variable "+name, v.Expression, c.scope(scopes[phase]), expr.Any)
+		compiled, err := cel.Compile(c.in.Name+" variable "+name, v.Expression, c.scope(scopes[phase]), cel.Any)
 		if err == nil {
 			err = c.reads(phase, compiled, i)
 		}
@@ -305,7 +305,7 @@ func (c *compiler) unused() {
 			continue
 		}
 		at := c.path.Child("variables").Index(i).Child("expression")
-		e, err := expr.Compile(c.in.Name+" variable "+v.Name, v.Expression, c.scope(everything), expr.Any)
+		e, err := cel.Compile(c.in.Name+" variable "+v.Name, v.Expression, c.scope(everything), cel.Any)
 		if err == nil {
 			var names []string
 			names, _ = e.Fields(variablesName)
@@ -316,7 +316,7 @@ func (c *compiler) unused() {
 			}
 		}
 		if err != nil {
-			c.invalid(at, expr.Short(v.Expression), err.Error())
+			c.invalid(at, cel.Short(v.Expression), err.Error())
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (c *compiler) rules() {
 	var names []string
 	for i, p := range c.in.Preconditions {
 		names = c.name(names, p.Name, at.Index(i).Child("name"))
-		holds := c.expression(Precondition, p.Name, p.Expression, at.Index(i).Child("expression"), expr.Bool)
+		holds := c.expression(Precondition, p.Name, p.Expression, at.Index(i).Child("expression"), cel.Bool)
 		message := p.Message
 		if message == "" {
 			message = fmt.Sprintf("the precondition %q does not hold", p.Name)
@@ -362,9 +362,9 @@ func (c *compiler) mutations(phase string, list []configv1beta2.ExternalMutation
 			continue
 		}
 		kind := c.oneOf(at.Child("patchType"), m.PatchType, "JSONPatch", "ApplyConfiguration")
-		used, other, field1, field2, gives := m.JSONPatch, m.ApplyConfiguration, "jsonPatch", "applyConfiguration", expr.List
+		used, other, field1, field2, gives := m.JSONPatch, m.ApplyConfiguration, "jsonPatch", "applyConfiguration", cel.List
 		if kind == "ApplyConfiguration" {
-			used, other, field1, field2, gives = other, used, field2, field1, expr.Map
+			used, other, field1, field2, gives = other, used, field2, field1, cel.Map
 		}
 		if other != nil {
 			c.errs = append(c.errs, field.Forbidden(at.Child(field2), "does not go with patchType: "+kind))
@@ -390,7 +390,7 @@ func (c *compiler) statusSync() {
 	}
 	c.mutations(StatusSync, in.Mutations, at.Child("mutations"))
 	if in.When != "" {
-		c.out.when = c.expression(StatusSync, "when", in.When, at.Child("when"), expr.Bool)
+		c.out.when = c.expression(StatusSync, "when", in.When, at.Child("when"), cel.Bool)
 	}
 	if m := in.Metadata; m != nil {
 		at = at.Child("metadata")
@@ -468,9 +468,9 @@ func (c *compiler) lifecycle() {
 	c.out.Alone = c.oneOf(at.Child("workerIntegration"), in.WorkerIntegration, "Kueue", "None") == "None"
 	for _, e := range []struct {
 		name, text string
-		into       **expr.Expression
-		gives      expr.Result
-	}{{"finished", in.Finished, &c.out.finished, expr.Any}, {"active", in.Active, &c.out.active, expr.Bool}} {
+		into       **cel.Expression
+		gives      cel.Result
+	}{{"finished", in.Finished, &c.out.finished, cel.Any}, {"active", in.Active, &c.out.active, cel.Bool}} {
 		switch {
 		case c.out.Alone:
 			*e.into = c.expression(Lifecycle, e.name, e.text, at.Child(e.name), e.gives)

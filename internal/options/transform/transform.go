@@ -4,7 +4,7 @@
 //	expressions ─► Compile: each in the scope of its phase ─► Framework ─► Preconditions, Mutate, Finished …
 //
 // It evaluates; what may be touched, and what becomes of a patch, decides
-// internal/plan/dispatch/external.
+// internal/multikueue/plan/external.
 package transform
 
 import (
@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/berth-project/berth/internal/options/expr"
+	"github.com/berth-project/berth/internal/cel"
 )
 
 // The phases, by the names that are told.
@@ -77,20 +77,20 @@ type Framework struct {
 
 	costPerExpression, costPerPass uint64
 	variables                      []string
-	compiled                       map[string][]*expr.Expression // of variables, by phase; nil where they are not used
+	compiled                       map[string][]*cel.Expression // of variables, by phase; nil where they are not used
 	preconditions                  []precondition
 	mutations                      map[string][]mutation
-	when, finished, active         *expr.Expression
+	when, finished, active         *cel.Expression
 }
 
 type precondition struct {
 	name, message string
-	holds         *expr.Expression
+	holds         *cel.Expression
 }
 
 type mutation struct {
 	name  string
-	patch *expr.Expression
+	patch *cel.Expression
 }
 
 // HasPreconditions says whether there are any, and HasMutations likewise for a phase.
@@ -116,7 +116,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 func (f *Failure) Where() string { return f.Of }
 
 // TooMuch says that it cost too much or took too long.
-func (f *Failure) TooMuch() bool { return errors.Is(f.Err, expr.ErrTooMuch) }
+func (f *Failure) TooMuch() bool { return errors.Is(f.Err, cel.ErrTooMuch) }
 
 // Preconditions finds the first rule that does not hold: its name and its message.
 func (f *Framework) Preconditions(scope map[string]any) (name, message string, ok bool, err error) {
@@ -167,7 +167,7 @@ func (f *Framework) Active(remote map[string]any) (bool, error) {
 	return f.bool(Lifecycle, "active", f.active, map[string]any{"remoteObject": remote})
 }
 
-func (f *Framework) bool(phase, name string, e *expr.Expression, scope map[string]any) (bool, error) {
+func (f *Framework) bool(phase, name string, e *cel.Expression, scope map[string]any) (bool, error) {
 	p, done := f.pass(phase, scope)
 	defer done()
 	value, err := p.eval(e)
@@ -193,7 +193,7 @@ func (f *Framework) Finished(remote map[string]any) (done, success bool, message
 	success, isSuccess := m["success"].(bool)
 	message, isText := m["message"].(string)
 	if !ok || !isDone || (done && !isSuccess) || (m["message"] != nil && !isText) {
-		return false, false, "", &Failure{"finished", fmt.Errorf("gives %s: it must be null, or have done and success, bools, and message, a text", expr.Describe(value))}
+		return false, false, "", &Failure{"finished", fmt.Errorf("gives %s: it must be null, or have done and success, bools, and message, a text", cel.Describe(value))}
 	}
 	return done, success, message, nil
 }
@@ -234,17 +234,17 @@ func (p *pass) result() string {
 	return "success"
 }
 
-func (p *pass) eval(e *expr.Expression) (any, error) {
+func (p *pass) eval(e *cel.Expression) (any, error) {
 	value, cost, err := e.EvalWithin(p.ctx, p.scope)
 	p.spent += cost
 	p.broken = p.broken || err != nil
 	switch {
 	case p.failed != nil:
 		return nil, p.failed
-	case errors.Is(err, expr.ErrTooMuch):
+	case errors.Is(err, cel.ErrTooMuch):
 		p.failed = err
 	case p.spent > p.costPerPass:
-		p.failed = e.Fail(fmt.Errorf("brings what this phase costs above %d: %w", p.costPerPass, expr.ErrTooMuch))
+		p.failed = e.Fail(fmt.Errorf("brings what this phase costs above %d: %w", p.costPerPass, cel.ErrTooMuch))
 		return nil, p.failed
 	}
 	return value, err

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
-	"github.com/berth-project/berth/internal/options/expr"
+	"github.com/berth-project/berth/internal/cel"
 )
 
 func compiled(t testing.TB, text string) (*Framework, field.ErrorList) {
@@ -167,11 +167,11 @@ func TestLargeValues(t *testing.T) {
 		"Object{spec: Object.spec{x: object.list.map(x, object.list)}}":              true,
 		"optional.of(object.list.map(x, object.list))":                               true,
 	} {
-		e, err := expr.Compile("it", text, expr.Scope{Names: []string{"object"}, Patches: true}, expr.Any)
+		e, err := cel.Compile("it", text, cel.Scope{Names: []string{"object"}, Patches: true}, cel.Any)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if _, err = e.Eval(vars); errors.Is(err, expr.ErrTooMuch) != want {
+		if _, err = e.Eval(vars); errors.Is(err, cel.ErrTooMuch) != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 
-	"github.com/berth-project/berth/internal/options/expr"
+	"github.com/berth-project/berth/internal/cel"
 )
 
 // variables is a map whose values are worked out when they are read. Expressions can do nothing else with it: Compile has seen to that.
@@ -27,7 +27,7 @@ func (v variables) Find(key ref.Val) (ref.Val, bool) {
 	if err != nil {
 		return types.WrapErr(err), true
 	}
-	return expr.Value(value), true
+	return cel.Value(value), true
 }
 
 // Get is Find with an error for what is not there.

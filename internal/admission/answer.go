@@ -1,0 +1,180 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/berth-project/berth/internal/inflight"
+	"github.com/berth-project/berth/internal/job"
+)
+
+// refused is an error that is the client's to mend.
+type refused struct{ error }
+
+// refuse makes the refusal of an object, or nil if there is nothing wrong.
+func refuse(errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return refused{errs.ToAggregate()}
+}
+
+// failure is the answer to a request that was refused, or that could not be judged.
+func failure(err error) admission.Response {
+	if _, ok := errors.AsType[refused](err); ok || errors.Is(err, errTooMuch) {
+		return admission.Denied(err.Error())
+	}
+	if errors.Is(err, inflight.ErrFull) {
+		return busy()
+	}
+	return admission.Errored(http.StatusInternalServerError, err)
+}
+
+// decode reads an object. Jobs are of the type that their descriptor says.
+func (s *server) decode(raw runtime.RawExtension, gvk schema.GroupVersionKind) (client.Object, error) {
+	var object runtime.Object
+	var err error
+	if at := slices.IndexFunc(s.descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk }); at >= 0 {
+		object = s.descriptors[at].New()
+	} else if object, err = s.scheme.New(gvk); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw.Raw, object); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", gvk.Kind, err)
+	}
+	return object.(client.Object), nil
+}
+
+// mutate answers with the changes as a patch. The patch is the difference between what was understood of the object
+// before and after, so fields that this version does not know survive. A new object that cannot be read is left as it is: the schema,
+// which is asked next, says what is wrong with which field. If it finds nothing the validating webhook refuses the object.
+func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, change defaulter) admission.Response {
+	object, err := s.decode(req.Object, gvk)
+	if err != nil && req.Operation == admissionv1.Create {
+		return admission.Allowed("")
+	}
+	if err != nil {
+		return badRequest(err)
+	}
+	before := object.DeepCopyObject()
+	told := &advice{}
+	if err := change(context.WithValue(ctx, adviceKey{}, told), req, object); err != nil {
+		return failure(err)
+	}
+	operations, err := difference(before, object)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	if operations, err = rooted(req.Object.Raw, operations); err != nil {
+		return badRequest(err)
+	}
+	return admission.Patched("", operations...).WithWarnings(told.lines...)
+}
+
+// difference is what makes one object of the other. Most objects are right as they are, and are not encoded for it.
+func difference(before, after runtime.Object) ([]jsonpatch.Operation, error) {
+	if reflect.DeepEqual(before, after) {
+		return nil, nil
+	}
+	was, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.CreatePatch(was, is)
+}
+
+// rooted adds operations that make what others add to: an object that was sent may leave out what its type always has. The spec is
+// made in any case, as the schema's defaults for what is in it apply only then: every kind that is changed here has one (spec: 10 §2.2).
+func rooted(raw []byte, operations []jsonpatch.Operation) ([]jsonpatch.Operation, error) {
+	if len(operations) == 0 { // the top is enough
+		var sent map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &sent); err != nil {
+			return nil, err
+		}
+		if spec := sent["spec"]; spec != nil && string(spec) != "null" {
+			return nil, nil
+		}
+	}
+	var sent any
+	if err := json.Unmarshal(raw, &sent); err != nil {
+		return nil, err
+	}
+	var made []jsonpatch.Operation
+	reach := func(keys ...string) { // all but the last
+		at, path := sent, ""
+		for i, key := range keys[:len(keys)-1] {
+			path += "/" + key
+			_, notIndex := strconv.Atoi(keys[i+1])
+			switch parent := at.(type) {
+			case map[string]any:
+				name := strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
+				if parent[name] == nil && notIndex != nil {
+					parent[name] = map[string]any{}
+					made = append(made, jsonpatch.NewOperation("add", path, map[string]any{}))
+				}
+				at = parent[name]
+			case []any:
+				index, err := strconv.Atoi(key)
+				if err != nil || index >= len(parent) {
+					return
+				}
+				at = parent[index]
+			default:
+				return
+			}
+		}
+	}
+	reach("spec", "")
+	for _, o := range operations {
+		if o.Operation == "add" {
+			reach(strings.Split(strings.TrimPrefix(o.Path, "/"), "/")...)
+		}
+	}
+	return append(made, operations...), nil
+}
+
+// validate answers whether the object may be stored.
+func (s *server) validate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, check validator) admission.Response {
+	object, err := s.decode(req.Object, gvk)
+	if err != nil {
+		return badRequest(err)
+	}
+	var old client.Object
+	if req.Operation == admissionv1.Update {
+		if old, err = s.decode(req.OldObject, gvk); err != nil {
+			return badRequest(err)
+		}
+	}
+	if err := check(ctx, req, object, old); err != nil {
+		return failure(err)
+	}
+	warnings := append(notYet(object), s.inert(object)...)
+	if old != nil { // only of what the change brings: the rest was told before
+		known := append(notYet(old), s.inert(old)...)
+		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(known, w) })
+	}
+	more, err := s.warn(ctx, req.Namespace, gvk, object, old)
+	if err != nil {
+		return failure(err)
+	}
+	return admission.Allowed("").WithWarnings(append(warnings, more...)...)
+}

@@ -1,0 +1,87 @@
+package admission
+
+import (
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-project/berth/internal/job"
+)
+
+// Match conditions are CEL, which the API server evaluates by itself. They keep it from calling a webhook about a request
+// that the webhook has nothing to say about: most writes of a Workload are of its status, and a call costs both sides
+// more than all else about the write. A condition looks at the objects, never at who asks, and it may only be false where
+// the handler would allow without a word; that is tested. An error in one refuses the request, so that nothing is taken
+// to be there that the schema does not ask for.
+
+// judged is true unless an update of a Workload or of its status leaves alone what validateWorkload judges, or does to it
+// what is evidently right. That leaves the writes by which workloads are admitted, evicted and finished uncalled for, if
+// their amounts are in plain numbers.
+var judged = strings.Join([]string{
+	`request.operation != 'UPDATE'`,
+	`object.?spec != oldObject.?spec`,
+	`object.metadata.?annotations != oldObject.metadata.?annotations`,
+	`object.?status.?reclaimablePods != oldObject.?status.?reclaimablePods`,
+	`object.?status.?clusterName != oldObject.?status.?clusterName`,
+	`[object, oldObject].exists(w, w.?status.?admissionChecks.orValue([]).exists(c, has(c.podSetUpdates)))`,
+	// What the schema does not say about conditions: types are shorter yet, texts are counted in bytes, and there is a year.
+	`object.?status.?conditions.orValue([]).exists(c, c.type.size() > 63 || c.message.size() > 8192 || !(type(c.lastTransitionTime) == string && c.lastTransitionTime.startsWith('2')))`,
+	`has(object.status) && has(object.status.admission) && oldObject.?status.?admission.hasValue() && object.status.admission != oldObject.status.admission`,
+	reserved("object") + ` && !(` + reserved("oldObject") + ` && has(oldObject.status.admission) && has(object.status.admission)) && !(` + plainAdmission + `)`,
+}, " ||\n")
+
+func reserved(object string) string {
+	return object + `.?status.?conditions.orValue([]).exists(c, c.type == 'QuotaReserved' && c.status == 'True')`
+}
+
+// plainAdmission is true if the admission names pod sets that there are, and if each amount is written as a multiple of
+// the count: of 8Gi for 4 pods that can be seen by the 8 alone. Thousandths are exact for processors only; everything
+// else rounds them up.
+const plainAdmission = `has(object.status.admission) && object.status.admission.?podSetAssignments.orValue([]).all(a,
+  object.spec.podSets.exists(p, p.name == a.name) && (a.?count.orValue(0) == 0 || a.?resourceUsage.orValue({}).all(r,
+    string(a.resourceUsage[r]).matches(r == 'cpu' ? '^[0-9]{1,12}m?$' : '^[0-9]{1,6}([kMGT]|[KMGT]i)$|^[0-9]{1,15}$') &&
+    int(string(a.resourceUsage[r]).find('^[0-9]+')) % a.count == 0)))`
+
+// defaulted is true if defaultWorkload might change a new Workload, or if it came without a spec. No schema was asked
+// yet: && is false where one side is, whatever the other one comes to, so that anything odd counts as to be defaulted.
+const defaulted = `!(has(object.spec) && type(object.spec) == map && (!has(object.spec.podSets) ||
+  type(object.spec.podSets) == list && object.spec.podSets.all(p, type(p) == map && !has(p.minCount))))`
+
+// builtIn are the groups of the kinds that Kubernetes itself makes all the time.
+var builtIn = []string{corev1.GroupName, appsv1.GroupName}
+
+// marked is the match condition of the webhooks of an open kind. It is true of objects that bear a mark of a queue, on themselves or
+// on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or
+// where users may stop jobs that belong to others.
+func marked(o *Options, d *job.Descriptor) string {
+	if !d.Open || o.Jobs.ManageAll || hasUserStop(o, d) {
+		return ""
+	}
+	places := []string{"?metadata"}
+	for _, path := range d.Templates {
+		places = append(places, "?"+strings.ReplaceAll(path, ".", ".?")+".?metadata")
+	}
+	in := func(object string) string {
+		var out []string
+		for _, place := range places {
+			for _, names := range []string{"labels", "annotations"} {
+				out = append(out, object+"."+place+".?"+names+".orValue({}).exists(k, "+ourKey+")")
+			}
+		}
+		return strings.Join(out, " ||\n")
+	}
+	return in("object") + " ||\noldObject != null && (" + in("oldObject") + ")"
+}
+
+// ourKey is true of the key of a label or an annotation that says something to a queue.
+const ourKey = `k.startsWith('kueue.x-k8s.io/')`
+
+// conditions are the match conditions of the webhook, nil for none.
+func (h *hook) conditions() []admissionv1.MatchCondition {
+	if h.onlyIf == "" {
+		return nil
+	}
+	return []admissionv1.MatchCondition{{Name: "has-something-to-say", Expression: h.onlyIf}}
+}

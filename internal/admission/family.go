@@ -1,0 +1,219 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Three layers hold what belongs to a job that is led: the job, the objects that it makes, and their pods. What a change
+// takes away is put back, and what may not be let go yet is refused. The rules look at what there is, never at who asks, so
+// they hold for Berth's own writes too, also in the middle of a restart (spec: 30 §4.10.3, Limitation 2).
+
+// familyHooks are the webhooks of the pods of jobs that are led. There are as many whatever is installed in the cluster: who writes
+// their configurations does not know, and one that nobody serves would keep all those pods from being made. Whether a job is led
+// is asked anew each time.
+func familyHooks(o *Options, d *job.Descriptor) []hook {
+	configured := *o.Jobs
+	configured.RayService.Legacy = nil
+	if !d.Family.CanLead() || !d.Family.Leads(&configured) {
+		return nil
+	}
+	h := hook{jobs: true, family: d, gvk: corev1.SchemeGroupVersion.WithKind("Pod"), resources: []string{"pods"}, label: d.Family.PodLabel}
+	create, update := h, h
+	create.mutating, create.defaults = true, func(s *server) defaulter { return s.gateFamilyPod(d) }
+	update.validate = func(s *server) validator { return s.keepFamilyPod(d) }
+	return []hook{create, update}
+}
+
+// leaderOf is the kind of the job that leads an object; nil if nobody does.
+func (s *server) leaderOf(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
+	if v.Reach != job.Follows || d.LedBy == nil || !d.LedBy(s.o.Jobs, v.Ancestor) {
+		return nil
+	}
+	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.Family.CanLead() })
+	if at < 0 {
+		return nil
+	}
+	return s.descriptors[at]
+}
+
+// family reads the leader of an object and all that belongs to it, from the given readers.
+func (s *server) family(ctx context.Context, d *job.Descriptor, owner *job.Owner, objects, pods client.Reader) (*job.Setting, error) {
+	namespace, name := owner.Object.GetNamespace(), owner.Object.GetName()
+	lead := &unstructured.Unstructured{}
+	lead.SetGroupVersionKind(d.GVK)
+	if err := objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, lead); err != nil {
+		return nil, fmt.Errorf("reading %s %s/%s: %w", d.GVK.Kind, namespace, name, err)
+	}
+	f, err := lookup.ReadFamily(ctx, objects, pods, d, lead, nil)
+	if err != nil {
+		return nil, err
+	}
+	in := &job.Setting{Config: s.o.Jobs, Ancestor: &job.Owner{GVK: d.GVK, Object: lead}}
+	f.Into(in)
+	return in, nil
+}
+
+// guard puts back what a change takes away that holds a job, and refuses to let it go before its time.
+func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
+	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || object.GetDeletionTimestamp() != nil {
+		return err
+	}
+	old, err := s.decode(req.OldObject, d.GVK)
+	if err != nil {
+		return err
+	}
+	v, err := s.gate.Judge(ctx, d, req.Namespace, object)
+	if err != nil || v.Err != nil {
+		return err // a change does not need owners that exist
+	}
+	in := &job.Setting{Config: s.o.Jobs, Reach: v.Reach, Ancestor: v.Ancestor}
+	if d.Family.CanLead() && v.Reach == job.Managed && d.IsSuspended(old) && !d.IsSuspended(object) {
+		if in.Workloads, err = s.workloadsOf(ctx, old); err != nil {
+			return err
+		}
+	}
+	warnings, errs := d.Guard(object, old, in)
+	if lead := s.leaderOf(d, &v); lead != nil && len(errs) > 0 { // not before everything was looked at
+		if in, err = s.family(ctx, lead, v.Ancestor, s.live, s.live); err != nil {
+			return err
+		}
+		in.Reach = v.Reach
+		warnings, errs = d.Guard(object, old, in)
+	}
+	advise(ctx, warnings...)
+	return refuse(errs)
+}
+
+// workloadsOf are the Workloads of a job as the cache has them, and, if none of them is admitted, as the API server has.
+func (s *server) workloadsOf(ctx context.Context, of client.Object) ([]*kueue.Workload, error) {
+	out, err := lookup.WorkloadsOf(ctx, s.reader, of)
+	if err != nil || slices.ContainsFunc(out, lifecycle.IsAdmitted) {
+		return out, err
+	}
+	return lookup.WorkloadsOf(ctx, s.live, of)
+}
+
+// siblings adds what the leader of a new object has already to the setting of the object.
+func (s *server) siblings(ctx context.Context, d *job.Descriptor, v *job.Verdict, in *job.Setting) error {
+	lead := s.leaderOf(d, v)
+	if lead == nil {
+		return nil
+	}
+	f, err := lookup.ReadFamily(ctx, s.cache, nobody{}, lead, v.Ancestor.Object, []*kueue.Workload{})
+	if err != nil {
+		return err
+	}
+	in.Children = f.Children
+	return nil
+}
+
+// nobody is a reader of pods where nobody asks for any.
+type nobody struct{ client.Reader }
+
+func (nobody) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// podLeader finds the job that leads the object which controls a pod; nil if the pod is not led.
+func (s *server) podLeader(ctx context.Context, d *job.Descriptor, namespace string, pod *corev1.Pod) (*job.Owner, error) {
+	if ok, err := s.managed(ctx, namespace); err != nil || !ok {
+		return nil, err
+	}
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != d.Family.Child {
+		return nil, nil
+	}
+	at := slices.IndexFunc(s.o.Descriptors, func(x *job.Descriptor) bool { return x.GVK == d.Family.Child })
+	child := &unstructured.Unstructured{}
+	child.SetGroupVersionKind(d.Family.Child)
+	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
+	err := s.cache.Get(ctx, key, child)
+	if apierrors.IsNotFound(err) || (err == nil && child.GetUID() != ref.UID) {
+		err = s.live.Get(ctx, key, child)
+	}
+	switch {
+	case apierrors.IsNotFound(err) || (err == nil && child.GetUID() != ref.UID):
+		return nil, nil // it is being deleted
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s: %w", d.Family.Child.Kind, key, err)
+	}
+	v, err := s.gate.Judge(ctx, s.o.Descriptors[at], namespace, child)
+	if err != nil || s.leaderOf(s.o.Descriptors[at], &v) != d || !job.IsElastic(v.Ancestor.Object) {
+		return nil, err
+	}
+	return v.Ancestor, nil
+}
+
+// gateFamilyPod gives a new pod of a job that is led its gate, should the object that it is of have lost it.
+func (s *server) gateFamilyPod(d *job.Descriptor) defaulter {
+	return func(ctx context.Context, req *admission.Request, object client.Object) error {
+		pod := object.(*corev1.Pod)
+		if podset.HasGate(pod.Spec.SchedulingGates) || pod.Spec.NodeName != "" {
+			return nil
+		}
+		lead, err := s.podLeader(ctx, d, req.Namespace, pod)
+		if err == nil && lead != nil {
+			pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, podset.ElasticGate)
+		}
+		return err
+	}
+}
+
+// keepFamilyPod lets a pod lose its gate only if there is room for it.
+func (s *server) keepFamilyPod(d *job.Descriptor) validator {
+	return func(ctx context.Context, req *admission.Request, object, oldObject client.Object) error {
+		if req.Operation != admissionv1.Update {
+			return nil
+		}
+		pod, old := object.(*corev1.Pod), oldObject.(*corev1.Pod)
+		if !podset.HasGate(old.Spec.SchedulingGates) || podset.HasGate(pod.Spec.SchedulingGates) {
+			return nil
+		}
+		lead, err := s.podLeader(ctx, d, req.Namespace, old)
+		if err != nil || lead == nil {
+			return err
+		}
+		for _, from := range []struct{ objects, pods client.Reader }{{s.cache, s.o.Pods}, {s.live, s.live}} {
+			if from.pods == nil {
+				continue
+			}
+			in, err := s.family(ctx, d, lead, from.objects, from.pods)
+			if err == nil && d.Family.MayRun(in.Ancestor.Object.(job.Object), old, in) {
+				return nil
+			}
+			if err != nil && from.objects == s.live {
+				return err
+			}
+		}
+		return refuse(field.ErrorList{field.Forbidden(specPath.Child("schedulingGates"), "the gate "+kueue.ElasticJobSchedulingGate+" of a pod of "+
+			d.GVK.Kind+" "+lead.Object.GetName()+" stays until there is quota for the pod; Berth takes it off then")})
+	}
+}
+
+// advice are the warnings of one answer.
+type advice struct{ lines []string }
+
+type adviceKey struct{}
+
+// advise adds warnings to the answer that is being made.
+func advise(ctx context.Context, lines ...string) {
+	if a, ok := ctx.Value(adviceKey{}).(*advice); ok {
+		a.lines = append(a.lines, lines...)
+	}
+}

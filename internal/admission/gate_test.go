@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+// namespaces is a reader that has one namespace, a default queue in it, and a default class.
+type namespaces struct {
+	client.Reader
+	labels map[string]string
+	only   *testing.T // if not nil, the namespace is all that may be read
+}
+
+func (n namespaces) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if _, ok := into.(*corev1.Namespace); ok {
+		into.SetLabels(n.labels)
+	} else if n.only != nil {
+		n.only.Errorf("%T %s is looked up", into, key)
+	}
+	into.SetName(key.Name)
+	return nil
+}
+
+// gateServer is a server with everything on that could make it touch a job of a kind.
+func gateServer(d *job.Descriptor, reader namespaces) *server {
+	s := testServer()
+	c := s.o.Jobs
+	c.DefaultPriorityClass, c.ManageAll, c.MultiKueue, c.ElasticJobs, c.Topology, c.HonourUserSuspend = true, true, true, true, true, true
+	c.ManagedNamespaces, c.Kinds = labels.SelectorFromSet(labels.Set{"managed": "yes"}), job.Kinds{d.GVK: true}
+	s.reader, s.gate, s.descriptors = reader, lookup.NewGate(c, nil, reader, reader), []*job.Descriptor{d}
+	return s
+}
+
+// tempting is a job with everything that Berth changes or refuses.
+func tempting(d *job.Descriptor) job.Object {
+	o := d.New()
+	o.SetNamespace("ns")
+	o.SetAnnotations(map[string]string{
+		kueue.ElasticJobAnnotation: "true", kueue.PodSuspendingParentAnnotation: "acme", kueue.PodSetRequiredTopologyAnnotation: "A B",
+	})
+	o.SetLabels(map[string]string{kueue.QueueNameLabel: "A_B", kueue.MaxExecTimeSecondsLabel: "x"})
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(o, d.GVK)}) // it owns itself
+	if d.Framework == "ray.io/raycluster" {
+		view.Set(view.Of(o).Object, true, "spec", "enableInTreeAutoscaling")
+	}
+	return o
+}
+
+// TestGateInTheWebhook calls the webhooks of every kind as an API server does whose webhook configuration is wider than ours.
+// Where the namespace is off limits nothing is changed, refused or even looked up; where it is not, each kind is touched
+// (spec: 30 §4.2.4 gaps g1 to g8, §7 examples 3 and 4).
+func TestGateInTheWebhook(t *testing.T) {
+	for _, d := range all.Descriptors() {
+		o := tempting(d)
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := &admission.Request{}
+		req.Namespace, req.OldObject.Raw = "ns", raw
+
+		off := gateServer(d, namespaces{only: t})
+		if err := off.validateJob(d)(t.Context(), req, o, nil); err != nil {
+			t.Errorf("%s: refused in a namespace that is off limits: %v", d.Framework, err)
+		}
+		for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update} {
+			req.Operation = operation
+			if err := off.defaultJob(d)(t.Context(), req, o); err != nil {
+				t.Errorf("%s, %s: %v", d.Framework, operation, err)
+			}
+		}
+		if diff := cmp.Diff(tempting(d), o); diff != "" {
+			t.Errorf("%s: changed in a namespace that is off limits:\n%s", d.Framework, diff)
+		}
+
+		on := gateServer(d, namespaces{labels: map[string]string{"managed": "yes"}})
+		if on.validateJob(d)(t.Context(), req, o, nil) == nil {
+			t.Errorf("%s: not refused in a namespace that is managed", d.Framework)
+		}
+		req.Operation = admissionv1.Create
+		o.SetOwnerReferences(nil)
+		o.SetLabels(nil)
+		was := o.DeepCopyObject()
+		if err := on.defaultJob(d)(t.Context(), req, o); err != nil || cmp.Diff(was, o.DeepCopyObject()) == "" {
+			t.Errorf("%s: not touched in a namespace that is managed (%v)", d.Framework, err)
+		}
+	}
+}

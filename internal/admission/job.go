@@ -1,0 +1,303 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+)
+
+// defaultName is the name of the LocalQueue, and of the WorkloadPriorityClass, for jobs that name none.
+const defaultName = "default"
+
+// managed says whether Berth may touch anything in the namespace. No owner is looked up for that.
+func (s *server) managed(ctx context.Context, namespace string) (bool, error) {
+	return s.gate.IsManaged(ctx, namespace)
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues;admissionchecks;workloadpriorityclasses,verbs=get;list;watch
+
+// exists says whether the cache has the object.
+func (s *server) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
+	err := s.reader.Get(ctx, key, object)
+	return err == nil, client.IgnoreNotFound(err)
+}
+
+// defaultJob makes a new job wait in its queue (spec: 30 §3.1). A job that runs until then is marked, so that it is given back when it leaves
+// management.
+func (s *server) defaultJob(d *job.Descriptor) defaulter {
+	return func(ctx context.Context, req *admission.Request, object client.Object) error {
+		if d.Serving {
+			return s.defaultAny(d)(ctx, req, object)
+		}
+		ran := !d.IsSuspended(object)
+		err := s.defaultAny(d)(ctx, req, object)
+		switch suspended := d.IsSuspended(object); {
+		case err != nil:
+		case ran && suspended:
+			job.MarkSuspended(object)
+		case !suspended && req.Operation == admissionv1.Update:
+			if ok, e := s.managed(ctx, req.Namespace); e == nil && ok {
+				job.UnmarkSuspended(object)
+			}
+		}
+		return err
+	}
+}
+
+func (s *server) defaultAny(d *job.Descriptor) defaulter {
+	return func(ctx context.Context, req *admission.Request, object client.Object) error {
+		if req.Operation == admissionv1.Update && !d.Serving {
+			return s.changeJob(ctx, d, req, object)
+		}
+		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
+			return err
+		}
+		switch claimed := d.Claimed != nil && d.Claimed(object); {
+		case claimed:
+			d.Default(object, false, &job.Setting{Config: s.o.Jobs})
+			return nil
+		case d.Marked != nil && s.o.Jobs.PodsOfParentsOnly:
+			return nil
+		}
+		return s.queueJob(ctx, d, req.Namespace, object)
+	}
+}
+
+// queueJob makes a new job wait that no other object speaks for.
+func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+	v, err := s.judge(ctx, d, namespace, object)
+	if err != nil {
+		return err
+	}
+	if err := s.defaultLabels(ctx, namespace, object, v.IsPart); err != nil {
+		return err
+	}
+	if v.Reach == job.Ignored && s.isQueued(object) && !s.isGoing(object) {
+		v.Reach = job.Managed // by the queue that it has just got
+	}
+	sent := object.DeepCopyObject().(client.Object)
+	reach := v.Reach
+	if reach == job.Managed {
+		hold(ctx, d, object, &v)
+	}
+	if err := s.delegate(ctx, d, namespace, object); err != nil {
+		return err
+	}
+	if d.Default == nil {
+		return nil
+	}
+	in, err := s.setting(ctx, d, object)
+	if err != nil {
+		return err
+	}
+	in.Reach, in.Ancestor = reach, v.Ancestor
+	if d.Guard != nil {
+		if err := s.siblings(ctx, d, &v, in); err != nil {
+			return err
+		}
+		warnings, _ := d.Guard(sent, nil, in)
+		advise(ctx, warnings...)
+	}
+	d.Default(object, reach == job.Managed, in)
+	return nil
+}
+
+// hold stops a job that is going to have a Workload, and says so to a user who expects that of its owner.
+func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
+	if !d.Serving && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)) {
+		d.Suspend(object)
+	}
+	if v.NotMade != nil {
+		advise(ctx, "metadata.ownerReferences: the object is queued by itself, and not with its owner: "+v.NotMade.Error())
+	}
+}
+
+// changeJob keeps what holds a job that changes, and obeys users who stop theirs.
+func (s *server) changeJob(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
+	if d.Guard != nil {
+		if err := s.guard(ctx, d, req, object); err != nil {
+			return err
+		}
+	}
+	if hasUserStop(s.o, d) {
+		return s.userStop(ctx, d, req, object)
+	}
+	return nil
+}
+
+// defaultLabels names the default queue and the default priority class, where there are such, for a job that is no part of another one.
+func (s *server) defaultLabels(ctx context.Context, namespace string, object client.Object, isPart bool) error {
+	if isPart {
+		return nil
+	}
+	if job.QueueName(object) == "" {
+		found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: defaultName}, &kueue.LocalQueue{})
+		if err != nil {
+			return err
+		}
+		if found {
+			setLabel(object, kueue.QueueNameLabel)
+		}
+	}
+	if s.o.Jobs.DefaultPriorityClass && object.GetLabels()[kueue.PriorityClassLabel] == "" {
+		// A job is worth more than its default priority, so an error only means to go without.
+		if found, err := s.exists(ctx, client.ObjectKey{Name: defaultName}, &kueue.WorkloadPriorityClass{}); err == nil && found {
+			setLabel(object, kueue.PriorityClassLabel)
+		}
+	}
+	return nil
+}
+
+func setLabel(object client.Object, key string) {
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = defaultName
+	object.SetLabels(labels)
+}
+
+// setting is what the object is to be read in.
+func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.Object) (*job.Setting, error) {
+	objects, err := s.gate.Refer(ctx, d, object)
+	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err
+}
+
+// isGoing says whether an object is deleted, and its owners are not asked any more.
+func (s *server) isGoing(object client.Object) bool {
+	return object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting
+}
+
+// judge asks the hard gate about an object that is created, or that serves and is changed (spec: 30 §4.2.3).
+func (s *server) judge(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Verdict, error) {
+	if s.isGoing(object) {
+		return job.Verdict{Reach: job.Ignored, IsPart: s.o.Jobs.HasManagedOwner(object)}, nil
+	}
+	v, err := s.gate.Judge(ctx, d, namespace, object)
+	switch {
+	case err != nil:
+		return v, err
+	case v.Err != nil:
+		return v, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+	}
+	return v, nil
+}
+
+// delegate hands a job to worker clusters if its queue has a check for that.
+func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+	queue := job.QueueName(object)
+	if !s.o.Jobs.MultiKueue || d.ManagedBy == nil || queue == "" {
+		return nil
+	}
+	if name := d.ManagedBy(object); name != "" && name != d.OwnManager {
+		return nil
+	}
+	var lq kueue.LocalQueue
+	var cq kueue.ClusterQueue
+	if found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: queue}, &lq); err != nil || !found {
+		return err
+	}
+	if found, err := s.exists(ctx, client.ObjectKey{Name: string(lq.Spec.ClusterQueue)}, &cq); err != nil || !found || cq.Spec.AdmissionChecksStrategy == nil {
+		return err
+	}
+	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+		var check kueue.AdmissionCheck
+		found, err := s.exists(ctx, client.ObjectKey{Name: string(rule.Name)}, &check)
+		if err != nil {
+			return err
+		}
+		if found && check.Spec.ControllerName == kueue.MultiKueueControllerName {
+			d.SetManagedBy(object, kueue.MultiKueueControllerName)
+			return nil
+		}
+	}
+	return nil
+}
+
+// validateJob checks the labels and annotations of a job, and what is special to its kind (spec: 30 §3.2).
+func (s *server) validateJob(d *job.Descriptor) validator {
+	return func(ctx context.Context, req *admission.Request, object, old client.Object) error {
+		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
+			return err
+		}
+		if s.isFree(d, object, old) {
+			return nil
+		}
+		rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
+		var errs field.ErrorList
+		if old == nil {
+			errs = rules.create()
+		} else {
+			if err := s.defaultQueue(ctx, req.Namespace, &rules); err != nil {
+				return err
+			}
+			errs = rules.update()
+		}
+		if d.Validate == nil && d.Sizes == nil {
+			return refuse(errs)
+		}
+		in, err := s.setting(ctx, d, object)
+		if err != nil {
+			return err
+		}
+		var before job.Object // nil, and not an interface around nil, for a new job
+		if old != nil {
+			before = old
+		}
+		errs = append(errs, in.ValidateSize(d, object, before)...)
+		if d.Validate != nil {
+			errs = append(errs, d.Validate(object, before, in)...)
+		}
+		return refuse(errs)
+	}
+}
+
+// warn says what is odd about a job in a managed namespace.
+func (s *server) warn(ctx context.Context, namespace string, gvk schema.GroupVersionKind, object, old client.Object) ([]string, error) {
+	at := slices.IndexFunc(s.descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk && d.Warn != nil })
+	if at < 0 {
+		return nil, nil
+	}
+	if ok, err := s.managed(ctx, namespace); err != nil || !ok {
+		return nil, err
+	}
+	return s.descriptors[at].Warn(object, old, s.o.Jobs), nil
+}
+
+// isFree says whether the queue has no say about an object of a kind, though its namespace is managed.
+func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
+	if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+		return true
+	}
+	if d.Serving && d.Claimed != nil && d.Claimed(object) {
+		return true
+	}
+	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old))
+}
+
+// isQueued says whether a job that nobody above it is queued for has a Workload.
+func (s *server) isQueued(object client.Object) bool {
+	return s.o.Jobs.IsQueued(object)
+}
+
+// defaultQueue looks for the queue that a job without a name gets, if the job gives its name up.
+func (s *server) defaultQueue(ctx context.Context, namespace string, rules *jobRules) error {
+	if job.QueueName(rules.old) == "" || job.QueueName(rules.job) != "" {
+		return nil
+	}
+	found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: defaultName}, &kueue.LocalQueue{})
+	if err != nil {
+		return fmt.Errorf("looking for the default queue: %w", err)
+	}
+	rules.hasDefaultQueue = found
+	return nil
+}

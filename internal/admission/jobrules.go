@@ -1,0 +1,160 @@
+package admission
+
+import (
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+)
+
+var (
+	labelsPath      = field.NewPath("metadata", "labels")
+	annotationsPath = field.NewPath("metadata", "annotations")
+	queuePath       = labelsPath.Key(kueue.QueueNameLabel)
+	classPath       = labelsPath.Key(kueue.PriorityClassLabel)
+	maxTimePath     = labelsPath.Key(kueue.MaxExecTimeSecondsLabel)
+	elasticPath     = annotationsPath.Key(kueue.ElasticJobAnnotation)
+	gatesPath       = annotationsPath.Key(kueue.AdmissionGatedByAnnotation)
+)
+
+// jobRules are the rules for the metadata of every kind of jobs.
+type jobRules struct {
+	cfg      *job.Config
+	d        *job.Descriptor
+	job, old client.Object // old is nil for a new job
+	// hasDefaultQueue says that the namespace has a queue which jobs without a name get.
+	hasDefaultQueue bool
+}
+
+// create are the rules for any job, new or changed.
+func (r *jobRules) create() field.ErrorList {
+	errs := subdomain(queuePath, job.QueueName(r.job))
+	if !r.d.Serving {
+		errs = append(errs, r.prebuilt()...)
+		errs = append(errs, r.maxTime()...)
+	}
+	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && !r.d.Elastic {
+		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
+	}
+	if r.cfg.AdmissionGatedBy {
+		errs = append(errs, validateGates(r.job)...)
+	}
+	return errs
+}
+
+// maxTime checks the label for the execution time.
+func (r *jobRules) maxTime() field.ErrorList {
+	if text, ok := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel]; ok {
+		if n, err := strconv.ParseInt(text, 10, 32); err != nil || n <= 0 {
+			return field.ErrorList{field.Invalid(maxTimePath, text, "must be a number of seconds greater than 0")}
+		}
+	}
+	return nil
+}
+
+// prebuilt checks the name of a Workload, label or annotation, whichever counts.
+func (r *jobRules) prebuilt() field.ErrorList {
+	name := r.cfg.PrebuiltName(r.job)
+	if name == "" {
+		return nil
+	}
+	if !r.d.Prebuilt {
+		return field.ErrorList{field.Forbidden(r.prebuiltPath(), "may not be set on a "+r.d.GVK.Kind)}
+	}
+	return subdomain(r.prebuiltPath(), name)
+}
+
+func (r *jobRules) prebuiltPath() *field.Path {
+	if r.job.GetLabels()[kueue.PrebuiltWorkloadLabel] == r.cfg.PrebuiltName(r.job) && r.cfg.PrebuiltName(r.job) != "" {
+		return labelsPath.Key(kueue.PrebuiltWorkloadLabel)
+	}
+	return annotationsPath.Key(kueue.PrebuiltWorkloadLabel)
+}
+
+func subdomain(path *field.Path, name string) field.ErrorList {
+	var errs field.ErrorList
+	if name == "" {
+		return nil
+	}
+	for _, why := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(path, name, why))
+	}
+	return errs
+}
+
+// update are the rules for a changed job: those for any job, and what may not change.
+func (r *jobRules) update() field.ErrorList {
+	if r.d.Serving {
+		return append(r.create(), r.serving()...)
+	}
+	var errs field.ErrorList
+	if !r.d.LaxUpdates {
+		errs = r.create()
+	}
+	suspended := r.d.IsSuspended(r.job)
+	queue, oldQueue := job.QueueName(r.job), job.QueueName(r.old)
+	switch {
+	case queue != oldQueue && !suspended:
+		errs = append(errs, field.Forbidden(queuePath, fmt.Sprintf("cannot change from %q to %q while the job is not suspended", oldQueue, queue)))
+	case queue == "" && oldQueue != "" && r.hasDefaultQueue:
+		errs = append(errs, field.Forbidden(queuePath, "cannot be removed in a namespace that has a LocalQueue named default"))
+	}
+	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !suspended && !job.IsElastic(r.old) {
+		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change while the job is not suspended"))
+	}
+	maxTime, oldMaxTime := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]
+	if maxTime != oldMaxTime && (!suspended || !r.d.IsSuspended(r.old)) {
+		errs = append(errs, field.Forbidden(maxTimePath, "cannot change while the job is not suspended"))
+	}
+	errs = append(errs, r.priorityClass(suspended)...)
+	return append(errs, r.fixed()...)
+}
+
+// fixed are the rules about what never changes.
+func (r *jobRules) fixed() (errs field.ErrorList) {
+	if job.IsElastic(r.job) != job.IsElastic(r.old) {
+		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
+	}
+	if r.cfg.AdmissionGatedBy {
+		errs = append(errs, validateGatesChange(r.job, r.old)...)
+	}
+	return errs
+}
+
+// serving are the rules for a changed object that serves: queue and class stay while it does, and the queue is never given
+// up (spec: 30 §3.2).
+func (r *jobRules) serving() field.ErrorList {
+	var errs field.ErrorList
+	suspended := r.d.IsSuspended(r.old)
+	for _, label := range []struct {
+		key  string
+		path *field.Path
+	}{{kueue.QueueNameLabel, queuePath}, {kueue.PriorityClassLabel, classPath}} {
+		value, old := r.job.GetLabels()[label.key], r.old.GetLabels()[label.key]
+		switch {
+		case value == old:
+		case value == "":
+			errs = append(errs, field.Forbidden(label.path, "cannot be removed"))
+		case !suspended:
+			errs = append(errs, field.Forbidden(label.path, fmt.Sprintf("cannot change from %q to %q while replicas are ready", old, value)))
+		}
+	}
+	return append(errs, r.fixed()...)
+}
+
+// priorityClass lets the class of a job change at any time, appear while it waits, and never disappear.
+func (r *jobRules) priorityClass(suspended bool) field.ErrorList {
+	class, old := r.job.GetLabels()[kueue.PriorityClassLabel], r.old.GetLabels()[kueue.PriorityClassLabel]
+	switch {
+	case old != "" && class == "":
+		return field.ErrorList{field.Forbidden(classPath, "cannot be removed; name another class")}
+	case old == "" && class != "" && !suspended:
+		return field.ErrorList{field.Forbidden(classPath, "cannot be added while the job is not suspended")}
+	}
+	return nil
+}

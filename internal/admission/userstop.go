@@ -1,0 +1,69 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// hasUserStop says whether users may stop jobs of the kind with its own switch.
+func hasUserStop(o *Options, d *job.Descriptor) bool {
+	return o.Jobs.HonourUserSuspend && !d.Serving && d.Marked == nil
+}
+
+// userStop marks a job that somebody else than the manager suspends while it is admitted. When the job is to run again the
+// mark goes, and the job waits as any other: it never runs before it is admitted (spec: 30 §6, u1).
+func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
+	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || s.isOwn(d, req) {
+		return err
+	}
+	old, err := s.decode(req.OldObject, d.GVK)
+	if err != nil {
+		return err
+	}
+	wants := func(o client.Object) bool { return !d.IsSuspended(o) && (d.Stopping == nil || !d.Stopping(o)) }
+	annotations := object.GetAnnotations()
+	switch {
+	case !wants(old) && wants(object) && annotations[job.UserStopAnnotation] != "":
+		delete(annotations, job.UserStopAnnotation)
+		d.Suspend(object)
+	case wants(old) && !wants(object):
+		admitted, err := s.isAdmitted(ctx, old)
+		if err != nil || !admitted {
+			return err
+		}
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[job.UserStopAnnotation] = "true"
+	default:
+		return nil
+	}
+	object.SetAnnotations(annotations)
+	return nil
+}
+
+// isOwn says whether the request is one of the controller of the kind. A person may go by the name of the manager, as on a
+// cluster with one account, but does not write as that controller.
+func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
+	var options metav1.PatchOptions // an update has the same field
+	if err := json.Unmarshal(req.Options.Raw, &options); err != nil {
+		return false
+	}
+	return req.UserInfo.Username == s.o.Self && options.FieldManager == lookup.Manager(d)
+}
+
+// isAdmitted says whether the job has a Workload that is admitted.
+func (s *server) isAdmitted(ctx context.Context, object client.Object) (bool, error) {
+	workloads, err := lookup.WorkloadsOf(ctx, s.reader, object)
+	return slices.ContainsFunc(workloads, func(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }), err
+}

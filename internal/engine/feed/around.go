@@ -1,0 +1,80 @@
+package feed
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Around looks up in a cache what decides about the pods of a workload beside its spec.
+func Around(ctx context.Context, cache client.Reader) convert.Around {
+	return convert.Around{
+		LimitRanges: func(namespace string) []corev1.LimitRange {
+			var list corev1.LimitRangeList
+			if err := cache.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+				log.FromContext(ctx).Error(err, "Workloads are taken as if there were no LimitRange", "namespace", namespace)
+			}
+			return list.Items
+		},
+		RuntimeClass: func(name string) *nodev1.RuntimeClass {
+			class := &nodev1.RuntimeClass{}
+			if err := cache.Get(ctx, client.ObjectKey{Name: name}, class, client.UnsafeDisableDeepCopy); err != nil {
+				// It may come later. The pods cannot be made before.
+				log.FromContext(ctx).V(1).Info("A RuntimeClass is missing, its overhead counts as none", "runtimeClass", name, "error", err.Error())
+				return nil
+			}
+			return class
+		},
+	}
+}
+
+func (f *Feed) workload(o *kueue.Workload) engine.Event {
+	def := convert.Workload(o, f.Requests)
+	return func(s *state.State) { s.SetWorkload(def) }
+}
+
+// limitRange converts the workloads that wait in its namespace again. Those that hold quota
+// keep what they have. spec: 10 §4.4.
+func (f *Feed) limitRange(ctx context.Context) func(*corev1.LimitRange) engine.Event {
+	return func(o *corev1.LimitRange) engine.Event {
+		return f.waiting(ctx, func(*kueue.Workload) bool { return true }, client.InNamespace(o.Namespace))
+	}
+}
+
+// runtimeClass converts the waiting workloads that name it again.
+func (f *Feed) runtimeClass(ctx context.Context) func(*nodev1.RuntimeClass) engine.Event {
+	return func(o *nodev1.RuntimeClass) engine.Event {
+		return f.waiting(ctx, func(w *kueue.Workload) bool {
+			for i := range w.Spec.PodSets {
+				if name := w.Spec.PodSets[i].Template.Spec.RuntimeClassName; name != nil && *name == o.Name {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
+
+// waiting converts the workloads without a reservation that match.
+func (f *Feed) waiting(ctx context.Context, match func(*kueue.Workload) bool, where ...client.ListOption) engine.Event {
+	var list kueue.WorkloadList
+	if err := f.Cache.List(ctx, &list, append(where, client.UnsafeDisableDeepCopy)...); err != nil {
+		log.FromContext(ctx).Error(err, "Listing Workloads that a LimitRange or a RuntimeClass is about")
+	}
+	var events []engine.Event
+	for i := range list.Items {
+		if w := &list.Items[i]; !lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) && match(w) {
+			events = append(events, f.workload(w))
+		}
+	}
+	return all(events)
+}

@@ -1,0 +1,148 @@
+// Package feed tells the engine what the API server has: every change of a workload,
+// a queue, a cohort, a flavor or a namespace becomes one event. It writes nothing.
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+)
+
+// Feed is a runnable that follows the API server on every replica, and opens the
+// engine once everything that exists has been delivered and this replica leads.
+type Feed struct {
+	Cache    ctrlcache.Cache
+	Engine   *engine.Engine
+	Requests convert.Requests
+	// Lead is closed when this replica may decide; nil leaves the engine closed.
+	Lead <-chan struct{}
+
+	delivered atomic.Bool
+	// posting is held from the conversion of an object, which may read others from the
+	// cache, until its event is posted. The cache has an object before its handler runs, so
+	// whatever was converted without it is converted again, and posted later.
+	posting sync.Mutex
+}
+
+// Check is a health check: it fails until everything that exists was delivered.
+func (f *Feed) Check(*http.Request) error {
+	if !f.Delivered() {
+		return errors.New("the engine does not know everything yet")
+	}
+	return nil
+}
+
+// Delivered says whether the engine has been told of everything that exists.
+func (f *Feed) Delivered() bool { return f.delivered.Load() }
+
+// NeedLeaderElection is false: standbys follow as well, so that they are warm.
+func (f *Feed) NeedLeaderElection() bool { return false }
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;cohorts;clusterqueues;localqueues;resourceflavors;topologies;workloads,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=limitranges;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get;list;watch
+
+// Start follows until ctx ends.
+func (f *Feed) Start(ctx context.Context) error {
+	// Conversions of Workloads read LimitRanges and RuntimeClasses, so these come first.
+	watches := []watch{
+		on(f, f.limitRange(ctx), f.limitRange(ctx)),
+		on(f, f.runtimeClass(ctx), f.runtimeClass(ctx)),
+		on(f, f.topology(ctx), f.topology(ctx)),
+		on(f, f.flavor(ctx), func(o *kueue.ResourceFlavor) engine.Event {
+			return func(s *state.State) { s.DeleteFlavor(o.Name) }
+		}),
+		on(f, func(o *kueue.Cohort) engine.Event {
+			def := convert.Cohort(o)
+			return func(s *state.State) { s.SetCohort(def) }
+		}, func(o *kueue.Cohort) engine.Event {
+			return func(s *state.State) { s.DeleteCohort(o.Name) }
+		}),
+		on(f, f.admissionCheck(ctx), f.admissionCheck(ctx)),
+		on(f, f.clusterQueue(ctx), func(o *kueue.ClusterQueue) engine.Event {
+			return func(s *state.State) { s.DeleteQueue(o.Name) }
+		}),
+		on(f, func(o *kueue.LocalQueue) engine.Event {
+			def := convert.LocalQueue(o)
+			return func(s *state.State) { s.SetLocalQueue(def) }
+		}, func(o *kueue.LocalQueue) engine.Event {
+			return func(s *state.State) { s.DeleteLocalQueue(o.Namespace, o.Name) }
+		}),
+		on(f, func(o *corev1.Namespace) engine.Event {
+			return func(s *state.State) { s.SetNamespace(o.Name, o.Labels) }
+		}, func(o *corev1.Namespace) engine.Event {
+			return func(s *state.State) { s.DeleteNamespace(o.Name) }
+		}),
+		on(f, f.workload, func(o *kueue.Workload) engine.Event {
+			return func(s *state.State) { s.DeleteWorkload(string(o.UID)) }
+		}),
+	}
+	synced := make([]cache.InformerSynced, 0, len(watches))
+	for _, w := range watches {
+		done, err := w(ctx)
+		if err != nil {
+			return err
+		}
+		synced = append(synced, done)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil // ctx ended
+	}
+	f.delivered.Store(true)
+	if f.Lead != nil {
+		select {
+		case <-f.Lead:
+			f.Engine.Open()
+		case <-ctx.Done():
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+type watch func(context.Context) (cache.InformerSynced, error)
+
+// on posts an event for every object of a kind that is added, changed or deleted.
+func on[T any, P interface {
+	*T
+	client.Object
+}](f *Feed, set, deleted func(P) engine.Event) watch {
+	return func(ctx context.Context) (cache.InformerSynced, error) {
+		informer, err := f.Cache.GetInformer(ctx, P(new(T)))
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
+		}
+		post := func(o P, convert func(P) engine.Event) {
+			f.posting.Lock()
+			defer f.posting.Unlock()
+			f.Engine.Post(convert(o))
+		}
+		reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { post(o.(P), set) },
+			UpdateFunc: func(_, o any) { post(o.(P), set) },
+			DeleteFunc: func(o any) {
+				if gone, missed := o.(cache.DeletedFinalStateUnknown); missed {
+					o = gone.Obj
+				}
+				post(o.(P), deleted)
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
+		}
+		return reg.HasSynced, nil
+	}
+}

@@ -1,0 +1,112 @@
+package feed
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+)
+
+// all is one event of several.
+func all(events []engine.Event) engine.Event {
+	return func(s *state.State) {
+		for _, e := range events {
+			e(s)
+		}
+	}
+}
+
+// clusterQueue converts with the problems that the object itself shows; whether its
+// flavors exist and whether its cohorts form a circle, the state knows.
+func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engine.Event {
+	get := func(name string, into client.Object) bool {
+		return f.Cache.Get(ctx, client.ObjectKey{Name: name}, into, client.UnsafeDisableDeepCopy) == nil
+	}
+	// What is missing comes with an event, and then the queue is converted again.
+	known := convert.Known{
+		Flavor: func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
+			flavor := &kueue.ResourceFlavor{}
+			if !get(string(name), flavor) {
+				return &kueue.ResourceFlavor{}
+			}
+			return flavor
+		},
+		Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
+			check := &kueue.AdmissionCheck{}
+			if !get(string(name), check) {
+				return nil
+			}
+			return check
+		},
+		Topology: func(name kueue.TopologyReference) bool { return get(string(name), &kueue.Topology{}) },
+		Parent:   func(string) string { return "" },
+	}
+	return func(o *kueue.ClusterQueue) engine.Event {
+		problems := convert.Problems(o, known)
+		def, err := convert.Queue(o, problems)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)
+			def.Closed = err.Error()
+		}
+		return func(s *state.State) { s.SetQueue(def) }
+	}
+}
+
+// clusterQueues converts those that match, which may be open now, or closed.
+func (f *Feed) clusterQueues(ctx context.Context, match func(*kueue.ClusterQueue) bool) []engine.Event {
+	var list kueue.ClusterQueueList
+	if err := f.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing ClusterQueues")
+	}
+	set := f.clusterQueue(ctx)
+	var events []engine.Event
+	for i := range list.Items {
+		if match(&list.Items[i]) {
+			events = append(events, set(&list.Items[i]))
+		}
+	}
+	return events
+}
+
+// admissionCheck converts the ClusterQueues that name a check.
+func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) engine.Event {
+	return func(o *kueue.AdmissionCheck) engine.Event {
+		return all(f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesCheck(cq, o.Name) }))
+	}
+}
+
+// flavor converts a flavor, and those of its ClusterQueues that its topology may open or
+// close.
+func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) engine.Event {
+	return func(o *kueue.ResourceFlavor) engine.Event {
+		def := convert.Flavor(o)
+		events := []engine.Event{func(s *state.State) { s.SetFlavor(def) }}
+		if o.Spec.TopologyName != "" { // it may be added, but not changed or removed
+			events = append(events, f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesFlavor(cq, o.Name) })...)
+		}
+		return all(events)
+	}
+}
+
+// topology converts the ClusterQueues with flavors that a topology is for.
+func (f *Feed) topology(ctx context.Context) func(*kueue.Topology) engine.Event {
+	return func(o *kueue.Topology) engine.Event {
+		var flavors kueue.ResourceFlavorList
+		if err := f.Cache.List(ctx, &flavors, client.UnsafeDisableDeepCopy); err != nil {
+			log.FromContext(ctx).Error(err, "Listing ResourceFlavors of a Topology", "topology", o.Name)
+		}
+		var events []engine.Event
+		for i := range flavors.Items {
+			if string(flavors.Items[i].Spec.TopologyName) == o.Name {
+				name := flavors.Items[i].Name
+				events = append(events, f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesFlavor(cq, name) })...)
+			}
+		}
+		return all(events)
+	}
+}

@@ -1,0 +1,216 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+)
+
+// byGroup is the index of objects by the job that they are a part of.
+const byGroup = "berth.group"
+
+// podStatusManager is the field manager of what we say in the status of a pod.
+const podStatusManager = client.FieldOwner("kueue")
+
+// parallel is how many members of a job are written at once.
+const parallel = 8
+
+// withGroups adds the kinds of jobs that several objects are together.
+func withGroups(descriptors []*job.Descriptor) []*job.Descriptor {
+	var out []*job.Descriptor
+	for _, d := range descriptors {
+		out = append(out, d)
+		if d.Groups != nil {
+			out = append(out, d.Groups)
+		}
+	}
+	return out
+}
+
+// members are the objects that are written for a job: itself, or its parts.
+func members(o job.Object) []job.Object {
+	if c, ok := o.(job.Composite); ok {
+		return c.Members()
+	}
+	return []job.Object{o}
+}
+
+// each does something for every member, some at a time. Those that are gone need nothing any more, unless there is but one.
+func each(list []job.Object, do func(job.Object) error) error {
+	if len(list) == 1 {
+		return do(list[0])
+	}
+	errs := make([]error, len(list))
+	slots := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	for i, m := range list {
+		wg.Go(func() {
+			slots <- struct{}{}
+			errs[i] = client.IgnoreNotFound(do(m))
+			<-slots
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// observedMember is a member of a job as it was read.
+func observedMember(o *job.Observed, m job.Object) job.Object {
+	list := members(o.Job)
+	return list[slices.IndexFunc(list, func(x job.Object) bool { return x.GetUID() == m.GetUID() })]
+}
+
+// isMember says whether an object is no job by itself.
+func (r *reconciler) isMember(o job.Object) bool {
+	return r.d.Groups != nil && r.d.Groups.Member(o, r.cfg.Load()) != ""
+}
+
+// setupGroups starts the controller of jobs that several objects are together. A request is for the name of the job.
+func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers int) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, r.d.New(), byGroup, func(o client.Object) []string {
+		if name := r.d.Member(o, r.cfg.Load()); name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("v1_pod_group").
+		Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.groupOf)).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.groupOfWorkload)).
+		WatchesRawSource(r.retained(r.groupOfWorkload)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.groupsOfNamespace), builder.WithPredicates(relabelled())).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.groupsOfPriorityClass)).
+		WithOptions(controllerOptions(workers)).
+		Complete(r)
+}
+
+// groupOf finds the job that an object is a part of.
+func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	if name := r.d.Member(o, r.cfg.Load()); name != "" {
+		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
+	}
+	return nil
+}
+
+// groupOfWorkload finds the job that has the name of a Workload, also if the Workload is another's.
+func (r *reconciler) groupOfWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
+	if _, ours := w.GetAnnotations()[kueue.IsGroupWorkloadAnnotation]; ours || metav1.GetControllerOf(w) == nil {
+		return []ctrlreconcile.Request{request(w.GetNamespace(), w.GetName())}
+	}
+	return r.groups(ctx, w.GetNamespace(), client.MatchingFields{byGroup: w.GetName()})
+}
+
+func (r *reconciler) groupsOfNamespace(ctx context.Context, ns client.Object) []ctrlreconcile.Request {
+	return r.groups(ctx, ns.GetName())
+}
+
+func (r *reconciler) groupsOfPriorityClass(ctx context.Context, class client.Object) []ctrlreconcile.Request {
+	return r.groups(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
+}
+
+// groups finds the jobs of the objects in the cache, each once.
+func (r *reconciler) groups(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
+	seen := map[ctrlreconcile.Request]bool{}
+	r.each(ctx, namespace, func(o client.Object) {
+		for _, req := range r.groupOf(ctx, o) {
+			if !seen[req] {
+				out, seen[req] = append(out, req), true
+			}
+		}
+	}, options...)
+	return out
+}
+
+// gatherGroup reads what decides about a job of several objects: these, and the Workload of its name.
+func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
+	var w *kueue.Workload
+	var found kueue.Workload
+	switch err := r.cache.Get(ctx, key, &found); {
+	case err == nil:
+		w = &found
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading workload %s: %w", key, err)
+	}
+	list, err := r.groupWith(ctx, key, w)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		if w != nil && r.isGroupless(w) {
+			o.Workloads = []*kueue.Workload{w}
+		}
+		return o, nil
+	}
+	o.Job = r.d.Join(key.Name, list, r.cfg.Load(), o.Now.Time)
+	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
+		return nil, err
+	}
+	managed := o.Verdict.Reach == job.Managed
+	if w != nil && (managed || w.Annotations[kueue.IsGroupWorkloadAnnotation] != "" || r.cfg.Load().PrebuiltName(o.Job) == key.Name) {
+		o.Workloads = []*kueue.Workload{w}
+	}
+	if !managed {
+		return o, nil
+	}
+	if err := errors.Join(r.flavors(ctx, o), r.delegated(ctx, o)); err != nil {
+		return nil, err
+	}
+	o.Classes, err = r.classes(ctx, o)
+	return o, err
+}
+
+// groupWith lists the members of a job. Before there are none the API server is asked, if there is a Workload of theirs: the
+// cache of members may be behind that of Workloads.
+func (r *reconciler) groupWith(ctx context.Context, key types.NamespacedName, w *kueue.Workload) ([]job.Object, error) {
+	list, err := r.group(ctx, r.cache, key, client.MatchingFields{byGroup: key.Name})
+	if err == nil && len(list) == 0 && w != nil && r.isGroupless(w) {
+		return r.group(ctx, r.live, key, client.MatchingLabels{kueue.ManagedLabel: "true"})
+	}
+	return list, err
+}
+
+// isGroupless says whether a Workload goes with the last member of its group: no controller owns it, and no other object
+// was it made for (spec: 30 §4.9).
+func (r *reconciler) isGroupless(w *kueue.Workload) bool {
+	_, marked := w.Annotations[kueue.IsGroupWorkloadAnnotation]
+	owned := slices.ContainsFunc(w.OwnerReferences, r.isOurs)
+	return metav1.GetControllerOf(w) == nil && w.Annotations[kueue.JobOwnerGVKAnnotation] == "" && (marked || owned)
+}
+
+// group lists the members of a job.
+func (r *reconciler) group(ctx context.Context, from client.Reader, key types.NamespacedName, option client.ListOption) ([]job.Object, error) {
+	list := r.d.NewList().(client.ObjectList)
+	if err := from.List(ctx, list, client.InNamespace(key.Namespace), option); err != nil {
+		return nil, fmt.Errorf("listing the members of %s: %w", key, err)
+	}
+	var out []job.Object
+	err := apimeta.EachListItem(list, func(o runtime.Object) error {
+		if m := o.(job.Object); r.d.Member(m, r.cfg.Load()) == key.Name {
+			out = append(out, m)
+		}
+		return nil
+	})
+	return out, err
+}

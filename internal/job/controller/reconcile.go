@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// reconciler handles the jobs of one kind.
+type reconciler struct {
+	d      *job.Descriptor
+	cfg    *atomic.Pointer[job.Config] // of all kinds
+	gate   *lookup.Gate
+	client client.Client
+	cache  client.Reader // also of kinds without Go types, which the client would read from the API server
+	live   client.Reader
+	kinds  *kinds
+	status *reconcile.WorkloadStatus
+	events reconcile.Events
+	now    func() time.Time
+	// created is told of every Workload that was made; may be nil
+	created func(kind string, job client.Object, w *kueue.Workload)
+	// ungated is told of every pod that was let go; may be nil
+	ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
+	family  *family // of a kind that has one
+	// refusals are those of starts, by the UID of the Workload
+	refusals *reconcile.Refusals
+	again    chan event.GenericEvent // has an entry when the retention of jobs was changed
+
+	told told
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;workloadpriorityclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile makes the next write for one job.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	gather := r.gather
+	if r.d.Join != nil {
+		gather = r.gatherGroup
+	}
+	o, err := gather(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	a := decide.Next(r.cfg.Load(), r.d, o)
+	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
+}
+
+// gather reads what decides about one job.
+func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
+	var err error
+	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
+		return nil, err
+	}
+	if o.Job, err = r.job(ctx, key, len(o.Workloads) > 0); err != nil || o.Job == nil {
+		return o, err
+	}
+	if r.isMember(o.Job) {
+		o.Job = nil // the group is the job, and what the member had before is nobody's
+		return o, nil
+	}
+	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
+		return nil, err
+	}
+	switch o.Verdict.Reach {
+	case job.Follows:
+		o.AncestorRuns = r.gate.Runs(o.Verdict.Ancestor)
+		uid := string(o.Verdict.Ancestor.Object.GetUID())
+		o.AncestorWorkloads, err = r.workloads(ctx, key.Namespace, byOwnerUID, uid)
+		return o, err
+	case job.Managed:
+		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
+			return nil, err
+		}
+		if err := r.gatherFamily(ctx, key, o); err != nil {
+			return nil, err
+		}
+		if err := r.prebuilt(ctx, o); err != nil {
+			return nil, err
+		}
+		if err := r.flavors(ctx, o); err != nil {
+			return nil, err
+		}
+		if r.d.Remote != nil && r.d.Remote.Gated {
+			if err := r.delegated(ctx, o); err != nil {
+				return nil, err
+			}
+		}
+		o.Classes, err = r.classes(ctx, o)
+		return o, err
+	default:
+		return o, nil
+	}
+}
+
+// job reads the job, or nil if there is none. Before Workloads are taken for orphans the API server is asked: the cache
+// of jobs may be behind that of Workloads.
+func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkloads bool) (job.Object, error) {
+	object := r.d.New()
+	err := r.cache.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) && hasWorkloads {
+		err = r.live.Get(ctx, key, object)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s: %w", r.d.GVK.Kind, key, err)
+	}
+	return object, nil
+}
+
+// workloads reads those of one index entry, the oldest first.
+func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
+	var list kueue.WorkloadList
+	if err := r.cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
+	}
+	out := make([]*kueue.Workload, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	decide.SortByAge(out)
+	return out, nil
+}
+
+func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {
+	name := r.cfg.Load().PrebuiltName(o.Job)
+	if name == "" || !r.d.Prebuilt {
+		return nil
+	}
+	var w kueue.Workload
+	err := r.cache.Get(ctx, client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: name}, &w)
+	if err == nil {
+		o.Prebuilt = &w
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// flavors reads those that the Workloads are admitted with.
+func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
+	read := func(w *kueue.Workload) error {
+		if w == nil || w.Status.Admission == nil || !lifecycle.IsReserved(w) {
+			return nil
+		}
+		for _, a := range w.Status.Admission.PodSetAssignments {
+			for _, name := range a.Flavors {
+				if o.Flavors[name] != nil {
+					continue
+				}
+				var flavor kueue.ResourceFlavor
+				err := r.cache.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor)
+				if client.IgnoreNotFound(err) != nil {
+					return fmt.Errorf("reading flavor %s: %w", name, err)
+				}
+				if err == nil {
+					o.Flavors[name] = &flavor
+				}
+			}
+		}
+		return nil
+	}
+	for _, w := range o.Workloads {
+		if err := read(w); err != nil {
+			return err
+		}
+	}
+	return read(o.Prebuilt)
+}
+
+// classes reads the priority classes that the job names, and the default one if it names none.
+func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes, error) {
+	podSets, err := r.d.PodSets(o.Job, job.NewSetting(r.cfg.Load(), o))
+	if err != nil {
+		return job.Classes{}, nil //nolint:nilerr // the plan says what is wrong with them
+	}
+	return r.classesOf(ctx, o.Job, podSets)
+}
+
+// classesOf reads the priority classes that a job with the given pod sets names.
+func (r *reconciler) classesOf(ctx context.Context, object job.Object, podSets []kueue.PodSet) (job.Classes, error) {
+	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
+	var err error
+	ofWorkload, ofPods := job.ClassNames(r.d, object, podSets)
+	switch {
+	case ofWorkload != "":
+		var class kueue.WorkloadPriorityClass
+		if err = r.cache.Get(ctx, client.ObjectKey{Name: ofWorkload}, &class); err == nil {
+			classes.Workload[ofWorkload] = &class
+		}
+	case ofPods != "":
+		var class schedulingv1.PriorityClass
+		if err = r.cache.Get(ctx, client.ObjectKey{Name: ofPods}, &class); err == nil {
+			classes.Pod[ofPods] = &class
+		}
+	default:
+		var list schedulingv1.PriorityClassList
+		err = r.cache.List(ctx, &list)
+		classes.Default = job.DefaultClass(list.Items)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return classes, fmt.Errorf("reading priority classes: %w", err)
+	}
+	return classes, nil
+}

@@ -1,0 +1,207 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// sets is the reconciler of a kind that serves and whose pods are queued in groups.
+type sets struct{ *reconciler }
+
+// byServer is the index of pods by the object of a kind that they serve.
+func (r *sets) byServer() string { return "berth.server." + r.d.GVK.GroupKind().String() }
+
+// setup starts the controller of a kind.
+func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, r.byServer(), func(o client.Object) []string {
+		if name := r.d.Sets.Owner(o.(*corev1.Pod)); name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(strings.ToLower(r.d.GVK.Kind)).
+		For(r.d.New()).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofOwnedWorkload)).
+		WatchesRawSource(r.retained(r.ofOwnedWorkload)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
+		WithOptions(controllerOptions(workers))
+	if _, ok := r.d.New().(*appsv1.StatefulSet); !ok {
+		b = b.Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(r.ofStatefulSet))
+	}
+	return b.Complete(r)
+}
+
+func (r *sets) ofPod(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	if name := r.d.Sets.Owner(o.(*corev1.Pod)); name != "" {
+		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
+	}
+	return nil
+}
+
+func (r *sets) ofOwnedWorkload(_ context.Context, w client.Object) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
+	for _, name := range r.ownerNames(w) {
+		out = append(out, request(w.GetNamespace(), name))
+	}
+	if of := w.GetAnnotations(); len(out) == 0 && job.IsRemote(w) && of[kueue.JobOwnerGVKAnnotation] == r.d.GVK.String() {
+		out = append(out, request(w.GetNamespace(), of[kueue.JobOwnerNameAnnotation])) // nobody owns it yet
+	}
+	return out
+}
+
+// ofStatefulSet finds the object whose pods a StatefulSet controls.
+func (r *sets) ofStatefulSet(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	template := &corev1.Pod{ObjectMeta: *o.(*appsv1.StatefulSet).Spec.Template.ObjectMeta.DeepCopy()}
+	if name := r.d.Sets.Owner(template); name != "" {
+		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
+	}
+	return nil
+}
+
+// Reconcile makes the next write for one object: for a Workload, or for some of its pods.
+func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	o, err := r.gather(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	a, pods := decide.Sets(r.cfg.Load(), r.d, o)
+	if len(pods) == 0 {
+		return r.do(ctx, req.NamespacedName, &o.Observed, a).Result(ctx)
+	}
+	read := map[types.UID]*corev1.Pod{}
+	for _, pod := range o.Pods {
+		read[pod.UID] = pod
+	}
+	list := make([]job.Object, len(pods))
+	for i, pod := range pods {
+		list[i] = pod
+	}
+	err = each(list, func(pod job.Object) error {
+		manager := client.FieldOwner(lookup.Manager(r.d))
+		return named(client.IgnoreNotFound(r.client.Patch(ctx, pod, pinned(read[pod.GetUID()]), manager)), "updating Pod", pod)
+	})
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	return reconcile.Done().Result(ctx)
+}
+
+// gather reads what decides about one object.
+func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
+	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, StatefulSets: map[string]*appsv1.StatefulSet{}}
+	var pods corev1.PodList
+	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", key, err)
+	}
+	for i := range pods.Items {
+		o.Pods = append(o.Pods, &pods.Items[i])
+	}
+	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
+		return nil, err
+	}
+	if err := r.delegated(ctx, &o.Observed); err != nil {
+		return nil, err
+	}
+	// Of an object that is gone nothing is known but its namespace, so that one is asked for first.
+	managed, err := r.gate.IsManaged(ctx, key.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if !managed {
+		if o.Pods = nil; len(o.Workloads) == 0 {
+			return o, nil
+		}
+	}
+	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil || o.Job == nil {
+		return o, err
+	}
+	if err := errors.Join(r.legacy(ctx, o), r.given(ctx, o)); err != nil {
+		return nil, err
+	}
+	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Reach != job.Managed {
+		return o, err
+	}
+	if err := r.statefulSets(ctx, o); err != nil {
+		return nil, err
+	}
+	o.Classes, err = r.classesOf(ctx, o.Job, r.podSetsOf(o.Job))
+	return o, err
+}
+
+// legacy adds the Workload that an older version made without naming the object as its owner.
+func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
+	if len(o.Workloads) > 0 {
+		return nil
+	}
+	var w kueue.Workload
+	key := client.ObjectKey{Namespace: o.Job.GetNamespace(), Name: r.cfg.Load().WorkloadName(r.d.GVK, o.Job.GetName(), "")}
+	err := r.cache.Get(ctx, key, &w)
+	if err == nil && metav1.GetControllerOf(&w) == nil {
+		o.Workloads = append(o.Workloads, &w)
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// podSetsOf are all pod sets of an object, for their priority classes.
+func (r *sets) podSetsOf(o job.Object) []kueue.PodSet {
+	parts, err := r.d.Sets.Parts(o, &job.Setting{Config: r.cfg.Load()})
+	if err != nil || len(parts) == 0 {
+		return nil // the plan says what is wrong
+	}
+	return parts[0].PodSets // all parts are made from the same templates
+}
+
+// statefulSets reads those that control pods. That one does not exist, the API server has to say: a cache that is behind
+// must not open a gate.
+func (r *sets) statefulSets(ctx context.Context, o *decide.ObservedSets) error {
+	for _, pod := range o.Pods {
+		ref := metav1.GetControllerOf(pod)
+		if ref == nil || ref.Kind != "StatefulSet" {
+			continue
+		}
+		if _, known := o.StatefulSets[ref.Name]; known {
+			continue
+		}
+		var found appsv1.StatefulSet
+		key := client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}
+		err := r.cache.Get(ctx, key, &found)
+		if apierrors.IsNotFound(err) {
+			err = r.live.Get(ctx, key, &found)
+		}
+		switch {
+		case err == nil:
+			o.StatefulSets[ref.Name] = &found
+		case apierrors.IsNotFound(err):
+			o.StatefulSets[ref.Name] = nil
+		default:
+			return fmt.Errorf("reading StatefulSet %s: %w", key, err)
+		}
+	}
+	return nil
+}

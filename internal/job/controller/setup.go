@@ -1,0 +1,307 @@
+// Package controller is the one reconciler of all job kinds. For a job it reads the
+// world once, lets the plan decide, and makes the one write that the plan asks
+// for; the event of that write brings the job back for the next one.
+//
+//	job ─────────────┐
+//	its Workloads ───┤                               ┌─ Workload: create, update, delete
+//	owners, namespace├─► gather ─► decide.Next ─► do ─┼─ status: finish, release, ready
+//	flavors, classes ┘                               └─ job: start, stop, delete
+//
+// Writes carry the resource version that was read, so a decision on an old
+// world fails with a conflict and is made again. That is also why a crash
+// between any two writes loses nothing and starts nothing twice.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// Delays of a job whose reconcile fails again and again.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Options say what to reconcile and how.
+type Options struct {
+	Config *job.Config
+	// Descriptors are the kinds. Those that Config.Kinds does not manage are left out.
+	Descriptors []*job.Descriptor
+	// Kept, unless it is nil, brings another DeleteDeactivatedAfter than that of Config while the manager runs.
+	Kept <-chan *time.Duration
+	// Workers is how many jobs of a kind, given as Kind.group, are handled at once.
+	Workers func(groupKind string) int
+	// Now is the clock.
+	Now func() time.Time
+	// Patience is how long a start is refused before its job counts as failed; 0 is reconcile.Patience.
+	Patience time.Duration
+	// Events is the budget of the events about jobs; nil is no limit.
+	Events *reconcile.EventBudget
+	// Created is told of every Workload that was made for a job. Nil: nobody is told.
+	Created func(kind string, job client.Object, w *kueue.Workload)
+	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group. Nil:
+	// nobody is told.
+	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
+	// Pods are those of the jobs that are led, for whoever else reads them. Nil: nobody does.
+	Pods *reconcile.Pods
+	// Ready is called before the first job of a kind is looked at, when its CRD is there. Nil: nothing is.
+	Ready func(context.Context, *job.Descriptor) error
+}
+
+// Indexes of the cache.
+const (
+	byOwnerUID = "berth.ownerUID" // of Workloads: the UID of the controller
+	byParent   = "berth.parent"   // of jobs: the UID of the controller
+	byPrebuilt = "berth.prebuilt" // of jobs: the Workload they name
+)
+
+// byOwner is the index of Workloads by the name of an owner of one kind.
+func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
+
+// newFamily is what a kind with a family needs, nil for others. All of them look at the same pods.
+func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error) {
+	if d.Family == nil {
+		return nil, nil
+	}
+	if o.Pods == nil {
+		var err error
+		if o.Pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
+			return nil, err
+		}
+	}
+	return &family{pods: o.Pods, written: map[types.NamespacedName]map[types.UID]written{}}, nil
+}
+
+// Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || (d.Serving && d.Sets == nil) })
+	gate := lookup.NewGate(o.Config, o.Descriptors, mgr.GetCache(), mgr.GetAPIReader())
+	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
+	if err != nil {
+		return fmt.Errorf("indexing workloads: %w", err)
+	}
+	var cfg atomic.Pointer[job.Config]
+	cfg.Store(o.Config)
+	kept := &retention{cfg: &cfg, kept: o.Kept}
+	all := &kinds{}
+	late := lookup.NewLatecomers(mgr, ctrl.Log.WithName("integrations"))
+	for _, d := range withGroups(enabled) {
+		r := &reconciler{
+			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
+			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
+			events:  reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
+			created: o.Created, ungated: o.Ungated,
+			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
+		}
+		kept.again = append(kept.again, r.again)
+		if r.family, err = newFamily(mgr, &o, d); err != nil {
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
+		}
+		if d.Join == nil {
+			if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
+				return fmt.Errorf("integration %s: %w", d.Framework, err)
+			}
+		}
+		start := func(ctx context.Context) error {
+			if o.Ready != nil {
+				if err := o.Ready(ctx, d); err != nil {
+					return err
+				}
+			}
+			return r.setup(ctx, mgr, o.Workers(d.GVK.GroupKind().String()))
+		}
+		if err := late.StartOrWait(ctx, d, start); err != nil {
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
+		}
+	}
+	if err := mgr.Add(kept); err != nil {
+		return err
+	}
+	return late.Setup(ctx)
+}
+
+func controllerUID(o client.Object) []string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return []string{string(ref.UID)}
+	}
+	return nil
+}
+
+func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
+	switch {
+	case r.d.Join != nil:
+		return r.setupGroups(ctx, mgr, workers)
+	case r.d.Sets != nil:
+		return (&sets{r}).setup(ctx, mgr, workers)
+	}
+	indexer := mgr.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, r.d.New(), byParent, controllerUID); err != nil {
+		return err
+	}
+	err := indexer.IndexField(ctx, r.d.New(), byPrebuilt, func(o client.Object) []string {
+		if name := r.cfg.Load().PrebuiltName(o); name != "" && r.d.Prebuilt {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.kinds.add(r)
+	b := ctrl.NewControllerManagedBy(mgr)
+	for _, gvk := range r.d.Children {
+		served, err := lookup.IsServed(mgr.GetRESTMapper(), gvk)
+		if err != nil {
+			return err
+		}
+		if served {
+			child := &unstructured.Unstructured{}
+			child.SetGroupVersionKind(gvk)
+			b = b.Watches(child, handler.EnqueueRequestsFromMapFunc(r.ofChild))
+		}
+	}
+	c, err := b.
+		Named(r.name()).
+		For(r.d.New()).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
+		WatchesRawSource(r.retained(r.ofWorkload)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
+		WithOptions(controllerOptions(workers)).
+		Build(r)
+	if err != nil || r.family == nil {
+		return err
+	}
+	return r.watchPods(c)
+}
+
+func controllerOptions(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// name is that of the controller: the kind, but for pods (spec: 30 §2.2), with its group if it may be called like another one.
+func (r *reconciler) name() string {
+	if r.d.Groups != nil {
+		return "v1_pod"
+	}
+	name := strings.ToLower(r.d.GVK.Kind)
+	if r.d.Declared {
+		name += "_" + strings.ReplaceAll(r.d.GVK.Group, ".", "_")
+	}
+	return name
+}
+
+// ownerNames are the names of the owners of our kind.
+func (r *reconciler) ownerNames(w client.Object) []string {
+	var names []string
+	for _, ref := range w.GetOwnerReferences() {
+		if r.isOurs(ref) && (r.d.Groups == nil || (ref.Controller != nil && *ref.Controller)) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}
+
+// isOurs says whether a reference is to our kind, in any version.
+func (r *reconciler) isOurs(ref metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && gv.Group == r.d.GVK.Group && ref.Kind == r.d.GVK.Kind
+}
+
+// ofWorkload finds the jobs that a change of a Workload matters to: its owners, all that is below its owner, and those that
+// name it.
+func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
+	for _, name := range r.ownerNames(w) {
+		out = append(out, request(w.GetNamespace(), name))
+	}
+	if ref := metav1.GetControllerOf(w); ref != nil {
+		out = append(out, r.kinds.below(ctx, r, w.GetNamespace(), ref.UID)...)
+	}
+	return append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byPrebuilt: w.GetName()})...)
+}
+
+// ofChild finds the elastic job that controls an object, which has the annotations of the job.
+func (r *reconciler) ofChild(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.Family != nil) {
+		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
+	}
+	return nil
+}
+
+// ofNamespace finds all jobs of a namespace.
+func (r *reconciler) ofNamespace(ctx context.Context, ns client.Object) []ctrlreconcile.Request {
+	return r.find(ctx, ns.GetName())
+}
+
+// ofPriorityClass finds the jobs that name a class.
+func (r *reconciler) ofPriorityClass(ctx context.Context, class client.Object) []ctrlreconcile.Request {
+	return r.find(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
+}
+
+// find lists jobs in the cache. An empty namespace is all of them.
+func (r *reconciler) find(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
+	r.each(ctx, namespace, func(o client.Object) { out = append(out, request(o.GetNamespace(), o.GetName())) }, options...)
+	return out
+}
+
+// each visits jobs in the cache.
+func (r *reconciler) each(ctx context.Context, namespace string, visit func(client.Object), options ...client.ListOption) {
+	list := r.d.NewList().(client.ObjectList)
+	if err := r.cache.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Jobs cannot be listed", "kind", r.d.GVK.Kind)
+		return
+	}
+	_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+		visit(o.(client.Object))
+		return nil
+	})
+}
+
+func request(namespace, name string) ctrlreconcile.Request {
+	return ctrlreconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
+}
+
+// relabelled passes namespaces whose labels change.
+func relabelled() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !labels.Equals(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+		},
+	}
+}

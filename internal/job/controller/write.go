@@ -1,0 +1,208 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// do makes the write of an action, then tells about it.
+func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
+	switch a.Verb {
+	case job.Nothing, job.Fail, job.Stall:
+		r.tellState(key, o, a)
+		if a.Verb == job.Fail {
+			return reconcile.Retry(a.Err)
+		}
+		if a.Verb == job.Stall {
+			return reconcile.Stalled(a.Err)
+		}
+		if a.After > 0 {
+			return reconcile.Wait(a.After)
+		}
+		return reconcile.Done()
+	default:
+	}
+	err := r.write(ctx, o, a)
+	if a.Starts != nil && r.isFinal(a.Starts, err) {
+		a = decide.FailedToStart(r.cfg.Load(), o.Job, a.Starts, err, o.Now)
+		err = r.write(ctx, o, a)
+	}
+	if err != nil {
+		if apierrors.IsNotFound(err) && a.Workload != nil {
+			return reconcile.Done() // the Workload is gone, and its deletion brings the job back
+		}
+		return reconcile.Retry(err)
+	}
+	r.tell(o, a)
+	if o.Job == nil {
+		r.told.forget(key)
+	}
+	return reconcile.Done()
+}
+
+// isFinal reports whether the API server will always refuse to start the job of a Workload: its descriptor says so, or the
+// refusals last.
+func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
+	if err != nil && r.d.Passes != nil && r.d.Passes(err) {
+		return false
+	}
+	last := r.refusals.IsFinal(w.UID, err)
+	return last || (err != nil && r.d.Refused != nil && r.d.Refused(err))
+}
+
+func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {
+	manager := client.FieldOwner(lookup.Manager(r.d))
+	switch a.Verb {
+	case job.CreateWorkload:
+		err := r.client.Create(ctx, a.Workload, manager)
+		if err == nil && r.created != nil {
+			r.created(r.d.GVK.Kind, o.Job, a.Workload)
+		}
+		return named(err, "creating workload", a.Workload)
+	case job.UpdateWorkload:
+		base := observedWorkload(o, a.Workload.UID)
+		err := r.client.Patch(ctx, a.Workload, pinned(base), manager)
+		if err == nil && o.Job != nil {
+			r.note(client.ObjectKeyFromObject(o.Job), base.ResourceVersion, a.Workload, true)
+		}
+		return named(err, "updating workload", a.Workload)
+	case job.DeleteWorkload:
+		uid := a.Workload.UID
+		err := r.client.Delete(ctx, a.Workload, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return named(err, "deleting workload", a.Workload)
+	case job.WriteStatus:
+		_, err := r.status.Strict(ctx, a.Workload)
+		return err
+	case job.WriteReclaimable:
+		return r.status.ReclaimablePods(ctx, a.Workload)
+	case job.WritePodsReady:
+		return r.status.PodsReady(ctx, a.Workload)
+	case job.WriteReplacements:
+		return r.status.Replacements(ctx, a.Workload, string(manager))
+	case job.PatchFamily, job.DeleteFamily:
+		return r.writeFamily(ctx, o, a, manager)
+	default:
+		return r.writeJob(ctx, o, a, manager)
+	}
+}
+
+// writeJob writes a job, or the members of one that are in the action.
+func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
+	return each(members(a.Job), func(m job.Object) error {
+		switch a.Verb {
+		case job.PatchJob:
+			base := observedMember(o, m)
+			gates := opened(base, m)
+			err := r.client.Patch(ctx, m, pinned(base), manager)
+			if err == nil {
+				_, group := a.Job.(job.Composite)
+				r.letGo(a.Starts, gates, group)
+			}
+			return named(err, "updating "+r.d.GVK.Kind, m)
+		case job.PatchJobStatus:
+			if r.d.GVK.Kind == "Pod" {
+				manager = podStatusManager
+			}
+			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager); err != nil {
+				return named(err, "updating the status of "+r.d.GVK.Kind, m)
+			}
+			return r.deleteUnnamed(ctx, a.Family)
+		case job.DeleteJob:
+			uid, version := m.GetUID(), m.GetResourceVersion()
+			err := r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+			return named(err, "deleting "+r.d.GVK.Kind, m)
+		default:
+			return fmt.Errorf("unknown action %d on %s %s", a.Verb, r.d.GVK.Kind, client.ObjectKeyFromObject(o.Job))
+		}
+	})
+}
+
+// deleteUnnamed deletes objects that the status of their job does not name any more, whatever became of them since.
+func (r *reconciler) deleteUnnamed(ctx context.Context, objects []job.Object) error {
+	for _, m := range objects {
+		uid := m.GetUID()
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, m, client.Preconditions{UID: &uid})); err != nil {
+			return named(err, "deleting", m)
+		}
+	}
+	return nil
+}
+
+// pinned is a merge patch that fails with a conflict if the object has changed since it was read.
+func pinned(base client.Object) client.Patch {
+	return client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+}
+
+func named(err error, what string, o client.Object) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", what, client.ObjectKeyFromObject(o), err)
+}
+
+// observedWorkload is the Workload that an action changes, as it was read.
+func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
+	for _, w := range o.Workloads {
+		if w.UID == uid {
+			return w
+		}
+	}
+	return o.Prebuilt
+}
+
+// tell records the events of a write. The job is the one that was written, if it was.
+func (r *reconciler) tell(o *job.Observed, a job.Action) {
+	concerned := members(o.Job)
+	switch {
+	case a.Job != nil:
+		concerned = members(a.Job)
+	case len(concerned) > 1:
+		concerned = concerned[:1] // one speaks for all
+	}
+	for _, e := range a.Events {
+		if e.OnWorkload {
+			r.record(a.Workload, e)
+			continue
+		}
+		for _, m := range concerned {
+			r.record(m, e)
+		}
+	}
+}
+
+func (r *reconciler) record(target client.Object, e job.Event) {
+	if e.Warning {
+		r.events.Warning(target, e.Reason, e.Note)
+	} else {
+		r.events.Normal(target, e.Reason, e.Note)
+	}
+}
+
+// tellState records the events of a state in which nothing is written: once for each text.
+func (r *reconciler) tellState(key types.NamespacedName, o *job.Observed, a job.Action) {
+	if o.Job == nil {
+		r.told.forget(key)
+		return
+	}
+	for _, e := range a.Events {
+		if !r.told.isNews(key, e.Reason, e.Note) {
+			continue
+		}
+		for i, m := range members(o.Job) {
+			if i == 0 || !e.Warning { // of what is wrong one pod of many tells
+				r.record(m, e)
+			}
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package job
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Config is what the configuration says about jobs. The feature gates of spec 30 §5.6 are plain values, as resolved at
+// the start.
+type Config struct {
+	// ManagedNamespaces matches the labels of the namespaces that may be touched. Nil matches all.
+	ManagedNamespaces labels.Selector
+	// ManageAll takes jobs that name no queue as well.
+	ManageAll bool
+	// Kinds are the kinds of owners that the walk up the owners knows.
+	Kinds Kinds
+	// VerifyOwners has an object follow its controller owner only if that can have made it; see [Ownership]. ExternalOwns are the external
+	// kinds, with those that they own; nil is any.
+	VerifyOwners bool
+	ExternalOwns map[schema.GroupVersionKind][]schema.GroupVersionKind
+	// PodsOfParentsOnly leaves pods alone that no integrated kind makes: pods are integrated only for Deployments and the
+	// like.
+	PodsOfParentsOnly bool
+	// LabelKeysToCopy go from a new job to its Workload.
+	LabelKeysToCopy []string
+	// SeriesLabels and SeriesAnnotations go from a new job to its Workload as well, for the
+	// custom labels of metrics that are read from Workloads.
+	SeriesLabels, SeriesAnnotations []string
+	// WaitForPodsReady keeps the PodsReady condition.
+	WaitForPodsReady bool
+	// DeleteDeactivatedAfter is how long a job stays that Berth itself deactivated. Nil: for ever.
+	DeleteDeactivatedAfter *time.Duration
+
+	// MaxChildren is how many objects may be made for a new job; 0 is DefaultMaxChildren.
+	MaxChildren int32
+
+	// Lifecycle makes the transitions of Workloads.
+	Lifecycle lifecycle.Machine
+
+	AdmissionGatedBy         bool // copy the annotation of gates
+	AssignQueueLabels        bool // label pods with their queues
+	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
+	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
+	ElasticJobs              bool // gate ElasticJobsViaWorkloadSlices
+	FastQuotaRelease         bool // a deleted pod needs no quota: gate FastQuotaReleaseInPodIntegration
+	FinishOrphans            bool // gate FinishOrphanedWorkloads
+	GroupsOwnWorkloads       bool // Workloads of pod groups are marked: gate PodIntegrationValidateGroupOwner
+	ImmutableGroupSize       bool // gate LWSImmutableGroupSize
+	MultiKueue               bool
+	PartialAdmission         bool
+	ReclaimablePods          bool
+	RayService               RayService
+	ReassignPods             bool // not gate SkipReassignmentForPodOwnedWorkloads
+	ShortNames               bool // gate ShortWorkloadNames
+	HonourUserSuspend        bool // integrations.honourUserSuspend
+	SparkOverhead            bool // count the memory that Spark adds unasked: integrations.spark.implicitMemoryOverhead
+	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads
+	Topology                 bool // gate TopologyAwareScheduling
+	TopologySliceConstraints bool // gate TASMultiLayerTopology
+	ValidateFreed            bool // gate ValidateRayAndSparkJobUpdates
+}
+
+// IsQueued says whether a job in a managed namespace has a Workload, unless an ancestor speaks for it.
+func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueName(o) != "" }
+
+// Kinds says of each known kind of owners whether its jobs are managed: its integration is enabled or external. Kinds
+// that are not in it end the walk (spec: 30 §4.2.1).
+type Kinds map[schema.GroupVersionKind]bool
+
+// maxOwners is how many owners are followed. A longer chain is refused.
+const maxOwners = 10
+
+// Reach is how far Berth's hands go for one object.
+type Reach int
+
+const (
+	// Undecided means that an owner must be looked up first.
+	Undecided Reach = iota
+	// Unmanaged means that the namespace is off limits: the object, its owners and its descendants are left alone.
+	Unmanaged
+	// Ignored means that the object is not queued.
+	Ignored
+	// Managed means that the object has a Workload of its own.
+	Managed
+	// Follows means that the object runs when the Workload of an ancestor is admitted.
+	Follows
+)
+
+// Owner is one link of the chain of controller owners. A nil Object means that it does not exist.
+type Owner struct {
+	GVK    schema.GroupVersionKind
+	Object metav1.Object
+	// Objects are those that it refers to; nil if they were not read.
+	Objects map[Reference]Object
+}
+
+// Verdict is the answer of Judge.
+type Verdict struct {
+	Reach Reach
+	// Ancestor is the top-most managed owner, with Follows.
+	Ancestor *Owner
+	// IsPart says that the controller owner is of a managed kind, whatever its labels say, and has made the object.
+	IsPart bool
+	// NotMade says why the walk up the owners ended: the next one cannot have made what names it.
+	NotMade error
+	// Need is the owner to look up and append to the chain, with Undecided. It is in the namespace of the object.
+	Need *metav1.OwnerReference
+	// Err, with Undecided and no Need, says why there is no answer: an owner is missing, or owns itself. TooDeep is the
+	// special case of a chain that is too long.
+	Err     error
+	TooDeep bool
+}
+
+// Judge is the hard gate: it alone says whether Berth may touch an object. It is asked in the webhook, in the reconciler
+// and before any write. The namespace comes first: where it is off limits, no owner is looked up. chain holds the owners
+// that were looked up so far, nearest first; the answer may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner
+// that cannot have made what names it ends the chain.
+func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, chain []Owner) Verdict {
+	object := of.Object
+	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
+		return Verdict{Reach: Unmanaged}
+	}
+	v := climb(cfg, rules, of, chain)
+	switch {
+	case v.Need != nil || v.Err != nil:
+	case v.Ancestor != nil:
+		v.Reach = Follows
+	case cfg.ManageAll || QueueName(object) != "":
+		v.Reach = Managed
+	default:
+		v.Reach = Ignored
+	}
+	return v
+}
+
+// JudgeMarked is the hard gate for an object that was judged when it was made, and marked: owners are not asked again.
+func JudgeMarked(cfg *Config, namespace map[string]string, marked bool) Verdict {
+	switch {
+	case cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)):
+		return Verdict{Reach: Unmanaged}
+	case marked:
+		return Verdict{Reach: Managed}
+	default:
+		return Verdict{Reach: Ignored}
+	}
+}
+
+// climb walks up the controller owners as far as their kinds are known, and finds the top-most that is managed.
+func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //nolint:gocyclo // one walk: each way in which it ends is a case
+	var v Verdict
+	object := of.Object
+	seen := map[types.UID]bool{object.GetUID(): true}
+	var below []metav1.Object
+	relayed := false
+	for i, at := 0, of; ; i++ {
+		ref := metav1.GetControllerOf(at.Object)
+		if ref == nil {
+			return v
+		}
+		gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+		managed, known := cfg.Kinds[gvk]
+		if !known {
+			return v
+		}
+		name := fmt.Sprintf("%s %s/%s", ref.Kind, object.GetNamespace(), ref.Name)
+		child, may := rules.child(gvk, at.GVK)
+		v.IsPart = v.IsPart || (i == 0 && managed && rules == nil)
+		if !may {
+			v.NotMade = fmt.Errorf("a %s makes no %s", ref.Kind, at.GVK.Kind)
+			return v
+		}
+		switch {
+		case i >= maxOwners:
+			return Verdict{TooDeep: true, Err: fmt.Errorf("more than %d owners above %s: queue the outermost one instead", maxOwners, object.GetName())}
+		case seen[ref.UID]:
+			return Verdict{Err: fmt.Errorf("%s owns itself: break the cycle of owner references", name)}
+		case i >= len(chain):
+			return Verdict{Need: ref}
+		case chain[i].Object == nil:
+			return Verdict{Err: fmt.Errorf("owner %s of %s does not exist: delete the object or remove the owner reference", name, object.GetName())}
+		case chain[i].Object.GetUID() != ref.UID:
+			return v // another object of that name: the reference is stale or forged
+		}
+		if v.NotMade = rules.made(cfg, &child, &chain[i], &at, below); v.NotMade != nil {
+			return v
+		}
+		below = append(below, at.Object)
+		at = chain[i]
+		seen[ref.UID] = true
+		v.IsPart = v.IsPart || (i == 0 && managed)
+		relayed = child.Relay || (relayed && !child.Relayed)
+		if managed && !relayed && (cfg.ManageAll || QueueName(at.Object) != "") {
+			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
+		}
+	}
+}
+
+// HasManagedOwner says whether the controller owner is of a kind that is managed, whatever its labels say.
+func (c *Config) HasManagedOwner(object metav1.Object) bool {
+	ref := metav1.GetControllerOf(object)
+	return ref != nil && c.Kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
+}
+
+// QueueName is the LocalQueue that a job names, or empty.
+func QueueName(object metav1.Object) string { return object.GetLabels()[kueue.QueueNameLabel] }
+
+// MaxLabel is the length of the longest label value, and of a part of a host name. Longer names can only be annotations.
+const MaxLabel = 63
+
+// PrebuiltName is the Workload that a job names to be used instead of a new one, or empty.
+func (c *Config) PrebuiltName(object metav1.Object) string {
+	return c.identifier(object, kueue.PrebuiltWorkloadLabel)
+}
+
+// GroupName is the pod group that a pod names, or empty (spec: 30 §3.2).
+func (c *Config) GroupName(object metav1.Object) string {
+	if name := object.GetAnnotations()[kueue.PodGroupNameLabel]; name != "" && c.AnnotationIdentifiers {
+		return name
+	}
+	return object.GetLabels()[kueue.PodGroupNameLabel]
+}
+
+// identifier reads a name that may be a label or an annotation of the same key (spec: 30 §3.2).
+func (c *Config) identifier(object metav1.Object, key string) string {
+	label, annotation := object.GetLabels()[key], object.GetAnnotations()[key]
+	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > MaxLabel) {
+		return annotation
+	}
+	return label
+}
+
+// WriteIdentifier writes a name as it is read, on an object with labels and annotations (spec: 30 §3.2).
+func (c *Config) WriteIdentifier(object metav1.Object, key, name string) {
+	if c.AnnotationIdentifiers || len(name) > MaxLabel {
+		object.GetAnnotations()[key] = name
+		return
+	}
+	object.GetLabels()[key] = name
+}
+
+// IsElastic says whether an object asks to be resized while it runs.
+func IsElastic(object metav1.Object) bool {
+	return object.GetAnnotations()[kueue.ElasticJobAnnotation] == "true"
+}
+
+// UserStopAnnotation marks a job that a user stopped while it was admitted (spec: 30 §6, u1).
+const UserStopAnnotation = "berth.dev/user-stop"
+
+// IsUserStopped says whether a user stopped the job, and is to be obeyed.
+func (c *Config) IsUserStopped(job metav1.Object) bool {
+	return c.HonourUserSuspend && job.GetAnnotations()[UserStopAnnotation] == "true"
+}
+
+// IsRemote says whether the manager of another cluster made an object.
+func IsRemote(o metav1.Object) bool { return o.GetLabels()[kueue.MultiKueueOriginLabel] != "" }

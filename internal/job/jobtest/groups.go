@@ -1,0 +1,443 @@
+package jobtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// groupWorld is a world with a manager that may have trouble.
+type groupWorld struct {
+	*world
+	revive revival
+}
+
+// newGroupWorld starts a manager for some kinds, one of them pods.
+func newGroupWorld(t *testing.T, pods *Kind, start trouble, kinds ...*job.Descriptor) *groupWorld {
+	t.Helper()
+	w := newWorld(t, pods, append(kinds, pods.Descriptor))
+	w.cfg.GroupsOwnWorkloads = true
+	return &groupWorld{w, start(w)}
+}
+
+// anyhow lives a life undisturbed and with trouble.
+func anyhow(t *testing.T, least int, live func(*testing.T, trouble)) {
+	t.Run("undisturbed", func(t *testing.T) { live(t, calm) })
+	dying(t, least, live)
+	failing(t, least/3, live)
+}
+
+// until waits, and keeps the manager going.
+func (w *groupWorld) until(what string, check func() error) {
+	w.t.Helper()
+	w.eventually(what, w.revive.before(check))
+}
+
+// pod makes one of group g, as the webhook leaves it, with a role.
+func (w *groupWorld) pod(name, role string, total int) *corev1.Pod {
+	w.t.Helper()
+	return w.create(name, func(o job.Object) {
+		labels, annotations := o.GetLabels(), o.GetAnnotations()
+		labels[kueue.PodGroupNameLabel] = "g"
+		annotations[kueue.PodGroupTotalCountAnnotation], annotations[kueue.RoleHashAnnotation] = fmt.Sprint(total), role
+		o.SetLabels(labels)
+		o.SetAnnotations(annotations)
+	}).(*corev1.Pod)
+}
+
+// pods are those of the namespace, one line for each.
+func (w *groupWorld) pods() []string {
+	w.t.Helper()
+	var list corev1.PodList
+	w.must(w.c.List(w.ctx, &list, client.InNamespace(w.namespace)))
+	var out []string
+	for i := range list.Items {
+		p := &list.Items[i]
+		line := p.Name
+		if job.PodIsGated(p) {
+			line += " gated"
+		}
+		if p.Spec.NodeSelector["pool"] != "" {
+			line += " " + p.Spec.NodeSelector["pool"]
+		}
+		if slices.Contains(p.Finalizers, kueue.ManagedFinalizer) {
+			line += " held"
+		}
+		if p.DeletionTimestamp != nil {
+			line += " deleted"
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// are waits for pods to be as given.
+func (w *groupWorld) are(what string, want ...string) {
+	w.t.Helper()
+	w.until(what, func() error {
+		w.collectPods()
+		if diff := cmp.Diff(want, w.pods()); diff != "" {
+			return fmt.Errorf("-want +got:\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// collectPods does what Kubernetes' pod garbage collector does, which does not run here: the API server deletes a pod in two
+// steps, and a client that dies between them leaves one that is marked as deleted, on no node, and that nobody holds.
+func (w *groupWorld) collectPods() {
+	w.t.Helper()
+	var list corev1.PodList
+	w.must(w.c.List(w.ctx, &list, client.InNamespace(w.namespace)))
+	for i := range list.Items {
+		if p := &list.Items[i]; p.DeletionTimestamp != nil && p.Spec.NodeName == "" && len(p.Finalizers) == 0 {
+			w.must(client.IgnoreNotFound(w.c.Delete(w.ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})))
+		}
+	}
+}
+
+// workload waits for one, with pod sets as name:count.
+func (w *groupWorld) workload(name string, podSets ...string) *kueue.Workload {
+	w.t.Helper()
+	var found kueue.Workload
+	w.until("workload "+name, func() error {
+		if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &found); err != nil {
+			return err
+		}
+		var got []string
+		for _, s := range found.Spec.PodSets {
+			got = append(got, fmt.Sprintf("%s:%d", s.Name, s.Count))
+		}
+		if diff := cmp.Diff(podSets, got); diff != "" {
+			return fmt.Errorf("pod sets -want +got:\n%s", diff)
+		}
+		return nil
+	})
+	return &found
+}
+
+// says waits for a condition of a Workload.
+func (w *groupWorld) says(wl *kueue.Workload, condition, want string) {
+	w.t.Helper()
+	w.until(condition+" is "+want, func() error {
+		if c := lifecycle.Condition(w.get(wl), condition); c == nil || string(c.Status)+"/"+c.Reason != want {
+			return fmt.Errorf("%v", conditions(w.get(wl)))
+		}
+		return nil
+	})
+}
+
+// RunGroups holds pod groups to their life: queued together, started together, preempted, replaced and finished, whatever
+// happens to the writes of the manager.
+func RunGroups(t *testing.T, pods *Kind) {
+	pods = pods.parallel(t)
+	anyhow(t, 15, func(t *testing.T, start trouble) {
+		w := newGroupWorld(t, pods, start)
+		a := w.pod("a", "r1", 3)
+		b := w.pod("b", "r1", 3)
+		w.settle()
+		if n := len(w.workloads()); n > 0 {
+			t.Fatalf("%d workloads for 2 pods of 3", n)
+		}
+		c := w.pod("c", "r2", 3)
+		wl := w.workload("g", "r1:2", "r2:1")
+		if len(wl.OwnerReferences) != 3 || metav1.GetControllerOf(wl) != nil || wl.Annotations[kueue.IsGroupWorkloadAnnotation] != "true" {
+			t.Errorf("owners %v, annotations %v", wl.OwnerReferences, wl.Annotations)
+		}
+		w.admit(wl)
+		w.are("all start", "a h100 held", "b h100 held", "c h100 held")
+		if w.revive == nil { // else some are lost
+			for _, o := range []job.Object{a, b, c} {
+				w.until("each says that it started", func() error {
+					if n := count(w.events(o), "Started"); n != 1 {
+						return fmt.Errorf("%d events Started about %s", n, o.GetName())
+					}
+					return nil
+				})
+			}
+		}
+		w.pod("d", "r1", 3)
+		w.are("a fourth is one too many", "a h100 held", "b h100 held", "c h100 held")
+		w.status(a, Failed)
+		w.says(wl, kueue.WorkloadWaitingForReplacementPods, "True/PodsFailed")
+		a2 := w.pod("a2", "r1", 3)
+		w.are("a2 takes its place", "a h100", "a2 h100 held", "b h100 held", "c h100 held")
+		w.says(wl, kueue.WorkloadWaitingForReplacementPods, "False/PodsReady")
+		for _, o := range []job.Object{a2, b, c} {
+			w.status(o, Active)
+		}
+		w.evict(wl)
+		w.are("they are stopped and kept for their replacements", "a h100", "a2 h100 held deleted", "b h100 held deleted", "c h100 held deleted")
+		w.until("the quota is released", func() error { return w.released(wl) })
+		w.says(wl, kueue.WorkloadWaitingForReplacementPods, "True/Preempted")
+		again := []job.Object{w.pod("x", "r1", 3), w.pod("y", "r1", 3), w.pod("z", "r2", 3)}
+		w.are("others take their places", "a h100", "x gated held", "y gated held", "z gated held")
+		w.says(wl, kueue.WorkloadWaitingForReplacementPods, "False/PodsReady")
+		w.admit(wl)
+		w.are("these start", "a h100", "x h100 held", "y h100 held", "z h100 held")
+		for _, o := range again {
+			w.status(o, Succeeded)
+		}
+		w.are("all are let go", "a h100", "x h100", "y h100", "z h100")
+		w.says(wl, kueue.WorkloadFinished, "True/Succeeded")
+		w.until("the workload is let go", func() error {
+			if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
+				return fmt.Errorf("finalizers %v", got.Finalizers)
+			}
+			return nil
+		})
+		for _, line := range w.traffic.unpinned {
+			t.Errorf("a patch without a resource version: %s", line)
+		}
+	})
+}
+
+// RunGroupDeletions deletes pods and Workloads of groups in every state. Nothing of ours is left on what remains.
+func RunGroupDeletions(t *testing.T, pods *Kind) {
+	w := newGroupWorld(t, pods.parallel(t), calm)
+	in := func(name string, run func(*groupWorld)) {
+		t.Run(name, func(t *testing.T) {
+			at := *w.world
+			at.t, at.namespace = t, at.newNamespace("yes")
+			run(&groupWorld{&at, w.revive})
+		})
+	}
+	remove := func(w *groupWorld, o client.Object) { w.t.Helper(); w.must(w.c.Delete(w.ctx, o)) }
+	in("all pods, before there is a workload", func(w *groupWorld) {
+		for _, name := range []string{"a", "b"} {
+			remove(w, w.pod(name, "r", 3))
+		}
+		w.are("none is left")
+		w.settle()
+		if n := len(w.workloads()); n > 0 {
+			t.Errorf("%d workloads", n)
+		}
+	})
+	in("the workload, while the group waits", func(w *groupWorld) {
+		w.pod("a", "r", 1)
+		remove(w, w.workload("g", "r:1"))
+		w.are("the pod goes too")
+		w.until("the workload is gone", func() error { return w.none() })
+	})
+	in("the workload, while the group runs", func(w *groupWorld) {
+		w.pod("a", "r", 2)
+		w.pod("b", "r", 2)
+		wl := w.workload("g", "r:2")
+		w.admit(wl)
+		w.are("they run", "a h100 held", "b h100 held")
+		remove(w, wl)
+		w.are("the pods go too")
+		w.until("the workload is gone", func() error { return w.none() })
+	})
+	in("a foreign workload of the group's name", func(w *groupWorld) {
+		w.pod("a", "r", 1)
+		taken := w.workload("g", "r:1").DeepCopy()
+		remove(w, taken)
+		w.until("the workload is gone", func() error { return w.none() })
+		w.are("and its pod")
+		taken.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: "g"}
+		w.must(w.c.Create(w.ctx, taken))
+		b := w.pod("b", "r", 1)
+		w.until("the pod says so", func() error {
+			if count(w.events(b), "WorkloadNameConflict") != 1 {
+				return fmt.Errorf("events %v", w.events(b))
+			}
+			return nil
+		})
+		remove(w, taken)
+		w.until("the group gets its own", func() error {
+			if got := w.workloads(); len(got) != 1 || got[0].Annotations[kueue.IsGroupWorkloadAnnotation] == "" {
+				return fmt.Errorf("%d workloads", len(got))
+			}
+			return nil
+		})
+	})
+	in("a pod that joins later", joinLater)
+	in("the last pod of a group that is prebuilt", func(w *groupWorld) {
+		w.pod("a", "r", 1)
+		wl := w.workload("g", "r:1")
+		w.admit(wl)
+		w.are("it runs", "a h100 held")
+		var a corev1.Pod
+		w.must(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "a"}, &a))
+		a.Finalizers = nil
+		w.must(w.c.Update(w.ctx, &a))
+		remove(w, &a)
+		w.until("the workload is let go", func() error {
+			if got := w.get(wl); len(got.Finalizers) > 0 {
+				return fmt.Errorf("finalizers %v", got.Finalizers)
+			}
+			return nil
+		})
+	})
+}
+
+// joinLater is a pod that another controller than ours keeps waiting, and puts into a group of its own later (spec: 30 §7
+// example 71).
+func joinLater(w *groupWorld) {
+	pod := w.create("a", func(o job.Object) {
+		o.SetLabels(nil)
+		o.SetFinalizers(nil)
+		o.SetAnnotations(map[string]string{kueue.PodSuspendingParentAnnotation: "acme", kueue.RoleHashAnnotation: "r"})
+	})
+	w.settle()
+	w.must(w.none())
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"lq",%q:"g"},"annotations":{%q:"1"}}}`,
+		kueue.ManagedLabel, kueue.QueueNameLabel, kueue.PodGroupNameLabel, kueue.PodGroupTotalCountAnnotation)
+	w.must(w.c.Patch(w.ctx, pod, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	w.admit(w.workload("g", "r:1"))
+	w.are("it runs", "a h100")
+}
+
+// none says that there are no Workloads.
+func (w *groupWorld) none() error {
+	if n := len(w.workloads()); n > 0 {
+		return fmt.Errorf("%d workloads", n)
+	}
+	return nil
+}
+
+// member makes a pod of a template of a kind that serves, as its StatefulSet would.
+func (w *groupWorld) member(name, framework string, controller *metav1.OwnerReference, labels, annotations map[string]string) *corev1.Pod {
+	w.t.Helper()
+	return w.create(name, func(o job.Object) {
+		pod := o.(*corev1.Pod)
+		pod.Finalizers, pod.OwnerReferences = nil, []metav1.OwnerReference{*controller}
+		pod.Labels, pod.Annotations = labels, map[string]string{kueue.PodSuspendingParentAnnotation: framework}
+		maps.Copy(pod.Annotations, annotations)
+	}).(*corev1.Pod)
+}
+
+// RunStatefulSets holds StatefulSets to their life with a queue, whatever happens to the writes of the manager. The test makes
+// the pods.
+func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
+	pods = pods.parallel(t)
+	anyhow(t, 8, func(t *testing.T, start trouble) {
+		w := newGroupWorld(t, pods, start, sets)
+		set := &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
+			Spec: appsv1.StatefulSetSpec{
+				Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
+				},
+			},
+		}
+		w.must(w.c.Create(w.ctx, set))
+		name := w.cfg.WorkloadName(sets.GVK, "web", set.UID)
+		scale := func(n string) {
+			w.must(w.c.Patch(w.ctx, set, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":`+n+`}}`))))
+		}
+		wl := w.workload(name, "main:2")
+		controller := metav1.NewControllerRef(set, sets.GVK)
+		member := func(name string) *corev1.Pod {
+			return w.member(name, "statefulset", controller, map[string]string{"app": "web"}, nil)
+		}
+		first := member("web-0")
+		w.admit(wl)
+		w.are("the first pod starts", "web-0 h100")
+		second := member("web-1")
+		w.are("the second pod starts", "web-0 h100", "web-1 h100")
+		scale("0")
+		w.says(wl, kueue.WorkloadQuotaReserved, "False/OnHold")
+		for _, o := range []client.Object{first, second} {
+			w.must(client.IgnoreNotFound(w.c.Delete(w.ctx, o)))
+		}
+		scale("3")
+		w.workload(name, "main:3")
+		w.says(wl, kueue.WorkloadQuotaReserved, "False/PendingEvaluation")
+		member("web-0")
+		w.settle()
+		w.are("a pod waits", "web-0 gated")
+		w.admit(wl)
+		w.are("it starts", "web-0 h100")
+		w.evict(wl)
+		w.are("it is stopped")
+		w.until("the quota is released", func() error { return w.released(wl) })
+		w.must(w.c.Delete(w.ctx, set))
+		w.until("the workload is let go", func() error {
+			if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
+				return fmt.Errorf("finalizers %v", got.Finalizers)
+			}
+			return nil
+		})
+	})
+}
+
+// RunLeaderWorkerSets holds LeaderWorkerSets to their life: groups that are admitted, evicted and removed one by one. The test
+// makes the pods. set is one of 2 replicas of a leader and a worker.
+func RunLeaderWorkerSets(t *testing.T, kind *Kind, pods *Kind) {
+	sets := kind.Descriptor
+	pods = pods.parallel(t)
+	anyhow(t, 8, func(t *testing.T, start trouble) {
+		w := newGroupWorld(t, pods, start, sets)
+		set := parse(t, kind.Manifest)
+		set.SetNamespace(w.namespace)
+		set.SetName("llm")
+		set.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
+		w.must(w.c.Create(w.ctx, set))
+		name := func(i int) string { return w.cfg.WorkloadName(sets.GVK, fmt.Sprintf("llm-%d", i), set.GetUID()) }
+		zero, one := w.workload(name(0), "leader:1", "worker:1"), w.workload(name(1), "leader:1", "worker:1")
+		own := &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "llm"},
+			Spec: appsv1.StatefulSetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
+				},
+			},
+		}
+		w.must(w.c.Create(w.ctx, own))
+		controller := metav1.NewControllerRef(own, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
+		member := func(name, group string, annotations map[string]string) {
+			labels := map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": group}
+			w.member(name, sets.Framework, controller, labels, annotations)
+		}
+		worker := map[string]string{"leaderworkerset.sigs.k8s.io/leader-name": "x"}
+		for _, group := range []string{"0", "1"} {
+			member("llm-"+group, group, nil)
+			member("llm-"+group+"-1", group, worker)
+		}
+		w.admit(zero)
+		w.are("one group starts", "llm-0 h100", "llm-0-1 h100", "llm-1 gated", "llm-1-1 gated")
+		w.admit(one)
+		w.are("both run", "llm-0 h100", "llm-0-1 h100", "llm-1 h100", "llm-1-1 h100")
+		w.evict(zero)
+		w.are("one is stopped", "llm-1 h100", "llm-1-1 h100")
+		w.until("its quota is released", func() error { return w.released(zero) })
+		member("llm-0", "0", nil)
+		member("llm-0-1", "0", worker)
+		w.admit(zero)
+		w.are("it starts again", "llm-0 h100", "llm-0-1 h100", "llm-1 h100", "llm-1-1 h100")
+		w.must(w.c.Patch(w.ctx, set, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":1}}`))))
+		w.until("the workload of the other is gone", func() error {
+			if got := w.workloads(); len(got) != 1 || got[0].UID != zero.UID {
+				return fmt.Errorf("%d workloads", len(got))
+			}
+			return nil
+		})
+		member("late", "1", nil)
+		w.must(w.c.Delete(w.ctx, set))
+		w.until("what waits is let through", func() error {
+			if lines := strings.Join(w.pods(), ", "); strings.Contains(lines, "gated") {
+				return fmt.Errorf("%s", lines)
+			}
+			return nil
+		})
+	})
+}

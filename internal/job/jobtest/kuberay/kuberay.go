@@ -1,0 +1,194 @@
+// Package kuberay stands in for KubeRay 1.7 in tests, as far as spec 30 §4.10.1 says what that does.
+//
+//	RayService ─► service: pending, active, capacity, traffic ─┬─► RayCluster ─► cluster ─► pods
+//	RayJob ─────► job ──────────────────────────────────────────┴─► Job ─────────► its pod
+//
+// It runs over a real API server, or over [Memory], which is one in a map.
+package kuberay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+// Operator makes clusters for services and pods for clusters, stops both, and replaces a cluster by another one when what the
+// service asks for has another hash. Of each service and cluster it makes one step after the other, in KubeRay's order.
+//
+// What may trouble it is nil, or asked each time.
+type Operator struct {
+	client.Client
+	Namespace string
+	// Dies says whether it dies instead of the next write. What it remembers is lost, and the next step is that of another one.
+	Dies func() bool
+	// Skips says whether it is too slow to get to an object in this step.
+	Skips func(client.Object) bool
+	// Order is the order in which it looks at n objects: what it says about services, clusters and pods may come in any.
+	Order func(n int) []int
+	// Lingers is for how many steps it leaves a cluster that nobody uses. It counts anew when it has died.
+	Lingers int
+
+	mu   sync.Mutex
+	made int
+	idle map[types.UID]int // for how many steps clusters have been of no use
+}
+
+// HashAnnotation has the hash of what a cluster was made for, and groupsAnnotation how many groups of workers that had.
+const (
+	HashAnnotation   = "ray.io/hash-without-replicas-and-workers-to-delete"
+	groupsAnnotation = "ray.io/num-worker-groups"
+	// sizesAnnotation has the workers of a cluster at full capacity, by group: what Serve would ask Ray's autoscaler for.
+	sizesAnnotation = "test/full-size"
+)
+
+// GVK is a kind of Ray's.
+func GVK(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
+}
+
+// Begin runs the operator until the function that it returns is called.
+func (k *Operator) Begin(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for tick := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				k.Step(ctx)
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+// Trouble changes what may trouble an operator that runs.
+func (k *Operator) Trouble(change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change()
+}
+
+// Objects are those of a kind.
+func (k *Operator) Objects(ctx context.Context, kind string) []unstructured.Unstructured {
+	list := view.NewList(GVK(kind))
+	_ = k.List(ctx, list, client.InNamespace(k.Namespace))
+	return list.Items
+}
+
+func (k *Operator) podsOf(ctx context.Context, uid types.UID) []corev1.Pod {
+	var list corev1.PodList
+	_ = k.List(ctx, &list, client.InNamespace(k.Namespace))
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		ref := metav1.GetControllerOf(&p)
+		return ref == nil || ref.UID != uid
+	})
+}
+
+// death is what write panics with.
+type death struct{}
+
+// write makes a write, unless the operator dies before it. What fails is done in the next step.
+func (k *Operator) write(do func() error) {
+	if k.Dies != nil && k.Dies() {
+		panic(death{})
+	}
+	_ = do()
+}
+
+// Step looks at everything once.
+func (k *Operator) Step(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			if _, died := r.(death); !died {
+				panic(r)
+			}
+			k.idle = nil
+		}
+	}()
+	clusters := k.Objects(ctx, "RayCluster")
+	for kind, reconcile := range map[string]func(context.Context, *unstructured.Unstructured, []unstructured.Unstructured){ //berth:unordered no world has both
+		"RayService": k.service, "RayJob": k.job,
+	} {
+		for _, o := range inOrder(k, k.Objects(ctx, kind)) {
+			if k.skips(&o) {
+				continue
+			}
+			reconcile(ctx, &o, slices.DeleteFunc(slices.Clone(clusters), func(c unstructured.Unstructured) bool {
+				ref := metav1.GetControllerOf(&c)
+				return ref == nil || ref.UID != o.GetUID()
+			}))
+		}
+	}
+	for _, c := range inOrder(k, clusters) {
+		if !k.skips(&c) && c.GetDeletionTimestamp() == nil {
+			k.cluster(ctx, &c)
+		}
+	}
+	k.collect(ctx, clusters)
+}
+
+// collect does as the garbage collector does: what belongs to nobody goes.
+func (k *Operator) collect(ctx context.Context, clusters []unstructured.Unstructured) {
+	exists := map[types.UID]bool{}
+	for _, o := range append(k.Objects(ctx, "RayService"), k.Objects(ctx, "RayJob")...) {
+		exists[o.GetUID()] = true
+	}
+	var submitters batchv1.JobList
+	_ = k.List(ctx, &submitters, client.InNamespace(k.Namespace))
+	for i := range submitters.Items {
+		exists[submitters.Items[i].UID] = true
+	}
+	var pods corev1.PodList
+	_ = k.List(ctx, &pods, client.InNamespace(k.Namespace))
+	var all []client.Object
+	for i := range clusters {
+		exists[clusters[i].GetUID()] = true
+		all = append(all, &clusters[i])
+	}
+	for i := range pods.Items {
+		all = append(all, &pods.Items[i])
+	}
+	for _, o := range inOrder(k, all) {
+		ref := metav1.GetControllerOf(o)
+		if ref != nil && !exists[ref.UID] && o.GetDeletionTimestamp() == nil && !k.skips(o) {
+			k.write(func() error { return k.Delete(ctx, o) })
+		}
+	}
+}
+
+func (k *Operator) skips(o client.Object) bool { return k.Skips != nil && k.Skips(o) }
+
+// inOrder are objects in the order in which the operator gets to them.
+func inOrder[T any](k *Operator, list []T) []T {
+	if k.Order == nil || len(list) < 2 {
+		return list
+	}
+	out := make([]T, 0, len(list))
+	for _, at := range k.Order(len(list)) {
+		out = append(out, list[at])
+	}
+	return out
+}
+
+// name is one for a new cluster.
+func (k *Operator) name(s *unstructured.Unstructured) string {
+	k.made++
+	return fmt.Sprintf("%s-c%04d", s.GetName(), k.made)
+}

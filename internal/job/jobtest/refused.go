@@ -1,0 +1,90 @@
+package jobtest
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// unstartable is the label of jobs whose spec a policy of the API server keeps as it is.
+const unstartable = "integrationtest/unstartable"
+
+// refused is a job that the API server refuses to start, whatever is tried: its Workload is finished, which releases the quota,
+// and says why. Its user is told once.
+func refused(w *world) {
+	w.forbidStarts()
+	o := w.create("train", func(o job.Object) {
+		labels := map[string]string{unstartable: "yes"}
+		maps.Copy(labels, o.GetLabels())
+		o.SetLabels(labels)
+	})
+	wl := w.workloadOf(o)
+	w.eventually("the policy is in force", func() error {
+		probe := w.again(o)
+		w.running(probe)
+		if err := w.c.Update(w.ctx, probe, client.DryRunAll); !apierrors.IsInvalid(err) {
+			return fmt.Errorf("it may start: %w", err)
+		}
+		return nil
+	})
+	before := spec(w.t, w.again(o))
+	w.admit(wl)
+	w.eventually("the workload is finished", func() error {
+		got := w.get(wl)
+		if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonFailedToStart || len(got.Finalizers) > 0 {
+			return fmt.Errorf("%v, finalizers %v", conditions(got), got.Finalizers)
+		}
+		return nil
+	})
+	w.settle()
+	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
+		w.t.Errorf("the job was changed -want +got:\n%s", diff)
+	}
+	w.tells(o, "CreatedWorkload", "FinishedWorkload")
+}
+
+// forbidStarts has the API server refuse to change the spec of jobs of the kind that carry the label.
+func (w *world) forbidStarts() {
+	w.t.Helper()
+	gvk, resource := w.kind.Descriptor.GVK, w.kind.Descriptor.Resource
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "unstartable-" + resource},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionregistrationv1.Fail),
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{unstartable: "yes"}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{gvk.Group}, APIVersions: []string{gvk.Version}, Resources: []string{resource}},
+				}}},
+			},
+			Validations: []admissionregistrationv1.Validation{{Expression: "object.spec == oldObject.spec", Message: "it may not start"}},
+		},
+	}
+	w.once(policy)
+	w.once(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "binding-" + policy.Name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: policy.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	})
+}
+
+// requeuedFalse checks that the eviction of a job that is gone came to its end before the Workload was taken for an orphan: the
+// quota is released, and it does not go back into its queue.
+func (w *world) requeuedFalse(wl *kueue.Workload) {
+	w.t.Helper()
+	c := lifecycle.Condition(wl, kueue.WorkloadRequeued)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != kueue.ReasonPreempted || lifecycle.IsReserved(wl) || lifecycle.IsAdmitted(wl) {
+		w.t.Errorf("conditions %v", conditions(wl))
+	}
+}

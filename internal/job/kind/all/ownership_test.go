@@ -1,0 +1,202 @@
+package all_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
+)
+
+// Objects of chains. Those of a kind whose controller labels what it makes with the UID of the owner are of uid-1.
+const (
+	spec1CPU  = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}]}"
+	spec9CPU  = "{containers: [{name: c, image: x, resources: {requests: {cpu: '9'}}}]}"
+	sidecar   = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}, {name: mesh, image: m, resources: {requests: {cpu: '1'}}}]}"
+	hog       = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}, {name: mesh, image: m, resources: {requests: {cpu: '5'}}}]}"
+	withGPU   = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}, limits: {nvidia.com/gpu: 1}}}]}"
+	sidecGPU  = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}, {name: mesh, image: m, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+	someClaim = "{resourceClaims: [{name: r, resourceClaimTemplateName: all}], containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}]}"
+	aJob      = "Job: {metadata: {name: j}, spec: {template: {spec: " + spec1CPU + "}}}"
+	aJobSet   = "JobSet: {metadata: {name: s}, spec: {replicatedJobs: [{name: w, replicas: 2, template: {spec: {parallelism: 4, completions: 4, template: {spec: " + spec1CPU + "}}}}]}}"
+	aWrapper  = "AppWrapper: {metadata: {name: a}, spec: {components: [{template: {apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {parallelism: 2, template: {spec: " +
+		spec1CPU + "}}}}]}}"
+	understated = "AppWrapper: {metadata: {name: a}, spec: {components: [{podSets: [{replicas: 1, path: template.spec.template}], template: {apiVersion: batch/v1, kind: Job," +
+		" metadata: {name: j}, spec: {parallelism: 50, template: {spec: " + spec1CPU + "}}}}]}}"
+	rayGroups  = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 2, template: {spec: " + spec1CPU + "}}]"
+	rayMore    = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 3, template: {spec: " + spec1CPU + "}}]"
+	rayJobSpec = "spec: {rayClusterSpec: {" + rayGroups + "}}"
+	aPyTorch   = "PyTorchJob: {metadata: {name: p}, spec: {pytorchReplicaSpecs: {Master: {template: {spec: " + spec1CPU + "}}, Worker: {replicas: 2, template: {spec: " + spec1CPU + "}}}}}"
+	anMPI      = "MPIJob: {metadata: {name: m}, spec: {mpiReplicaSpecs: {Launcher: {template: {spec: " + spec1CPU + "}}, Worker: {replicas: 2, template: {spec: " + spec1CPU + "}}}}}"
+	aSet       = "StatefulSet: {metadata: {name: t}, spec: {replicas: 3, template: {spec: " + spec1CPU + "}}}"
+	aSpark     = "SparkApplication: {metadata: {name: a}, spec: {driver: {cores: 1, memory: 512m}, executor: {instances: 2, cores: 1, memory: 512m}}}"
+	aDriver    = "Pod: {metadata: {name: a-driver, labels: {spark-app-selector: q}}, spec: {containers: [{name: spark-kubernetes-driver, image: x, resources: {requests: {cpu: '1', memory: 896Mi}}}]}}"
+	anLWS      = "LeaderWorkerSet: {metadata: {name: l}, spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}}"
+)
+
+func podOf(meta, spec string) string { return "Pod: {metadata: {" + meta + "}, spec: " + spec + "}" }
+
+func batchJob(name, size, spec string) string {
+	return "Job: {metadata: {name: " + name + "}, spec: {" + size + "template: {spec: " + spec + "}}}"
+}
+
+const ofUID1 = "labels: {batch.kubernetes.io/controller-uid: uid-1}"
+
+// TestOwnership: which objects are parts of their owners, for every pair of kinds of the table, and which only say so. Chains lead from the
+// object to the outermost owner.
+func TestOwnership(t *testing.T) {
+	const jobs, own = "Job", "" // whom the object follows; nobody
+	tests := map[string]struct {
+		chain []string
+		want  string
+	}{
+		"a pod of a Job":                            {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), aJob}, jobs},
+		"a pod with an injected sidecar":            {[]string{podOf("generateName: j-, "+ofUID1, sidecar), aJob}, jobs},
+		"a pod with a large sidecar":                {[]string{podOf("generateName: j-, "+ofUID1, hog), aJob}, own},
+		"a pod of no label":                         {[]string{podOf("generateName: j-", spec1CPU), aJob}, own},
+		"a pod that requests more":                  {[]string{podOf("generateName: j-, "+ofUID1, spec9CPU), aJob}, own},
+		"a pod with a device":                       {[]string{podOf("generateName: j-, "+ofUID1, withGPU), aJob}, own},
+		"a pod with a device beside it":             {[]string{podOf("generateName: j-, "+ofUID1, sidecGPU), aJob}, own},
+		"a pod with a claim":                        {[]string{podOf("generateName: j-, "+ofUID1, someClaim), aJob}, own},
+		"a Job of a Job":                            {[]string{batchJob("k", "", spec1CPU), aJob}, own},
+		"a JobSet of a Job":                         {[]string{aJobSet, aJob}, own},
+		"a Job of a JobSet":                         {[]string{batchJob("s-w-1", "parallelism: 4, completions: 4, ", spec1CPU), aJobSet}, "JobSet"},
+		"a Job of a JobSet beyond its replicas":     {[]string{batchJob("s-w-2", "", spec1CPU), aJobSet}, own},
+		"a Job of a JobSet of another name":         {[]string{batchJob("s-x-0", "", spec1CPU), aJobSet}, own},
+		"a Job of a JobSet of a padded name":        {[]string{batchJob("s-w-01", "", spec1CPU), aJobSet}, own},
+		"a Job of a JobSet with more pods":          {[]string{batchJob("s-w-1", "parallelism: 5, completions: 5, ", spec1CPU), aJobSet}, own},
+		"a Job of a JobSet with larger pods":        {[]string{batchJob("s-w-1", "parallelism: 4, ", spec9CPU), aJobSet}, own},
+		"a JobSet of a TrainJob":                    {[]string{aJobSet, "TrainJob: {metadata: {name: s}, spec: {}}"}, "TrainJob"},
+		"a JobSet of a TrainJob of another name":    {[]string{aJobSet, "TrainJob: {metadata: {name: r}, spec: {}}"}, own},
+		"a component":                               {[]string{batchJob("j", "parallelism: 2, ", spec1CPU), aWrapper}, "AppWrapper"},
+		"a component with more pods":                {[]string{batchJob("j", "parallelism: 3, ", spec1CPU), aWrapper}, own},
+		"a component with larger pods":              {[]string{batchJob("j", "parallelism: 2, ", spec9CPU), aWrapper}, own},
+		"a component of another name":               {[]string{batchJob("k", "", spec1CPU), aWrapper}, own},
+		"a component of another kind":               {[]string{podOf("name: j", spec1CPU), aWrapper}, own},
+		"a component with more than it declares":    {[]string{batchJob("j", "parallelism: 50, ", spec1CPU), understated}, own},
+		"a cluster of a RayJob":                     {[]string{"RayCluster: {metadata: {name: r-x}, spec: {" + rayGroups + "}}", "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, "RayJob"},
+		"a cluster of a RayJob with more workers":   {[]string{"RayCluster: {metadata: {name: r-x}, spec: {" + rayMore + "}}", "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, own},
+		"a second cluster of a RayJob":              {[]string{"RayCluster: {metadata: {name: r-x}, spec: {" + rayGroups + "}}", "RayJob: {metadata: {name: r}, " + rayJobSpec + ", status: {rayClusterName: r-y}}"}, own},
+		"the submitter":                             {[]string{batchJob("r", "", "{containers: [{name: ray-job-submitter, image: x, resources: {requests: {cpu: 500m}}}]}"), "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, "RayJob"},
+		"another submitter":                         {[]string{batchJob("r2", "", spec1CPU), "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, own},
+		"a large submitter":                         {[]string{batchJob("r", "parallelism: 9, ", spec1CPU), "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, own},
+		"a cluster of a RayService":                 {[]string{"RayCluster: {metadata: {name: v-x}, spec: {" + rayGroups + "}}", "RayService: {metadata: {name: v}, spec: {rayClusterConfig: {" + rayGroups + "}}}"}, "RayService"},
+		"a large cluster of a RayService":           {[]string{"RayCluster: {metadata: {name: v-x}, spec: {" + rayMore + "}}", "RayService: {metadata: {name: v}, spec: {rayClusterConfig: {" + rayGroups + "}}}"}, own},
+		"an earlier cluster of a RayService":        {[]string{"RayCluster: {metadata: {name: v-x}, spec: {" + rayMore + "}}", "RayService: {metadata: {name: v}, spec: {rayClusterConfig: {" + rayGroups + "}}, status: {activeServiceStatus: {rayClusterName: v-x}}}"}, "RayService"},
+		"a worker of Ray":                           {[]string{podOf("name: c-g-x, labels: {ray.io/cluster: c, ray.io/group: g}", spec1CPU), "RayCluster: {metadata: {name: c}, spec: {" + rayGroups + "}}"}, "RayCluster"},
+		"a worker of Ray of no group":               {[]string{podOf("name: c-g-x, labels: {ray.io/cluster: c, ray.io/group: h}", spec1CPU), "RayCluster: {metadata: {name: c}, spec: {" + rayGroups + "}}"}, own},
+		"a large worker of Ray":                     {[]string{podOf("name: c-g-x, labels: {ray.io/cluster: c, ray.io/group: g}", withGPU), "RayCluster: {metadata: {name: c}, spec: {" + rayGroups + "}}"}, own},
+		"a worker of PyTorch":                       {[]string{podOf("name: p-worker-1", spec1CPU), aPyTorch}, "PyTorchJob"},
+		"a worker of PyTorch too many":              {[]string{podOf("name: p-worker-2", spec1CPU), aPyTorch}, own},
+		"a large worker of PyTorch":                 {[]string{podOf("name: p-worker-1", withGPU), aPyTorch}, own},
+		"a worker of MPI":                           {[]string{podOf("name: m-worker-0", spec1CPU), anMPI}, "MPIJob"},
+		"the launcher of MPI":                       {[]string{batchJob("m-launcher", "", spec1CPU), anMPI}, "MPIJob"},
+		"the launcher's pod":                        {[]string{podOf("generateName: m-launcher-, "+ofUID1, spec1CPU), batchJob("m-launcher", "", spec1CPU), anMPI}, "MPIJob"},
+		"another launcher of MPI":                   {[]string{batchJob("m-launcher-2", "", spec1CPU), anMPI}, own},
+		"a launcher of PyTorch":                     {[]string{batchJob("p-launcher", "", spec1CPU), aPyTorch}, own},
+		"a pod of a StatefulSet":                    {[]string{podOf("name: t-2", spec1CPU), aSet}, "StatefulSet"},
+		"a pod of a StatefulSet too many":           {[]string{podOf("name: t-3", spec1CPU), aSet}, own},
+		"a large pod of a StatefulSet":              {[]string{podOf("name: t-2", withGPU), aSet}, own},
+		"a pod of a Deployment's ReplicaSet":        {[]string{podOf("generateName: d-1-", spec1CPU), "ReplicaSet: {metadata: {name: d-1}, spec: {}}", "Deployment: {metadata: {name: d}}"}, own},
+		"a Job of a Deployment":                     {[]string{batchJob("d", "", spec1CPU), "Deployment: {metadata: {name: d}}"}, own},
+		"the driver":                                {[]string{aDriver, aSpark}, "SparkApplication"},
+		"an executor":                               {[]string{podOf("name: e, labels: {spark-app-selector: q}", "{containers: [{name: spark-kubernetes-executor, image: x, resources: {requests: {cpu: '1', memory: 896Mi}}}]}"), aDriver, aSpark}, "SparkApplication"},
+		"a large executor":                          {[]string{podOf("name: e, labels: {spark-app-selector: q}", "{containers: [{name: spark-kubernetes-executor, image: x, resources: {requests: {cpu: '8', memory: 896Mi}}}]}"), aDriver, aSpark}, own},
+		"an executor of a driver of nothing":        {[]string{podOf("name: e, labels: {spark-app-selector: q}", spec1CPU), aDriver}, own},
+		"a pod of a pod":                            {[]string{podOf("name: e", spec1CPU), podOf("name: f", spec1CPU)}, own},
+		"the leaders of a LeaderWorkerSet":          {[]string{"StatefulSet: {metadata: {name: l}, spec: {replicas: 2, template: {spec: " + spec1CPU + "}}}", anLWS}, "LeaderWorkerSet"},
+		"too many leaders":                          {[]string{"StatefulSet: {metadata: {name: l}, spec: {replicas: 3, template: {spec: " + spec1CPU + "}}}", anLWS}, own},
+		"the workers of a leader":                   {[]string{"StatefulSet: {metadata: {name: l-0}, spec: {replicas: 2, template: {spec: " + spec1CPU + "}}}", podOf("name: l-0", spec1CPU), "StatefulSet: {metadata: {name: l}, spec: {replicas: 2, template: {spec: " + spec1CPU + "}}}", anLWS}, "LeaderWorkerSet"},
+		"too many workers of a leader":              {[]string{"StatefulSet: {metadata: {name: l-0}, spec: {replicas: 9, template: {spec: " + spec1CPU + "}}}", podOf("name: l-0", spec1CPU), "StatefulSet: {metadata: {name: l}, spec: {replicas: 2, template: {spec: " + spec1CPU + "}}}", anLWS}, own},
+		"through all layers":                        {[]string{batchJob("s-w-0", "parallelism: 4, ", spec1CPU), aJobSet, "TrainJob: {metadata: {name: s}, spec: {}}"}, "TrainJob"},
+		"a broken link above ends at the last good": {[]string{batchJob("s-w-0", "parallelism: 4, ", spec1CPU), aJobSet, "TrainJob: {metadata: {name: r}, spec: {}}"}, "JobSet"},
+	}
+	kinds := all.Descriptors()
+	cfg := &plan.Config{ManageAll: true, VerifyOwners: true, Kinds: plan.Kinds{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): false}}
+	for _, d := range kinds {
+		cfg.Kinds[d.GVK] = true
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			chain := readChain(t, kinds, tc.chain)
+			for verified, want := range map[bool]string{true: tc.want, false: chain[len(chain)-1].GVK.Kind} {
+				rules := plan.NewOwnership(cfg, kinds)
+				if !verified { // every reference is trusted
+					rules = nil
+				}
+				v := plan.Judge(cfg, rules, nil, chain[0], chain[1:])
+				got := ""
+				if v.Ancestor != nil {
+					got = v.Ancestor.GVK.Kind
+				}
+				if got != want || v.Err != nil || v.Need != nil || (want == own) != (v.Reach == plan.Managed) {
+					t.Errorf("verified %v: it follows %q, want %q: %v, %v", verified, got, want, v.NotMade, v.Err)
+				}
+			}
+		})
+	}
+}
+
+// readChain reads objects as KIND: {...}, each owned by the next.
+func readChain(t *testing.T, kinds []*plan.Descriptor, texts []string) []plan.Owner {
+	t.Helper()
+	var out []plan.Owner
+	for i, text := range texts {
+		kind, body, _ := strings.Cut(text, ": ")
+		owner := plan.Owner{GVK: appsv1.SchemeGroupVersion.WithKind(kind)}
+		var object plan.Object = &appsv1.ReplicaSet{}
+		for _, d := range kinds {
+			if d.GVK.Kind == kind {
+				owner.GVK, object = d.GVK, d.New()
+			}
+		}
+		tree := map[string]any{}
+		if err := yaml.Unmarshal([]byte(body), &tree); err != nil {
+			t.Fatalf("%s: %s", text, err)
+		}
+		u := &unstructured.Unstructured{Object: tree}
+		u.SetGroupVersionKind(owner.GVK)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, object); err != nil {
+			t.Fatal(err)
+		}
+		object.SetUID(types.UID(fmt.Sprintf("uid-%d", i)))
+		object.GetObjectKind().SetGroupVersionKind(owner.GVK)
+		owner.Object = object
+		if i > 0 {
+			below := out[i-1].Object
+			below.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(object, owner.GVK)})
+		}
+		out = append(out, owner)
+	}
+	return out
+}
+
+// TestEveryKindSaysWhatItOwns: a kind without an entry owns nothing, so none may be forgotten.
+func TestEveryKindSaysWhatItOwns(t *testing.T) {
+	known := map[schema.GroupVersionKind]bool{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): true}
+	for _, d := range all.Descriptors() {
+		known[d.GVK] = true
+	}
+	for _, d := range all.Descriptors() {
+		if len(d.Owns) == 0 {
+			t.Errorf("%s owns nothing", d.Framework)
+		}
+		for _, c := range d.Owns {
+			if !c.GVK.Empty() && !known[c.GVK] {
+				t.Errorf("%s owns %s, which no kind is", d.Framework, c.GVK)
+			}
+			if c.Made == nil {
+				t.Errorf("%s owns every %s", d.Framework, c.GVK.Kind)
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// Package deployment is the integration of Deployment: one descriptor. Each of its
+// pods is queued by itself, so all there is to do is to mark the pod template; a
+// changed queue rolls the Deployment out.
+package deployment
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podgroup"
+)
+
+// framework is how a configuration and the pods name the kind.
+const framework = "deployment"
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-deployment-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-deployment-role
+
+// Descriptor describes Deployment (spec: 30 §4.9).
+func Descriptor() *plan.Descriptor {
+	return &plan.Descriptor{
+		Framework:   framework,
+		GVK:         appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		Resource:    "deployments",
+		New:         func() plan.Object { return &appsv1.Deployment{} },
+		NewList:     func() runtime.Object { return &appsv1.DeploymentList{} },
+		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.Deployment).Status.ReadyReplicas == 0 },
+		Suspend:     func(plan.Object) {}, // its pods are
+		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Made: madeReplicaSet}},
+		Serving:     true,
+		Open:        true,
+		Templates:   []string{"spec.template"},
+		Default:     mark,
+		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
+			n := int32(1)
+			if r := o.(*appsv1.Deployment).Spec.Replicas; r != nil {
+				n = *r
+			}
+			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: n}}
+		},
+	}
+}
+
+// madeReplicaSet goes by the name: those of earlier templates are there too, and the controller of Deployments empties any that is not of
+// the newest.
+func madeReplicaSet(k *plan.Kinship) error {
+	if !plan.HasPrefix(k.Child, k.Owner.GetName()+"-") {
+		return plan.ErrOtherName
+	}
+	return nil
+}
+
+// mark has the pods of a managed Deployment wait. The template of any other is not touched.
+func mark(o plan.Object, managed bool, _ *plan.Setting) {
+	if !managed {
+		return
+	}
+	d := o.(*appsv1.Deployment)
+	template := &d.Spec.Template
+	podgroup.SetParent(template, framework)
+	podgroup.SetQueue(template, d.Labels)
+	if template.Labels == nil {
+		template.Labels = map[string]string{}
+	}
+	template.Labels[kueue.ManagedLabel] = "true"
+}

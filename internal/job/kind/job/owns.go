@@ -1,0 +1,22 @@
+package job
+
+import (
+	"errors"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	plan "github.com/berth-project/berth/internal/job"
+)
+
+// oldUIDLabel is what batchv1.ControllerUidLabel was called before.
+const oldUIDLabel = "controller-uid"
+
+// madePod says why a pod is none of a Job. How many there are is not checked: the Job controller deletes those beyond spec.parallelism.
+func madePod(k *plan.Kinship) error {
+	owner := k.Owner.(*batchv1.Job)
+	labels, uid := k.Child.GetLabels(), string(owner.UID)
+	if labels[batchv1.ControllerUidLabel] != uid && labels[oldUIDLabel] != uid {
+		return errors.New("the label " + batchv1.ControllerUidLabel + " does not name the Job")
+	}
+	return plan.MadePod(k.Child, &owner.Spec.Template.Spec)
+}

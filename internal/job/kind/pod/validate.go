@@ -1,0 +1,105 @@
+package pod
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+)
+
+var (
+	labelsPath      = field.NewPath("metadata", "labels")
+	annotationsPath = field.NewPath("metadata", "annotations")
+)
+
+// validate checks what labels and annotations say about a pod (spec: 30 §4.9).
+func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
+	pod := o.(*corev1.Pod)
+	var errs field.ErrorList
+	if value, ok := pod.Labels[kueue.ManagedLabel]; ok && value != "true" {
+		errs = append(errs, field.Forbidden(labelsPath.Key(kueue.ManagedLabel), "may only be true"))
+	}
+	errs = append(errs, in.ValidateTopology(&pod.ObjectMeta, field.NewPath("metadata"), -1)...)
+	errs = append(errs, validateGroup(pod, in.Config)...)
+	if old != nil {
+		errs = append(errs, validateGroupChange(pod, old.(*corev1.Pod), in.Config)...)
+	}
+	return errs
+}
+
+// groupPath is where the name of the pod's group is.
+func groupPath(pod *corev1.Pod, cfg *plan.Config) *field.Path {
+	if pod.Annotations[kueue.PodGroupNameLabel] != "" && cfg.AnnotationIdentifiers {
+		return annotationsPath.Key(kueue.PodGroupNameLabel)
+	}
+	return labelsPath.Key(kueue.PodGroupNameLabel)
+}
+
+// validateGroup has the name and the size of a group come together.
+func validateGroup(pod *corev1.Pod, cfg *plan.Config) field.ErrorList {
+	var errs field.ErrorList
+	name, path, totalPath := cfg.GroupName(pod), groupPath(pod, cfg), annotationsPath.Key(kueue.PodGroupTotalCountAnnotation)
+	total, sized := pod.Annotations[kueue.PodGroupTotalCountAnnotation]
+	switch {
+	case name == "" && sized:
+		return field.ErrorList{field.Required(path, "must be set together with the annotation "+kueue.PodGroupTotalCountAnnotation)}
+	case name == "":
+		return nil
+	case !sized:
+		errs = append(errs, field.Required(totalPath, "must be set together with "+kueue.PodGroupNameLabel))
+	default:
+		if n, err := strconv.ParseInt(total, 10, 32); err != nil || n < 1 {
+			errs = append(errs, field.Invalid(totalPath, total, "must be a whole number of at least 1"))
+		}
+	}
+	for _, why := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(path, name, why))
+	}
+	if prebuilt := cfg.PrebuiltName(pod); prebuilt != "" && prebuilt != name {
+		at := labelsPath
+		if pod.Annotations[kueue.PrebuiltWorkloadLabel] == prebuilt {
+			at = annotationsPath
+		}
+		errs = append(errs, field.Invalid(at.Key(kueue.PrebuiltWorkloadLabel), prebuilt, "must be the name of the pod group, "+name))
+	}
+	return errs
+}
+
+// validateGroupChange keeps a pod in its group, and a decision against its replacement.
+func validateGroupChange(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList {
+	var errs field.ErrorList
+	was := cfg.GroupName(old)
+	if was == "" {
+		return nil
+	}
+	if name := cfg.GroupName(pod); name != was {
+		errs = append(errs, field.Forbidden(groupPath(pod, cfg), "cannot change from "+strconv.Quote(was)+" to "+strconv.Quote(name)))
+	}
+	if old.Annotations[kueue.RetriableInGroupAnnotation] == "false" && pod.Annotations[kueue.RetriableInGroupAnnotation] != "false" {
+		errs = append(errs, field.Forbidden(annotationsPath.Key(kueue.RetriableInGroupAnnotation), "cannot be taken back: false is for good"))
+	}
+	return errs
+}
+
+// warn tells of a pod that is queued though something above it is. What a parent's framework marks is as it is meant to be.
+func warn(o, old plan.Object, cfg *plan.Config) []string {
+	if o.GetLabels()[kueue.ManagedLabel] != "true" || !cfg.HasManagedOwner(o) || (old != nil && parent(o) != "") {
+		return nil
+	}
+	return []string{labelsPath.Key(kueue.ManagedLabel).String() + ": the owner of the pod is queued already: leave the label to it"}
+}
+
+// sizes are the pods of the group of a pod, which is part of no other job.
+func sizes(o plan.Object, in *plan.Setting) []plan.Size {
+	pod := o.(*corev1.Pod)
+	total := pod.Annotations[kueue.PodGroupTotalCountAnnotation]
+	n, err := strconv.ParseInt(total, 10, 32)
+	if err != nil || in.GroupName(pod) == "" {
+		return nil
+	}
+	return []plan.Size{{Path: annotationsPath.Key(kueue.PodGroupTotalCountAnnotation), What: "pods", N: int32(n)}}
+}

@@ -1,0 +1,208 @@
+// Package ray is the integration of the kinds that KubeRay runs: RayCluster,
+// RayJob and RayService. All have a cluster in them, of a head and groups of
+// workers; a RayJob may add the pod that submits it, and a RayService replaces its
+// cluster by another one while it serves.
+//
+// What KubeRay adds to pods by itself is counted in the Workload and is never
+// written into the job (spec: 30 §4.9).
+package ray
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+const (
+	// ownManager is the value of spec.managedBy for KubeRay.
+	ownManager = "ray.io/kuberay-operator"
+	// headRole is the pod set of the head.
+	headRole = "head"
+	// faultToleranceAnnotation turns the tolerance for faults of the control store on.
+	faultToleranceAnnotation = "ray.io/ft-enabled"
+	// ready is the state of a cluster all of whose pods are.
+	ready = "ready"
+	// maxRoles is how many pod sets a Workload may have.
+	maxRoles = 18
+)
+
+func gvk(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
+}
+
+// +kubebuilder:rbac:groups=ray.io,resources=rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-raycluster-role
+// +kubebuilder:rbac:groups=ray.io,resources=rayclusters/status,verbs=patch,roleName=kueue-manager-framework-raycluster-role
+
+// Cluster describes RayCluster. It never finishes by itself.
+func Cluster() *plan.Descriptor {
+	d := view.Kind{
+		Framework:  "ray.io/raycluster",
+		GVK:        gvk("RayCluster"),
+		Resource:   "rayclusters",
+		Suspend:    []string{"spec", "suspend"},
+		ManagedBy:  []string{"spec", "managedBy"},
+		OwnManager: ownManager,
+		Groups:     true,
+		Roles:      ownRoles,
+		Finished:   func(view.Object) (string, bool, bool) { return "", false, false },
+		IsActive:   clusterIsActive,
+		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.String(o.Object, "status", "state") == ready },
+		Validate: func(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
+			if !isQueued(o, in) {
+				return nil
+			}
+			errs := validateCluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles), in)
+			return append(errs, longName(o, old, maxClusterName)...)
+		},
+	}.Descriptor()
+	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
+	resume := d.Resume
+	d.Resume = func(o plan.Object) {
+		resume(o)
+		ungateTemplates(view.Map(view.Of(o).Object, "spec"))
+	}
+	d.Default = func(o plan.Object, _ bool, in *plan.Setting) {
+		gateCluster(view.Of(o), in)
+		holdCluster(view.Of(o), in)
+	}
+	d.Remote.Resize = resizeAt("spec")
+	d.LedBy = isOfService
+	d.Owns = clusterOwns
+	d.Guard = guardCluster
+	return d
+}
+
+// isQueued says whether a job that nobody above it is queued for has a Workload.
+func isQueued(o view.Object, in *plan.Setting) bool { return in.IsQueued(o) }
+
+// KubeRay leaves alone what has a longer name: a cluster, and an object of which it names clusters.
+const (
+	maxClusterName = 53
+	maxParentName  = maxClusterName - len("-xxxxx")
+)
+
+// longName refuses a new object that KubeRay would leave alone for its name. What KubeRay names itself is its own to check.
+func longName(o, old view.Object, limit int) field.ErrorList {
+	if old != nil || metav1.GetControllerOf(o) != nil {
+		return nil
+	}
+	return plan.LongName(o, "the "+o.GetKind(), plan.ExpectedName(o), limit)
+}
+
+// clusterIsActive says whether KubeRay may have pods of the cluster. It tells when all are gone; a cluster that it never
+// saw has none.
+func clusterIsActive(o view.Object) bool {
+	status := view.Map(o.Object, "status")
+	return len(status) > 0 && view.String(status, "state") != "suspended"
+}
+
+// ownRoles are those of a RayCluster.
+func ownRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
+	return cluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"))
+}
+
+// cluster lists the head and the groups of workers of a cluster's spec.
+func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role, error) {
+	head := view.Map(spec, "headGroupSpec", "template")
+	if head == nil {
+		return nil, podset.Permanent("%s is missing: a cluster needs a head", path.Child("headGroupSpec", "template"))
+	}
+	roles := []view.Role{{
+		Name: headRole, Count: 1, Template: head, Path: path.Child("headGroupSpec", "template"),
+		Shape: func(t *corev1.PodTemplateSpec) { shapeHead(o, spec, t) },
+	}}
+	for i, group := range view.Maps(spec, "workerGroupSpecs") {
+		at := path.Child("workerGroupSpecs").Index(i)
+		template := view.Map(group, "template")
+		if template == nil {
+			return nil, podset.Permanent("%s is missing: a group needs a pod template", at.Child("template"))
+		}
+		roles = append(roles, view.Role{
+			Name: strings.ToLower(view.String(group, "groupName")), Count: workers(group), Template: template, Path: at.Child("template"), CountPath: at.Child("replicas"),
+		})
+	}
+	return roles, nil
+}
+
+// workers is how many pods KubeRay makes for a group: its replicas within its bounds, of some hosts each, or none for a
+// suspended group.
+func workers(group map[string]any) int32 {
+	if view.Bool(group, "suspend") {
+		return 0
+	}
+	n := view.Int(group, 1, "replicas")
+	n = max(n, view.Int(group, n, "minReplicas"))
+	n = min(n, view.Int(group, n, "maxReplicas"))
+	return plan.Times(n, max(1, view.Int(group, 1, "numOfHosts")))
+}
+
+// shapeHead makes the head as KubeRay will. With tolerance for faults a Job cleans up when the head is gone, in its place.
+func shapeHead(o view.Object, spec map[string]any, t *corev1.PodTemplateSpec) {
+	if view.Map(spec, "gcsFaultToleranceOptions") != nil || o.GetAnnotations()[faultToleranceAnnotation] == "true" {
+		if len(t.Spec.Containers) > 0 {
+			raise(&t.Spec.Containers[0], corev1.ResourceCPU, "200m")
+			raise(&t.Spec.Containers[0], corev1.ResourceMemory, "256Mi")
+		}
+	}
+	if !view.Bool(spec, "enableInTreeAutoscaling") {
+		return
+	}
+	c := corev1.Container{Name: "autoscaler", Resources: equal("500m", "512Mi")}
+	if r, err := resources(view.Map(spec, "autoscalerOptions", "resources")); err == nil && r != nil {
+		c.Resources = *r
+	}
+	t.Spec.Containers = append(t.Spec.Containers, c)
+}
+
+// raise lifts a request to at least a quantity.
+func raise(c *corev1.Container, name corev1.ResourceName, least string) {
+	if q, ok := c.Resources.Requests[name]; ok && q.Cmp(resource.MustParse(least)) >= 0 {
+		return
+	}
+	if c.Resources.Requests == nil {
+		c.Resources.Requests = corev1.ResourceList{}
+	}
+	c.Resources.Requests[name] = resource.MustParse(least)
+}
+
+// equal are requests and limits of the same size.
+func equal(cpu, memory string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: list(cpu, memory), Limits: list(cpu, memory)}
+}
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+// validateCluster are the rules for a cluster that is queued. roles counts its pod sets.
+func validateCluster(o view.Object, spec map[string]any, path *field.Path, roles int, in *plan.Setting) field.ErrorList {
+	var errs field.ErrorList
+	if view.Bool(spec, "enableInTreeAutoscaling") {
+		at := path.Child("enableInTreeAutoscaling")
+		switch {
+		case !isElastic(o, in):
+			errs = append(errs, field.Forbidden(at, "a queued cluster scales by itself only with the annotation "+kueue.ElasticJobAnnotation+
+				" and the feature gate ElasticJobsViaWorkloadSlices; or queue it at its full size"))
+		case view.String(o.Object, "spec", "managedBy") == kueue.MultiKueueControllerName:
+			errs = append(errs, field.Forbidden(at, "a cluster that runs on another cluster cannot scale by itself"))
+		}
+	}
+	if roles > maxRoles {
+		errs = append(errs, field.TooMany(path.Child("workerGroupSpecs"), roles-1, maxRoles-1))
+	}
+	for i, group := range view.Maps(spec, "workerGroupSpecs") {
+		if name := view.String(group, "groupName"); strings.ToLower(name) == headRole {
+			errs = append(errs, field.Forbidden(path.Child("workerGroupSpecs").Index(i).Child("groupName"), "no group of workers can be named "+headRole))
+		}
+	}
+	return errs
+}

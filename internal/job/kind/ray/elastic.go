@@ -1,0 +1,153 @@
+package ray
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+// isElastic says whether a job is resized by slices.
+func isElastic(o view.Object, in *plan.Setting) bool {
+	return in != nil && in.Config != nil && in.ElasticJobs && plan.IsElastic(o)
+}
+
+// gateCluster gives the templates of a new elastic cluster the gate for their pods. One that KubeRay makes for an elastic job
+// has the annotations of that job, whose Workload lets its pods go (spec: 30 §4.9).
+func gateCluster(o view.Object, in *plan.Setting) {
+	ofRay := false
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		ofRay = schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) == gvk("RayJob")
+	}
+	if isElastic(o, in) && (in.Reach == plan.Managed || (in.Reach == plan.Follows && ofRay)) {
+		gateTemplates(view.Map(o.Object, "spec"))
+	}
+}
+
+// gateTemplates gives the templates of a cluster's spec the gate, and reports whether one had none.
+func gateTemplates(spec map[string]any) bool {
+	changed := gateTemplate(view.Map(spec, "headGroupSpec", "template"))
+	for _, group := range view.Maps(spec, "workerGroupSpecs") {
+		changed = gateTemplate(view.Map(group, "template")) || changed
+	}
+	return changed
+}
+
+// ungateTemplates removes the gate from the templates of a cluster's spec.
+func ungateTemplates(spec map[string]any) {
+	ungateTemplate(view.Map(spec, "headGroupSpec", "template"))
+	for _, group := range view.Maps(spec, "workerGroupSpecs") {
+		ungateTemplate(view.Map(group, "template"))
+	}
+}
+
+func ungateTemplate(template map[string]any) {
+	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
+	kept := slices.DeleteFunc(slices.Clone(gates), func(g any) bool {
+		m, ok := g.(map[string]any)
+		return ok && view.String(m, "name") == kueue.ElasticJobSchedulingGate
+	})
+	switch {
+	case len(kept) == len(gates):
+	case len(kept) == 0:
+		delete(view.Map(template, "spec"), "schedulingGates")
+	default:
+		view.Set(template, kept, "spec", "schedulingGates")
+	}
+}
+
+func gateTemplate(template map[string]any) bool {
+	if template == nil {
+		return false
+	}
+	for _, gate := range view.Maps(template, "spec", "schedulingGates") {
+		if view.String(gate, "name") == kueue.ElasticJobSchedulingGate {
+			return false
+		}
+	}
+	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
+	view.Set(template, append(slices.Clip(gates), map[string]any{"name": kueue.ElasticJobSchedulingGate}), "spec", "schedulingGates")
+	return true
+}
+
+// child names the cluster of an elastic job that scales by itself: how many workers it has only that cluster knows.
+func child(object plan.Object) []plan.Reference {
+	o := view.Of(object)
+	name := view.String(o.Object, "status", "rayClusterName")
+	if name == "" || !plan.IsElastic(o) || !view.Bool(o.Object, "spec", "rayClusterSpec", "enableInTreeAutoscaling") {
+		return nil
+	}
+	return []plan.Reference{{GVK: gvk("RayCluster"), Name: name}}
+}
+
+// childOf is the live cluster of an elastic job that scales by itself, or nil.
+func childOf(o view.Object, in *plan.Setting) view.Object {
+	if !isElastic(o, in) || view.Bool(o.Object, "spec", "suspend") {
+		return nil
+	}
+	for _, ref := range child(o) {
+		found, ok := in.Objects[ref].(view.Object)
+		if !ok || found == nil || found.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if owner := metav1.GetControllerOf(found); owner != nil && owner.UID == o.GetUID() {
+			return found
+		}
+	}
+	return nil
+}
+
+// countChild gives the roles of an elastic job as many workers as its cluster has.
+func countChild(o view.Object, roles []view.Role, in *plan.Setting) error {
+	live := childOf(o, in)
+	if live == nil {
+		return nil
+	}
+groups:
+	for _, group := range view.Maps(live.Object, "spec", "workerGroupSpecs") {
+		name := strings.ToLower(view.String(group, "groupName"))
+		for i := range roles {
+			if roles[i].Name == name {
+				roles[i].Count = workers(group)
+				continue groups
+			}
+		}
+		return podset.NotYet("cluster %s has a group of workers %s that its %s does not have", live.GetName(), name, o.GetKind())
+	}
+	return nil
+}
+
+// annotate writes down at which generation the cluster of an elastic job is, which the names of slices depend on. Without a
+// cluster it is empty.
+func annotate(object plan.Object, in *plan.Setting) bool {
+	o := view.Of(object)
+	if !isElastic(o, in) || !view.Bool(o.Object, "spec", "rayClusterSpec", "enableInTreeAutoscaling") {
+		return false
+	}
+	generation := ""
+	if live := childOf(o, in); live != nil {
+		generation = strconv.FormatInt(live.GetGeneration(), 10)
+	}
+	annotations := o.GetAnnotations()
+	if annotations[kueue.RayClusterGenerationAnnotation] == generation {
+		return false
+	}
+	annotations[kueue.RayClusterGenerationAnnotation] = generation
+	o.SetAnnotations(annotations)
+	return true
+}
+
+// generationOfChild is the part of the names of slices that annotate keeps.
+func generationOfChild(o plan.Object) string {
+	if generation := o.GetAnnotations()[kueue.RayClusterGenerationAnnotation]; generation != "" {
+		return "_" + generation
+	}
+	return ""
+}

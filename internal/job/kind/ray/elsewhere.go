@@ -1,0 +1,155 @@
+package ray
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+// isElsewhere says whether a service runs on another cluster: its clusters and their pods are there.
+func isElsewhere(o view.Object) bool {
+	return view.String(o.Object, "spec", "managedBy") == kueue.MultiKueueControllerName
+}
+
+// forgetClusters drops what was told of clusters elsewhere: a service that stops, or starts, has none yet.
+func forgetClusters(o view.Object) {
+	if annotations := o.GetAnnotations(); annotations[rayplan.ClustersAnnotation] != "" {
+		delete(annotations, rayplan.ClustersAnnotation)
+		o.SetAnnotations(annotations)
+	}
+}
+
+// followService brings a service and its copy on a worker up to date with each other (spec: 30 §4.10.3, Limitation 3). What a service asks
+// for is forwarded as a whole once the slice that the worker has admitted has room for all that comes of it. Of one that is not led the
+// clusters change in one way only that does not stop it here first: in what is in no pod template. The worker stops it for that.
+func followService(local, remote plan.Object, by *kueue.Workload, in *plan.Setting) (told, changed bool, err error) {
+	ours, theirs := view.Of(local), view.Of(remote)
+	if !isLed(ours, in) {
+		changed = in.RayService.Forward && forwardFields(ours, theirs, true)
+		return false, by != nil && forwardBare(ours, theirs) || changed, nil
+	}
+	s, err := observeAt(ours, theirs, in)
+	if err != nil {
+		return false, false, err
+	}
+	s.Foresee()
+	whole := by != nil && s.FitsIn(by)
+	if in.RayService.Forward {
+		goal := view.Map(theirs.Object, clusterConfig...)
+		still := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return isCurrent(view.Map(view.Of(c).Object, "spec"), goal) })
+		changed = forwardFields(ours, theirs, whole || still)
+	}
+	if whole {
+		changed = forwardConfig(ours, theirs) || changed
+	} else if in.RayService.Forward {
+		changed = lowerReplicas(ours, theirs) || changed
+	}
+	if counts := s.Counts(); ours.GetAnnotations()[rayplan.ClustersAnnotation] != counts {
+		annotations := maps.Clone(ours.GetAnnotations())
+		annotations[rayplan.ClustersAnnotation] = counts
+		ours.SetAnnotations(annotations)
+		told = true
+	}
+	return told, changed, nil
+}
+
+// forwardFields gives the copy all fields of the service but those of its clusters and those that start and stop it. The strategy of
+// upgrades may begin one, and so waits with the clusters if they do.
+func forwardFields(ours, theirs view.Object, strategy bool) (changed bool) {
+	from, to := view.Map(ours.Object, "spec"), view.Map(theirs.Object, "spec")
+	if from == nil || to == nil {
+		return false
+	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(from)), maps.Keys(to))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		switch {
+		case name == "suspend", name == "managedBy", name == "rayClusterConfig", name == "upgradeStrategy" && !strategy, alike(from[name], to[name]):
+			continue
+		case from[name] == nil:
+			delete(to, name)
+		default:
+			to[name] = runtime.DeepCopyJSONValue(from[name])
+		}
+		changed = true
+	}
+	return changed
+}
+
+// forwardConfig gives the copy the clusters of the service. Whether new ones are held is for the worker to say.
+func forwardConfig(ours, theirs view.Object) bool {
+	from, to := view.Map(ours.Object, clusterConfig...), view.Map(theirs.Object, clusterConfig...)
+	if from == nil || to == nil {
+		return false
+	}
+	next := runtime.DeepCopyJSON(from)
+	delete(next, "suspend")
+	if held, has := to["suspend"]; has {
+		next["suspend"] = held
+	}
+	gateTemplates(next)
+	if alike(next, to) {
+		return false
+	}
+	view.Set(theirs.Object, next, clusterConfig...)
+	return true
+}
+
+// forwardBare is forwardConfig for a service that is not led: its templates are those that it started with, here and there, and groups come
+// and go only while it is stopped.
+func forwardBare(ours, theirs view.Object) bool {
+	from, to := view.Map(ours.Object, clusterConfig...), view.Map(theirs.Object, clusterConfig...)
+	if from == nil || to == nil {
+		return false
+	}
+	next := runtime.DeepCopyJSON(from)
+	groups := view.Maps(next, "workerGroupSpecs")
+	there := view.Maps(to, "workerGroupSpecs")
+	if len(groups) != len(there) {
+		return false
+	}
+	for i, group := range append(groups, view.Map(next, "headGroupSpec")) {
+		like := view.Map(to, "headGroupSpec")
+		if i < len(there) {
+			like = there[i]
+		}
+		if group == nil || like == nil || view.String(group, "groupName") != view.String(like, "groupName") || i < len(there) && workers(group) != workers(like) {
+			return false
+		}
+		group["template"] = runtime.DeepCopyJSONValue(like["template"])
+	}
+	next["suspend"] = to["suspend"]
+	if alike(next, to) {
+		return false
+	}
+	view.Set(theirs.Object, next, clusterConfig...)
+	return true
+}
+
+// lowerReplicas gives the groups of the copy the size of those of the service where that is smaller.
+func lowerReplicas(ours, theirs view.Object) (changed bool) {
+	groups := view.Maps(ours.Object, append(slices.Clone(clusterConfig), "workerGroupSpecs")...)
+	for _, there := range view.Maps(theirs.Object, append(slices.Clone(clusterConfig), "workerGroupSpecs")...) {
+		at := slices.IndexFunc(groups, func(g map[string]any) bool { return view.String(g, "groupName") == view.String(there, "groupName") })
+		if at < 0 || workers(groups[at]) >= workers(there) || view.Int(groups[at], 1, "numOfHosts") != view.Int(there, 1, "numOfHosts") {
+			continue
+		}
+		copySize(groups[at], there)
+		changed = true
+	}
+	return changed
+}
+
+// alike says whether two values say the same: what is empty says nothing.
+func alike(a, b any) bool {
+	a, b = runtime.DeepCopyJSONValue(a), runtime.DeepCopyJSONValue(b)
+	none, neither := prune(a), prune(b)
+	return none && neither || reflect.DeepEqual(a, b)
+}

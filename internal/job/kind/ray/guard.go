@@ -1,0 +1,212 @@
+package ray
+
+import (
+	"errors"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// isOfService says whether a RayService leads its clusters: they are neither queued nor stopped by themselves.
+func isOfService(cfg *plan.Config, ancestor *plan.Owner) bool {
+	return ancestor != nil && ancestor.GVK == gvk("RayService") && !cfg.IsLegacy()
+}
+
+// holdCluster has a new cluster of a service wait. One of a service that is led does so until it is covered; one of any
+// other service does if there is another cluster: the service will be stopped, and start anew with what it asks for now.
+func holdCluster(o view.Object, in *plan.Setting) {
+	if in.Reach != plan.Follows || !isOfService(in.Config, in.Ancestor) {
+		return
+	}
+	spec := view.Map(o.Object, "spec")
+	switch {
+	case spec == nil:
+	case isLed(in.Ancestor.Object, in):
+		gateTemplates(spec)
+		if !in.RayService.GatedPods {
+			spec["suspend"] = true
+		}
+	case len(in.Children) > 0:
+		spec["suspend"] = true
+	}
+}
+
+// guardCluster keeps the gates of a cluster of a service that is led, and lets it go only if there is quota for it.
+func guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
+	o := view.Of(object)
+	if old == nil || !isOfService(in.Config, in.Ancestor) || !isLed(in.Ancestor.Object, in) {
+		return nil, nil
+	}
+	gateTemplates(view.Map(o.Object, "spec"))
+	if in.RayService.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
+		return nil, nil
+	}
+	leader, ok := in.Ancestor.Object.(view.Object)
+	if !ok {
+		return nil, field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
+	}
+	s, err := observe(leader, in)
+	if err != nil || !s.MayRelease(o.GetUID()) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+leader.GetName()+
+			" waits for quota, and Berth lets it go when there is some: see kubectl berth explain"))
+	}
+	return nil, errs
+}
+
+var errNotRead = errors.New("the RayService of the cluster could not be read")
+
+// guardService keeps what holds the clusters of a service that is led.
+func guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
+	o := view.Of(object)
+	if old == nil && in.Reach == plan.Managed && plan.IsElastic(o) && in.IsLegacy() {
+		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}, nil
+	}
+	if !isLed(o, in) || in.Reach != plan.Managed {
+		return nil, nil
+	}
+	if old == nil {
+		return warnOfFields(o, in), nil
+	}
+	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
+	if has && !nested && !in.RayService.GatedPods {
+		return nil, field.ErrorList{field.Forbidden(configPath.Child("suspend"),
+			"must stay true: new clusters wait for quota, and Berth lets each go when there is some; to stop the service use spec.suspend")}
+	}
+	was, is := view.Bool(view.Of(old).Object, topSuspend...), view.Bool(o.Object, topSuspend...)
+	if was && !is && !isAdmitted(in.Workloads) {
+		view.Set(o.Object, true, topSuspend...)
+		warnings = append(warnings, "spec.suspend stays true until the service is admitted: Berth starts it then")
+	}
+	mend(o, in)
+	return warnings, nil
+}
+
+// warnOfFields says which fields of a new service become something else.
+func warnOfFields(o view.Object, in *plan.Setting) (warnings []string) {
+	if nested, has := view.Get(o.Object, nestedSuspend...).(bool); has && !nested && !in.RayService.GatedPods {
+		warnings = append(warnings, "spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some")
+	}
+	return warnings
+}
+
+func isAdmitted(workloads []*kueue.Workload) bool {
+	for _, w := range slices.Live(workloads) {
+		if lifecycle.IsAdmitted(w) && !lifecycle.IsEvicted(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// validateService are the rules for a service that is queued.
+func validateService(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
+	if !isQueued(o, in) {
+		return nil
+	}
+	spec := view.Map(o.Object, clusterConfig...)
+	if spec == nil {
+		return field.ErrorList{field.Required(configPath, "a queued service brings its cluster")}
+	}
+	errs := append(validateCluster(o, spec, configPath, len(roles), in), longName(o, old, maxParentName)...)
+	if plan.IsElastic(o) && in.ElasticJobs && !in.RayService.Gating {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(kueue.ElasticJobAnnotation),
+			"a RayService is elastic only with the feature gate RayServiceUpgradeGating"))
+	}
+	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
+	if old != nil && has && !nested && view.Bool(o.Object, topSuspend...) && plan.QueueName(o) != plan.QueueName(old) {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels").Key(kueue.QueueNameLabel),
+			"cannot change while spec.rayClusterConfig.suspend is false"))
+	}
+	return errs
+}
+
+// isCurrent says whether a cluster is what its service asks for: the same but for what KubeRay does not look at, or with
+// fewer groups at the end, which KubeRay adds in place (spec: 30 §4.10.1).
+func isCurrent(cluster, goal map[string]any) bool {
+	a, b := muted(cluster), muted(goal)
+	have, want := view.Maps(a, "workerGroupSpecs"), view.Maps(b, "workerGroupSpecs")
+	if len(have) > len(want) || (len(want) > 0 && !reflect.DeepEqual(have, want[:len(have)])) {
+		return false
+	}
+	delete(a, "workerGroupSpecs")
+	delete(b, "workerGroupSpecs")
+	return reflect.DeepEqual(a, b)
+}
+
+// muted is a cluster's spec without what can change and it is still the same cluster to KubeRay. KubeRay writes quantities
+// in its own way, and fields that are empty, so both are made alike.
+func muted(spec map[string]any) map[string]any {
+	out := runtime.DeepCopyJSON(spec)
+	delete(out, "suspend")
+	delete(out, "upgradeStrategy")
+	mute(view.Map(out, "headGroupSpec"))
+	for _, group := range view.Maps(out, "workerGroupSpecs") {
+		for _, name := range []string{"replicas", "minReplicas", "maxReplicas"} {
+			delete(group, name)
+		}
+		if strategy := view.Map(group, "scaleStrategy"); strategy != nil {
+			delete(strategy, "workersToDelete")
+		}
+		mute(group)
+	}
+	if options := view.Map(out, "autoscalerOptions"); options["resources"] != nil {
+		rewrite(options, "resources", &corev1.ResourceRequirements{})
+	}
+	prune(out)
+	return out
+}
+
+func mute(group map[string]any) {
+	if view.Map(group, "template") == nil {
+		return
+	}
+	spec := view.Map(group, "template", "spec")
+	delete(spec, "tolerations")
+	delete(spec, "schedulingGates")
+	rewrite(group, "template", &corev1.PodTemplateSpec{})
+}
+
+// rewrite writes a field as its type does. What is no value of the type stays.
+func rewrite(in map[string]any, field string, as any) {
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(view.Map(in, field), as) != nil {
+		return
+	}
+	if written, err := runtime.DefaultUnstructuredConverter.ToUnstructured(as); err == nil {
+		in[field] = written
+	}
+}
+
+// prune takes out what is empty, and says whether nothing is left.
+func prune(value any) (empty bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, entry := range v { //berth:unordered each key by itself
+			if prune(entry) {
+				delete(v, key)
+			}
+		}
+		return len(v) == 0
+	case []any:
+		for _, entry := range v {
+			prune(entry)
+		}
+		return len(v) == 0
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case int64:
+		return v == 0
+	case nil:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,122 @@
+package plan
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// A service may run on another cluster than the one where its slices are made: the manager decides, the worker executes. The manager sees
+// the clusters that the worker has, and none of their pods. It forwards what the service asks for only once a slice is admitted there that
+// has room for the cluster that comes of it (spec: 30 §4.10.3, Limitation 3).
+//
+//	worker: clusters ─► Foresee ─┬─► FitsIn: may the change be forwarded?
+//	                             └─► Counts ─► annotation of the service ─► Recall ─► Demand: the next slice
+
+// ClustersAnnotation has, on a service that runs on another cluster, the Counts of its clusters there, as JSON.
+const ClustersAnnotation = "berth.dev/rayservice-clusters"
+
+// Count is how many pods of a set a cluster there has, or is to have. One without a name is still to be made.
+type Count struct {
+	Cluster string                `json:"cluster"`
+	PodSet  kueue.PodSetReference `json:"podSet"`
+	Count   int32                 `json:"count"`
+}
+
+// Foresee makes of the clusters that are on a worker those that the service is charged for: all that may have pods, in full until they are
+// gone, since nobody here sees their pods; the one that waits to take over; and, if none is what the service asks for now, the one that
+// will be made once the worker is told.
+func (s *Service) Foresee() {
+	wanted := false
+	var out []Cluster
+	for _, c := range s.Clusters {
+		awaited := (c.Current || s.Stays) && !c.Twin && c.Rank <= Pending
+		if c.Held && !awaited {
+			continue // it goes without having had a pod
+		}
+		if awaited && len(c.Groups) < len(s.Spec) { // KubeRay adds groups in place
+			c.Groups = slices.Concat(c.Groups, s.Spec[len(c.Groups):])
+		}
+		wanted = wanted || awaited
+		c.Rank, c.Held, c.Current = min(c.Rank, Pending), false, true
+		out = append(out, c)
+	}
+	if !wanted {
+		out = append(out, s.expected())
+	}
+	s.Clusters = out
+}
+
+// expected is a cluster that is still to be made.
+func (s *Service) expected() Cluster {
+	return Cluster{Rank: Pending, Held: true, Current: true, Groups: s.Spec}
+}
+
+// FitsIn says whether a slice has room for all clusters of the service.
+func (s *Service) FitsIn(w *kueue.Workload) bool {
+	n, every := s.names(), func(*Cluster) bool { return true }
+	all := s.demand(n, every)
+	if len(all) > maxPodSets && n.fold(all) {
+		all = s.demand(n, every)
+	}
+	return chain.CompareShaped(w, all) != chain.Grows
+}
+
+// Counts is what the clusters of the service have, as ClustersAnnotation has it.
+func (s *Service) Counts() string {
+	n, out := s.names(), []Count{}
+	for _, c := range s.ranked() {
+		for i := range c.Groups {
+			out = append(out, Count{c.Name, n.of(&c.Groups[i]), c.Groups[i].Count})
+		}
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// Recall makes the clusters of the service from what Counts said of them where they are. What their pods are like say the slices. As long as
+// nothing is known the service needs what it has.
+func (s *Service) Recall(text string) {
+	var counts []Count
+	if err := json.Unmarshal([]byte(text), &counts); err != nil {
+		if w := s.current(); w != nil {
+			s.Clusters = []Cluster{{Name: w.Name, Current: true, Groups: w.Spec.PodSets}}
+		}
+		return
+	}
+	s.Clusters = nil
+	for _, count := range counts {
+		at := slices.IndexFunc(s.Clusters, func(c Cluster) bool { return c.Name == count.Cluster })
+		if at < 0 {
+			c := Cluster{Name: count.Cluster, Current: true}
+			if c.Name == "" {
+				c = s.expected()
+			}
+			s.Clusters, at = append(s.Clusters, c), len(s.Clusters)
+		}
+		if like := s.like(count.PodSet); count.Cluster != "" && like != nil {
+			set := like.DeepCopy()
+			set.Count = count.Count
+			s.Clusters[at].Groups = append(s.Clusters[at].Groups, *set)
+		}
+	}
+}
+
+// like is the set of a name in the newest slice that has it, or in what the service asks for; nil if none has.
+func (s *Service) like(name kueue.PodSetReference) *kueue.PodSet {
+	for _, w := range slices.Backward(chain.Live(s.Slices)) {
+		if at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name }); at >= 0 {
+			return &w.Spec.PodSets[at]
+		}
+	}
+	if at := slices.IndexFunc(s.Spec, func(p kueue.PodSet) bool { return strings.EqualFold(string(p.Name), string(name)) }); at >= 0 {
+		return &s.Spec[at]
+	}
+	return nil
+}

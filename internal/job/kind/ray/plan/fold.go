@@ -1,0 +1,127 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// A Workload takes so many pod sets and no more. Where there would be too many, shapes of one group that differ in nothing but
+// amounts are folded into one set, which is charged at the largest amount of each. The set says in an annotation which shapes it
+// stands for, so that their pods are counted there for as long as the slice lasts; the next slice is exact again if it can be
+// (spec: 30 §4.10.3, Limitation 1, 3).
+
+// foldedAnnotation is on the template of a set that stands for several shapes: their digests, sorted, with commas.
+const foldedAnnotation = "berth.dev/folded-shapes"
+
+// shapesOf are the digests that a set stands for.
+func shapesOf(set *kueue.PodSet) []string {
+	if folded := set.Template.Annotations[foldedAnnotation]; folded != "" {
+		return strings.Split(folded, ",")
+	}
+	return []string{Shape(&set.Template)}
+}
+
+// standsFor says whether a set of the current slice is the one of a shape of a group.
+func standsFor(set *kueue.PodSet, key groupShape) bool {
+	name := string(set.Name)
+	return (name == key.group || name == string(withSuffix(key.group, name[max(0, len(name)-shapeLength):]))) &&
+		set.Template.Annotations[foldedAnnotation] != "" && slices.Contains(shapesOf(set), key.shape)
+}
+
+// fold makes a set stand for the shapes of another, too.
+func fold(into, from *kueue.PodSet) {
+	a, b := shapesOf(into), shapesOf(from)
+	if slices.Equal(a, b) {
+		return
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	p, q := &into.Template.Spec, &from.Template.Spec
+	for i := range p.Containers {
+		raise(&p.Containers[i], &q.Containers[i])
+	}
+	for i := range p.InitContainers {
+		raise(&p.InitContainers[i], &q.InitContainers[i])
+	}
+	if into.Template.Annotations == nil {
+		into.Template.Annotations = map[string]string{}
+	}
+	into.Template.Annotations[foldedAnnotation] = strings.Join(slices.Compact(all), ",")
+}
+
+// raise has a container ask for no less than another.
+func raise(c, than *corev1.Container) {
+	c.Resources.Requests = larger(c.Resources.Requests, than.Resources.Requests)
+	c.Resources.Limits = larger(c.Resources.Limits, than.Resources.Limits)
+}
+
+func larger(a, b corev1.ResourceList) corev1.ResourceList {
+	if a == nil && len(b) > 0 {
+		a = corev1.ResourceList{}
+	}
+	for name, amount := range b { //berth:unordered each resource by itself
+		if has, ok := a[name]; !ok || has.Cmp(amount) < 0 {
+			a[name] = amount
+		}
+	}
+	return a
+}
+
+// areFoldable says whether two sets differ in nothing but what containers request, and their limits.
+func areFoldable(a, b *kueue.PodSet) bool {
+	return digest(withoutAmounts(&a.Template)) == digest(withoutAmounts(&b.Template))
+}
+
+func withoutAmounts(t *corev1.PodTemplateSpec) shape {
+	s := shapeOf(t)
+	for _, list := range [][]asks{s.Containers, s.Init} {
+		for i := range list {
+			list[i].Requests, list[i].Limits = nil, nil
+		}
+	}
+	return s
+}
+
+// fold gives shapes that the current slice does not have the name of another shape of their group, as many as it takes for the
+// sets to be few enough. It reports whether there are fewer now.
+func (n *names) fold(sets []kueue.PodSet) bool {
+	few := len(sets)
+	for i := range sets {
+		if few <= maxPodSets || n.place(sets[i].Name) < len(n.current) {
+			continue
+		}
+		at := n.groupOf(sets[i].Name)
+		for j := range sets {
+			stays := j < i || n.place(sets[j].Name) < len(n.current) // one that was folded is of no group any more
+			if i != j && stays && at != "" && n.groupOf(sets[j].Name) == at && areFoldable(&sets[j], &sets[i]) {
+				n.rename(sets[i].Name, sets[j].Name)
+				few--
+				break
+			}
+		}
+	}
+	return few < len(sets)
+}
+
+// groupOf is the group that a set is of, empty if no cluster and not the spec has it.
+func (n *names) groupOf(name kueue.PodSetReference) (group string) {
+	for key, has := range n.given { //berth:unordered all that have the name are of one group
+		if has == name {
+			group = key.group
+		}
+	}
+	return group
+}
+
+// rename gives all that has one name another.
+func (n *names) rename(from, to kueue.PodSetReference) {
+	for key, has := range n.given { //berth:unordered each by itself
+		if has == from {
+			n.given[key] = to
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package ray_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/ray"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+func parse(t *testing.T, text string) view.Object {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := out.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var setting = &plan.Setting{Config: &plan.Config{Topology: true}}
+
+const head = "headGroupSpec: {template: {spec: {containers: [{name: c, image: rayproject/ray, resources: {requests: {cpu: 100m}}}]}}}"
+
+// describe lists pod sets with their containers and what those request.
+func describe(t *testing.T, d *plan.Descriptor, o plan.Object) []string {
+	t.Helper()
+	sets, err := d.PodSets(o, setting)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, s := range sets {
+		line := fmt.Sprintf("%s:%d", s.Name, s.Count)
+		for _, c := range s.Template.Spec.Containers {
+			line += fmt.Sprintf(" %s(%s, %s)", c.Name, c.Resources.Requests.Cpu(), c.Resources.Requests.Memory())
+		}
+		if s.TopologyRequest != nil {
+			t.Errorf("%s has topology request %v", s.Name, s.TopologyRequest)
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func TestClusterPodSets(t *testing.T) {
+	group := func(rest string) string {
+		return "{" + head + ", workerGroupSpecs: [{groupName: Big" + rest + ", template: {spec: {}}}]}"
+	}
+	tests := map[string]struct {
+		spec, annotations string
+		want              []string
+	}{
+		"head alone":       {spec: "{" + head + "}", want: []string{"head:1 c(100m, 0)"}},
+		"no replicas":      {spec: group(""), want: []string{"head:1 c(100m, 0)", "big:1"}},
+		"replicas":         {spec: group(", replicas: 4, minReplicas: 0, maxReplicas: 10"), want: []string{"head:1 c(100m, 0)", "big:4"}},
+		"less than least":  {spec: group(", replicas: 1, minReplicas: 3"), want: []string{"head:1 c(100m, 0)", "big:3"}},
+		"more than most":   {spec: group(", replicas: 9, maxReplicas: 3"), want: []string{"head:1 c(100m, 0)", "big:3"}},
+		"several hosts":    {spec: group(", replicas: 2, numOfHosts: 4"), want: []string{"head:1 c(100m, 0)", "big:8"}},
+		"a suspended one":  {spec: group(", replicas: 2, minReplicas: 1, suspend: true"), want: []string{"head:1 c(100m, 0)", "big:0"}},
+		"tolerates faults": {spec: "{gcsFaultToleranceOptions: {}, " + head + "}", want: []string{"head:1 c(200m, 256Mi)"}},
+		"by annotation":    {spec: "{" + head + "}", annotations: `{ray.io/ft-enabled: "true"}`, want: []string{"head:1 c(200m, 256Mi)"}},
+		"scales by itself": {spec: "{enableInTreeAutoscaling: true, " + head + "}", want: []string{"head:1 c(100m, 0) autoscaler(500m, 512Mi)"}},
+		"scaler's size": {
+			spec: "{enableInTreeAutoscaling: true, autoscalerOptions: {resources: {requests: {cpu: 2}}}, " + head + "}",
+			want: []string{"head:1 c(100m, 0) autoscaler(2, 0)"},
+		},
+		"no head": {spec: "{workerGroupSpecs: []}", want: []string{"spec.headGroupSpec.template is missing: a cluster needs a head"}},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nmetadata: {annotations: "+tc.annotations+"}\nspec: "+tc.spec)
+		before := o.DeepCopy()
+		if diff := cmp.Diff(tc.want, describe(t, ray.Cluster(), o)); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+		if diff := cmp.Diff(before.Object, o.Object); diff != "" {
+			t.Errorf("%s: looking changed it:\n%s", name, diff)
+		}
+	}
+}
+
+func TestJobPodSets(t *testing.T) {
+	tests := map[string]struct {
+		spec string
+		want []string
+	}{
+		"no mode":        {"{rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)", "submitter:1 ray-job-submitter(500m, 200Mi)"}},
+		"own submitter":  {"{submissionMode: K8sJobMode, submitterPodTemplate: {spec: {containers: [{name: own}]}}, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)", "submitter:1 own(0, 0)"}},
+		"in the head":    {"{submissionMode: SidecarMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0) ray-job-submitter(500m, 200Mi)"}},
+		"by HTTP":        {"{submissionMode: HTTPMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)"}},
+		"by a user":      {"{submissionMode: InteractiveMode, rayClusterSpec: {" + head + "}}", []string{"head:1 c(100m, 0)"}},
+		"no cluster":     {"{}", []string{"spec.rayClusterSpec.headGroupSpec.template is missing: a cluster needs a head"}},
+		"empty head pod": {"{rayClusterSpec: {headGroupSpec: {template: {}}}}", []string{"head:1", "submitter:1 ray-job-submitter(500m, 200Mi)"}},
+	}
+	for name, tc := range tests {
+		if diff := cmp.Diff(tc.want, describe(t, ray.Job(), parse(t, "kind: X\nspec: "+tc.spec))); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestSubmitterIsWritten: the built submitter goes into the spec with the first start, and stays there.
+func TestSubmitterIsWritten(t *testing.T) {
+	d := ray.Job()
+	o := parse(t, "kind: X\nspec: {suspend: true, rayClusterSpec: {"+head+"}}")
+	before, err := d.PodSets(o, setting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := plan.PodSetInfo{NodeSelector: map[string]string{"pool": "h100"}}
+	if err := d.Start(o, []plan.PodSetInfo{info, info}, setting); err != nil {
+		t.Fatal(err)
+	}
+	template := func() map[string]any { return view.Map(o.Object, "spec", "submitterPodTemplate", "spec") }
+	if got := view.String(template(), "nodeSelector", "pool"); got != "h100" || view.Maps(template(), "containers")[0]["image"] != "rayproject/ray" {
+		t.Errorf("submitter %v", template())
+	}
+	d.Suspend(o)
+	if !d.Restore(o, before) || template() == nil || view.Map(template(), "nodeSelector") != nil {
+		t.Errorf("restored: submitter %v", template())
+	}
+	after, err := d.PodSets(o, setting)
+	if diff := cmp.Diff(before, after); err != nil || diff != "" {
+		t.Errorf("the pod sets have changed (%v) -want +got:\n%s", err, diff)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	tests := map[string]struct {
+		d      *plan.Descriptor
+		status string
+		want   string // active, ready, on hold, finished, success
+	}{
+		"cluster: never seen": {ray.Cluster(), "{}", "false false false false false"},
+		"cluster: starting":   {ray.Cluster(), "{observedGeneration: 1}", "true false false false false"},
+		"cluster: ready":      {ray.Cluster(), "{state: ready}", "true true false false false"},
+		"cluster: suspended":  {ray.Cluster(), "{state: suspended}", "false false false false false"},
+		"job: new":            {ray.Job(), "{}", "false false false false false"},
+		"job: running":        {ray.Job(), "{jobDeploymentStatus: Running, rayClusterStatus: {state: ready}}", "true true false false false"},
+		"job: retrying":       {ray.Job(), "{jobDeploymentStatus: Retrying}", "true false false false false"},
+		"job: refused":        {ray.Job(), "{jobDeploymentStatus: ValidationFailed}", "true false true false false"},
+		"job: suspended":      {ray.Job(), "{jobDeploymentStatus: Suspended}", "false false false false false"},
+		"job: complete":       {ray.Job(), "{jobDeploymentStatus: Complete, jobStatus: SUCCEEDED}", "true false false true true"},
+		"job: stopped":        {ray.Job(), "{jobDeploymentStatus: Complete, jobStatus: STOPPED}", "true false false true false"},
+		"job: failed":         {ray.Job(), "{jobDeploymentStatus: Failed, jobStatus: FAILED}", "true false false true false"},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nspec: {rayClusterSpec: {"+head+"}, "+head+"}\nstatus: "+tc.status)
+		hold := tc.d.OnHold != nil && tc.d.OnHold(o)
+		_, success, finished := tc.d.Finished(o)
+		if got := fmt.Sprint(tc.d.IsActive(o), tc.d.PodsReady(o, setting), hold, finished, finished && success); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	many := "workerGroupSpecs: [" + strings.Repeat("{groupName: g, template: {spec: {}}},", 17) + "]"
+	tests := map[string]struct {
+		d        *plan.Descriptor
+		spec     string
+		unqueued bool
+		want     []string
+	}{
+		"cluster":                    {d: ray.Cluster(), spec: "{" + head + "}"},
+		"cluster scales":             {d: ray.Cluster(), spec: "{enableInTreeAutoscaling: true, " + head + "}", want: []string{"spec.enableInTreeAutoscaling"}},
+		"nobody queues it":           {d: ray.Cluster(), spec: "{enableInTreeAutoscaling: true, " + head + "}", unqueued: true},
+		"17 groups":                  {d: ray.Cluster(), spec: "{" + head + ", " + many + "}"},
+		"17 groups and a submitter":  {d: ray.Job(), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + ", " + many + "}}", want: []string{"spec.rayClusterSpec.workerGroupSpecs"}},
+		"a group named head":         {d: ray.Cluster(), spec: "{" + head + ", workerGroupSpecs: [{groupName: Head, template: {spec: {}}}]}", want: []string{"spec.workerGroupSpecs[0].groupName"}},
+		"a bad topology":             {d: ray.Cluster(), spec: "{headGroupSpec: {template: {metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: A B}}}}}", unqueued: true, want: []string{"spec.headGroupSpec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]"}},
+		"job":                        {d: ray.Job(), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job stays":                  {d: ray.Job(), spec: "{rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
+		"job selects":                {d: ray.Job(), spec: "{clusterSelector: {a: b}}"},
+		"job selects and brings":     {d: ray.Job(), spec: "{clusterSelector: {a: b}, rayClusterSpec: {" + head + "}}", want: []string{"spec.clusterSelector"}},
+		"job does neither":           {d: ray.Job(), spec: "{}", want: []string{"spec.rayClusterSpec"}},
+		"job does neither, unqueued": {d: ray.Job(), spec: "{}", unqueued: true},
+		"job, said":                  {d: ray.Job(), spec: "{submissionMode: K8sJobMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job in the head":            {d: ray.Job(), spec: "{submissionMode: SidecarMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job by HTTP":                {d: ray.Job(), spec: "{submissionMode: HTTPMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job waits for a user":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job waits, and stays":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
+		"job selects, and waits":     {d: ray.Job(), spec: "{submissionMode: InteractiveMode, clusterSelector: {a: b}}"},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nspec: "+tc.spec)
+		if !tc.unqueued {
+			o.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
+		}
+		var got []string
+		for _, e := range tc.d.Validate(o, nil, setting) {
+			got = append(got, e.Field)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+	elastic := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
+	scales := parse(t, "kind: X\nmetadata: {labels: {kueue.x-k8s.io/queue-name: lq}, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nspec: {enableInTreeAutoscaling: true, "+head+"}")
+	if errs := ray.Cluster().Validate(scales, nil, elastic); len(errs) > 0 {
+		t.Errorf("an elastic cluster may scale by itself: %v", errs)
+	}
+	view.Set(scales.Object, kueue.MultiKueueControllerName, "spec", "managedBy")
+	if errs := ray.Cluster().Validate(scales, nil, elastic); len(errs) != 1 {
+		t.Errorf("but not on another cluster: %v", errs)
+	}
+	selects := parse(t, "kind: X\nspec: {clusterSelector: {a: b}}")
+	if d := ray.Job(); !d.Skip(selects) || d.Skip(parse(t, "kind: X\nspec: {}")) {
+		t.Error("jobs on a cluster that exists are left alone, and no others")
+	}
+}
+
+// TestGates: the templates of an elastic cluster get the gate once, if somebody is going to let its pods go.
+func TestGates(t *testing.T) {
+	const group = ", workerGroupSpecs: [{groupName: a, template: {spec: {schedulingGates: [{name: other}]}}}]"
+	const ofJob = "ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: j, uid: u, controller: true}]"
+	tests := map[string]struct {
+		meta  string
+		reach plan.Reach
+		off   bool
+		want  int
+	}{
+		"queued":                   {reach: plan.Managed, want: 2},
+		"not queued":               {reach: plan.Ignored},
+		"of an elastic job":        {meta: ofJob, reach: plan.Follows, want: 2},
+		"of a job that waits not":  {meta: ofJob, reach: plan.Ignored},
+		"of some other kind":       {meta: strings.ReplaceAll(ofJob, "RayJob", "AppWrapper"), reach: plan.Follows},
+		"the feature gate is off":  {reach: plan.Managed, off: true},
+		"in an unmanaged space":    {reach: plan.Unmanaged},
+		"an old version of RayJob": {meta: strings.ReplaceAll(ofJob, "v1", "v1alpha1"), reach: plan.Follows},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nmetadata: {annotations: {kueue.x-k8s.io/elastic-job: \"true\"}, "+tc.meta+"}\nspec: {"+head+group+"}")
+		for range 2 {
+			ray.Cluster().Default(o, tc.reach == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Reach: tc.reach})
+		}
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(raw), `{"name":"`+kueue.ElasticJobSchedulingGate+`"}`); got != tc.want {
+			t.Errorf("%s: %d gates, want %d: %s", name, got, tc.want, raw)
+		}
+	}
+}
+
+// TestCountsOfTheCluster: an elastic job that scales by itself has as many workers as its live cluster.
+func TestCountsOfTheCluster(t *testing.T) {
+	const workers = ", enableInTreeAutoscaling: true, workerGroupSpecs: [{groupName: Big, replicas: 1, template: {spec: {}}}]"
+	cluster := func(owner, spec string) view.Object {
+		o := parse(t, "kind: RayCluster\nmetadata: {name: c, generation: 7, ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: j, uid: "+owner+", controller: true}]}\nspec: {"+spec+"}")
+		return o
+	}
+	tests := map[string]struct {
+		annotations, suspend string
+		child                view.Object
+		want                 string
+		generation           string
+	}{
+		"no cluster":         {want: "big:1"},
+		"its cluster":        {child: cluster("u", "workerGroupSpecs: [{groupName: big, replicas: 4}]"), want: "big:4", generation: "7"},
+		"somebody else's":    {child: cluster("v", "workerGroupSpecs: [{groupName: big, replicas: 4}]"), want: "big:1"},
+		"suspended":          {suspend: "suspend: true, ", child: cluster("u", "workerGroupSpecs: [{groupName: big, replicas: 4}]"), want: "big:1"},
+		"a group it has not": {child: cluster("u", "workerGroupSpecs: [{groupName: other, replicas: 4}]"), want: "cluster c has a group of workers other that its RayJob does not have", generation: "7"},
+	}
+	for name, tc := range tests {
+		o := parse(t, "kind: RayJob\nmetadata: {name: j, uid: u, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nstatus: {rayClusterName: c}\nspec: {"+tc.suspend+"submissionMode: HTTPMode, rayClusterSpec: {"+head+workers+"}}")
+		d := ray.Job()
+		in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Objects: map[plan.Reference]plan.Object{}}
+		if refs := d.Refers(o); tc.child != nil {
+			in.Objects[refs[0]] = tc.child
+		}
+		got := ""
+		if sets, err := d.PodSets(o, in); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprintf("%s:%d", sets[1].Name, sets[1].Count)
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+		changed := d.Annotate(o, in)
+		if got := o.GetAnnotations()[kueue.RayClusterGenerationAnnotation]; got != tc.generation || changed != (tc.generation != "") || d.Annotate(o, in) {
+			t.Errorf("%s: generation %q, changed %v", name, got, changed)
+		}
+		if extra := d.NameExtra(o); strings.TrimPrefix(extra, "_") != tc.generation {
+			t.Errorf("%s: %q in names", name, extra)
+		}
+	}
+}
+
+// TestCurrent: a cluster is what its service asks for whatever KubeRay does to the text, and whatever it does not look at.
+func TestCurrent(t *testing.T) {
+	const spec = "rayVersion: '2', headGroupSpec: {template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}"
+	const group = "{groupName: a, replicas: 2, template: {spec: {containers: [{name: w, image: x}]}}}"
+	tests := map[string]struct {
+		goal, child string
+		want        bool
+	}{
+		"the same":             {spec, spec, true},
+		"written by KubeRay":   {spec, strings.Replace(strings.Replace(spec, "cpu: 1", "cpu: 1000m", 1), "headGroupSpec: {", "headGroupSpec: {rayStartParams: {}, ", 1), true},
+		"held":                 {spec, spec + ", suspend: true", true},
+		"scaled":               {spec + ", workerGroupSpecs: [" + group + "]", spec + ", workerGroupSpecs: [" + strings.Replace(group, "replicas: 2", "replicas: 7, scaleStrategy: {workersToDelete: [x]}", 1) + "]", true},
+		"gated":                {spec, strings.Replace(spec, "containers:", "schedulingGates: [{name: g}], tolerations: [{key: k}], containers:", 1), true},
+		"a group is added":     {spec + ", workerGroupSpecs: [" + group + "]", spec, true},
+		"a group is gone":      {spec, spec + ", workerGroupSpecs: [" + group + "]", false},
+		"another group":        {spec + ", workerGroupSpecs: [" + group + "]", spec + ", workerGroupSpecs: [" + strings.Replace(group, "image: x", "image: y", 1) + "]", false},
+		"asks for more":        {spec, strings.Replace(spec, "cpu: 1", "cpu: 2", 1), false},
+		"of another version":   {spec, strings.Replace(spec, "'2'", "'3'", 1), false},
+		"with a node selector": {spec, strings.Replace(spec, "containers:", "nodeSelector: {a: b}, containers:", 1), false},
+	}
+	for name, tc := range tests {
+		goal, child := parse(t, "kind: X\nspec: {"+tc.goal+"}"), parse(t, "kind: X\nspec: {"+tc.child+"}")
+		if got := ray.IsCurrent(view.Map(child.Object, "spec"), view.Map(goal.Object, "spec")); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package ray
+
+import (
+	"slices"
+	"strings"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+// sizeFields are those of a group of workers that decide how many pods it has.
+var sizeFields = []string{"replicas", "minReplicas", "maxReplicas", "numOfHosts", "suspend"}
+
+// resizeAt gives the groups of a copy, found at a path, the size of those of the local job where that makes a difference. If the local job
+// has another size than its slice by now, the slice counts. Groups that only one side has are left alone (spec: 40 §4.6).
+func resizeAt(path ...string) func(remote, local plan.Object, podSets []kueue.PodSet) bool {
+	return func(remote, local plan.Object, podSets []kueue.PodSet) bool {
+		changed := false
+		ours := view.Maps(view.Of(local).Object, append(slices.Clone(path), "workerGroupSpecs")...)
+		for _, group := range view.Maps(view.Of(remote).Object, append(slices.Clone(path), "workerGroupSpecs")...) {
+			name := strings.ToLower(view.String(group, "groupName"))
+			set := slices.IndexFunc(podSets, func(p kueue.PodSet) bool { return string(p.Name) == name })
+			if set < 0 {
+				continue
+			}
+			want := podSets[set].Count
+			at := slices.IndexFunc(ours, func(g map[string]any) bool { return strings.ToLower(view.String(g, "groupName")) == name })
+			switch {
+			case workers(group) == want:
+				continue
+			case at >= 0 && workers(ours[at]) == want:
+				copySize(ours[at], group)
+			default:
+				replicas := int64(want / max(1, view.Int(group, 1, "numOfHosts")))
+				group["replicas"], group["minReplicas"], group["maxReplicas"] = replicas, replicas, replicas
+				delete(group, "suspend")
+			}
+			changed = true
+		}
+		return changed
+	}
+}
+
+// copySize gives a group the size of another.
+func copySize(from, to map[string]any) {
+	for _, field := range sizeFields {
+		if value, ok := from[field]; ok {
+			to[field] = value
+		} else {
+			delete(to, field)
+		}
+	}
+}

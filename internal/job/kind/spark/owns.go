@@ -1,0 +1,37 @@
+package spark
+
+import (
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+// madeDriver says why a pod is not the driver of an application, or one below it not an executor of its size. How many executors there
+// are their names do not tell.
+func madeDriver(k *plan.Kinship) error {
+	app := view.Of(k.Owner)
+	name := view.String(app.Object, "spec", driver, "podName")
+	if name == "" {
+		name = app.GetName() + "-driver"
+	}
+	if k.Child.GetName() != name {
+		return plan.ErrOtherName
+	}
+	with := *k.Config // Spark adds the overhead of memory, whether it is counted or not
+	with.SparkOverhead = true
+	template, err := assemble(app, driver, &plan.Setting{Config: &with})
+	if err != nil {
+		return err
+	}
+	if err := plan.MadePod(k.Child, &template.Spec); err != nil || len(k.Below) == 0 {
+		return err
+	}
+	if template, err = assemble(app, executor, &plan.Setting{Config: &with}); err != nil {
+		return err
+	}
+	for _, pod := range k.Below {
+		if err := plan.MadePod(pod, &template.Spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+// Package statefulset is the integration of StatefulSet: one descriptor. Its pods
+// are one group, with a Workload that is there before them.
+//
+//	replicas 0 ─► on hold, quota free      replicas n ─► queued again, with n pods
+//
+// The pods are marked when they are there, so that a StatefulSet which comes
+// under the care of a queue does not roll out.
+package statefulset
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podgroup"
+	"github.com/berth-project/berth/internal/job/plan/view"
+)
+
+const (
+	// framework is how a configuration and the pods name the kind.
+	framework = "statefulset"
+	// mainPodSet is the name of the one pod set.
+	mainPodSet = "main"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-statefulset-role
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-statefulset-role
+
+// Descriptor describes StatefulSet (spec: 30 §4.9).
+func Descriptor() *plan.Descriptor {
+	return &plan.Descriptor{
+		Framework:   framework,
+		GVK:         gvk,
+		Resource:    "statefulsets",
+		New:         func() plan.Object { return &appsv1.StatefulSet{} },
+		NewList:     func() runtime.Object { return &appsv1.StatefulSetList{} },
+		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.StatefulSet).Status.ReadyReplicas == 0 },
+		Suspend:     func(plan.Object) {}, // its pods are
+		Owns:        []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madePod}},
+		Serving:     true,
+		Open:        true,
+		Templates:   []string{"spec.template"},
+		Claimed: func(o plan.Object) bool {
+			parent := podgroup.Parent(&o.(*appsv1.StatefulSet).Spec.Template)
+			return parent != "" && parent != framework
+		},
+		Default:  mark,
+		Refers:   refers,
+		Validate: validate,
+		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
+			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: replicas(o.(*appsv1.StatefulSet))}}
+		},
+		Sets:   &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel},
+		Remote: &plan.Remote{Gated: true, Silent: true, OriginUID: true},
+	}
+}
+
+var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+
+// mark has the pods of a managed StatefulSet wait. The template of any other is not touched.
+func mark(o plan.Object, managed bool, _ *plan.Setting) {
+	if managed {
+		podgroup.SetParent(&o.(*appsv1.StatefulSet).Spec.Template, framework)
+	}
+}
+
+// replicas is how many pods the StatefulSet wants.
+func replicas(s *appsv1.StatefulSet) int32 {
+	if s.Spec.Replicas == nil {
+		return 1
+	}
+	return *s.Spec.Replicas
+}
+
+// owner is the StatefulSet that controls a pod.
+func owner(pod *corev1.Pod) string {
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil || ref.Kind != gvk.Kind || pod.Annotations[kueue.PodSuspendingParentAnnotation] != framework {
+		return ""
+	}
+	return ref.Name
+}
+
+// parts is the one group.
+func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
+	s := o.(*appsv1.StatefulSet)
+	part := plan.Part{Name: s.Name, Total: replicas(s)}
+	if part.Total > 0 {
+		part.PodSets = []kueue.PodSet{{
+			Name: mainPodSet, Count: part.Total, Template: corev1.PodTemplateSpec{Spec: *s.Spec.Template.Spec.DeepCopy()},
+			TopologyRequest: in.TopologyRequest(&s.Spec.Template.ObjectMeta, plan.Ranks{PodIndex: appsv1.PodIndexLabel}),
+		}}
+	}
+	return []plan.Part{part}, nil
+}
+
+func place(o plan.Object, _ *corev1.Pod) (part, role string) { return o.GetName(), mainPodSet }
+
+// refers names the Workload of a StatefulSet that has no pods and is to have some.
+func refers(o plan.Object) []plan.Reference {
+	s := o.(*appsv1.StatefulSet)
+	if s.UID == "" || replicas(s) == 0 || s.Status.Replicas > 0 {
+		return nil
+	}
+	var out []plan.Reference
+	for _, name := range plan.WorkloadNames(gvk, s) {
+		out = append(out, plan.Reference{GVK: kueue.GroupVersion.WithKind("Workload"), Name: name, Uncached: true})
+	}
+	return out
+}
+
+// validate keeps the shape and the size of a StatefulSet that is queued: it may only be scaled to 0, and from there.
+func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
+	s := o.(*appsv1.StatefulSet)
+	path := field.NewPath("spec", "template")
+	errs := in.ValidateTopology(&s.Spec.Template.ObjectMeta, path.Child("metadata"), max(1, replicas(s)))
+	if before == nil && podgroup.Parent(&s.Spec.Template) == framework && in.IsQueued(s) {
+		errs = append(errs, podgroup.LongNames(s, plan.ExpectedName(s), max(1, replicas(s)))...)
+	}
+	if before == nil || podgroup.Parent(&s.Spec.Template) != framework || !in.IsQueued(s) {
+		return errs
+	}
+	old := before.(*appsv1.StatefulSet)
+	errs = append(errs, podgroup.SameShape(&s.Spec.Template, &old.Spec.Template, path)...)
+	path = field.NewPath("spec", "replicas")
+	was, is := replicas(old), replicas(s)
+	switch {
+	case was == is || is == 0:
+	case was != 0:
+		errs = append(errs, field.Forbidden(path, "may only change to 0, and from 0, while its pods are queued together"))
+	case s.Status.Replicas > 0:
+		errs = append(errs, field.Forbidden(path, "cannot change from 0 before all pods of the earlier size are gone"))
+	default:
+		for _, ref := range refers(s) {
+			if w := in.Objects[ref]; w != nil && !onHold(w) {
+				errs = append(errs, field.Forbidden(path, "cannot change from 0 before workload "+w.GetName()+" of the earlier size is on hold"))
+			}
+		}
+	}
+	return errs
+}
+
+// onHold says whether a Workload is out of its queue, or over.
+func onHold(w plan.Object) bool {
+	for _, c := range view.Maps(view.Of(w).Object, "status", "conditions") {
+		switch {
+		case view.String(c, "type") == kueue.WorkloadQuotaReserved && view.String(c, "reason") == kueue.ReasonOnHold:
+			return true
+		case view.String(c, "type") == kueue.WorkloadFinished && view.String(c, "status") == "True":
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,396 @@
+// Package trainjob is the integration of TrainJob: one descriptor.
+//
+// The pods of a TrainJob are those of the JobSet that it becomes, so its pod sets
+// come from the very plan that makes the JobSet. What they get when they start is
+// written as one runtime patch, the one of Berth's manager:
+//
+//	start   the patch and suspend: false, in one write
+//	stop    suspend: true, and the patch emptied: in one write if no Job is active,
+//	        else the patch follows when none is, because Trainer refuses it before
+//
+// Pods that could start always have the patch, and the patches of others, and
+// fields that this version does not know, are never written (spec: 30 §4.9).
+package trainjob
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/view"
+	jobsetplan "github.com/berth-project/berth/internal/jobset/plan"
+	trainingplan "github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/plan/patch"
+)
+
+// manager is the one whose runtime patch is Berth's.
+const manager = "kueue.x-k8s.io/manager"
+
+// ownManager is the value of spec.managedBy for the TrainJob controller.
+const ownManager = "trainer.kubeflow.org/trainjob-controller"
+
+var (
+	suspendPath   = []string{"spec", "suspend"}
+	managedByPath = []string{"spec", "managedBy"}
+	patchedJobs   = []string{"trainingRuntimeSpec", "template", "spec", "replicatedJobs"}
+)
+
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=patch;delete,roleName=kueue-manager-framework-trainjob-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status,verbs=patch,roleName=kueue-manager-framework-trainjob-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch,roleName=kueue-manager-framework-trainjob-role
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get,roleName=kueue-manager-framework-trainjob-role
+
+// Descriptor describes TrainJob. cfg is how the TrainJob controller builds JobSets.
+func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
+	k := kind{cfg}
+	d := view.Kind{
+		Framework:  "trainer.kubeflow.org/trainjob",
+		GVK:        trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob),
+		Resource:   "trainjobs",
+		Suspend:    suspendPath,
+		ManagedBy:  managedByPath,
+		OwnManager: ownManager,
+		Finished:   view.FinishedBy("Complete", "Failed"),
+		IsActive:   isActive,
+	}.Descriptor()
+	d.Refers = refers
+	d.PodSets = k.podSets
+	d.IsSuspended = func(o plan.Object) bool { return isSuspended(view.Of(o)) && !isPatched(view.Of(o)) }
+	d.Stopping = func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }
+	d.Start = k.start
+	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return empty(view.Of(o)) }
+	d.Stop = stop
+	d.Refused = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) }
+	d.Passes = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) }
+	d.PodsReady = k.podsReady
+	d.Reclaimable = k.reclaimable
+	d.Default = func(o plan.Object, managed bool, _ *plan.Setting) {
+		if managed {
+			entry(view.Of(o))
+		}
+	}
+	d.Validate, d.Sizes = k.validate, nil // the rules of TrainJobs check the size (train.Validate)
+	d.Remote.Prepare = dropPatch
+	d.Owns = []plan.Child{{GVK: jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), Made: k.madeJobSet}}
+	return d
+}
+
+// dropPatch takes our runtime patch off the copy for a worker, whose webhook adds its own.
+func dropPatch(tree map[string]any) {
+	patches, _, _ := unstructured.NestedSlice(tree, "spec", "runtimePatches")
+	rest := slices.DeleteFunc(patches, func(p any) bool {
+		m, ok := p.(map[string]any)
+		return ok && m["manager"] == manager
+	})
+	if len(rest) == 0 {
+		unstructured.RemoveNestedField(tree, "spec", "runtimePatches")
+	} else {
+		_ = unstructured.SetNestedSlice(tree, rest, "spec", "runtimePatches") // spec is there
+	}
+}
+
+// kind is how TrainJobs become JobSets.
+type kind struct{ cfg *trainingplan.Config }
+
+func isSuspended(o view.Object) bool { return view.Bool(o.Object, suspendPath...) }
+
+// snapshotRef is where the runtime of a TrainJob is kept as it was when the TrainJob was made.
+func snapshotRef(o plan.Object) plan.Reference {
+	return plan.Reference{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: o.GetName() + trainerv1alpha1.SuffixRuntimeSnapshot, Uncached: true}
+}
+
+// runtimeRef is the runtime that a TrainJob names. The last is false if it is not one of ours.
+func runtimeRef(job *trainerv1alpha1.TrainJob) (plan.Reference, bool) {
+	_, name := trainingplan.RefKind(&job.Spec.RuntimeRef)
+	return plan.Reference{
+		GVK: trainerv1alpha1.GroupVersion.WithKind(name), Name: job.Spec.RuntimeRef.Name, Cluster: name == trainerv1alpha1.KindClusterTrainingRuntime,
+	}, trainingplan.IsSupported(&job.Spec.RuntimeRef)
+}
+
+func refers(o plan.Object) []plan.Reference {
+	refs := []plan.Reference{snapshotRef(o)}
+	job, err := typed(view.Of(o))
+	if err != nil {
+		return nil
+	}
+	if ref, ok := runtimeRef(job); ok {
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+// typed reads a TrainJob without Berth's patch, so that what a start wrote never changes what the job wants.
+func typed(o view.Object) (*trainerv1alpha1.TrainJob, error) {
+	var job trainerv1alpha1.TrainJob
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &job); err != nil {
+		return nil, podset.Permanent("the TrainJob cannot be read: %s", err)
+	}
+	kept := job.Spec.RuntimePatches[:0]
+	for _, p := range job.Spec.RuntimePatches {
+		if p.Manager != manager {
+			kept = append(kept, p)
+		}
+	}
+	job.Spec.RuntimePatches = kept
+	return &job, nil
+}
+
+// sets are the groups of pods that the TrainJob becomes.
+func (k kind) sets(o plan.Object, in *plan.Setting) ([]trainingplan.PodSet, error) {
+	job, err := typed(view.Of(o))
+	if err != nil {
+		return nil, err
+	}
+	r, err := runtimeOf(job, in)
+	if err != nil {
+		return nil, err
+	}
+	out, err := trainingplan.BuildJobSet(&trainingplan.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	if err != nil {
+		return nil, err
+	}
+	return out.PodSets, nil
+}
+
+// runtimeOf reads the snapshot, or the runtime itself before there is one. A snapshot of an earlier TrainJob of the same name, or one
+// that the status does not confirm, will be made again from the runtime, and does not count.
+func runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*trainingplan.Runtime, error) {
+	if found, ok := in.Objects[snapshotRef(job)]; ok && !trainingplan.IsOfEarlier(job, found) {
+		var snapshot corev1.ConfigMap
+		err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(found).Object, &snapshot)
+		if err != nil {
+			return nil, err
+		}
+		if out, err := trainingplan.ReadSnapshot(job, &snapshot); !errors.Is(err, trainingplan.ErrUnproven) {
+			return out, err
+		}
+	}
+	ref, supported := runtimeRef(job)
+	if !supported {
+		return nil, podset.Permanent("runtimes of kind %s are not supported", ref.GVK.Kind)
+	}
+	found, ok := in.Objects[ref]
+	if !ok {
+		return nil, podset.NotYet("%s %s does not exist: create it, or name another one in spec.runtimeRef", ref.GVK.Kind, ref.Name)
+	}
+	var out trainingplan.Runtime
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(found).Object, &out); err != nil {
+		return nil, podset.Permanent("%s %s cannot be read: %s", ref.GVK.Kind, ref.Name, err)
+	}
+	out.APIVersion, out.Kind = trainerv1alpha1.GroupVersion.String(), ref.GVK.Kind
+	return &out, nil
+}
+
+func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
+	sets, err := k.sets(o, in)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]kueue.PodSet, 0, len(sets))
+	for _, s := range sets {
+		template := *s.Template.DeepCopy()
+		ranks := plan.Ranks{PodIndex: batchv1.JobCompletionIndexAnnotation, SubGroup: jobsetv1alpha2.JobIndexKey, SubGroups: s.Replicas}
+		out = append(out, kueue.PodSet{
+			Name: kueue.PodSetReference(s.Name), Count: plan.Times(s.Replicas, s.Count), Template: template,
+			TopologyRequest: in.TopologyRequest(&template.ObjectMeta, ranks),
+		})
+	}
+	return out, nil
+}
+
+// entry finds Berth's runtime patch, or adds an empty one.
+func entry(o view.Object) map[string]any {
+	patches, _ := view.Get(o.Object, "spec", "runtimePatches").([]any)
+	for _, p := range view.Maps(o.Object, "spec", "runtimePatches") {
+		if view.String(p, "manager") == manager {
+			return p
+		}
+	}
+	added := map[string]any{"manager": manager}
+	view.Set(added, map[string]any{}, "trainingRuntimeSpec", "template", "spec")
+	view.Set(o.Object, append(patches, added), "spec", "runtimePatches")
+	return added
+}
+
+// isPatched says whether Berth's patch does something.
+func isPatched(o view.Object) bool {
+	for _, p := range view.Maps(o.Object, "spec", "runtimePatches") {
+		if view.String(p, "manager") == manager {
+			return len(view.Maps(p, patchedJobs...)) > 0
+		}
+	}
+	return false
+}
+
+// empty takes everything out of Berth's patch, and says whether there was anything.
+func empty(o view.Object) bool {
+	if !isPatched(o) {
+		return false
+	}
+	delete(view.Map(entry(o), "trainingRuntimeSpec", "template", "spec"), "replicatedJobs")
+	return true
+}
+
+// start writes the patch and lets the TrainJob run. Tolerations replace those of the runtime when patches are merged, so
+// the patch has those too.
+func (k kind) start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
+	sets, err := k.sets(o, in)
+	if err != nil {
+		return err
+	}
+	if len(infos) != len(sets) {
+		return podset.Permanent("the admission has %d pod sets and the TrainJob has %d", len(infos), len(sets))
+	}
+	jobs := make([]any, 0, len(sets))
+	for i, s := range sets {
+		merged := s.Template.DeepCopy()
+		if err := infos[i].MergeInto(merged); err != nil {
+			return err
+		}
+		var template corev1.PodTemplateSpec
+		if err := infos[i].MergeInto(&template); err != nil {
+			return err
+		}
+		template.Spec.Tolerations = merged.Spec.Tolerations
+		patch := map[string]any{}
+		if err := view.Directives(patch, &template); err != nil {
+			return err
+		}
+		job := map[string]any{"name": s.Name}
+		view.Set(job, patch, "template", "spec", "template")
+		jobs = append(jobs, job)
+	}
+	view.Set(entry(view.Of(o)), jobs, patchedJobs...)
+	view.Set(view.Of(o).Object, false, suspendPath...)
+	return nil
+}
+
+// stop suspends, then empties the patch: at once if no Job is active, since only then may a patch change.
+func stop(o plan.Object, _ []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.Object) {
+	job := view.Of(o)
+	changed := job.DeepCopy()
+	switch {
+	case !isSuspended(job):
+		view.Set(changed.Object, true, suspendPath...)
+		if !isActive(job) {
+			empty(changed)
+		}
+		return plan.Change, changed
+	case !isPatched(job):
+		return plan.Stopped, nil
+	case isActive(job):
+		return plan.Wait, nil
+	default:
+		empty(changed)
+		return plan.Change, changed
+	}
+}
+
+// statuses are what the status counts of the Jobs of each replicated job.
+func statuses(o view.Object) []map[string]any { return view.Maps(o.Object, "status", "jobsStatus") }
+
+func isActive(o view.Object) bool {
+	for _, s := range statuses(o) {
+		if view.Int(s, 0, "active") > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (k kind) podsReady(o plan.Object, in *plan.Setting) bool {
+	sets, err := k.sets(o, in)
+	if err != nil {
+		return false
+	}
+	var ready, wanted int64
+	for _, s := range sets {
+		wanted += int64(s.Replicas)
+	}
+	for _, s := range statuses(view.Of(o)) {
+		ready += int64(view.Int(s, 0, "ready")) + int64(view.Int(s, 0, "succeeded"))
+	}
+	return ready == wanted
+}
+
+// reclaimable counts the pods of Jobs that succeeded.
+func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePod {
+	sets, err := k.sets(o, in)
+	if err != nil {
+		return nil
+	}
+	var out []kueue.ReclaimablePod
+	for _, set := range sets {
+		for _, s := range statuses(view.Of(o)) {
+			if n := view.Int(s, 0, "succeeded"); view.String(s, "name") == set.Name && n > 0 && n <= set.Replicas {
+				out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(set.Name), Count: plan.Times(n, set.Count)})
+			}
+		}
+	}
+	return out
+}
+
+// validate builds the pod sets, so that a TrainJob without its runtime is refused, and checks their topology annotations. A new
+// TrainJob has no snapshot: one that exists is that of the TrainJob which has the name, so that the API server will refuse this one.
+func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
+	if o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	if old == nil {
+		fresh := *in
+		fresh.Objects = maps.Clone(in.Objects)
+		delete(fresh.Objects, snapshotRef(o))
+		in = &fresh
+	}
+	if old == nil && in.IsQueued(o) {
+		if errs := k.validateName(o, in); len(errs) > 0 {
+			return errs
+		}
+	}
+	if !in.Topology {
+		return nil
+	}
+	path := field.NewPath("spec", "runtimeRef")
+	sets, err := k.sets(o, in)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, view.String(view.Of(o).Object, "spec", "runtimeRef", "name"), err.Error())}
+	}
+	var errs field.ErrorList
+	for _, s := range sets {
+		errs = append(errs, in.ValidateTopology(&s.Template.ObjectMeta, path.Key(s.Name), plan.Times(s.Replicas, s.Count))...)
+	}
+	return errs
+}
+
+// validateName refuses a TrainJob that could never start, because a pod of its JobSet would have too long a name. Without
+// a queue it holds no quota, and the TrainJob webhook only warns (spec: 50 §3.2 V13).
+func (k kind) validateName(o plan.Object, in *plan.Setting) field.ErrorList {
+	job, err := typed(view.Of(o))
+	if err != nil {
+		return nil // the schema refuses it
+	}
+	r, err := runtimeOf(job, in)
+	if err != nil {
+		return nil // a missing runtime is reported elsewhere
+	}
+	built, err := trainingplan.BuildJobSet(&trainingplan.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	if err != nil {
+		return nil // what contradicts the runtime, too
+	}
+	if built.JobSet.Name == "" {
+		built.JobSet.GenerateName = o.GetGenerateName()
+	}
+	return plan.LongName(o, "a pod of its JobSet", jobsetplan.LongestName(built.JobSet), plan.MaxLabel)
+}

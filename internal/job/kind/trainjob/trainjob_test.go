@@ -1,0 +1,313 @@
+package trainjob_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/trainjob"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/view"
+	trainingplan "github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/plan/patch"
+)
+
+func parse(t *testing.T, text string) view.Object {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := out.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// setting has a runtime of one job, node, with a toleration and the zone that is given.
+func setting(t *testing.T, d *plan.Descriptor, o plan.Object, zone string) *plan.Setting {
+	t.Helper()
+	runtime := parse(t, `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: plain}
+spec:
+  mlPolicy: {numNodes: 2}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec: {template: {spec: {nodeSelector: {zone: `+zone+`}, containers: [{name: node, image: x}], tolerations: [{key: T1, operator: Exists}]}}}
+`)
+	in := &plan.Setting{Config: &plan.Config{Topology: true}, Objects: map[plan.Reference]plan.Object{}}
+	for _, ref := range d.Refers(o) {
+		if ref.GVK.Kind == trainerv1alpha1.KindClusterTrainingRuntime && ref.Cluster && ref.Name == "plain" {
+			in.Objects[ref] = runtime
+		}
+	}
+	return in
+}
+
+const job = `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: lark, namespace: lab, uid: u1}
+spec:
+  suspend: true
+  future: {field: kept}
+  runtimeRef: {apiGroup: trainer.kubeflow.org, kind: ClusterTrainingRuntime, name: plain}
+  runtimePatches:
+  - {manager: acme.io/tuner, time: "2026-01-02T03:04:05Z", future: kept, trainingRuntimeSpec: {template: {spec: {}}}}
+`
+
+var info = plan.PodSetInfo{
+	Name: "node", Count: 2, NodeSelector: map[string]string{"pool": "h100"}, Labels: map[string]string{"l": "v"},
+	Tolerations: []corev1.Toleration{{Key: "T2", Operator: corev1.TolerationOpExists}},
+}
+
+func TestStartAndStop(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	before := parse(t, job)
+	o := before.DeepCopy()
+	in := setting(t, d, o, "a")
+	if err := d.Start(o, []plan.PodSetInfo{info}, in); err != nil {
+		t.Fatal(err)
+	}
+	want := parse(t, strings.Replace(job, "suspend: true", "suspend: false", 1)+`
+  - manager: kueue.x-k8s.io/manager
+    trainingRuntimeSpec:
+      template:
+        spec:
+          replicatedJobs:
+          - name: node
+            template:
+              spec:
+                template:
+                  metadata: {labels: {l: v}}
+                  spec:
+                    nodeSelector: {pool: h100}
+                    tolerations: [{key: T1, operator: Exists}, {key: T2, operator: Exists}]
+`)
+	if diff := cmp.Diff(want.Object, o.Object); diff != "" {
+		t.Errorf("started -want +got:\n%s", diff)
+	}
+	was, err := d.PodSets(before, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := d.PodSets(o, in)
+	if diff := cmp.Diff(was, is); diff != "" || err != nil || len(is) != 1 || is[0].Count != 2 {
+		t.Errorf("what was written changes the pod sets (%v) -want +got:\n%s", err, diff)
+	}
+
+	view.Set(o.Object, []any{map[string]any{"name": "node", "active": int64(1)}}, "status", "jobsStatus")
+	step, next := d.Stop(o, nil, plan.WorkloadEvicted)
+	if step != plan.Change || d.IsSuspended(next) || !d.Stopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
+		t.Fatalf("while a Job is active the stop only suspends: step %v, %v", step, next)
+	}
+	if waiting, _ := d.Stop(next, nil, plan.WorkloadEvicted); waiting != plan.Wait {
+		t.Errorf("the patch cannot change while a Job is active: step %v", waiting)
+	}
+	view.Set(view.Of(next).Object, []any{}, "status", "jobsStatus")
+	step, end := d.Stop(next, nil, plan.WorkloadEvicted)
+	if step != plan.Change || !d.IsSuspended(end) || d.Stopping(end) {
+		t.Fatalf("the patch is emptied once no Job is active: step %v, %v", step, end)
+	}
+	if again, _ := d.Stop(end, nil, plan.WorkloadEvicted); again != plan.Stopped {
+		t.Errorf("a stop that is over goes on: step %v", again)
+	}
+	delete(o.Object, "status")
+	if _, once := d.Stop(o, nil, plan.WorkloadEvicted); !d.IsSuspended(once) || d.Stopping(once) {
+		t.Error("without an active Job one write is enough")
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	for name, infos := range map[string][]plan.PodSetInfo{
+		"another number of pod sets": {info, info},
+		"another value":              {{NodeSelector: map[string]string{"zone": "b"}}},
+	} {
+		o := parse(t, job)
+		err := d.Start(o, infos, setting(t, d, o, "a"))
+		if !errors.Is(err, podset.ErrPermanent) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(parse(t, job).Object, o.Object); diff != "" {
+			t.Errorf("%s: it was changed all the same:\n%s", name, diff)
+		}
+	}
+}
+
+// TestRefused: a start that is refused for its owner or for a conflict is refused for good, and no other.
+func TestRefused(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	jobs := trainerv1alpha1.GroupVersion.WithResource("trainjobs").GroupResource()
+	config := patch.DefaultConfig()
+	config.ConflictPolicy = patch.ConflictReject
+	config.Ownership.Reserved = []patch.ReservedManager{{Manager: "kueue.x-k8s.io/*", Users: []string{"berth"}}}
+	entry := func(manager, zone string) trainerv1alpha1.RuntimePatch {
+		var p trainerv1alpha1.RuntimePatch
+		if err := yaml.UnmarshalStrict([]byte("{manager: "+manager+", trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: "+zone+"}}}}}}]}}}}"), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	job, idle := &trainerv1alpha1.TrainJob{}, &trainerv1alpha1.TrainJob{}
+	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("a.io/x", "a"), entry("kueue.x-k8s.io/manager", "b")}
+	job.Spec.Suspend = new(true)
+	idle.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("a.io/x", "a")}
+	refusals := func(r *patch.Request) error { return patch.Validate(r, nil, &patch.Reserved{}).Errors.ToAggregate() }
+	for name, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"the webhook, for its owner":  {refusals(&patch.Request{New: idle, Old: job, Config: &config, User: patch.User{Name: "ann"}}), true},
+		"the webhook, for a conflict": {refusals(&patch.Request{New: job, Old: idle, Config: &config, User: patch.User{Name: "berth"}}), true},
+		"the policy":                  {errors.New("spec.runtimePatches: another actor owns the entries of kueue.x-k8s.io/manager"), true},
+		"the JobSet cannot be read":   {patch.Transition(job, idle, nil, errors.New("no answer")).ToAggregate(), false},
+		"while it runs":               {errors.New("spec.runtimePatches: Forbidden: " + patch.TransitionMessage), false},
+		"another rule":                {errors.New("no rights; ask another actor"), false},
+	} {
+		if tt.err == nil {
+			t.Fatalf("%s: nothing is refused", name)
+		}
+		if got := d.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
+			t.Errorf("%s: %v, for %v", name, got, tt.err)
+		}
+		if passes := name == "while it runs"; d.Passes(apierrors.NewForbidden(jobs, "lark", tt.err)) != passes {
+			t.Errorf("%s: passes %v", name, !passes)
+		}
+		if d.Refused(tt.err) {
+			t.Errorf("%s: for good, and not refused", name)
+		}
+	}
+}
+
+// TestLongNames: a queued TrainJob is refused if a pod of its JobSet would have too long a name. One without a queue holds
+// no quota, and a change of one that exists is not refused for its name.
+func TestLongNames(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	for name, tt := range map[string]struct {
+		length    int
+		generated bool
+		queue     string
+		old       bool
+		want      bool
+	}{
+		"as long as can be":          {length: 48, queue: "lq"},
+		"one more":                   {length: 49, queue: "lq", want: true},
+		"generated":                  {length: 43, generated: true, queue: "lq"},
+		"generated, one more":        {length: 44, generated: true, queue: "lq", want: true},
+		"without a queue":            {length: 63},
+		"it was stored before":       {length: 49, queue: "lq", old: true},
+		"as long as a TrainJob's is": {length: 63, queue: "lq", want: true},
+	} {
+		o := parse(t, job)
+		o.SetName(strings.Repeat("l", tt.length))
+		if tt.generated {
+			o.SetGenerateName(o.GetName())
+			o.SetName("")
+		}
+		o.SetLabels(map[string]string{kueue.QueueNameLabel: tt.queue})
+		var old plan.Object
+		if tt.old {
+			old = o
+		}
+		errs := d.Validate(o, old, setting(t, d, o, "a"))
+		if len(errs) > 0 != tt.want {
+			t.Errorf("%s: %v", name, errs)
+		}
+		if name == "one more" && !strings.Contains(errs.ToAggregate().Error(), "would have 64 characters and may have 63; choose a name that is 1 shorter") {
+			t.Errorf("%v tells neither the limit nor the length", errs)
+		}
+	}
+}
+
+func TestRuntimes(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	o := parse(t, job)
+	in := setting(t, d, o, "b")
+	var live trainingplan.Runtime
+	for ref, found := range in.Objects {
+		raw, err := view.Of(found).MarshalJSON()
+		if err == nil {
+			err = yaml.Unmarshal([]byte(strings.ReplaceAll(string(raw), `"zone":"b"`, `"zone":"a"`)), &live)
+		}
+		if err != nil || ref.Name != "plain" {
+			t.Fatal(ref, err)
+		}
+	}
+	live.APIVersion, live.Kind = trainerv1alpha1.GroupVersion.String(), trainerv1alpha1.KindClusterTrainingRuntime
+	var typed trainerv1alpha1.TrainJob
+	if err := yaml.Unmarshal([]byte(job), &typed); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := trainingplan.Snapshot(&typed, &live, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone := func() string {
+		sets, err := d.PodSets(o, in)
+		if err != nil {
+			return err.Error()
+		}
+		return sets[0].Template.Spec.NodeSelector["zone"]
+	}
+	if got := zone(); got != "b" {
+		t.Errorf("without a snapshot: %s", got)
+	}
+	raw, err := yaml.Marshal(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range d.Refers(o) {
+		if ref.GVK.Kind == "ConfigMap" && ref.Uncached {
+			in.Objects[ref] = parse(t, string(raw))
+		}
+	}
+	if got := zone(); got != "b" {
+		t.Errorf("with a snapshot that the status does not confirm: %s", got)
+	}
+	o.Object["status"] = map[string]any{"runtimeSnapshot": map[string]any{"hash": trainingplan.SnapshotHash(snapshot)}}
+	if got := zone(); got != "a" {
+		t.Errorf("with a snapshot: %s", got)
+	}
+	in.Objects = nil
+	if _, err := d.PodSets(o, in); !errors.Is(err, podset.ErrNotYet) {
+		t.Errorf("without a runtime: %v", err)
+	}
+	if got := fmt.Sprint(d.Validate(o, nil, in)); !strings.Contains(got, "spec.runtimeRef") {
+		t.Errorf("without a runtime: %s", got)
+	}
+}
+
+func TestDefault(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	for _, managed := range []bool{true, false} {
+		o := parse(t, job)
+		for range 2 { // webhooks may be called again
+			d.Default(o, managed, nil)
+		}
+		want := parse(t, job)
+		if managed {
+			want = parse(t, job+"  - {manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {}}}}\n")
+		}
+		if diff := cmp.Diff(want.Object, o.Object); diff != "" {
+			t.Errorf("managed %v -want +got:\n%s", managed, diff)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// Package lookup is what the reconciler and the webhook of jobs share
+// around the descriptors of the kinds: the configuration as the plans take it,
+// and the lookups that the hard gate asks for.
+package lookup
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Manager is the field manager of what the controller of a kind writes (spec: 30 §5.3).
+func Manager(d *job.Descriptor) string {
+	return "kueue-" + strings.ToLower(d.GVK.Kind) + "-controller"
+}
+
+// replicaSet stands between pods and what users made, so the walk up the owners goes through it.
+var replicaSet = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}
+
+// NewConfig is what the options say about jobs.
+func NewConfig(o *options.Options) *job.Config {
+	on := o.Gates.On
+	seriesLabels, seriesAnnotations := o.Metrics.WorkloadLabels()
+	return &job.Config{
+		ManagedNamespaces:      o.ManagedNamespaces,
+		ManageAll:              o.ManageJobsWithoutQueueName,
+		Kinds:                  kinds(o),
+		VerifyOwners:           o.VerifyOwners,
+		ExternalOwns:           externalOwns(o),
+		PodsOfParentsOnly:      podsOfParentsOnly(o),
+		LabelKeysToCopy:        o.LabelKeysToCopy,
+		SeriesLabels:           seriesLabels,
+		SeriesAnnotations:      seriesAnnotations,
+		WaitForPodsReady:       o.PodsReady.Enabled,
+		DeleteDeactivatedAfter: o.Retention.Deactivated,
+		Lifecycle:              Machine(o),
+		AdmissionGatedBy:       on(feature.AdmissionGatedBy),
+		AssignQueueLabels:      on(feature.AssignQueueLabelsForPods),
+		AnnotationIdentifiers:  on(feature.WorkloadIdentifierAnnotations),
+		DefaultPriorityClass:   on(feature.WorkloadPriorityClassDefaulting),
+		ElasticJobs:            on(feature.ElasticJobsViaWorkloadSlices),
+		FastQuotaRelease:       on(feature.FastQuotaReleaseInPodIntegration),
+		FinishOrphans:          on(feature.FinishOrphanedWorkloads),
+		GroupsOwnWorkloads:     on(feature.PodIntegrationValidateGroupOwner),
+		ImmutableGroupSize:     on(feature.LWSImmutableGroupSize),
+		MultiKueue:             on(feature.MultiKueue),
+		PartialAdmission:       on(feature.PartialAdmission),
+		ReclaimablePods:        on(feature.ReclaimablePods),
+		RayService: job.RayService{
+			Gating: on(feature.RayServiceUpgradeGating), GatedPods: o.GatedRayPods,
+			DeferCleanup: on(feature.DeferRayServiceFinalizationForRedisCleanup), Forward: on(feature.MultiKueueRemoteSpecSync),
+		},
+		ReassignPods:             !on(feature.SkipReassignmentForPodOwnedWorkloads),
+		ShortNames:               on(feature.ShortWorkloadNames),
+		SparkOverhead:            o.SparkOverhead,
+		HonourUserSuspend:        o.HonourUserSuspend,
+		MaxChildren:              o.MaxChildren,
+		SkipOwnersWhenDeleting:   on(feature.SkipAncestorCheckForDeletedWorkloads),
+		Topology:                 on(feature.TopologyAwareScheduling),
+		TopologySliceConstraints: on(feature.TASMultiLayerTopology),
+		ValidateFreed:            on(feature.ValidateRayAndSparkJobUpdates),
+	}
+}
+
+// Machine is the state machine of Workloads, as the options want it.
+func Machine(o *options.Options) lifecycle.Machine {
+	return lifecycle.Machine{
+		LegacyReasons:    !o.Gates.On(feature.UnadmittedWorkloadsObservability),
+		ExplicitStatus:   o.Gates.On(feature.UnadmittedWorkloadsExplicitStatus),
+		WaitForPodsReady: o.PodsReady.Enabled,
+	}
+}
+
+// Rules are what the options say about the life of Workloads.
+func Rules(o *options.Options) lifecycle.Rules {
+	r := lifecycle.Rules{
+		Machine: Machine(o), KeepFinished: o.Retention.Finished,
+		Orphans: o.Gates.On(feature.FinishOrphanedWorkloads), Gated: o.Gates.On(feature.AdmissionGatedBy),
+	}
+	if p := o.PodsReady; p.Enabled {
+		r.Ready = &lifecycle.ReadyRules{Timeout: p.Timeout, Recovery: p.Recovery, Base: p.BackoffBase, Max: p.BackoffMax, Limit: p.BackoffLimit}
+	}
+	return r
+}
+
+// podsOfParentsOnly says whether pods are integrated for the kinds whose pods are queued, and not for themselves
+// (spec: 30 §2.2).
+func podsOfParentsOnly(o *options.Options) bool {
+	return !slices.Contains(o.Frameworks, "pod") && slices.ContainsFunc(o.Frameworks, func(name string) bool {
+		return name == "deployment" || name == "statefulset" || name == "leaderworkerset.x-k8s.io/leaderworkerset"
+	})
+}
+
+// externalOwns are the kinds that external kinds own: nil, which is any, for one that says nothing.
+func externalOwns(o *options.Options) map[schema.GroupVersionKind][]schema.GroupVersionKind {
+	out := map[schema.GroupVersionKind][]schema.GroupVersionKind{}
+	for _, gvk := range o.ExternalFrameworks {
+		out[gvk] = o.ExternalOwns[gvk]
+	}
+	return out
+}
+
+// kinds are all kinds that may own jobs. Those that are not enabled are known, but not managed.
+func kinds(o *options.Options) job.Kinds {
+	out := job.Kinds{replicaSet: false}
+	for _, f := range options.Frameworks() {
+		out[f.GVK] = f.Built && slices.Contains(o.Frameworks, f.Name)
+	}
+	if podsOfParentsOnly(o) {
+		out[corev1.SchemeGroupVersion.WithKind("Pod")] = true
+	}
+	for _, gvk := range o.ExternalFrameworks {
+		out[gvk] = true
+	}
+	for _, k := range o.DeclaredKinds {
+		out[k.GVK] = true
+	}
+	return out
+}

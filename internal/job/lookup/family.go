@@ -1,0 +1,106 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// Family is what belongs to a job of a kind with a Family.
+type Family struct {
+	Children  []job.Object
+	Pods      []*corev1.Pod
+	Workloads []*kueue.Workload
+}
+
+// Into puts the family into a setting.
+func (f *Family) Into(in *job.Setting) {
+	in.Children, in.Pods, in.Workloads = f.Children, f.Pods, f.Workloads
+}
+
+// ReadFamily reads the objects that a job controls, the pods that those control, and the pods of earlier ones: they name the
+// chain of the job's Workloads, of which nil means that they are looked for. Objects come from one reader and pods from
+// another.
+func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Family, error) {
+	f := &Family{Workloads: workloads}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(d.Family.Child.GroupVersion().WithKind(d.Family.Child.Kind + "List"))
+	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // without the kind there are none
+		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.Family.Child.Kind, of.GetNamespace(), of.GetName(), err)
+	}
+	controllers := map[types.UID]bool{} // all there are, and whether the job controls them
+	for i := range list.Items {
+		child := &list.Items[i]
+		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
+			f.Children = append(f.Children, child)
+		}
+	}
+	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
+	if f.Workloads == nil {
+		var err error
+		if f.Workloads, err = WorkloadsOf(ctx, objects, of); err != nil {
+			return nil, err
+		}
+	}
+	chains := map[string]bool{}
+	for _, w := range f.Workloads {
+		chains[chain.Chain(w)] = true
+	}
+	var all corev1.PodList
+	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.Family.PodLabel}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing pods of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
+	}
+	for i := range all.Items {
+		pod := &all.Items[i]
+		if controls(d, of, controllers, pod) || (pod.Labels[kueue.PodSetLabel] != "" && chains[pod.Annotations[kueue.WorkloadSliceNameAnnotation]]) {
+			f.Pods = append(f.Pods, pod.DeepCopy())
+		}
+	}
+	return f, nil
+}
+
+// controls says whether a pod is of an object of the job, or of one that is gone: those are told by their names.
+func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]bool, pod *corev1.Pod) bool {
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil || ref.Kind != d.Family.Child.Kind {
+		return false
+	}
+	ours, exists := controllers[ref.UID]
+	return ours || (!exists && WasOf(ref.Name, of.GetName()))
+}
+
+// WasOf says whether an object of this name may have been made for a job: its name begins with that of the job.
+func WasOf(object, job string) bool { return strings.HasPrefix(object, job+"-") }
+
+// WorkloadsOf are the Workloads that an object controls.
+func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
+	var all kueue.WorkloadList
+	if err := reader.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
+	}
+	var out []*kueue.Workload
+	for i := range all.Items {
+		if w := &all.Items[i]; isControlled(w, of.GetUID()) {
+			out = append(out, w.DeepCopy())
+		}
+	}
+	return out, nil
+}
+
+func isControlled(o metav1.Object, by types.UID) bool {
+	ref := metav1.GetControllerOf(o)
+	return ref != nil && ref.UID == by
+}

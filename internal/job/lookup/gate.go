@@ -1,0 +1,209 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/job"
+)
+
+// Gate asks the hard gate about an object and looks up what it wants to know.
+type Gate struct {
+	cfg         *job.Config
+	rules       job.Ownership
+	descriptors map[schema.GroupVersionKind]*job.Descriptor // those whose objects are in the cache
+	cache, live client.Reader
+}
+
+// NewGate reads namespaces, and owners of the enabled kinds, from the cache, and everything else from the API server. The descriptors are
+// those of all kinds.
+func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.Reader) *Gate {
+	g := &Gate{cfg: cfg, rules: job.NewOwnership(cfg, descriptors), descriptors: map[schema.GroupVersionKind]*job.Descriptor{}, cache: cache, live: live}
+	if g.rules != nil {
+		g.rules[replicaSet] = replicaSets()
+	}
+	for _, d := range descriptors {
+		if cfg.Kinds[d.GVK] && !d.Serving { // others are not watched
+			g.descriptors[d.GVK] = d
+		}
+	}
+	return g
+}
+
+// Judge answers for an object of a described kind in the given namespace, which it need not carry itself yet. The error means that
+// something could not be read; that an owner is missing is part of the verdict. Before an object is found not to be of its owner, that is
+// read from the API server.
+func (g *Gate) Judge(ctx context.Context, d *job.Descriptor, namespace string, object metav1.Object) (job.Verdict, error) {
+	labels, err := g.namespaceLabels(ctx, namespace)
+	if err != nil {
+		return job.Verdict{}, err
+	}
+	v, cached, err := g.climb(ctx, labels, d, namespace, object, g.cache)
+	if err == nil && v.NotMade != nil && cached {
+		v, _, err = g.climb(ctx, labels, d, namespace, object, nil)
+	}
+	return v, err
+}
+
+// IsManaged says whether anything in a namespace may be touched.
+func (g *Gate) IsManaged(ctx context.Context, namespace string) (bool, error) {
+	labels, err := g.namespaceLabels(ctx, namespace)
+	if err != nil {
+		return false, err
+	}
+	return job.Judge(g.cfg, nil, labels, job.Owner{Object: &metav1.ObjectMeta{}}, nil).Reach != job.Unmanaged, nil
+}
+
+// climb judges with owners from the cache, if there is one, and the API server. It reports whether one is from the cache.
+func (g *Gate) climb(
+	ctx context.Context, labels map[string]string, d *job.Descriptor, namespace string, object metav1.Object, cache client.Reader,
+) (v job.Verdict, cached bool, err error) {
+	var chain []job.Owner
+	for {
+		v = job.Judge(g.cfg, g.rules, labels, job.Owner{GVK: d.GVK, Object: object}, chain)
+		if v.Need == nil {
+			return v, cached, nil
+		}
+		owner, from, err := g.owner(ctx, namespace, v.Need, cache)
+		if err != nil {
+			return v, cached, err
+		}
+		if m := g.rules[owner.GVK]; len(chain) == 0 && m != nil && m.Kind != nil && m.Kind.Refers != nil {
+			// Only for the object itself: its own children are held to it, whatever they name above it.
+			if of, ok := owner.Object.(job.Object); ok && g.rules.Reads(owner.GVK) {
+				if owner.Objects, err = g.Refer(ctx, m.Kind, of); err != nil {
+					return v, cached, err
+				}
+			}
+		}
+		cached = cached || from
+		chain = append(chain, owner)
+	}
+}
+
+// JudgeExisting answers for a job that exists. A kind whose jobs are marked when they are made is judged by the mark.
+func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.Object) (job.Verdict, error) {
+	if d.Marked == nil {
+		return g.Judge(ctx, d, object.GetNamespace(), object)
+	}
+	labels, err := g.namespaceLabels(ctx, object.GetNamespace())
+	return job.JudgeMarked(g.cfg, labels, d.Marked(object, g.cfg)), err
+}
+
+// Runs reports whether an owner is a job that is neither suspended nor finished. It is false for kinds that the cache does not hold.
+func (g *Gate) Runs(owner *job.Owner) bool {
+	d, o := g.descriptors[owner.GVK], owner.Object
+	object, ok := o.(job.Object)
+	if _, partial := o.(*metav1.PartialObjectMetadata); d == nil || !ok || partial {
+		return false
+	}
+	_, _, finished := d.Finished(object)
+	return !finished && !d.IsSuspended(object) && (d.Stopping == nil || !d.Stopping(object))
+}
+
+// namespaceLabels reads the cache, and the API server for a namespace that is newer than the cache.
+func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	var ns corev1.Namespace
+	err := g.cache.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	if apierrors.IsNotFound(err) {
+		err = g.live.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	return ns.Labels, nil
+}
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=leaderworkerset.x-k8s.io,resources=leaderworkersets,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs;tfjobs;xgboostjobs;paddlejobs;jaxjobs;mpijobs,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters;rayservices,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get;list;watch,roleName=kueue-manager-integrations-role
+// +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=get,roleName=kueue-manager-integrations-role
+
+// Refer looks up what a job refers to. The namespace of a new job is that of the request, so it must have one. What has a name that no
+// object can have does not exist: the API server refuses the job, or its kind's own rules do.
+func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) (map[job.Reference]job.Object, error) {
+	if d.Refers == nil {
+		return nil, nil
+	}
+	out := map[job.Reference]job.Object{}
+	for _, ref := range d.Refers(object) {
+		if ref.Name == "" || len(content.IsPathSegmentName(ref.Name)) > 0 {
+			continue
+		}
+		key := client.ObjectKey{Name: ref.Name}
+		if !ref.Cluster {
+			key.Namespace = object.GetNamespace()
+		}
+		found := &unstructured.Unstructured{}
+		found.SetGroupVersionKind(ref.GVK)
+		reader := g.cache
+		if ref.Uncached {
+			reader = g.live
+		}
+		err := reader.Get(ctx, key, found)
+		switch {
+		case err == nil:
+			out[ref] = found
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading %s %s: %w", ref.GVK.Kind, key, err)
+		}
+	}
+	return out, nil
+}
+
+// owner looks one owner up, and reports whether it is from the cache. An owner that does not exist has no object. The answer of the cache
+// counts only if it is the very owner that is meant.
+func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference, cache client.Reader) (job.Owner, bool, error) {
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
+	if d := g.descriptors[gvk]; d != nil && cache != nil {
+		object := d.New()
+		if err := cache.Get(ctx, key, object); err == nil && object.GetUID() == ref.UID {
+			return job.Owner{GVK: gvk, Object: object}, true, nil
+		}
+	}
+	partial := &metav1.PartialObjectMetadata{}
+	partial.SetGroupVersionKind(gvk)
+	var object client.Object = partial
+	if g.rules.Reads(gvk) {
+		object = g.rules[gvk].New()
+	}
+	switch err := g.live.Get(ctx, key, object); {
+	case apierrors.IsNotFound(err):
+		return job.Owner{GVK: gvk}, false, nil
+	case err != nil:
+		return job.Owner{}, false, fmt.Errorf("reading owner %s %s: %w", ref.Kind, key, err)
+	}
+	return job.Owner{GVK: gvk, Object: object}, false, nil
+}
+
+// replicaSets are what stands between the pods of a Deployment and it.
+func replicaSets() *job.Maker {
+	return &job.Maker{
+		New: func() job.Object { return &appsv1.ReplicaSet{} },
+		Children: []job.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: func(k *job.Kinship) error {
+			owner := k.Owner.(*appsv1.ReplicaSet)
+			if !job.HasPrefix(k.Child, owner.Name) {
+				return job.ErrOtherName
+			}
+			return job.MadePod(k.Child, &owner.Spec.Template.Spec)
+		}}},
+	}
+}

@@ -1,0 +1,143 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/berth-project/berth/internal/job"
+)
+
+// IsServed asks whether the API server knows a kind. The error means that it could not be asked.
+func IsServed(mapper apimeta.RESTMapper, gvk schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if apimeta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Delays between two requests for a kind that the API server does not know. A new CRD starts over.
+const (
+	firstDelay = time.Second
+	lastDelay  = 2 * time.Minute
+)
+
+// Latecomers start what is about kinds whose CRD was not there when the manager started (spec: 30 §4.1).
+type Latecomers struct {
+	mgr   ctrl.Manager
+	log   logr.Logger
+	kinds []*latecomer
+}
+
+// latecomer is one kind that is waited for.
+type latecomer struct {
+	*Latecomers
+	d     *job.Descriptor
+	start func(context.Context) error
+	news  chan struct{} // has an entry when its CRD changed
+}
+
+// NewLatecomers makes an empty list. What it logs goes to log.
+func NewLatecomers(mgr ctrl.Manager, log logr.Logger) *Latecomers {
+	return &Latecomers{mgr: mgr, log: log}
+}
+
+// StartOrWait calls start, now or once the API server serves the kind. A later error of start ends the manager.
+func (l *Latecomers) StartOrWait(ctx context.Context, d *job.Descriptor, start func(context.Context) error) error {
+	served, err := IsServed(l.mgr.GetRESTMapper(), d.GVK)
+	switch {
+	case err != nil:
+		return err
+	case served:
+		return start(ctx)
+	}
+	l.kinds = append(l.kinds, &latecomer{Latecomers: l, d: d, start: start, news: make(chan struct{}, 1)})
+	return nil
+}
+
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+
+// Setup watches CRDs, if anything is waited for. It comes after all calls of StartOrWait.
+func (l *Latecomers) Setup(ctx context.Context) error {
+	if len(l.kinds) == 0 {
+		return nil
+	}
+	crds := &metav1.PartialObjectMetadata{}
+	crds.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	informer, err := l.mgr.GetCache().GetInformer(ctx, crds)
+	if err != nil {
+		return fmt.Errorf("watching CRDs: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    l.changed,
+		UpdateFunc: func(_, o any) { l.changed(o) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching CRDs: %w", err)
+	}
+	for _, k := range l.kinds {
+		if err := l.mgr.Add(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changed notifies the kinds of a CRD.
+func (l *Latecomers) changed(o any) {
+	crd, ok := o.(client.Object)
+	if !ok {
+		return
+	}
+	for _, k := range l.kinds {
+		if crd.GetName() == k.d.Resource+"."+k.d.GVK.Group {
+			select {
+			case k.news <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// Start waits until the kind is served, then starts its controller.
+func (k *latecomer) Start(ctx context.Context) error {
+	delay := firstDelay
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.news:
+			delay = firstDelay / 10 // it takes a moment until a new kind is served
+		case <-time.After(delay):
+			delay = min(2*delay, lastDelay)
+		}
+		served, err := IsServed(k.mgr.GetRESTMapper(), k.d.GVK)
+		if err != nil {
+			k.log.Error(err, "It is not known whether the kind exists", "framework", k.d.Framework)
+		}
+		if !served {
+			continue
+		}
+		k.log.Info("The kind is served now", "framework", k.d.Framework)
+		if err := k.start(ctx); err != nil {
+			return fmt.Errorf("integration %s: %w", k.d.Framework, err)
+		}
+		return nil
+	}
+}
+
+// NeedLeaderElection is false: the controllers that are started wait for leadership themselves.
+func (k *latecomer) NeedLeaderElection() bool { return false }
+
+var _ manager.LeaderElectionRunnable = (*latecomer)(nil)

@@ -1,0 +1,468 @@
+// Package decide works out what happens to a job and its Workload.
+//
+//	namespace ─┐
+//	owners ────┼─► job.Judge ─► Verdict ─┐
+//	config ────┘                         ├─► Next ─► job.Action: at most one write
+//	job, Workloads, flavors, classes ────┘
+//
+// Each step of spec 30 §4.3 is a function of what was observed: is there a
+// Workload that still describes the job (ensure.go, equivalence.go; slice.go
+// for jobs that are resized, together.go for jobs of several objects), is one
+// of the two at its end, is the job to be started or stopped. [Sets] is the
+// same for objects that serve, whose pods are queued in groups.
+//
+// The one write is the whole secret of restarts: whatever was written before a
+// crash is observed afterwards, and the next write follows from it.
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Next finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
+// something to do or passes on.
+func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
+	s := &decider{cfg: cfg, d: d, o: o, job: o.Job, in: job.NewSetting(cfg, o)}
+	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
+		return s.end()
+	}
+	if d.Skip != nil && d.Skip(o.Job) {
+		return job.Action{}
+	}
+	s.suspended, s.elastic = d.IsSuspended(o.Job), isElastic(cfg, d, o.Job)
+	s.message, s.success, s.finished = d.Finished(o.Job)
+	switch o.Verdict.Reach {
+	case job.Unmanaged:
+		return s.letGo()
+	case job.Ignored:
+		return s.leaveQueue()
+	case job.Follows:
+		return s.follow()
+	case job.Managed:
+		return s.lead()
+	default:
+		return s.undecided()
+	}
+}
+
+// decider is one decision being made.
+type decider struct {
+	cfg *job.Config
+	d   *job.Descriptor
+	o   *job.Observed
+	job job.Object
+	in  *job.Setting
+
+	suspended, finished, success bool
+	elastic                      bool            // it is resized by slices
+	head                         *kueue.Workload // of an elastic job: the slice with quota whose place another waits to take
+	message                      string
+}
+
+// finalize (step 2) lets the Workloads of a deleted job go: nobody will finish them any more.
+func (s *decider) finalize() job.Action {
+	for _, w := range s.o.Workloads {
+		if s.d.OnePod && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsElsewhere(w) {
+			return s.release(w) // the pod was deleted to end the eviction, which is told first
+		}
+		if a, ok := s.orphan(w); ok {
+			return a
+		}
+	}
+	return s.letJobGo()
+}
+
+// letJobGo is the finalize hook of the job.
+func (s *decider) letJobGo() job.Action {
+	if c, ok := s.job.(job.Composite); ok {
+		return orNothing(s.free(c, c.Members()))
+	}
+	if s.d.Finalize == nil || s.job == nil {
+		return job.Action{}
+	}
+	next := clone(s.job)
+	if !s.d.Finalize(next) {
+		return job.Action{}
+	}
+	return job.Action{Verb: job.PatchJob, Job: next}
+}
+
+// orphan finishes a Workload without a job, then takes the finalizer off.
+func (s *decider) orphan(w *kueue.Workload) (job.Action, bool) {
+	return s.orphaned(w, metav1.GetControllerOf(w) != nil)
+}
+
+// orphaned is orphan where it is known whether anything is left that the Workload could be for.
+func (s *decider) orphaned(w *kueue.Workload, alone bool) (job.Action, bool) {
+	if w.DeletionTimestamp == nil && s.cfg.FinishOrphans && alone {
+		next := w.DeepCopy()
+		if s.cfg.Lifecycle.Finish(next, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", s.o.Now) {
+			return job.Action{Verb: job.WriteStatus, Workload: next}, true
+		}
+	}
+	if hasFinalizer(w) {
+		return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}, true
+	}
+	return job.Action{}, false
+}
+
+// undecided (step 3) reports why the owners could not be followed.
+func (s *decider) undecided() job.Action {
+	a := job.Action{Verb: job.Fail, Err: s.o.Verdict.Err}
+	if s.o.Verdict.TooDeep {
+		a.Verb, a.Events = job.Stall, warning(eventNestingTooDeep, s.o.Verdict.Err.Error())
+	}
+	return a
+}
+
+// leaveQueue takes the Workload of a job that gave up its queue name out of the queue, so that it holds no quota for a
+// job that nobody starts.
+func (s *decider) leaveQueue() job.Action {
+	for _, w := range s.o.Workloads {
+		if s.suspended && w.DeletionTimestamp == nil && !lifecycle.IsFinished(w) && !lifecycle.IsReserved(w) && w.Spec.QueueName != "" {
+			next := w.DeepCopy()
+			next.Spec.QueueName = ""
+			return job.Action{Verb: job.UpdateWorkload, Workload: next}
+		}
+	}
+	return job.Action{}
+}
+
+func newestUnfinished(workloads []*kueue.Workload) *kueue.Workload {
+	var newest *kueue.Workload
+	for _, w := range workloads {
+		if !lifecycle.IsFinished(w) && (newest == nil || older(newest, w)) {
+			newest = w
+		}
+	}
+	return newest
+}
+
+// older orders Workloads by age, and by name within a second.
+func older(a, b *kueue.Workload) bool { return compareAge(a, b) < 0 }
+
+func compareAge(a, b *kueue.Workload) int {
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// SortByAge sorts Workloads, the oldest first.
+func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compareAge) }
+
+// manage is the life of a job with a Workload of its own (steps 5 to 16).
+func (s *decider) manage() job.Action {
+	if s.d.Unreadable != nil {
+		if err := s.d.Unreadable(s.job, s.in); err != nil {
+			return s.blind(err)
+		}
+	}
+	ensure := s.ensure
+	c, composite := s.job.(job.Composite)
+	if composite {
+		ensure = func() (*kueue.Workload, *job.Action) { return s.ensureTogether(c) }
+	}
+	w, a := ensure()
+	if a != nil {
+		return *a
+	}
+	if a = s.ending(w); a != nil {
+		return *a
+	}
+	if w == nil {
+		return s.create()
+	}
+	if a := s.keepUp(w); a != nil {
+		return *a
+	}
+	switch {
+	case s.leaves(w):
+		return s.evicted(w)
+	case composite:
+		return s.runTogether(w)
+	case s.suspended:
+		return s.waiting(s.runs(w))
+	case s.stopping() || (!lifecycle.IsAdmitted(s.runs(w)) && !s.isHeld()): // step 16
+		a, _ := s.stop(job.NotAdmitted, w)
+		return orNothing(a)
+	default:
+		return job.Action{}
+	}
+}
+
+// blind is about a job that does not tell what it should. Nothing is begun with it, but what is at its end comes to its end,
+// and what has to make room does so: others wait for that.
+func (s *decider) blind(err error) job.Action {
+	for _, w := range s.o.Workloads {
+		if !s.isController(w) || s.isPredecessor(w) {
+			continue
+		}
+		if a := s.ending(w); a != nil {
+			return *a
+		}
+		if lifecycle.IsLeaving(w) {
+			if a := s.evicted(w); a.Verb != job.Nothing {
+				return a
+			}
+		}
+	}
+	return job.Action{Verb: job.Stall, Err: err, Events: warning(eventUnreadable, err.Error())}
+}
+
+// stopping says whether a stop was begun that has to come to its end.
+func (s *decider) stopping() bool { return s.d.Stopping != nil && s.d.Stopping(s.job) }
+
+// ending is what happens when the Workload or the job is at its end, or does not want to run (steps 7 to 10).
+func (s *decider) ending(w *kueue.Workload) *job.Action {
+	var a job.Action
+	switch {
+	case w != nil && lifecycle.IsFinished(w):
+		a = s.workloadFinished(w)
+	case w != nil && w.DeletionTimestamp != nil:
+		a = s.workloadDeleted(w)
+	case s.d.OnHold != nil && s.d.OnHold(s.job):
+		a = s.hold(w)
+	case s.cfg.IsUserStopped(s.job) && !s.finished:
+		a = s.userStop(w)
+	case s.finished:
+		a = s.jobFinished(w)
+	default:
+		return nil
+	}
+	return &a
+}
+
+func orNothing(a *job.Action) job.Action {
+	if a == nil {
+		return job.Action{}
+	}
+	return *a
+}
+
+// workloadFinished (step 7) lets a finished Workload go.
+func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
+	if !hasFinalizer(w) {
+		a := s.letJobGo()
+		if a.Verb == job.Nothing && s.hasLeft(w) && !s.finished && !job.IsRemote(w) { // a user made it: see hasLeft
+			a.Events = warning(eventCompose, fmt.Sprintf("Workload %s/%s, which the job names, ended when the job left management: create it anew, or remove %s",
+				w.Namespace, w.Name, kueue.PrebuiltWorkloadLabel))
+		}
+		return a
+	}
+	a := job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
+	if c := lifecycle.Condition(w, kueue.WorkloadFinished); c.Reason != kueue.ReasonSucceeded && c.Reason != kueue.ReasonFailed {
+		a.Events = s.finishedEvent(w, c.Message) // it was not finished by jobFinished, which has told already
+	}
+	return a
+}
+
+func (s *decider) finishedEvent(w *kueue.Workload, message string) []job.Event {
+	return normal(eventFinishedWorkload, fmt.Sprintf("Workload %s/%s is finished: %s", w.Namespace, w.Name, message))
+}
+
+// workloadDeleted (step 8) stops the job before its Workload goes, while there is something to restore from.
+func (s *decider) workloadDeleted(w *kueue.Workload) job.Action {
+	if !s.finished {
+		if a, over := s.stop(job.WorkloadDeleted, w); !over {
+			return orNothing(a)
+		}
+	}
+	if hasFinalizer(w) {
+		return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
+	}
+	return job.Action{}
+}
+
+// hold (step 9) frees the quota of a job that asks not to run.
+func (s *decider) hold(w *kueue.Workload) job.Action {
+	if w == nil || !lifecycle.IsReserved(w) {
+		return job.Action{}
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "The job asks not to run", s.o.Now)
+	return job.Action{Verb: job.WriteStatus, Workload: next}
+}
+
+// jobFinished (step 10) finishes the Workload with the job.
+func (s *decider) jobFinished(w *kueue.Workload) job.Action {
+	if w == nil {
+		return s.letJobGo()
+	}
+	reason := kueue.ReasonFailed
+	if s.success {
+		reason = kueue.ReasonSucceeded
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Finish(next, reason, s.message, s.o.Now)
+	return job.Action{Verb: job.WriteStatus, Workload: next, Events: s.finishedEvent(w, s.message)}
+}
+
+// create (step 11) makes the missing Workload, once no pod runs without one.
+func (s *decider) create() job.Action {
+	prebuilt := s.prebuiltName()
+	if prebuilt != "" {
+		if a, over := s.stop(job.NoMatchingWorkload, nil); !over {
+			return orNothing(a)
+		}
+	}
+	if s.isActive() && !s.isElsewhere() && (!s.elastic || prebuilt != "") {
+		return s.untilInactive()
+	}
+	if prebuilt != "" {
+		return job.Action{Verb: job.Fail, Err: fmt.Errorf("workload %s/%s, which the job names, does not exist or belongs to another job: create it, or remove %s",
+			s.job.GetNamespace(), prebuilt, kueue.PrebuiltWorkloadLabel)}
+	}
+	podSets, err := s.in.PodSets(s.d, s.job)
+	if err != nil {
+		return notComposed(err)
+	}
+	return s.createFor(podSets, nil)
+}
+
+// createFor makes a Workload of the given pod sets; that of an elastic job may be to take the place of another.
+func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) job.Action {
+	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
+	if err != nil {
+		return classMissing(err)
+	}
+	w, err := newWorkload(s.cfg, s.d, s.job, s.written(podSets), priority)
+	if err != nil {
+		return job.Action{Verb: job.Fail, Err: err, Events: warning(eventCompose, err.Error())}
+	}
+	if s.elastic {
+		s.asSlice(w, before)
+	}
+	return job.Action{Verb: job.CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
+}
+
+// classMissing reports a priority class that does not exist, in an event only if the job's label named it.
+func classMissing(err error) job.Action {
+	a := job.Action{Verb: job.Fail, Err: err}
+	if missing, ok := errors.AsType[*job.MissingClassError](err); ok && missing.Kind == kueue.WorkloadPriorityClassKind {
+		a.Events = warning(eventClassNotFound, err.Error())
+	}
+	return a
+}
+
+// evicted (step 14) stops the job, gives the quota back once nothing of it runs, and at last deletes a job that Berth
+// deactivated, if it is told to.
+func (s *decider) evicted(w *kueue.Workload) job.Action {
+	if s.head != nil { // nothing runs by its successor
+		return s.release(w)
+	}
+	a, over := s.stop(job.WorkloadEvicted, w)
+	if !over {
+		return orNothing(a)
+	}
+	if lifecycle.IsReserved(w) {
+		if s.isActive() || s.runsElsewhere(w) {
+			return s.untilInactive()
+		}
+		return s.release(w)
+	}
+	if s.cfg.DeleteDeactivatedAfter != nil && !lifecycle.IsActive(w) && lifecycle.DeactivatedByBerth(w) {
+		since := lifecycle.Condition(w, kueue.WorkloadEvicted).LastTransitionTime
+		rest := *s.cfg.DeleteDeactivatedAfter - s.o.Now.Sub(since.Time)
+		if rest > 0 {
+			return job.Action{After: rest}
+		}
+		note := normal(eventDeleted, "Deleted some time after its workload was deactivated")
+		if c, ok := s.job.(job.Composite); ok {
+			return orNothing(s.remove(c, c.Members(), note))
+		}
+		return job.Action{Verb: job.DeleteJob, Job: s.job, Events: note}
+	}
+	if s.suspended {
+		return orNothing(s.moveQueue(w))
+	}
+	return job.Action{}
+}
+
+// leaves says whether an eviction is to be followed. A successor that failed and has given its quota back only waits.
+func (s *decider) leaves(w *kueue.Workload) bool {
+	return lifecycle.IsEvicted(w) && (s.head == nil || lifecycle.IsReserved(w))
+}
+
+// release gives the quota of an evicted Workload back.
+func (s *decider) release(w *kueue.Workload) job.Action {
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Release(next, s.d.OnePod && !s.cfg.ReassignPods && !s.isDelegated(w), s.o.Now)
+	return job.Action{Verb: job.WriteStatus, Workload: next}
+}
+
+// waiting (step 15) starts a job whose Workload is admitted. Otherwise it tells what the Workload waits for, and follows
+// a change of the queue name.
+func (s *decider) waiting(w *kueue.Workload) job.Action {
+	switch {
+	case lifecycle.IsAdmitted(w) && s.isDelegated(w):
+		return job.Action{} // its copies run elsewhere, and these wait
+	case lifecycle.IsAdmitted(w):
+		return s.start(w)
+	case lifecycle.IsReserved(w):
+		var messages []string
+		for _, c := range w.Status.AdmissionChecks {
+			if c.State == kueue.CheckStatePending && c.Message != "" {
+				messages = append(messages, string(c.Name)+": "+c.Message)
+			}
+		}
+		if len(messages) == 0 {
+			return job.Action{}
+		}
+		return job.Action{Events: normal(eventUpdatedCheck, strings.Join(messages, "; "))}
+	case lifecycle.IsOnHold(w):
+		if _, composite := s.job.(job.Composite); composite {
+			return job.Action{} // it belongs to what has no replicas, and comes back with those
+		}
+		next := w.DeepCopy()
+		s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job asks to run again", s.o.Now)
+		return job.Action{Verb: job.WriteStatus, Workload: next}
+	default:
+		return orNothing(s.moveQueue(w))
+	}
+}
+
+// moveQueue lets a Workload without quota follow the queue name of its job.
+func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
+	queue := kueue.LocalQueueName(job.QueueName(s.job))
+	if w.Spec.QueueName == queue || lifecycle.IsReserved(w) {
+		return nil
+	}
+	if c, ok := s.job.(job.Composite); ok && !c.Agrees() {
+		return nil
+	}
+	next := w.DeepCopy()
+	next.Spec.QueueName = queue
+	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
+}
+
+// isDelegated says whether the pods of a Workload run on another cluster. Their own gates stay closed (spec: 30 §4.12).
+func (s *decider) isDelegated(w *kueue.Workload) bool {
+	return slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
+}
+
+// runsElsewhere says whether pods of a Workload may run on another cluster although its pods here, which wait, do not tell. What sent it there
+// says when that is over; it does not once the check says that it will not be sent at all, or is gone.
+func (s *decider) runsElsewhere(w *kueue.Workload) bool {
+	return lifecycle.RunsRemotely(w) && slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
+		return s.o.Delegated[c.Name] && c.State != kueue.CheckStateRejected
+	})
+}
+
+// isElsewhere says whether the pods of a job without a Workload are on another cluster. Whatever its status says still, they go: what sent it
+// there takes it back with its Workload.
+func (s *decider) isElsewhere() bool {
+	return s.d.ManagedBy != nil && s.d.ManagedBy(s.job) == kueue.MultiKueueControllerName
+}
+
+// clone copies a job of any kind.
+func clone(o job.Object) job.Object { return o.DeepCopyObject().(job.Object) }

@@ -1,0 +1,59 @@
+package decide
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// equivalent says whether the Workload still describes the job, whose pod sets are given. While quota is reserved the job
+// may carry what the admission added. strict also compares what only matters before a start; it is for a job that waits
+// with a Workload of its own (spec: 30 §4.4.4).
+func equivalent(c *job.Config, o job.Object, podSets []kueue.PodSet, suspended, prebuilt bool, w *kueue.Workload, flavors job.Flavors) bool {
+	owner := metav1.GetControllerOf(w)
+	if owner == nil || owner.Name != o.GetName() || (c.FinishOrphans && owner.UID != o.GetUID()) {
+		return false
+	}
+	if !equality.Semantic.DeepEqual(maximumExecutionTime(o), w.Spec.MaximumExecutionTimeSeconds) {
+		return false
+	}
+	reserved := lifecycle.IsReserved(w)
+	if reserved {
+		if merged, err := withAdmission(c, w, flavors); err == nil {
+			return podset.SameSets(podSets, merged, lifecycle.IsAdmitted(w), false) ||
+				(suspended && podset.SameSets(podSets, w.Spec.PodSets, lifecycle.IsAdmitted(w), false))
+		}
+	}
+	return podset.SameSets(podSets, w.Spec.PodSets, lifecycle.IsAdmitted(w), suspended && !reserved && !prebuilt)
+}
+
+// withAdmission are the pod sets of the Workload as a job carries them once it is started.
+func withAdmission(c *job.Config, w *kueue.Workload, flavors job.Flavors) ([]kueue.PodSet, error) {
+	infos, err := job.InfosFromAdmission(c, w, flavors)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]kueue.PodSet, len(w.Spec.PodSets))
+	for i := range out {
+		w.Spec.PodSets[i].DeepCopyInto(&out[i])
+		at := slices.IndexFunc(infos, func(info job.PodSetInfo) bool { return info.Name == out[i].Name })
+		if at < 0 {
+			return nil, podset.Permanent("pod set %s is not in the admission", out[i].Name)
+		}
+		if err := infos[at].MergeInto(&out[i].Template); err != nil {
+			return nil, err
+		}
+		if c.PartialAdmission && out[i].MinCount != nil {
+			out[i].Count = infos[at].Count
+		}
+	}
+	return out, nil
+}
+
+func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }

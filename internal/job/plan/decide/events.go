@@ -1,0 +1,56 @@
+package decide
+
+import (
+	"errors"
+
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+)
+
+// notComposed reports pod sets that cannot be built.
+func notComposed(err error) job.Action {
+	if errors.Is(err, podset.ErrNotYet) {
+		return job.Action{Verb: job.Fail, Err: err}
+	}
+	return job.Action{Verb: job.Stall, Err: err, Events: warning(eventCompose, err.Error())}
+}
+
+func normal(reason, note string) []job.Event { return []job.Event{{Reason: reason, Note: note}} }
+func warning(reason, note string) []job.Event {
+	return []job.Event{{Reason: reason, Note: note, Warning: true}}
+}
+
+// Reasons of events on jobs (spec: 30 §5.2).
+const (
+	eventStarted            = "Started"
+	eventSuspended          = "Suspended"
+	eventResumed            = "Resumed"
+	eventStopped            = "Stopped"
+	eventDeleted            = "Deleted"
+	eventCreatedWorkload    = "CreatedWorkload"
+	eventDeletedWorkload    = "DeletedWorkload"
+	eventUpdatedWorkload    = "UpdatedWorkload"
+	eventFinishedWorkload   = "FinishedWorkload"
+	eventUpdatedCheck       = "UpdatedAdmissionCheck"
+	eventCompose            = "ErrWorkloadCompose"
+	eventUnreadable         = "ErrJobExpression" // of declared kinds
+	eventNestingTooDeep     = "JobNestingTooDeep"
+	eventClassNotFound      = "WorkloadPriorityClassNotFound"
+	eventNamespaceUnmanaged = "NamespaceUnmanaged"
+	eventNameConflict       = "WorkloadNameConflict"
+	eventExcessPod          = "ExcessPodDeleted"
+	eventOwnersAdded        = "OwnerReferencesAdded"
+)
+
+// evictedFor is why the objects of an evicted job are deleted: the reason of the eviction is a part of it.
+func evictedFor(reason string) job.StopReason {
+	return job.WorkloadEvicted + "DueTo" + job.StopReason(reason)
+}
+
+// stopNotes say in a sentence why a job is stopped. An eviction has its own message.
+var stopNotes = map[job.StopReason]string{
+	job.WorkloadDeleted:    "Stopped because its workload is deleted",
+	job.NoMatchingWorkload: "Stopped because no workload describes it",
+	job.NotAdmitted:        "Stopped because its workload is not admitted",
+	job.UserStopped:        "Stopped because its user asks for that",
+}

@@ -1,0 +1,85 @@
+package decide
+
+import (
+	"time"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// againAfter is when to look again whether pods are gone that nobody watches.
+const againAfter = time.Second
+
+func (s *decider) led() bool { return s.elastic && s.d.Family.CanLead() }
+
+// isActive says whether a pod of the job may still use resources.
+func (s *decider) isActive() bool {
+	return s.d.IsActive(s.job) || (s.d.Family != nil && s.d.Family.IsActive(s.job, s.in))
+}
+
+// lead is manage, with what belongs to the job: what holds it is put back first, and the objects and pods have their turn
+// when there is nothing to write about the job itself, also if something is wrong with that.
+func (s *decider) lead() job.Action {
+	if !s.led() {
+		return s.manage()
+	}
+	if next := clone(s.job); s.d.Family.Mend(next, s.in) {
+		return job.Action{Verb: job.PatchJob, Job: next}
+	}
+	a := s.manage()
+	if a.Verb <= job.Stall {
+		if step := s.d.Family.Step(s.o, s.in); step != nil && (step.Verb != job.Nothing || (a.Verb == job.Nothing && len(a.Events) == 0)) {
+			return *step
+		}
+	}
+	return a
+}
+
+// end is finalize, unless a job that is deleted still has something to do.
+func (s *decider) end() job.Action {
+	if s.job != nil && s.d.Family.CanLead() && s.o.Verdict.Reach == job.Managed && s.d.Family.Lingers(s.job, s.in) {
+		return job.Action{}
+	}
+	return s.finalize()
+}
+
+// endHeir finishes the slice that waits to take the place of one that was evicted: it is built for a job that stops.
+func (s *decider) endHeir(head *kueue.Workload, live []*kueue.Workload) *job.Action {
+	for _, w := range live {
+		if s.led() && head != nil && lifecycle.IsEvicted(head) && w != head && !lifecycle.IsReserved(w) && chain.Replaces(w) == head.Name {
+			return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The workload slice that it was to replace is evicted"})
+		}
+	}
+	return nil
+}
+
+// reshape brings a slice of a job that is led to what the job needs. While it has no quota it can become anything; with
+// quota it shrinks in place, and gets a successor for anything else.
+func (s *decider) reshape(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
+	if s.head != nil && chain.CompareShaped(s.head, podSets) != chain.Grows {
+		return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The job does not need more than it has any more"})
+	}
+	if !lifecycle.IsReserved(w) {
+		if podset.SameSets(podSets, w.Spec.PodSets, false, true) && same(maximumExecutionTime(s.job), w.Spec.MaximumExecutionTimeSeconds) {
+			return nil
+		}
+		return s.bringUpToDate(w, podSets)
+	}
+	switch chain.CompareShaped(w, podSets) {
+	case chain.Grows:
+		a := s.createFor(podSets, w)
+		if a.Verb == job.CreateWorkload {
+			a.Events = append(a.Events, s.d.Family.Waits(s.job, s.in)...)
+		}
+		return &a
+	case chain.Shrinks:
+		next := w.DeepCopy()
+		chain.ResizeShaped(next, podSets)
+		return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: s.updated(w, "the job changed its size")}
+	default:
+		return nil
+	}
+}

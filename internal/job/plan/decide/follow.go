@@ -1,0 +1,45 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again
+// (spec: 30 §4.5).
+func (s *decider) follow() job.Action {
+	if s.finished || s.suspended || s.stopping() || (s.d.LedBy != nil && s.d.LedBy(s.cfg, s.o.Verdict.Ancestor)) {
+		return job.Action{}
+	}
+	newest := newestUnfinished(s.o.AncestorWorkloads)
+	switch {
+	case newest == nil && s.o.AncestorRuns:
+		// The ancestor is stopped first. While it runs, the controllers of the objects in between would resume the child at once, for ever.
+		return job.Action{}
+	case newest == nil:
+	case job.IsElastic(s.job) || job.IsElastic(newest):
+		kept := chain.Normalise(chain.Live(s.o.AncestorWorkloads))
+		if w := cmp.Or(kept.Head, kept.Selected); w != nil && !lifecycle.IsEvicted(w) {
+			return s.resumed()
+		}
+	case lifecycle.IsAdmitted(newest):
+		return s.resumed()
+	}
+	next := clone(s.job)
+	s.d.Suspend(next)
+	job.MarkSuspended(next)
+	note := fmt.Sprintf("Suspended because the workload of %s %s is not admitted", s.o.Verdict.Ancestor.GVK.Kind, s.o.Verdict.Ancestor.Object.GetName())
+	return job.Action{Verb: job.PatchJob, Job: next, Events: normal(eventSuspended, note)}
+}
+
+// resumed removes the mark of a job that Berth suspended and another client resumed: from now on Berth has nothing to give back.
+func (s *decider) resumed() job.Action {
+	if next := clone(s.job); job.UnmarkSuspended(next) {
+		return job.Action{Verb: job.PatchJob, Job: next}
+	}
+	return job.Action{}
+}

@@ -1,0 +1,108 @@
+package decide
+
+import (
+	"slices"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// keepUp (steps 5, 12 and 13) keeps the Workload in step with the job, and the slice that holds the quota too.
+func (s *decider) keepUp(w *kueue.Workload) *job.Action {
+	if s.head != nil {
+		for _, step := range []func() *job.Action{
+			func() *job.Action { return s.sync(s.head) }, func() *job.Action { return s.reclaimOf(s.head, w) }, s.headReady,
+		} {
+			if a := step(); a != nil {
+				return a
+			}
+		}
+	}
+	for _, step := range []func(*kueue.Workload) *job.Action{s.sync, s.reclaim, s.podsReady} {
+		if a := step(w); a != nil {
+			return a
+		}
+	}
+	return nil
+}
+
+// reclaim (step 12) tells which pods need no quota any more. Counts never shrink while quota is reserved.
+func (s *decider) reclaim(w *kueue.Workload) *job.Action { return s.reclaimOf(w, w) }
+
+// reclaimOf is reclaim for a slice that may have another size than the job: like is the one that has not.
+func (s *decider) reclaimOf(w, like *kueue.Workload) *job.Action {
+	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil {
+		return nil
+	}
+	wanted := s.freed(w, like)
+	if lifecycle.IsReserved(w) {
+		for _, old := range w.Status.ReclaimablePods {
+			if chain.ScaledDown(w, old.Name) { // what is left may be needed again
+				continue
+			}
+			at := slices.IndexFunc(wanted, func(r kueue.ReclaimablePod) bool { return r.Name == old.Name })
+			if at < 0 {
+				wanted = append(wanted, old)
+			} else {
+				wanted[at].Count = max(wanted[at].Count, old.Count)
+			}
+		}
+	}
+	if same(wanted, w.Status.ReclaimablePods) {
+		return nil
+	}
+	next := w.DeepCopy()
+	next.Status.ReclaimablePods = wanted
+	return &job.Action{Verb: job.WriteReclaimable, Workload: next}
+}
+
+// freed counts the pods that need no quota any more, of the sets that the Workload has. A smaller slice frees fewer: as many pods
+// as like has, less those that it frees, have something to do.
+func (s *decider) freed(w, like *kueue.Workload) []kueue.ReclaimablePod {
+	var out []kueue.ReclaimablePod
+	for _, r := range s.d.Reclaimable(s.job, s.in) {
+		is := func(p kueue.PodSet) bool { return p.Name == r.Name }
+		at, of := slices.IndexFunc(w.Spec.PodSets, is), slices.IndexFunc(like.Spec.PodSets, is)
+		if at < 0 || of < 0 {
+			return w.Status.ReclaimablePods
+		}
+		has := w.Spec.PodSets[at].Count
+		if r.Count = min(r.Count+has-like.Spec.PodSets[of].Count, has); r.Count > 0 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// podsReady (step 13) keeps the PodsReady condition. Before the first reservation there is none: the reservation brings
+// it along.
+func (s *decider) podsReady(w *kueue.Workload) *job.Action {
+	return s.readyIs(w, s.d.PodsReady(s.job, s.in))
+}
+
+func (s *decider) readyIs(w *kueue.Workload, ready bool) *job.Action {
+	if !s.cfg.WaitForPodsReady || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
+		return nil
+	}
+	next := w.DeepCopy()
+	if !s.cfg.Lifecycle.PodsReady(next, ready, s.o.Now) {
+		return nil
+	}
+	return &job.Action{Verb: job.WritePodsReady, Workload: next}
+}
+
+// headReady is podsReady for the slice by which the job runs while another waits to take its place, so that it is not evicted for
+// pods that have been ready for long. It tells of pods that are ready, as many as the slice has, and not of others: those may
+// be the ones that wait.
+func (s *decider) headReady() *job.Action {
+	at := clone(s.job)
+	if s.d.Remote != nil && s.d.Remote.Resize != nil {
+		s.d.Remote.Resize(at, s.job, s.head.Spec.PodSets)
+	}
+	if !s.d.PodsReady(at, s.in) {
+		return nil
+	}
+	return s.readyIs(s.head, true)
+}

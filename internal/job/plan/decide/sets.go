@@ -1,0 +1,398 @@
+package decide
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// ObservedSets is the world around an object with groups. Prebuilt and Objects are not used.
+type ObservedSets struct {
+	job.Observed
+	// Pods are those of the object, in the order of their names.
+	Pods []*corev1.Pod
+	// StatefulSets are those that control pods; nil for one that does not exist.
+	StatefulSets map[string]*appsv1.StatefulSet
+}
+
+// Sets finds the next write for an object with groups: one for a Workload, or some pods to be patched to be as
+// returned.
+func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*corev1.Pod) {
+	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, sets: o.StatefulSets}
+	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
+		if freed := s.free(); len(freed) > 0 {
+			return job.Action{}, freed
+		}
+		for _, w := range s.o.Workloads {
+			if a, ok := s.abandoned(w); ok {
+				return a, nil
+			}
+		}
+		return s.letJobGo(), nil
+	}
+	switch o.Verdict.Reach {
+	case job.Unmanaged:
+		return s.letGo(), nil
+	case job.Managed:
+		return s.serve()
+	case job.Undecided:
+		return s.undecided(), nil
+	default:
+		return job.Action{}, nil
+	}
+}
+
+// setsDecider is one decision being made about an object with groups.
+type setsDecider struct {
+	decider
+	pods []*corev1.Pod
+	sets map[string]*appsv1.StatefulSet
+}
+
+// serve brings the Workloads in step with the object, then its pods.
+func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
+	parts, err := s.d.Sets.Parts(s.job, s.in)
+	if err != nil {
+		return notComposed(err), s.keep(nil, nil, nil)
+	}
+	names, index := make([]string, len(parts)), map[string]int{}
+	for i := range parts {
+		names[i] = s.name(&parts[i])
+		index[names[i]] = i
+	}
+	if len(parts) == 1 { // older versions named it without the UID
+		index[s.cfg.WorkloadName(s.d.GVK, parts[0].Name, "")] = 0
+	}
+	found := make([]*kueue.Workload, len(parts))
+	var rest []*kueue.Workload
+	for _, w := range s.o.Workloads {
+		switch at, ok := index[w.Name]; {
+		case !ok:
+			rest = append(rest, w)
+		case found[at] == nil || found[at].Name != names[at]: // the older name counts if only that exists
+			found[at] = w
+		}
+	}
+	for _, w := range rest {
+		if s.isUnused(w) {
+			return orNothing(s.discard(w)), nil
+		}
+		if a, ok := s.abandoned(w); ok && w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
+			return a, nil // that of an earlier object of the name
+		}
+	}
+	a := s.bring(parts, found)
+	if a.Verb > job.Stall {
+		return a, nil
+	}
+	for i := range found {
+		if found[i] != nil {
+			names[i] = found[i].Name
+		}
+	}
+	return a, s.keep(parts, names, found) // also after a failure: pods may wait that need no Workload
+}
+
+// bring finds the next write that brings the Workloads in step, or else the failure of one of them.
+func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (failed job.Action) {
+	for i := range parts {
+		if a := s.part(&parts[i], workloads[i]); a != nil && a.Verb > job.Stall {
+			return *a
+		} else if a != nil {
+			failed = *a
+		}
+	}
+	return failed
+}
+
+// abandoned lets the Workload of an object go that is gone. No pod of it has to be there for somebody to know: a group that
+// was on hold has none (spec: 30 §4.3 step 2, which leaves such a Workload to garbage collection).
+func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
+	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && len(s.members(w.Name)) == 0))
+}
+
+// name is that of the Workload of a part. On a worker cluster it is that of the manager.
+func (s *setsDecider) name(p *job.Part) string {
+	uid := s.job.GetUID()
+	if s.isRemote() {
+		if prebuilt := s.cfg.PrebuiltName(s.job); prebuilt != "" && p.Number == nil {
+			return prebuilt
+		}
+		if origin := s.job.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]; origin != "" {
+			uid = types.UID(origin)
+		}
+	}
+	return s.cfg.WorkloadName(s.d.GVK, p.Name, uid)
+}
+
+func (s *setsDecider) isRemote() bool { return job.IsRemote(s.job) }
+
+// NamesOfParts are the Workloads that an object with groups is to have. Those of one that another manager made are made by
+// that one, too, and nothing but their names says whose they are until the object is there.
+func NamesOfParts(cfg *job.Config, d *job.Descriptor, o job.Object) []string {
+	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &job.Observed{}, job: o, in: &job.Setting{Config: cfg}}}
+	parts, err := d.Sets.Parts(o, s.in)
+	if err != nil {
+		return nil // the plan says what is wrong
+	}
+	out := make([]string, len(parts))
+	for i := range parts {
+		out[i] = s.name(&parts[i])
+	}
+	return out
+}
+
+// isUnused says whether a Workload that is for no part was made for this object.
+func (s *setsDecider) isUnused(w *kueue.Workload) bool {
+	return slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) &&
+		(w.DeletionTimestamp == nil || hasFinalizer(w))
+}
+
+// part brings one Workload in step.
+func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
+	switch {
+	case w == nil:
+		return s.createPart(p)
+	case w.DeletionTimestamp != nil:
+		if hasFinalizer(w) && len(s.members(w.Name)) == 0 {
+			return &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
+		}
+		return nil // its pods are stopped first
+	case s.hasLeft(w) && !s.isRemote(): // its pods are stopped, since they have no Workload or one without quota
+		return s.discard(w)
+	case lifecycle.IsFinished(w):
+		return nil
+	case len(p.PodSets) == 0:
+		return s.holdPart(w)
+	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0 && !s.runsElsewhere(w): // there is no group to give it back
+		next := w.DeepCopy()
+		s.cfg.Lifecycle.Release(next, false, s.o.Now)
+		return &job.Action{Verb: job.WriteStatus, Workload: next}
+	}
+	if a := s.claim(p, w); a != nil {
+		return a
+	}
+	if a := s.resume(p, w); a != nil {
+		return a
+	}
+	return s.syncPart(w)
+}
+
+// members are the pods that were put into the group of a Workload.
+func (s *setsDecider) members(name string) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, p := range s.pods {
+		if s.cfg.GroupName(p) == name {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// createPart makes a Workload. On a worker cluster it comes from the manager.
+func (s *setsDecider) createPart(p *job.Part) *job.Action {
+	if len(p.PodSets) == 0 || s.isRemote() {
+		return nil
+	}
+	priority, err := resolvePriority(s.d, s.job, p.PodSets, s.o.Classes)
+	if err != nil {
+		return new(classMissing(err))
+	}
+	w := bareWorkload(s.cfg, s.job, podset.Copy(p.PodSets), priority)
+	w.Name = s.name(p)
+	w.Spec.MaximumExecutionTimeSeconds = nil // what serves has no end
+	s.mark(p, w)
+	copyLabels(s.cfg, w, s.job)
+	return &job.Action{Verb: job.CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
+}
+
+// mark says on a Workload whose it is.
+func (s *setsDecider) mark(p *job.Part, w *kueue.Workload) {
+	labelUID(w, s.job)
+	if w.Annotations == nil {
+		w.Annotations = map[string]string{}
+	}
+	w.Annotations[kueue.IsGroupWorkloadAnnotation] = "true"
+	w.Annotations[kueue.JobOwnerGVKAnnotation] = s.d.GVK.String()
+	w.Annotations[kueue.JobOwnerNameAnnotation] = s.job.GetName()
+	if p.Number != nil {
+		w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = strconv.Itoa(int(*p.Number))
+	}
+	if !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) {
+		w.OwnerReferences = append(w.OwnerReferences, ownerRef(s.d, s.job))
+	}
+}
+
+// claim marks a Workload that was made by another version, or that lost its owner.
+func (s *setsDecider) claim(p *job.Part, w *kueue.Workload) *job.Action {
+	next := w.DeepCopy()
+	s.mark(p, next)
+	if len(next.OwnerReferences) == len(w.OwnerReferences) && maps.Equal(next.Annotations, w.Annotations) {
+		return nil
+	}
+	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
+}
+
+// holdPart takes a Workload whose group asks not to run out of the queue, and frees its quota at once.
+func (s *setsDecider) holdPart(w *kueue.Workload) *job.Action {
+	blocked := !lifecycle.IsActive(w) || (s.cfg.AdmissionGatedBy && len(lifecycle.SplitGates(w.Annotations[kueue.AdmissionGatedByAnnotation])) > 0)
+	if lifecycle.IsOnHold(w) || (blocked && !lifecycle.IsReserved(w)) {
+		return nil // it is out of the queue, and says why
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "It has no replicas", s.o.Now)
+	return &job.Action{Verb: job.WriteStatus, Workload: next}
+}
+
+// resume puts a Workload back into its queue, with the pods that are wanted now. Without quota its count follows anyway.
+func (s *setsDecider) resume(p *job.Part, w *kueue.Workload) *job.Action {
+	held := lifecycle.IsOnHold(w)
+	if lifecycle.IsReserved(w) {
+		return nil
+	}
+	resized := !slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Name == b.Name && a.Count == b.Count })
+	if resized || (held && !podset.SameSets(p.PodSets, w.Spec.PodSets, false, true)) {
+		next := w.DeepCopy()
+		next.Spec.PodSets = podset.Copy(p.PodSets)
+		return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: s.updated(w, "its size or its pods changed while it did not run")}
+	}
+	if !held {
+		return nil
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "It has replicas again", s.o.Now)
+	return &job.Action{Verb: job.WriteStatus, Workload: next}
+}
+
+// syncPart lets a Workload follow queue, gates and priority class. The queue of one that has quota cannot change.
+func (s *setsDecider) syncPart(w *kueue.Workload) *job.Action {
+	next := w.DeepCopy()
+	if queue := kueue.LocalQueueName(job.QueueName(s.job)); !lifecycle.IsReserved(w) {
+		next.Spec.QueueName = queue
+	}
+	changed := s.syncGates(next)
+	ok, err := s.syncPriority(next)
+	if err != nil {
+		return new(classMissing(err))
+	}
+	switch {
+	case changed || ok:
+		return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: s.updated(w, "its owner changed its admission gates or its priority")}
+	case next.Spec.QueueName != w.Spec.QueueName:
+		return &job.Action{Verb: job.UpdateWorkload, Workload: next}
+	default:
+		return nil
+	}
+}
+
+// keep are the pods that are to be changed: put into their groups, kept in their queue, or let through.
+func (s *setsDecider) keep(parts []job.Part, names []string, workloads []*kueue.Workload) []*corev1.Pod {
+	byName := map[string]int{}
+	for i := range parts {
+		byName[parts[i].Name] = i
+	}
+	out := s.free()
+	for _, pod := range s.pods {
+		if job.PodIsOver(pod) || pod.DeletionTimestamp != nil || slices.ContainsFunc(out, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
+			continue
+		}
+		next := pod.DeepCopy()
+		part, role := s.d.Sets.Place(s.job, pod)
+		if at, ok := byName[part]; ok && (workloads[at] == nil || workloads[at].DeletionTimestamp == nil) {
+			s.stamp(next, names[at], role, parts[at].Total)
+		}
+		switch {
+		case !same(next.ObjectMeta, pod.ObjectMeta):
+			out = append(out, next)
+		case s.holdsUpRollout(pod): // one after the other: what waits may get a queue, what runs may not
+			job.OpenGates(next, false)
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// stamp puts a pod into its group, once; its queue is kept in line while it waits.
+func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
+	gated := job.PodIsGated(pod)
+	queue := job.QueueName(s.job)
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	if gated && queue != "" {
+		pod.Labels[kueue.QueueNameLabel] = queue
+	}
+	if s.cfg.GroupName(pod) != "" {
+		return
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Labels[kueue.ManagedLabel] = "true"
+	if !gated {
+		pod.Annotations[job.UnqueuedAnnotation] = "true"
+	}
+	if class := s.job.GetLabels()[kueue.PriorityClassLabel]; class != "" && gated {
+		pod.Labels[kueue.PriorityClassLabel] = class
+	}
+	s.cfg.WriteIdentifier(pod, kueue.PrebuiltWorkloadLabel, group)
+	s.cfg.WriteIdentifier(pod, kueue.PodGroupNameLabel, group)
+	pod.Annotations[kueue.PodGroupTotalCountAnnotation] = strconv.Itoa(int(total))
+	pod.Annotations[kueue.PodGroupServingAnnotation] = "true"
+	pod.Annotations[kueue.RoleHashAnnotation] = role
+	if s.d.Sets.Fast {
+		pod.Annotations[kueue.PodGroupFastAdmissionAnnotation] = "true"
+	}
+	if s.d.Sets.Index != "" {
+		pod.Annotations[kueue.PodGroupPodIndexLabelAnnotation] = s.d.Sets.Index
+	}
+}
+
+// holdsUpRollout says whether a gated pod is of a revision that is being replaced. Both gates are opened, whatever its group
+// waits for: its controller replaces it only once it runs, and would wait for ever (spec: 30 §4.9).
+func (s *setsDecider) holdsUpRollout(pod *corev1.Pod) bool {
+	gated := job.PodIsGated(pod) || job.PodHasGate(pod, kueue.TopologySchedulingGate)
+	return gated && s.isOutdated(pod) && !s.anyDelegated()
+}
+
+// isOutdated says whether a pod is of a revision that is being replaced.
+func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil || s.sets[ref.Name] == nil || s.sets[ref.Name].UID != ref.UID {
+		return false
+	}
+	current, update := s.sets[ref.Name].Status.CurrentRevision, s.sets[ref.Name].Status.UpdateRevision
+	return current != "" && update != "" && current != update && pod.Labels[appsv1.StatefulSetRevisionLabel] == current
+}
+
+// anyDelegated says whether pods of the object run on another cluster: here none must.
+func (s *setsDecider) anyDelegated() bool { return slices.ContainsFunc(s.o.Workloads, s.isDelegated) }
+
+// free lets pods through that nobody is going to admit: their object is gone, or the StatefulSet that they belong to.
+func (s *setsDecider) free() []*corev1.Pod {
+	if !s.d.Sets.Frees || s.anyDelegated() {
+		return nil
+	}
+	var out []*corev1.Pod
+	for _, pod := range s.pods {
+		ref := metav1.GetControllerOf(pod)
+		orphan := s.job == nil || (ref != nil && ref.Kind == "StatefulSet" && s.sets[ref.Name] == nil)
+		if !orphan || job.PodIsOver(pod) || pod.DeletionTimestamp != nil || !job.PodIsGated(pod) {
+			continue
+		}
+		next := pod.DeepCopy()
+		job.OpenGates(next, false)
+		out = append(out, next)
+	}
+	return out
+}

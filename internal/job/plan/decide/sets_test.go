@@ -1,0 +1,384 @@
+package decide_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/leaderworkerset"
+	"github.com/berth-project/berth/internal/job/kind/statefulset"
+	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// served is an object with groups and what is around it.
+type served struct {
+	cfg *job.Config
+	d   *job.Descriptor
+	o   *decide.ObservedSets
+}
+
+func newServed(d *job.Descriptor, owner job.Object) *served {
+	return &served{
+		cfg: &job.Config{AnnotationIdentifiers: true, AdmissionGatedBy: true, Kinds: job.Kinds{d.GVK: true}},
+		d:   d,
+		o: &decide.ObservedSets{
+			Observed: job.Observed{
+				Job: owner, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100),
+				Classes: job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{"gold": {ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Value: 9}}},
+			},
+			StatefulSets: map[string]*appsv1.StatefulSet{},
+		},
+	}
+}
+
+// settle makes all writes and says which.
+func (s *served) settle() []string {
+	var log []string
+	for range 50 {
+		a, pods := decide.Sets(s.cfg, s.d, s.o)
+		var line string
+		for _, p := range pods {
+			at := slices.IndexFunc(s.o.Pods, func(x *corev1.Pod) bool { return x.Name == p.Name })
+			what := "stamp"
+			if len(p.Spec.SchedulingGates) < len(s.o.Pods[at].Spec.SchedulingGates) {
+				what = "open"
+			}
+			s.o.Pods[at] = p
+			line += what + " " + p.Name + " "
+		}
+		find := func() int {
+			return slices.IndexFunc(s.o.Workloads, func(w *kueue.Workload) bool { return w.Name == a.Workload.Name })
+		}
+		switch a.Verb {
+		case job.CreateWorkload:
+			line = "create " + about(a.Workload)
+			s.o.Workloads = append(s.o.Workloads, a.Workload)
+		case job.UpdateWorkload:
+			line = "update " + about(a.Workload)
+			s.o.Workloads[find()] = a.Workload
+			if a.Workload.DeletionTimestamp != nil && len(a.Workload.Finalizers) == 0 {
+				s.o.Workloads = slices.Delete(s.o.Workloads, find(), find()+1)
+			}
+		case job.DeleteWorkload:
+			line = "delete " + a.Workload.Name
+			s.o.Workloads = slices.Delete(s.o.Workloads, find(), find()+1)
+		case job.WriteStatus:
+			c := lifecycle.Condition(a.Workload, kueue.WorkloadFinished)
+			if c == nil {
+				c = lifecycle.Condition(a.Workload, kueue.WorkloadQuotaReserved)
+			}
+			line = "status " + a.Workload.Name + ": " + c.Reason
+			s.o.Workloads[find()] = a.Workload
+		case job.Fail, job.Stall:
+			if len(pods) == 0 { // the reconciler writes pods first
+				return append(log, "waits: "+a.Err.Error())
+			}
+		default:
+		}
+		if line == "" {
+			return log
+		}
+		log = append(log, strings.TrimSpace(line))
+	}
+	return append(log, "… and so on for ever")
+}
+
+func about(w *kueue.Workload) string {
+	out := w.Name + " in " + string(w.Spec.QueueName)
+	for _, s := range w.Spec.PodSets {
+		out += fmt.Sprintf(" %s:%d", s.Name, s.Count)
+	}
+	if len(w.Finalizers) == 0 {
+		out += " let go"
+	}
+	return out
+}
+
+// pod adds one that is gated and controlled by a StatefulSet.
+func (s *served) pod(name, set string, labels, annotations map[string]string) {
+	s.o.Pods = append(s.o.Pods, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", UID: types.UID(name), Labels: labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set, UID: "uid-1", Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}, {Name: kueue.TopologySchedulingGate}, {Name: "other"}}},
+	})
+}
+
+func newStatefulSet(replicas int32) *appsv1.StatefulSet {
+	s := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid-1", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
+		Spec:       appsv1.StatefulSetSpec{Replicas: &replicas},
+	}
+	s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "x"}}
+	return s
+}
+
+// nameOfWeb is that of the Workload of newStatefulSet.
+var nameOfWeb = (&job.Config{}).WorkloadName(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "web", "uid-1")
+
+func TestStatefulSet(t *testing.T) {
+	set := newStatefulSet(3)
+	s := newServed(statefulset.Descriptor(), set)
+	w := func() *kueue.Workload { return s.o.Workloads[0] }
+	check := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.settle()); diff != "" {
+			t.Errorf("%s -want +got:\n%s", what, diff)
+		}
+	}
+	check("new", "create "+nameOfWeb+" in lq main:3")
+	owned := w().OwnerReferences
+	if len(owned) != 1 || owned[0].Controller != nil || w().Annotations[kueue.JobOwnerGVKAnnotation] != "apps/v1, Kind=StatefulSet" ||
+		w().Annotations[kueue.JobOwnerNameAnnotation] != "web" || w().Labels[kueue.JobUIDLabel] != "uid-1" || w().Annotations[kueue.IsGroupWorkloadAnnotation] != "true" {
+		t.Errorf("owners %v, annotations %v, labels %v", owned, w().Annotations, w().Labels)
+	}
+	s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset", kueue.RoleHashAnnotation: "abc"})
+	check("its first pod", "stamp web-0")
+	want := map[string]string{
+		"kueue.x-k8s.io/pod-group-name": nameOfWeb, "kueue.x-k8s.io/prebuilt-workload-name": nameOfWeb, "kueue.x-k8s.io/pod-group-total-count": "3",
+		"kueue.x-k8s.io/pod-group-fast-admission": "true", "kueue.x-k8s.io/pod-group-serving": "true", "kueue.x-k8s.io/role-hash": "main",
+		"kueue.x-k8s.io/pod-group-pod-index-label": "apps.kubernetes.io/pod-index", kueue.PodSuspendingParentAnnotation: "statefulset",
+	}
+	if diff := cmp.Diff(want, s.o.Pods[0].Annotations); diff != "" || s.o.Pods[0].Labels[kueue.ManagedLabel] != "true" || s.o.Pods[0].Labels[kueue.QueueNameLabel] != "lq" {
+		t.Errorf("labels %v, annotations -want +got:\n%s", s.o.Pods[0].Labels, diff)
+	}
+	set.Labels[kueue.QueueNameLabel] = "other"
+	check("another queue", "update "+nameOfWeb+" in other main:3", "stamp web-0")
+	set.Labels[kueue.PriorityClassLabel] = "gold"
+	check("a class", "update "+nameOfWeb+" in other main:3")
+	if *w().Spec.Priority != 9 {
+		t.Errorf("priority %d", *w().Spec.Priority)
+	}
+	set.Spec.Replicas = new(int32(0))
+	check("scaled to 0 while it waits", "status "+nameOfWeb+": OnHold")
+	s.o.Pods = nil
+	set.Spec.Replicas = new(int32(5))
+	set.Spec.Template.Spec.Containers[0].Image = "y"
+	check("and to another size", "update "+nameOfWeb+" in other main:5", "status "+nameOfWeb+": PendingEvaluation")
+	s.cfg.Lifecycle.Reserve(w(), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
+	set.Labels[kueue.QueueNameLabel] = "third"
+	check("a queue while it has quota: cannot be")
+	set.Spec.Replicas = new(int32(0))
+	check("scaled to 0 while it runs", "status "+nameOfWeb+": OnHold")
+	if lifecycle.IsAdmitted(w()) || w().Status.Admission != nil {
+		t.Error("still admitted")
+	}
+	s.o.Pods, s.o.Job = nil, nil
+	check("deleted", "update "+nameOfWeb+" in other main:5 let go")
+}
+
+// TestStatefulSetDeletedOnHold: nobody else ends the Workload of a StatefulSet that is deleted without a pod. While one is there
+// its group does.
+func TestStatefulSetDeletedOnHold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		finish, pod bool
+		want        []string
+	}{
+		"without a pod":        {true, false, []string{"status " + nameOfWeb + ": OwnerNotFound", "update " + nameOfWeb + " in lq main:2 let go"}},
+		"with a pod":           {true, true, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
+		"the feature gate off": {false, false, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
+	} {
+		set := newStatefulSet(2)
+		s := newServed(statefulset.Descriptor(), set)
+		s.cfg.FinishOrphans = tc.finish
+		s.settle()
+		set.Spec.Replicas = new(int32(0))
+		s.settle()
+		if tc.pod {
+			s.pod("web-0", "web", map[string]string{}, map[string]string{kueue.PodGroupNameLabel: nameOfWeb})
+		}
+		s.o.Job = nil
+		if diff := cmp.Diff(tc.want, s.settle()); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+func TestStatefulSetRollsOut(t *testing.T) {
+	set := newStatefulSet(2)
+	set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
+	s := newServed(statefulset.Descriptor(), set)
+	s.o.StatefulSets["web"] = set
+	parent := map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}
+	s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, parent)
+	s.pod("web-1", "web", map[string]string{"controller-revision-hash": "r2"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
+	want := []string{"create " + nameOfWeb + " in lq main:2", "stamp web-0 stamp web-1", "open web-0"}
+	if diff := cmp.Diff(want, s.settle()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if gates := s.o.Pods[0].Spec.SchedulingGates; len(gates) != 1 || gates[0].Name != "other" {
+		t.Errorf("gates %v", gates)
+	}
+}
+
+// TestOldRevisionIsOpened: nothing keeps the gates of a pod closed whose controller waits for it to run, before it replaces it.
+func TestOldRevisionIsOpened(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(s *served, set *appsv1.StatefulSet)
+		gates  []string
+	}{
+		"it waits":                             {func(*served, *appsv1.StatefulSet) {}, []string{kueue.AdmissionSchedulingGate, kueue.TopologySchedulingGate}},
+		"it is admitted and waits for a place": {func(*served, *appsv1.StatefulSet) {}, []string{kueue.TopologySchedulingGate}},
+		"its priority class does not exist": {
+			func(_ *served, set *appsv1.StatefulSet) { set.Labels[kueue.PriorityClassLabel] = "gone" },
+			[]string{kueue.AdmissionSchedulingGate, kueue.TopologySchedulingGate},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := newStatefulSet(1)
+			set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
+			s := newServed(statefulset.Descriptor(), set)
+			s.o.StatefulSets["web"] = set
+			tc.change(s, set)
+			s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
+			pod := s.o.Pods[0]
+			pod.Finalizers, pod.Spec.SchedulingGates = []string{kueue.ManagedFinalizer}, []corev1.PodSchedulingGate{{Name: "other"}}
+			for _, gate := range tc.gates {
+				pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: gate})
+			}
+			s.settle()
+			got := s.o.Pods[0]
+			if len(got.Spec.SchedulingGates) != 1 || got.Spec.SchedulingGates[0].Name != "other" || len(got.Finalizers) != 1 {
+				t.Errorf("gates %v, finalizers %v", got.Spec.SchedulingGates, got.Finalizers)
+			}
+		})
+	}
+}
+
+func TestStatefulSetOfAnOlderVersion(t *testing.T) {
+	legacy := (&job.Config{}).WorkloadName(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "web", "")
+	s := newServed(statefulset.Descriptor(), newStatefulSet(1))
+	s.settle()
+	s.o.Workloads[0].Name, s.o.Workloads[0].OwnerReferences = legacy, nil
+	delete(s.o.Workloads[0].Annotations, kueue.JobOwnerGVKAnnotation)
+	s.pod("web-0", "web", nil, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
+	want := []string{"update " + legacy + " in lq main:1", "stamp web-0"}
+	if diff := cmp.Diff(want, s.settle()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if name := s.o.Pods[0].Annotations[kueue.PodGroupNameLabel]; name != legacy {
+		t.Errorf("the pod is in group %s", name)
+	}
+}
+
+// nobody touches these.
+func TestStatefulSetLeftAlone(t *testing.T) {
+	for name, change := range map[string]func(*served){
+		"ignored":             func(s *served) { s.o.Verdict.Reach = job.Ignored },
+		"under another":       func(s *served) { s.o.Verdict.Reach = job.Follows },
+		"unmanaged":           func(s *served) { s.o.Verdict.Reach = job.Unmanaged },
+		"from a manager, new": func(s *served) { s.o.Job.SetLabels(map[string]string{kueue.MultiKueueOriginLabel: "m"}) },
+		"no replicas":         func(s *served) { s.o.Job.(*appsv1.StatefulSet).Spec.Replicas = new(int32(0)) },
+	} {
+		s := newServed(statefulset.Descriptor(), newStatefulSet(2))
+		change(s)
+		if log := s.settle(); len(log) > 0 {
+			t.Errorf("%s: %v", name, log)
+		}
+	}
+}
+
+// newLeaderWorkerSet is one of three groups of a leader and three workers.
+func newLeaderWorkerSet(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	err := yaml.Unmarshal([]byte(`
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {namespace: ns, name: llm, uid: uid-2, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec:
+  replicas: 3
+  leaderWorkerTemplate:
+    size: 4
+    leaderTemplate:
+      metadata: {labels: {app: x, leaderworkerset.sigs.k8s.io/name: llm, leaderworkerset.sigs.k8s.io/group-index: "7"}}
+      spec: {containers: [{name: c, image: x}]}
+    workerTemplate:
+      spec: {containers: [{name: c, image: x}]}
+`), &o.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestLeaderWorkerSet(t *testing.T) {
+	set := newLeaderWorkerSet(t)
+	s := newServed(leaderworkerset.Descriptor(), set)
+	name := func(i int) string { return s.cfg.WorkloadName(s.d.GVK, fmt.Sprintf("llm-%d", i), "uid-2") }
+	check := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.settle()); diff != "" {
+			t.Errorf("%s -want +got:\n%s", what, diff)
+		}
+	}
+	check("new", "create "+name(0)+" in lq leader:1 worker:3", "create "+name(1)+" in lq leader:1 worker:3", "create "+name(2)+" in lq leader:1 worker:3")
+	if !strings.HasPrefix(name(0), "leaderworkerset-llm-0-") {
+		t.Error(name(0))
+	}
+	w := s.o.Workloads[2]
+	if w.Annotations[kueue.ComponentWorkloadIndexAnnotation] != "2" || w.Annotations[kueue.JobOwnerGVKAnnotation] != "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet" {
+		t.Errorf("annotations %v", w.Annotations)
+	}
+	if diff := cmp.Diff(map[string]string{"app": "x", "leaderworkerset.sigs.k8s.io/name": "llm"}, w.Spec.PodSets[0].Template.Labels); diff != "" {
+		t.Errorf("labels of the leader -want +got:\n%s", diff)
+	}
+	parent := func(extra ...string) map[string]string {
+		out := map[string]string{kueue.PodSuspendingParentAnnotation: "leaderworkerset.x-k8s.io/leaderworkerset"}
+		for _, key := range extra {
+			out[key] = "llm-0"
+		}
+		return out
+	}
+	index := map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+	for _, owner := range []string{"llm", "llm-0"} {
+		s.o.StatefulSets[owner] = newStatefulSet(1)
+	}
+	s.pod("llm-0", "llm", index, parent())
+	s.pod("llm-0-1", "llm-0", map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm"}, parent("leaderworkerset.sigs.k8s.io/leader-name"))
+	check("a leader, and a worker without a number", "stamp llm-0")
+	s.o.Pods[1].Labels["leaderworkerset.sigs.k8s.io/group-index"] = "0"
+	check("the worker has its number", "stamp llm-0-1")
+	for i, role := range []string{"leader", "worker"} {
+		a := s.o.Pods[i].Annotations
+		if a[kueue.RoleHashAnnotation] != role || a[kueue.PodGroupTotalCountAnnotation] != "4" || a[kueue.PodGroupNameLabel] != name(0) || a[kueue.PodGroupFastAdmissionAnnotation] != "" {
+			t.Errorf("%s: %v", role, a)
+		}
+	}
+	_ = unstructured.SetNestedField(set.Object, int64(2), "spec", "replicas")
+	check("one less", "update "+name(2)+" in lq leader:1 worker:3 let go", "delete "+name(2))
+	s.o.StatefulSets["llm-0"] = nil
+	check("the StatefulSet of the worker is gone", "open llm-0-1")
+	s.o.Job = nil
+	check("all is gone", "open llm-0", "update "+name(0)+" in lq leader:1 worker:3 let go", "update "+name(1)+" in lq leader:1 worker:3 let go")
+}
+
+// TestLeaderWorkerSetSurges: a roll-out with a surge has more groups than replicas.
+func TestLeaderWorkerSetSurges(t *testing.T) {
+	set := newLeaderWorkerSet(t)
+	for _, tc := range []struct {
+		surge, updated, groups int64
+		want                   int
+	}{{0, 0, 4, 3}, {1, 0, 4, 4}, {1, 3, 4, 3}, {1, 0, 2, 3}} {
+		_ = unstructured.SetNestedField(set.Object, tc.surge, "spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
+		_ = unstructured.SetNestedField(set.Object, tc.updated, "status", "updatedReplicas")
+		_ = unstructured.SetNestedField(set.Object, tc.groups, "status", "replicas")
+		parts, err := leaderworkerset.Descriptor().Sets.Parts(set, &job.Setting{Config: &job.Config{}})
+		if err != nil || len(parts) != tc.want {
+			t.Errorf("%+v: %d groups, %v", tc, len(parts), err)
+		}
+	}
+}

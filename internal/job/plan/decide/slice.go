@@ -1,0 +1,276 @@
+package decide
+
+import (
+	"slices"
+	"strconv"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// isElastic says whether a job of a kind is resized by slices (spec: 30 §4.11).
+func isElastic(c *job.Config, d *job.Descriptor, o job.Object) bool {
+	return c.ElasticJobs && d.Elastic && job.IsElastic(o) && (!d.Family.CanLead() || d.Family.Leads(c))
+}
+
+// slice is ensure for an elastic job: it finds the slice that is to be as the job wants to be, or the write that leads
+// there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
+// handled like any other, by its live Workloads.
+func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Action, ok bool) {
+	if next := clone(s.job); s.d.Annotate != nil && !s.finished && s.d.Annotate(next, s.in) {
+		return nil, &job.Action{Verb: job.PatchJob, Job: next}, true
+	}
+	own, a := s.ownSlices()
+	if a != nil {
+		return nil, a, true
+	}
+	live := chain.Live(own)
+	if w, a = s.pastSlices(own, len(live) > 0); w != nil || a != nil {
+		return w, a, true
+	}
+	if len(live) == 0 {
+		return nil, s.stopReturned(own), true
+	}
+	if w, a = s.deletedSlice(live); w != nil || a != nil {
+		return w, a, true
+	}
+	kept := chain.Normalise(live)
+	if len(kept.Over) > 0 {
+		return nil, s.endSlice(&kept.Over[0]), true
+	}
+	if a = s.endHeir(kept.Head, live); a != nil {
+		return nil, a, true
+	}
+	w = kept.Selected
+	if kept.Head != w {
+		s.head = kept.Head
+	}
+	if s.finished || lifecycle.IsLeaving(w) {
+		return w, nil, true
+	}
+	a, ok = s.resize(w, podSets)
+	return w, a, ok
+}
+
+// outgrown ends a successor that cannot become what the job wants by now: it has quota and would have to grow, or nobody but a
+// user lets it go on. Another one takes its place.
+func (s *decider) outgrown(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
+	compare := chain.Compare
+	if s.led() {
+		compare = chain.CompareShaped
+	}
+	change := compare(w, podSets)
+	switch {
+	case s.head == nil || change == chain.Same || change == chain.Incompatible:
+		return nil
+	case lifecycle.IsActive(w) && (change == chain.Shrinks || !lifecycle.IsReserved(w)):
+		return nil
+	}
+	return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The job changed its size again before this slice was admitted"})
+}
+
+// ownSlices are the Workloads of this very job. Those of an earlier one of its name are let go.
+func (s *decider) ownSlices() ([]*kueue.Workload, *job.Action) {
+	var own []*kueue.Workload
+	for _, w := range s.o.Workloads {
+		switch {
+		case !s.isController(w):
+		case !s.isPredecessor(w):
+			own = append(own, w)
+		default:
+			if a, ok := s.orphan(w); ok {
+				return nil, &a
+			}
+		}
+	}
+	chain.Sort(own)
+	return own, nil
+}
+
+// pastSlices lets go of the slices that are over. The last of a job that is over as well, or that cannot be started as it
+// is, is its Workload still.
+func (s *decider) pastSlices(own []*kueue.Workload, others bool) (*kueue.Workload, *job.Action) {
+	var end *kueue.Workload
+	if at := len(own) - 1; at >= 0 && !others && (s.finished || s.isItsEnd(own[at], own)) {
+		end = own[at]
+	}
+	for _, w := range own {
+		if w != end && lifecycle.IsFinished(w) && hasFinalizer(w) {
+			note := lifecycle.Condition(w, kueue.WorkloadFinished).Message
+			return nil, &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w), Events: s.finishedEvent(w, note)}
+		}
+	}
+	return end, nil
+}
+
+// isItsEnd says whether a finished slice ended what the job is now, and not only itself.
+func (s *decider) isItsEnd(w *kueue.Workload, own []*kueue.Workload) bool {
+	switch lifecycle.Condition(w, kueue.WorkloadFinished).Reason {
+	case kueue.ReasonWorkloadSliceReplaced, kueue.ReasonOutOfSync:
+		return false
+	}
+	for n := range own {
+		if w.Name == s.sliceName(chain.Replaces(w), n) {
+			return true
+		}
+	}
+	return false
+}
+
+// deletedSlice handles a live slice that somebody deleted. The one that the job runs by, and the only one, stop the job first.
+func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Action) {
+	for _, w := range live {
+		switch {
+		case w.DeletionTimestamp == nil:
+		case (lifecycle.IsReserved(w) && !chain.IsHeir(w, live)) || len(live) == 1:
+			return w, nil
+		case hasFinalizer(w):
+			return nil, &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
+		default:
+			return nil, &job.Action{}
+		}
+	}
+	return nil, nil
+}
+
+// isDangling returns whether a slice of a stopped job has quota for no more than its difference to another slice that was deleted. It is made anew,
+// and gets quota for all of the job.
+func (s *decider) isDangling(w *kueue.Workload) bool {
+	replaced := chain.Replaces(w)
+	return s.suspended && !s.led() && replaced != "" && lifecycle.IsReserved(w) && !lifecycle.IsAdmitted(w) && !lifecycle.IsLeaving(w) &&
+		!slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == replaced })
+}
+
+// endSlice finishes a slice that does not stay.
+func (s *decider) endSlice(over *chain.Ended) *job.Action {
+	next := over.Workload.DeepCopy()
+	s.cfg.Lifecycle.Finish(next, over.Reason, over.Message, s.o.Now)
+	a := &job.Action{Verb: job.WriteStatus, Workload: next}
+	if over.Reason == kueue.ReasonWorkloadSliceReplaced {
+		a.Events = []job.Event{{OnWorkload: true, Reason: over.Reason, Note: over.Message}}
+	}
+	return a
+}
+
+// resize brings a slice to the size of the job. A slice without quota, and one that only shrinks, changes in place; to grow,
+// one with quota gets a successor. A template that changed while a slice waits is brought up to date; ok is false if it
+// changed on a slice that holds quota, in a way that matters to quota or for a suspended job, or if the pod sets are others.
+func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Action, ok bool) {
+	if s.isDangling(w) {
+		return s.discard(w), true
+	}
+	if a = s.outgrown(w, podSets); a != nil {
+		return a, true
+	}
+	if s.led() {
+		return s.reshape(w, podSets), true
+	}
+	change := chain.Compare(w, podSets)
+	if change == chain.Incompatible {
+		return nil, false
+	}
+	reserved := lifecycle.IsReserved(w)
+	resized := w.DeepCopy()
+	chain.Resize(resized, podSets)
+	if !reserved {
+		podSets = s.written(podSets)
+	}
+	ordered := inOrder(podSets, w.Spec.PodSets)
+	alike := equivalent(s.cfg, s.job, ordered, s.suspended, false, resized, s.o.Flavors)
+	switch {
+	case !alike && !reserved:
+		return s.bringUpToDate(w, podSets), true
+	case !alike && (s.suspended || !slices.EqualFunc(ordered, w.Spec.PodSets, chain.SameShape)):
+		return nil, false
+	case change == chain.Same:
+		return nil, true
+	case reserved && change == chain.Grows:
+		a := s.createFor(podSets, w)
+		return &a, true
+	}
+	return &job.Action{Verb: job.UpdateWorkload, Workload: resized, Events: s.updated(w, "the job changed its size")}, true
+}
+
+// written returns the pod sets of an elastic job as its user wrote them, without what its start merged into the templates. A Workload that is made
+// while the job runs describes what the next start gets, here or on another cluster. Those of any other job are returned as they are: it has
+// no Workload made while it runs.
+func (s *decider) written(podSets []kueue.PodSet) []kueue.PodSet {
+	if !s.elastic || s.led() {
+		return podSets
+	}
+	return job.WithoutInjected(s.job, podSets)
+}
+
+// inOrder are pod sets in the order of others of the same names.
+func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
+	out := slices.Clone(podSets)
+	at := func(name kueue.PodSetReference) int {
+		return slices.IndexFunc(like, func(p kueue.PodSet) bool { return p.Name == name })
+	}
+	slices.SortStableFunc(out, func(a, b kueue.PodSet) int { return at(a.Name) - at(b.Name) })
+	return out
+}
+
+// sliceName is the n-th name of a slice at the job's generation. More than one is needed only if a slice of this
+// generation is over already; of a job that is led several are needed that follow different ones (spec: 30 §4.10.3 rule 6).
+func (s *decider) sliceName(before string, n int) string {
+	extra := strconv.FormatInt(s.job.GetGeneration(), 10)
+	if s.d.NameExtra != nil {
+		extra += s.d.NameExtra(s.job)
+	}
+	if s.led() && before != "" {
+		extra += "_" + before + "_" + strconv.Itoa(n)
+	} else if n > 0 {
+		extra += "_" + strconv.Itoa(n)
+	}
+	return s.cfg.WorkloadName(s.d.GVK, s.job.GetName(), s.job.GetUID(), extra)
+}
+
+// asSlice makes a new Workload a slice: the first of a chain, or the successor of another.
+func (s *decider) asSlice(w, before *kueue.Workload) {
+	n, name := 0, ""
+	if before != nil {
+		name = before.Name
+		for _, x := range s.o.Workloads {
+			if s.led() && lifecycle.IsFinished(x) && chain.Replaces(x) == name {
+				n++
+			}
+		}
+	}
+	for ; ; n++ {
+		w.Name = s.sliceName(name, n)
+		if !slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == w.Name }) {
+			break
+		}
+	}
+	w.Annotations[kueue.ElasticJobAnnotation] = "true"
+	w.Annotations[kueue.WorkloadSliceNameAnnotation] = w.Name
+	if before != nil {
+		w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(before)
+		w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = chain.Claim(before)
+	}
+}
+
+// runs is the Workload by which the job runs, or waits to: of two slices the one that is admitted, if the other only failed
+// the one before.
+func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
+	if s.head != nil && (lifecycle.IsAdmitted(s.head) || lifecycle.IsEvicted(w)) {
+		return s.head
+	}
+	return w
+}
+
+// isHeld says whether gates keep the pods of a running job from being scheduled before they are admitted.
+func (s *decider) isHeld() bool {
+	if !s.elastic || !s.d.GatesPods {
+		return s.elastic
+	}
+	podSets, err := s.in.PodSets(s.d, s.job)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(podSets, func(p kueue.PodSet) bool { return !podset.HasGate(p.Template.Spec.SchedulingGates) })
+}

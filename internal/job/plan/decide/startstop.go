@@ -1,0 +1,137 @@
+package decide
+
+import (
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// start gives the pods what the admission says and lets the job run, in one write (spec: 30 §4.7).
+func (s *decider) start(w *kueue.Workload) job.Action {
+	infos, err := job.InfosFromAdmission(s.cfg, w, s.o.Flavors)
+	next := clone(s.job)
+	if s.elastic && s.d.GatesPods {
+		for i := range infos {
+			infos[i].SchedulingGates = append(infos[i].SchedulingGates, podset.ElasticGate)
+		}
+	}
+	switch {
+	case err == nil && s.led():
+		s.d.Family.Start(next, s.in)
+	case err == nil:
+		before := s.clean(next)
+		err = s.d.Start(next, infos, s.in)
+		s.noteInjected(next, before, infos)
+		if err != nil && !errors.Is(err, podset.ErrPermanent) {
+			err = podset.Permanent("%s", err)
+		}
+	}
+	switch {
+	case errors.Is(err, podset.ErrPermanent):
+		return FailedToStart(s.cfg, s.job, w, err, s.o.Now)
+	case err != nil:
+		return job.Action{Verb: job.Fail, Err: err}
+	}
+	if c, ok := next.(job.Composite); ok && len(c.Members()) == 0 {
+		return job.Action{} // those that are there run already
+	}
+	job.UnmarkSuspended(next)
+	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
+	return job.Action{Verb: job.PatchJob, Job: next, Starts: w, Events: normal(eventStarted, note)}
+}
+
+// FailedToStart finishes the Workload of a job that can never be started the way it was admitted: so its descriptor says, or
+// the API server does, which refused it for good (spec: 30 §4.3, 50 §4.10). That of a job of several objects, of which some
+// may run, is deactivated, so that those are stopped first.
+func FailedToStart(cfg *job.Config, of job.Object, w *kueue.Workload, why error, now metav1.Time) job.Action {
+	failed := w.DeepCopy()
+	if c, ok := of.(job.Composite); ok && slices.ContainsFunc(c.Members(), runs) {
+		cfg.Lifecycle.RequestDeactivation(failed, kueue.ReasonFailedToStart, why.Error(), now)
+		return job.Action{Verb: job.WriteStatus, Workload: failed}
+	}
+	cfg.Lifecycle.Finish(failed, kueue.ReasonFailedToStart, why.Error(), now)
+	return job.Action{Verb: job.WriteStatus, Workload: failed}
+}
+
+// runs says of a member of a job whether it was started and is not over.
+func runs(o job.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && !job.PodIsGated(pod) && !job.PodIsOver(pod)
+}
+
+// stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without
+// a write and not over, the job itself has to move first. w is the Workload to restore from, or nil (spec: 30 §4.7).
+func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, over bool) {
+	note, why := s.noteOfStop(why, w)
+	step, next := s.nextStep(s.toRestore(w), why)
+	switch step {
+	case job.Stopped:
+		return nil, true
+	case job.Wait:
+		return nil, false
+	case job.Change:
+		if a = (&job.Action{Verb: job.PatchJob, Job: next}); s.d.IsSuspended(next) {
+			forgetInjected(next)
+		}
+		s.markStopped(next)
+	case job.ChangeStatus:
+		a = &job.Action{Verb: job.PatchJobStatus, Job: next}
+	case job.Delete:
+		a = &job.Action{Verb: job.DeleteJob, Job: next}
+	}
+	if _, composite := s.job.(job.Composite); (!s.suspended && !s.stopping()) || (composite && step == job.ChangeStatus) {
+		a.Events = normal(eventStopped, note)
+	}
+	return a, false
+}
+
+// markStopped marks a job that ran until this write suspends it.
+func (s *decider) markStopped(next job.Object) {
+	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.Stopping != nil && s.d.Stopping(next))) {
+		job.MarkSuspended(next)
+	}
+}
+
+// noteOfStop says in a sentence why a job is stopped, and what the reason is called.
+func (s *decider) noteOfStop(why job.StopReason, w *kueue.Workload) (string, job.StopReason) {
+	switch c := evictionOf(w); {
+	case why == job.WorkloadEvicted && c != nil:
+		return c.Message, evictedFor(c.Reason)
+	case w != nil && s.hasLeft(w):
+		return "Stopped to be queued: it is managed again", why
+	default:
+		return stopNotes[why], why
+	}
+}
+
+// evictionOf is the condition of a Workload, which may be nil, that says why it is evicted.
+func evictionOf(w *kueue.Workload) *metav1.Condition {
+	if w == nil {
+		return nil
+	}
+	return lifecycle.Condition(w, kueue.WorkloadEvicted)
+}
+
+// nextStep is the descriptor's, or to suspend and restore in one write.
+func (s *decider) nextStep(podSets []kueue.PodSet, why job.StopReason) (job.Step, job.Object) {
+	if s.d.Stop != nil {
+		return s.d.Stop(s.job, podSets, why)
+	}
+	next := clone(s.job)
+	switch {
+	case s.suspended && s.d.StopByStatus != nil && s.d.StopByStatus(next):
+		return job.ChangeStatus, next
+	case s.suspended:
+		return job.Stopped, nil
+	}
+	s.d.Suspend(next)
+	s.d.Restore(next, podSets)
+	return job.Change, next
+}

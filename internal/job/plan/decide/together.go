@@ -1,0 +1,292 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// free takes the finalizer off some members.
+func (s *decider) free(c job.Composite, members []job.Object) *job.Action {
+	if freed := c.Freed(members); len(freed.Members()) > 0 {
+		return &job.Action{Verb: job.PatchJob, Job: freed}
+	}
+	return nil
+}
+
+// remove lets some members go, then deletes those that are not being deleted yet.
+func (s *decider) remove(c job.Composite, members []job.Object, events []job.Event) *job.Action {
+	if a := s.free(c, members); a != nil {
+		return a
+	}
+	members = slices.DeleteFunc(slices.Clone(members), func(o job.Object) bool { return o.GetDeletionTimestamp() != nil })
+	if len(members) == 0 {
+		return nil
+	}
+	return &job.Action{Verb: job.DeleteJob, Job: c.Of(members), Events: events}
+}
+
+// tidy lets the members go that nobody waits for.
+func (s *decider) tidy(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.free(c, c.Standing(w).LetGo)
+}
+
+// thin removes the members for whom there is no place.
+func (s *decider) thin(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.remove(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
+}
+
+// halt stops what runs, since no Workload describes it, and waits until nothing does. Nil: nothing runs.
+func (s *decider) halt(w *kueue.Workload) *job.Action {
+	a, over := s.stop(job.NoMatchingWorkload, w)
+	if !over {
+		return new(orNothing(a))
+	}
+	if s.d.IsActive(s.job) {
+		return new(s.untilInactive())
+	}
+	return nil
+}
+
+// untilInactive waits for the pods to end. If the job itself says that they have, it is not what tells when they did.
+func (s *decider) untilInactive() job.Action {
+	if s.suspended && s.d.StopByStatus != nil {
+		if a, over := s.stop(job.NoMatchingWorkload, nil); !over {
+			return orNothing(a)
+		}
+	}
+	if f := s.d.Family; f != nil && f.Others != nil && !s.d.IsActive(s.job) {
+		return job.Action{After: againAfter}
+	}
+	if c, ok := s.job.(job.Composite); ok {
+		return job.Action{After: c.ActiveFor()}
+	}
+	return job.Action{}
+}
+
+// ensureTogether is ensure for a job of several objects. Its Workload has the name of the job, so there is at most one.
+func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action) {
+	if len(s.o.Workloads) == 0 {
+		return nil, s.prepare(c)
+	}
+	w := s.o.Workloads[0]
+	switch {
+	case s.prebuiltName() != "":
+		return s.adoptTogether(c, w)
+	case s.cfg.GroupsOwnWorkloads && w.Annotations[kueue.IsGroupWorkloadAnnotation] == "":
+		return nil, s.nameTaken(c, w)
+	case s.hasLeft(w) && !s.finished:
+		return nil, s.requeueTogether(w)
+	case lifecycle.IsFinished(w) || w.DeletionTimestamp != nil:
+		return w, nil
+	}
+	if s.finished {
+		return w, nil
+	}
+	if a := s.tidy(c, w); a != nil {
+		return nil, a
+	}
+	if a := s.thin(c, w); a != nil {
+		return nil, a
+	}
+	if a := s.mismatchTogether(c, w); a != nil {
+		return nil, a
+	}
+	if !hasFinalizer(w) { // it was about to be made anew, and then described its pods again
+		next := w.DeepCopy()
+		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
+		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
+	}
+	if a := s.own(c, w); a != nil {
+		return nil, a
+	}
+	return w, s.replacements(c, w)
+}
+
+// prepare readies the members for a Workload that is not there yet. Nil: it may be made.
+func (s *decider) prepare(c job.Composite) *job.Action {
+	if a := s.tidy(c, nil); a != nil {
+		return a
+	}
+	if s.finished || s.prebuiltName() != "" {
+		return nil
+	}
+	if a := s.halt(nil); a != nil {
+		return a
+	}
+	if err := c.Check(); err != nil {
+		return &job.Action{Events: warning(eventCompose, err.Error())} // its pods are all that can mend it, and to come is their nature
+	}
+	return s.thin(c, nil)
+}
+
+// nameTaken leaves a Workload alone that is not one of a group, though it has the name of this one.
+func (s *decider) nameTaken(c job.Composite, w *kueue.Workload) *job.Action {
+	if s.finished {
+		return new(s.letJobGo())
+	}
+	if a := s.tidy(c, nil); a != nil {
+		return a
+	}
+	err := fmt.Errorf("workload %s/%s has the name of the pod group and does not belong to it: delete it, or give the group another name", w.Namespace, w.Name)
+	return &job.Action{Verb: job.Stall, Err: err, Events: warning(eventNameConflict, err.Error())}
+}
+
+// mismatchTogether follows members that their Workload does not describe: a Workload that waits is brought up to date once
+// all members are there; for any other what runs is stopped, and the Workload made anew.
+func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Action {
+	podSets, err := s.wanted(c)
+	if err != nil {
+		return new(notComposed(err))
+	}
+	reserved := lifecycle.IsReserved(w)
+	total := c.Total()
+	resized := !reserved && total > 0 && int64(total) != places(w)
+	if !resized && s.describes(podSets, w) {
+		return nil
+	}
+	if !reserved {
+		if a := s.halt(w); a != nil {
+			return a
+		}
+		if total == 0 {
+			return s.replacements(c, w) // some are still to come
+		}
+		return s.bringUpToDate(w, podSets)
+	}
+	if a := s.halt(w); a != nil {
+		return a
+	}
+	return s.discard(w)
+}
+
+// wanted are the pod sets of the members, none if there is nobody to want any.
+func (s *decider) wanted(c job.Composite) ([]kueue.PodSet, error) {
+	if len(c.Ended()) == len(c.Members()) {
+		if sets, err := s.d.PodSets(c, s.in); err == nil && len(sets) == 0 {
+			return nil, nil
+		}
+	}
+	return s.in.PodSets(s.d, c)
+}
+
+// describes says whether the Workload has all pod sets of the members, in order and large enough.
+func (s *decider) describes(podSets []kueue.PodSet, w *kueue.Workload) bool {
+	if !same(maximumExecutionTime(s.job), w.Spec.MaximumExecutionTimeSeconds) {
+		return false
+	}
+	at := 0
+	for i := range podSets {
+		for at < len(w.Spec.PodSets) && w.Spec.PodSets[at].Name != podSets[i].Name {
+			at++
+		}
+		if at == len(w.Spec.PodSets) || podSets[i].Count > w.Spec.PodSets[at].Count {
+			return false
+		}
+	}
+	return true
+}
+
+// places is how many pods a Workload is for.
+func places(w *kueue.Workload) int64 {
+	var n int64
+	for i := range w.Spec.PodSets {
+		n += int64(w.Spec.PodSets[i].Count)
+	}
+	return n
+}
+
+// own makes the members that have a place owners of their Workload, so that it goes with the last of them.
+func (s *decider) own(c job.Composite, w *kueue.Workload) *job.Action {
+	next := w.DeepCopy()
+	for _, m := range c.Standing(w).Kept {
+		if !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == m.GetUID() }) {
+			next.OwnerReferences = append(next.OwnerReferences, ownerRef(s.d, m))
+		}
+	}
+	added := len(next.OwnerReferences) - len(w.OwnerReferences)
+	if added == 0 {
+		return nil
+	}
+	return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: []job.Event{{
+		OnWorkload: true, Reason: eventOwnersAdded, Note: fmt.Sprintf("Added %d pods of the group as owners", added),
+	}}}
+}
+
+// ownerRef refers to an object that is not the only owner.
+func ownerRef(d *job.Descriptor, o job.Object) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: d.GVK.GroupVersion().String(), Kind: d.GVK.Kind, Name: o.GetName(), UID: o.GetUID()}
+}
+
+// replacements (step 6) says on the Workload whether members are missing.
+func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
+	next := w.DeepCopy()
+	if !s.cfg.Lifecycle.WaitForReplacements(next, c.Standing(w).Absent, s.o.Now) {
+		return nil
+	}
+	return &job.Action{Verb: job.WriteReplacements, Workload: next}
+}
+
+// adoptTogether takes the Workload that the members name. Nobody counts them: each is an owner as soon as it is there. A
+// Workload that a controller of ours made for them is kept in step by that one.
+func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Workload, *job.Action) {
+	if metav1.GetControllerOf(w) != nil {
+		return nil, nil
+	}
+	if s.hasLeft(w) && !s.finished && w.DeletionTimestamp == nil && !job.IsRemote(w) {
+		if a := s.halt(w); a != nil {
+			return nil, a
+		}
+		if w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
+			return nil, &job.Action{} // the controller of that owner makes it anew
+		}
+	}
+	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
+		return w, nil
+	}
+	if a := s.tidy(c, w); a != nil {
+		return nil, a
+	}
+	podSets, err := s.wanted(c)
+	if err != nil {
+		return nil, new(notComposed(err))
+	}
+	if !s.describes(podSets, w) && w.Annotations[kueue.JobOwnerGVKAnnotation] == "" {
+		next := w.DeepCopy()
+		s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, "The workload does not describe the pods that name it", s.o.Now)
+		return nil, &job.Action{Verb: job.WriteStatus, Workload: next}
+	}
+	return w, s.own(c, w)
+}
+
+// runTogether (steps 15 and 16) starts the members that wait, and stops those that run without an admission.
+func (s *decider) runTogether(w *kueue.Workload) job.Action {
+	if admitted := lifecycle.IsAdmitted(w); !admitted || s.stopping() {
+		if a, over := s.stop(job.NotAdmitted, w); !over && (!admitted || a.Verb == job.DeleteJob) {
+			return orNothing(a)
+		}
+	}
+	return s.waiting(w)
+}
+
+// newTogether makes the Workload of a job of several objects: it has the name of the job, and all members own it.
+func newTogether(c *job.Config, d *job.Descriptor, o job.Composite, podSets []kueue.PodSet, priority job.Priority) (*kueue.Workload, error) {
+	w := bareWorkload(c, o, podSets, priority)
+	w.Name = o.GetName()
+	w.Annotations[kueue.IsGroupWorkloadAnnotation] = "true"
+	var err error
+	if w.Labels, err = o.Labels(c.LabelKeysToCopy); err != nil {
+		return nil, err
+	}
+	copyKeys(w.Labels, c.SeriesLabels, o.Agreed(c.SeriesLabels, metav1.Object.GetLabels), false)
+	copyKeys(w.Annotations, c.SeriesAnnotations, o.Agreed(c.SeriesAnnotations, metav1.Object.GetAnnotations), false)
+	for _, m := range o.Standing(w).Kept {
+		w.OwnerReferences = append(w.OwnerReferences, ownerRef(d, m))
+	}
+	return w, nil
+}

@@ -1,0 +1,35 @@
+package decide
+
+import (
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// userStop gives a job back what its user wrote, as an eviction does, and frees its quota once nothing of it runs. It waits,
+// out of the queue, until somebody lets it run again.
+func (s *decider) userStop(w *kueue.Workload) job.Action {
+	a, over := s.stop(job.UserStopped, w)
+	if !over {
+		return orNothing(a)
+	}
+	if w == nil {
+		return job.Action{}
+	}
+	if s.d.Stop == nil {
+		next := clone(s.job)
+		if s.d.Restore(next, s.toRestore(w)) {
+			forgetInjected(next)
+			return job.Action{Verb: job.PatchJob, Job: next}
+		}
+	}
+	switch {
+	case lifecycle.IsOnHold(w):
+		return job.Action{}
+	case lifecycle.IsReserved(w) && s.isActive():
+		return s.untilInactive()
+	}
+	next := w.DeepCopy()
+	s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "Its user stopped the job", s.o.Now)
+	return job.Action{Verb: job.WriteStatus, Workload: next}
+}

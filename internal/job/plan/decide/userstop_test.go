@@ -1,0 +1,80 @@
+package decide_test
+
+import (
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// settle carries out what Decide asks for until there is nothing left, and counts it.
+func (s *scene) settle(t *testing.T) (writes int) {
+	t.Helper()
+	for range 10 {
+		a := s.decide()
+		switch a.Verb {
+		case job.Nothing:
+			return writes
+		case job.PatchJob, job.PatchJobStatus:
+			s.set(a.Job)
+		case job.WriteStatus, job.UpdateWorkload:
+			s.o.Workloads[0] = a.Workload
+		default:
+			t.Fatalf("unexpected: %s", describeAction(a))
+		}
+		writes++
+	}
+	t.Fatal("it does not settle")
+	return writes
+}
+
+// A job that its user stopped gets its template back, keeps its quota while pods run, waits on hold, and is queued again when
+// the mark goes (spec: 30 §6, u1).
+func TestUserStop(t *testing.T) {
+	for name, honoured := range map[string]bool{"honoured": true, "not honoured": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			s.cfg.HonourUserSuspend = honoured
+			s.running()
+			j := s.job.DeepCopy()
+			j.Spec.Suspend = new(true)
+			j.Annotations[job.UserStopAnnotation] = "true"
+			j.Status = batchv1.JobStatus{Active: 1, StartTime: new(at(50))}
+			s.set(j)
+			if !honoured {
+				a := s.decide()
+				if a.Verb != job.PatchJob || *a.Job.(*batchv1.Job).Spec.Suspend {
+					t.Errorf("got %s, want it started again", describeAction(a))
+				}
+				return
+			}
+			s.settle(t)
+			if w := s.o.Workloads[0]; !lifecycle.IsReserved(w) || !*s.job.Spec.Suspend {
+				t.Errorf("with a pod still there: reserved %v, suspended %v", lifecycle.IsReserved(w), *s.job.Spec.Suspend)
+			}
+			j = s.job.DeepCopy()
+			j.Status.Active = 0
+			s.set(j)
+			s.settle(t)
+			w := s.o.Workloads[0]
+			if c := lifecycle.Condition(w, kueue.WorkloadQuotaReserved); lifecycle.IsReserved(w) || c.Reason != kueue.ReasonOnHold {
+				t.Errorf("want it on hold: %+v", c)
+			}
+			if got := s.job.Spec.Template.Spec.NodeSelector; len(got) != 1 || got["zone"] != "a" || len(s.job.Spec.Template.Spec.Tolerations) > 0 {
+				t.Errorf("the template is not what its user wrote: %v", got)
+			}
+			j = s.job.DeepCopy()
+			delete(j.Annotations, job.UserStopAnnotation)
+			s.set(j)
+			if n := s.settle(t); n != 1 {
+				t.Errorf("%d writes to go back into the queue", n)
+			}
+			if c := lifecycle.Condition(s.o.Workloads[0], kueue.WorkloadQuotaReserved); c.Reason != kueue.ReasonPendingEvaluation {
+				t.Errorf("want it in the queue: %+v", c)
+			}
+		})
+	}
+}

@@ -1,0 +1,260 @@
+// Package podgroup is the job that several pods are together: a group of a name,
+// with one Workload for all.
+//
+//	pods of one group ─► Join ─► Group ─► the functions of a job kind
+//	                               │
+//	                               └─► standing: kept, surplus, let go, absent, against the Workload
+//
+// Pods of one role are alike: a role is a pod set, and its name is a hash of what
+// the pods need. A pod that fails leaves its place in the group to a replacement,
+// and is kept until that is there.
+//
+// Which pods are to go follows from the pods alone, and the order among them puts
+// those first that were chosen before. So a look at a world that is a write behind
+// chooses the same pods again, and their writes fail; nothing has to be remembered
+// of what is in flight (spec: 30 §4.9).
+package podgroup
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+)
+
+// Descriptor describes the jobs that pods are together. member names the group of a pod that is queued, or is empty.
+func Descriptor(member func(job.Object, *job.Config) string) *job.Descriptor {
+	return &job.Descriptor{
+		Framework:   "pod",
+		GVK:         corev1.SchemeGroupVersion.WithKind("Pod"),
+		Resource:    "pods",
+		New:         func() job.Object { return &corev1.Pod{} },
+		NewList:     func() runtime.Object { return &corev1.PodList{} },
+		Member:      member,
+		Join:        join,
+		PodSets:     podSets,
+		IsSuspended: isSuspended,
+		Suspend:     func(job.Object) {}, // a pod that waits was made so
+		Resume:      resume,
+		Start:       start,
+		Restore:     func(job.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
+		Stop:        stop,
+		Stopping:    stopping,
+		Finished:    finished,
+		IsActive:    isActive,
+		PodsReady:   podsReady,
+		Reclaimable: reclaimable,
+		Marked:      func(job.Object, *job.Config) bool { return true }, // else it has no members
+		Finalize:    finalize,
+		Prebuilt:    true,
+	}
+}
+
+// Group is all pods of a group. Its labels and annotations are those of the oldest pod that has not failed.
+type Group struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	// Pods are the members, the oldest first.
+	Pods []*corev1.Pod
+
+	cfg *job.Config
+	now time.Time
+}
+
+var _ job.Composite = (*Group)(nil)
+
+// join makes the group of its members, which must be at least one, as they are at a time.
+func join(name string, members []job.Object, cfg *job.Config, now time.Time) job.Object {
+	g := &Group{cfg: cfg, now: now}
+	g.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	for _, m := range members {
+		g.Pods = append(g.Pods, m.(*corev1.Pod))
+	}
+	slices.SortFunc(g.Pods, func(a, b *corev1.Pod) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	speaker := g.Pods[0]
+	if at := slices.IndexFunc(g.Pods, func(p *corev1.Pod) bool { return !isInactive(p) }); at >= 0 {
+		speaker = g.Pods[at]
+	}
+	g.ObjectMeta = metav1.ObjectMeta{
+		Namespace: speaker.Namespace, Name: name, Labels: maps.Clone(speaker.Labels), Annotations: maps.Clone(speaker.Annotations),
+		CreationTimestamp: g.Pods[len(g.Pods)-1].CreationTimestamp,
+	}
+	return g
+}
+
+// DeepCopyObject copies the list of the members and shares the members, which nobody changes: see Only.
+func (g *Group) DeepCopyObject() runtime.Object {
+	out := *g
+	out.Pods = slices.Clone(g.Pods)
+	return &out
+}
+
+// Members are the pods.
+func (g *Group) Members() []job.Object {
+	out := make([]job.Object, len(g.Pods))
+	for i, p := range g.Pods {
+		out[i] = p
+	}
+	return out
+}
+
+// only is the group with some pods.
+func (g *Group) only(pods []*corev1.Pod) *Group {
+	out := *g
+	out.Pods = pods
+	return &out
+}
+
+// IsServing says whether the group serves: it never finishes, and does not decide about its queue.
+func (g *Group) IsServing() bool { return g.Annotations[kueue.PodGroupServingAnnotation] == "true" }
+
+// isFast says whether the group is admitted as a whole when its first pod is there.
+func (g *Group) isFast() bool { return g.Annotations[kueue.PodGroupFastAdmissionAnnotation] == "true" }
+
+// isPrebuilt says whether the group has a Workload that somebody else made.
+func (g *Group) isPrebuilt() bool { return g.cfg.PrebuiltName(g) != "" }
+
+// total is how many pods make the group, or 0 if the annotation is no such number.
+func (g *Group) total() int32 { return totalOf(g) }
+
+func totalOf(o metav1.Object) int32 {
+	n, err := strconv.ParseInt(o.GetAnnotations()[kueue.PodGroupTotalCountAnnotation], 10, 32)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return int32(n)
+}
+
+// runnable are the members that count for the group: they run, will, or have succeeded. One that is being deleted does not:
+// its replacement will.
+func (g *Group) runnable() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, p := range g.Pods {
+		if !isInactive(p) && !isDying(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// role is the pod set of a pod. Names of pod sets are in lower case.
+func role(pod *corev1.Pod) string { return strings.ToLower(pod.Annotations[kueue.RoleHashAnnotation]) }
+
+// podSets has one pod set for each role, by name. With fast admission the first pod speaks for all.
+func podSets(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
+	g := o.(*Group)
+	var out []kueue.PodSet
+	for _, p := range g.runnable() {
+		if role(p) == "" {
+			return nil, fmt.Errorf("pod %s has no annotation %s, which its webhook sets: create it again", p.Name, kueue.RoleHashAnnotation)
+		}
+		name := kueue.PodSetReference(role(p))
+		at, found := slices.BinarySearchFunc(out, name, func(s kueue.PodSet, n kueue.PodSetReference) int { return cmp.Compare(s.Name, n) })
+		if found {
+			out[at].Count++
+			continue
+		}
+		out = slices.Insert(out, at, kueue.PodSet{
+			Name: name, Count: 1, Template: corev1.PodTemplateSpec{Spec: *p.Spec.DeepCopy()},
+			TopologyRequest: in.TopologyRequest(&p.ObjectMeta, job.Ranks{PodIndex: kueue.PodGroupPodIndexLabel}),
+		})
+		if g.isFast() {
+			out[0].Count = g.total()
+			break
+		}
+	}
+	return out, nil
+}
+
+// Check says what keeps the members from making a Workload.
+func (g *Group) Check() error {
+	total := g.total()
+	if total == 0 {
+		return fmt.Errorf("annotation %s of pod group %s is not a number of at least 1: set the number of its pods", kueue.PodGroupTotalCountAnnotation, g.Name)
+	}
+	runnable := g.runnable()
+	for _, p := range runnable {
+		switch {
+		case job.QueueName(p) != job.QueueName(g):
+			return fmt.Errorf("pods of group %s name the queues %q and %q: give all the same label %s", g.Name, job.QueueName(g), job.QueueName(p), kueue.QueueNameLabel)
+		case totalOf(p) != total:
+			return fmt.Errorf("pods of group %s disagree about its size, %d and %q: give all the same annotation %s",
+				g.Name, total, p.Annotations[kueue.PodGroupTotalCountAnnotation], kueue.PodGroupTotalCountAnnotation)
+		}
+		if index := p.Labels[kueue.PodGroupPodIndexLabel]; index != "" {
+			if n, err := strconv.ParseInt(index, 10, 32); err != nil || n < 0 || n >= int64(total) {
+				return fmt.Errorf("label %s of pod %s is %q: it must be a number from 0 to %d", kueue.PodGroupPodIndexLabel, p.Name, index, total-1)
+			}
+		}
+	}
+	if int32(len(runnable)) < total && (!g.isFast() || len(runnable) == 0) {
+		return fmt.Errorf("pod group %s does not have all of its %d pods: create the others", g.Name, total) // one text, one event
+	}
+	return nil
+}
+
+// Total is how many pods the group has once all are there, or 0 while they are not or disagree.
+func (g *Group) Total() int32 {
+	if g.Check() != nil {
+		return 0
+	}
+	return g.total()
+}
+
+// Agrees says whether the queue that the group names is meant by all its pods, and theirs to name.
+func (g *Group) Agrees() bool {
+	return !g.IsServing() && !slices.ContainsFunc(g.runnable(), func(p *corev1.Pod) bool { return job.QueueName(p) != job.QueueName(g) })
+}
+
+// Labels are those of the given keys that members have. Two values for one key are an error, which goes away by itself
+// when the pods agree.
+func (g *Group) Labels(keys []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, p := range g.Pods {
+		for _, key := range keys {
+			value, ok := p.Labels[key]
+			if !ok {
+				continue
+			}
+			if old, found := out[key]; found && old != value {
+				return nil, fmt.Errorf("pods of group %s have the values %q and %q for label %s, which their workload is to copy", g.Name, old, value, key)
+			}
+			out[key] = value
+		}
+	}
+	return out, nil
+}
+
+// Agreed are the values of keys that no two members have different values for.
+func (g *Group) Agreed(keys []string, of func(metav1.Object) map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		differ := false
+		for _, p := range g.Pods {
+			if value, ok := of(p)[key]; ok {
+				old, found := out[key]
+				differ = differ || found && old != value
+				out[key] = value
+			}
+		}
+		if differ {
+			delete(out, key)
+		}
+	}
+	return out
+}

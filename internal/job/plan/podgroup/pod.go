@@ -1,0 +1,96 @@
+package podgroup
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+)
+
+// terminationTarget is the condition of a pod that is about to be deleted.
+const terminationTarget corev1.PodConditionType = "TerminationTarget"
+
+// IsTarget says whether the pod was told why it is going to be deleted.
+func IsTarget(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == terminationTarget && c.Status == corev1.ConditionTrue
+	})
+}
+
+// IsReady says whether the pod is ready.
+func IsReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Target is the pod that was told why it is going to be deleted.
+func Target(pod *corev1.Pod, why job.StopReason, now metav1.Time) *corev1.Pod {
+	next := pod.DeepCopy()
+	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == terminationTarget })
+	next.Status.Conditions = append(next.Status.Conditions, corev1.PodCondition{
+		Type: terminationTarget, Status: corev1.ConditionTrue, Reason: string(why), Message: "The pod is stopped by its queue", LastTransitionTime: now,
+	})
+	return next
+}
+
+// Open changes a gated pod: it gets what was admitted, and its gate opens. The gate of topologies stays if the pod still
+// has to get its place. The error is permanent.
+func Open(pod *corev1.Pod, info *job.PodSetInfo) error {
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
+	if err := info.MergeInto(&template); err != nil {
+		return err
+	}
+	keep := slices.ContainsFunc(info.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == kueue.TopologySchedulingGate })
+	pod.Labels, pod.Annotations, pod.Spec = template.Labels, template.Annotations, template.Spec
+	job.OpenGates(pod, keep)
+	job.UnmarkSuspended(pod)
+	return nil
+}
+
+func isHeld(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, kueue.ManagedFinalizer) }
+
+// LetGo takes our finalizer off a pod, and reports whether it was there.
+func LetGo(pod *corev1.Pod) bool {
+	n := len(pod.Finalizers)
+	pod.Finalizers = slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == kueue.ManagedFinalizer })
+	return len(pod.Finalizers) < n
+}
+
+// isInactive says whether the pod will not run any more, or never: it failed, or it is deleted before it got a node.
+func isInactive(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || (pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" && pod.Status.Phase != corev1.PodSucceeded)
+}
+
+// isDying says whether the pod is deleted and has not ended on its node yet.
+func isDying(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && !isInactive(pod) && !job.PodIsOver(pod)
+}
+
+// lives says whether the pod runs, or would if it had a node.
+func lives(pod *corev1.Pod) bool {
+	return !job.PodIsGated(pod) && !job.PodIsOver(pod) && pod.DeletionTimestamp == nil
+}
+
+// lastActive is when something last happened to a pod that is over.
+func lastActive(pod *corev1.Pod) time.Time {
+	at := pod.CreationTimestamp.Time
+	later := func(t time.Time) {
+		if t.After(at) {
+			at = t
+		}
+	}
+	if pod.DeletionTimestamp != nil {
+		later(pod.DeletionTimestamp.Time)
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			later(c.LastTransitionTime.Time)
+		}
+	}
+	return at
+}

@@ -1,0 +1,210 @@
+package podgroup
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+)
+
+// isSuspended says whether a pod of the group waits or has ended.
+func isSuspended(o job.Object) bool {
+	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return job.PodIsGated(p) || job.PodIsOver(p) })
+}
+
+// start opens the gates of all pods that wait, and leaves only those in the group. Each gets what was admitted for its
+// role.
+func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
+	g := o.(*Group)
+	room := make([]int32, len(infos))
+	for i := range infos {
+		room[i] = infos[i].Count
+		for _, p := range g.runnable() {
+			if role(p) == string(infos[i].Name) && !job.PodIsGated(p) {
+				room[i]--
+			}
+		}
+	}
+	var opened []*corev1.Pod
+	for _, p := range g.Pods {
+		if !job.PodIsGated(p) || p.DeletionTimestamp != nil || job.PodIsOver(p) {
+			continue
+		}
+		at := slices.IndexFunc(infos, func(i job.PodSetInfo) bool { return string(i.Name) == role(p) })
+		if at < 0 {
+			return podset.Permanent("pod %s has the role %q, for which nothing is admitted", p.Name, role(p))
+		}
+		if room[at]--; room[at] < 0 {
+			continue // more than were admitted: a set that was scaled behind our back
+		}
+		next := p.DeepCopy()
+		if err := Open(next, &infos[at]); err != nil {
+			return podset.Permanent("pod %s: %s", p.Name, err)
+		}
+		opened = append(opened, next)
+	}
+	g.Pods = opened
+	return nil
+}
+
+// resume opens our gates of the pods that wait, and leaves only those in the group.
+func resume(o job.Object) {
+	g := o.(*Group)
+	var opened []*corev1.Pod
+	for _, p := range g.Pods {
+		if !job.PodIsGated(p) || p.DeletionTimestamp != nil || job.PodIsOver(p) {
+			continue
+		}
+		next := p.DeepCopy()
+		job.OpenGates(next, false)
+		job.UnmarkSuspended(next)
+		if g.IsServing() {
+			next.Annotations[job.UnqueuedAnnotation] = "true" // it has the annotation of serving, so the map exists
+		}
+		opened = append(opened, next)
+	}
+	g.Pods = opened
+}
+
+// stop says why to the pods that run, then deletes them. Pods that never ran, or are over, stay unless their Workload
+// goes. A pod of a group that serves which was let through without an admission, to be replaced in a roll-out, is left to
+// its controller.
+func stop(o job.Object, _ []kueue.PodSet, why job.StopReason) (job.Step, job.Object) {
+	g := o.(*Group)
+	unasked := why == job.NotAdmitted || why == job.NoMatchingWorkload
+	var tell, remove []*corev1.Pod
+	for _, p := range g.Pods {
+		switch {
+		case p.DeletionTimestamp != nil:
+		case why != job.WorkloadDeleted && !lives(p):
+		case unasked && g.IsServing() && p.Labels[kueue.PodSetLabel] == "" && p.Annotations[job.UnqueuedAnnotation] == "":
+		case IsTarget(p):
+			remove = append(remove, p)
+		default:
+			tell = append(tell, Target(p, why, metav1.NewTime(g.now)))
+		}
+	}
+	switch {
+	case len(remove) > 0:
+		return job.Delete, g.only(remove)
+	case len(tell) > 0:
+		return job.ChangeStatus, g.only(tell)
+	default:
+		return job.Stopped, nil
+	}
+}
+
+// stopping says whether a pod that runs was told that it is going to be deleted.
+func stopping(o job.Object) bool {
+	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return lives(p) && IsTarget(p) })
+}
+
+// finalize lets all pods go, and leaves only those in the group that were held.
+func finalize(o job.Object) bool {
+	g := o.(*Group)
+	g.Pods = letGo(g.Pods)
+	return len(g.Pods) > 0
+}
+
+func letGo(pods []*corev1.Pod) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, p := range pods {
+		if isHeld(p) {
+			next := p.DeepCopy()
+			LetGo(next)
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// Freed is the group of the given pods without our finalizer, as far as they are held; empty if none is.
+func (g *Group) Freed(pods []job.Object) job.Composite {
+	var list []*corev1.Pod
+	for _, p := range pods {
+		list = append(list, p.(*corev1.Pod))
+	}
+	return g.only(letGo(list))
+}
+
+// Of is the group of the given pods.
+func (g *Group) Of(pods []job.Object) job.Composite {
+	var list []*corev1.Pod
+	for _, p := range pods {
+		list = append(list, p.(*corev1.Pod))
+	}
+	return g.only(list)
+}
+
+// Ended are the pods that are over or being deleted.
+func (g *Group) Ended() []job.Object {
+	var out []job.Object
+	for _, p := range g.Pods {
+		if job.PodIsOver(p) || p.DeletionTimestamp != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// finished says that all pods have succeeded, or that all have ended and one of them does not want a replacement. A group
+// that serves never is.
+func finished(o job.Object) (message string, success, done bool) {
+	g := o.(*Group)
+	if g.IsServing() {
+		return "", false, false
+	}
+	var succeeded int32
+	ended, final := true, false
+	for _, p := range g.Pods {
+		if p.Status.Phase == corev1.PodSucceeded {
+			succeeded++
+		}
+		ended = ended && (job.PodIsOver(p) || isInactive(p))
+		final = final || p.Annotations[kueue.RetriableInGroupAnnotation] == "false"
+	}
+	total := g.total()
+	message = fmt.Sprintf("Pods succeeded: %d/%d.", succeeded, total)
+	return message, succeeded >= total && total > 0, (succeeded >= total && total > 0) || (ended && final)
+}
+
+// podsReady says whether all pods are there, and each is ready or has succeeded.
+func podsReady(o job.Object, _ *job.Setting) bool {
+	g := o.(*Group)
+	var ready int32
+	for _, p := range g.runnable() {
+		if p.Status.Phase != corev1.PodSucceeded && !IsReady(p) {
+			return false
+		}
+		ready++
+	}
+	return ready > 0 && ready >= g.total()
+}
+
+// reclaimable counts the pods of each role that have succeeded.
+func reclaimable(o job.Object, _ *job.Setting) []kueue.ReclaimablePod {
+	g := o.(*Group)
+	if g.IsServing() {
+		return nil
+	}
+	var out []kueue.ReclaimablePod
+	for _, p := range g.Pods {
+		if p.Status.Phase != corev1.PodSucceeded {
+			continue
+		}
+		name := kueue.PodSetReference(role(p))
+		at := slices.IndexFunc(out, func(r kueue.ReclaimablePod) bool { return r.Name == name })
+		if at < 0 {
+			out, at = append(out, kueue.ReclaimablePod{Name: name}), len(out)
+		}
+		out[at].Count++
+	}
+	slices.SortFunc(out, func(a, b kueue.ReclaimablePod) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

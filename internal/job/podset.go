@@ -1,0 +1,95 @@
+package job
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/topology"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// PodSetInfo is what the pods of one pod set get when they start.
+type PodSetInfo = podset.Info
+
+// Flavors are the ResourceFlavors that are known, by name.
+type Flavors = podset.Flavors
+
+// Ranks are the labels by which the pods of a pod set are told apart.
+type Ranks = topology.Ranks
+
+func (c *Config) topology() topology.Gates {
+	return topology.Gates{Topology: c.Topology, Layers: c.TopologySliceConstraints}
+}
+
+// TopologyRequest derives the topology request of a pod set from its template and the labels of its pods; nil for none.
+func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTopologyRequest {
+	return c.topology().Request(template, ranks)
+}
+
+// ValidateTopology checks the annotations that topology requests are made of, for a pod set of count pods.
+func (c *Config) ValidateTopology(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
+	return c.topology().Validate(template, path, count)
+}
+
+// InfosFromAdmission builds what the pods get from the admission of a Workload, one entry for each assignment. A flavor
+// that is missing is an error to be retried; values that contradict each other are permanent (spec: 30 §4.7).
+func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodSetInfo, error) {
+	if w.Status.Admission == nil {
+		return nil, fmt.Errorf("workload %s has no admission", w.Name)
+	}
+	infos := make([]PodSetInfo, 0, len(w.Status.Admission.PodSetAssignments))
+	for i := range w.Status.Admission.PodSetAssignments {
+		a := &w.Status.Admission.PodSetAssignments[i]
+		info := PodSetInfo{Name: a.Name, Labels: cfg.podLabels(w, a.Name), Annotations: map[string]string{}, NodeSelector: map[string]string{}}
+		switch {
+		case a.Count != nil:
+			info.Count = *a.Count
+		case i < len(w.Spec.PodSets):
+			info.Count = w.Spec.PodSets[i].Count
+		}
+		if err := info.AddFlavors(a, flavors); err != nil {
+			return nil, err
+		}
+		if cfg.Topology {
+			info.Annotations[kueue.WorkloadAnnotation] = w.Name
+		}
+		if cfg.ElasticJobs && IsElastic(w) {
+			info.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(w)
+		}
+		if a.TopologyAssignment != nil {
+			info.SchedulingGates = append(info.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
+			if i < len(w.Spec.PodSets) && w.Spec.PodSets[i].TopologyRequest == nil {
+				info.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"
+			}
+		}
+		if err := info.AddChecks(w); err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// podLabels are the labels of every pod of a pod set.
+func (c *Config) podLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]string {
+	out := map[string]string{kueue.PodSetLabel: string(podSet)}
+	if w.Labels[kueue.MultiKueueOriginLabel] != "" {
+		out[kueue.MultiKueueWorkerWorkloadPodLabel] = "true"
+	}
+	if !c.AssignQueueLabels {
+		return out
+	}
+	if queue := string(w.Spec.QueueName); queue != "" && len(validation.IsValidLabelValue(queue)) == 0 {
+		out[kueue.LocalQueueLabel] = queue
+	}
+	if queue := string(w.Status.Admission.ClusterQueue); len(validation.IsDNS1123Label(queue)) == 0 {
+		out[kueue.ClusterQueueLabel] = queue
+	}
+	return out
+}

@@ -1,0 +1,38 @@
+package job
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-project/berth/internal/job/plan/podset"
+)
+
+// SuspendedAnnotation marks a job that ran, or asked to run, until Berth suspended it, and a pod that Berth gated. It is removed when the job
+// runs again. A job that leaves management with the mark is given back as its user wrote it: it is resumed (spec: 30 §4.2.5 rule 2).
+const SuspendedAnnotation = "berth.dev/suspended"
+
+// UnqueuedAnnotation marks a pod of an object that serves, and that runs without an admission because its namespace was not managed. Other pods of
+// such objects that run without one were let through on purpose, to be replaced in a roll-out.
+const UnqueuedAnnotation = "berth.dev/unqueued"
+
+// IsSuspendedByBerth reports whether Berth suspended the job, and nothing resumed it since.
+func IsSuspendedByBerth(o metav1.Object) bool {
+	return o.GetAnnotations()[SuspendedAnnotation] == "true"
+}
+
+// MarkSuspended marks an object that Berth suspends. Its annotations are copied first.
+func MarkSuspended(o metav1.Object) {
+	annotations := podset.Clone(o.GetAnnotations())
+	annotations[SuspendedAnnotation] = "true"
+	o.SetAnnotations(annotations)
+}
+
+// UnmarkSuspended removes the mark, and reports whether there was one. The annotations are copied first.
+func UnmarkSuspended(o metav1.Object) bool {
+	if _, marked := o.GetAnnotations()[SuspendedAnnotation]; !marked {
+		return false
+	}
+	annotations := podset.Clone(o.GetAnnotations())
+	delete(annotations, SuspendedAnnotation)
+	o.SetAnnotations(podset.OrNil(annotations))
+	return true
+}

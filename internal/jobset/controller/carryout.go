@@ -1,0 +1,290 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/jobset/plan"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// parallel is how many writes of Jobs and pods are under way at once (spec: 60 §5.7).
+const parallel = 50
+
+// turns is a limit of writes that are under way at once, over all JobSets. Each JobSet waits in line for one place at a time, and
+// gets to the end of the line with its next write: a small one is done soon while thousands of a large one are to be made.
+// With a limit for each of them the API server, where all requests come together, would mostly work for the large one.
+type turns chan struct{}
+
+func newTurns() turns { return make(turns, parallel) }
+
+// carryOut does what a plan says. What fails does not keep the rest from being done, except that nothing is done if the
+// status cannot be written, and no Job is created without its Service and claims.
+func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Plan) reconcile.Outcome {
+	if p.Status != nil {
+		if err := r.writeStatus(ctx, o.JobSet, p); err != nil {
+			return reconcile.Retry(err)
+		}
+	}
+	if p.DeleteJobSet {
+		err := r.client.Delete(ctx, o.JobSet.DeepCopy(), client.Preconditions{UID: &o.JobSet.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+		return reconcile.Retry(client.IgnoreNotFound(err))
+	}
+	failures := []error{p.Err}
+	var work []func() error
+	for _, j := range p.Delete {
+		work = append(work, func() error { return r.delete(ctx, o.JobSet, j) })
+	}
+	waits := false
+	var mu sync.Mutex
+	for _, patch := range p.Patches {
+		work = append(work, func() error {
+			refused, err := r.patch(ctx, o.JobSet, patch)
+			mu.Lock()
+			defer mu.Unlock()
+			waits = waits || refused
+			return err
+		})
+	}
+	failures = append(failures, r.turns.atOnce(work)...)
+	more := false
+	if err := r.prepare(ctx, o.JobSet, p); err != nil {
+		failures = append(failures, err)
+	} else {
+		more, err = r.create(ctx, o.JobSet, p.Create)
+		failures = append(failures, err)
+	}
+	err := errors.Join(failures...)
+	if end := r.giveUp(o, err); end != nil {
+		return r.carryOut(ctx, o, end)
+	}
+	if err != nil {
+		return reconcile.Retry(err)
+	}
+	if more {
+		return reconcile.Wait(0)
+	}
+	after := p.After
+	if waits && (after == 0 || after > refusedPause) {
+		after = refusedPause
+	}
+	if after > 0 {
+		return reconcile.Wait(after)
+	}
+	return reconcile.Done()
+}
+
+// giveUp is the plan that ends a JobSet whose needs are refused for good, or nil.
+func (r *reconciler) giveUp(o *plan.Observed, err error) *plan.Plan {
+	if !r.refusals.IsFinal(o.JobSet.UID, err) || o.Refused != "" {
+		return nil
+	}
+	o.Refused = err.Error()
+	if end := r.plan.Decide(o); end.Finished != "" {
+		return &end
+	}
+	return nil
+}
+
+// refusedPause is how soon a resume is tried again that the API server refused because old pods may still be there.
+const refusedPause = time.Second
+
+// atOnce does pieces of work of one JobSet, many at a time, and returns what failed in the order of the work.
+func (t turns) atOnce(work []func() error) []error {
+	failed := make([]error, len(work))
+	var wg sync.WaitGroup
+	for i, do := range work {
+		t <- struct{}{} // those who wait are served in the order in which they came
+		wg.Go(func() {
+			defer func() { <-t }()
+			failed[i] = do()
+		})
+	}
+	wg.Wait()
+	return slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+}
+
+// writeStatus patches what has changed of the status, unless the JobSet has changed meanwhile, and tells of it.
+func (r *reconciler) writeStatus(ctx context.Context, js *jobsetv1alpha2.JobSet, p *plan.Plan) error {
+	changed := js.DeepCopy() // the answer is decoded into it
+	changed.Status = *p.Status
+	err := r.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(js, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("writing the status of JobSet %s/%s: %w", js.Namespace, js.Name, err)
+	}
+	r.written.wroteStatus(changed)
+	r.metrics.count(client.ObjectKeyFromObject(js), p, r.now())
+	for _, e := range p.Events {
+		r.tell(js, e)
+	}
+	return nil
+}
+
+// action is the action of all events.
+const action = "Reconciling"
+
+// maxNote is how many bytes of text an Event keeps.
+const maxNote = 1024
+
+// tell records an event. The reference leaves the version of the JobSet out, so that repeats count as one series
+// (spec: 60 §5.2).
+func (r *reconciler) tell(js *jobsetv1alpha2.JobSet, e plan.Event) {
+	regarding := &corev1.ObjectReference{
+		APIVersion: jobsetv1alpha2.GroupVersion.String(), Kind: jobsetv1alpha2.KindJobSet, Namespace: js.Namespace, Name: js.Name, UID: js.UID,
+	}
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	r.recorder.Eventf(regarding, nil, kind, e.Reason, action, "%s", lifecycle.Cut(e.Note, maxNote))
+}
+
+func (r *reconciler) delete(ctx context.Context, js *jobsetv1alpha2.JobSet, j *batchv1.Job) error {
+	object := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name}}
+	err := r.client.Delete(ctx, object, client.Preconditions{UID: &j.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting Job %s/%s: %w", j.Namespace, j.Name, err)
+	}
+	r.written.deletedJob(js, j)
+	return nil
+}
+
+// patch changes a Job. It says whether the API server refuses a new template because of the pods of the old one, which is
+// a reason to wait and no failure. A template that it refuses for what it says is one.
+func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p plan.Patch) (refused bool, err error) {
+	apply := func() (*batchv1.Job, error) {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: p.Job.Namespace, Name: p.Job.Name}}
+		return j, r.client.Patch(ctx, j, client.RawPatch(types.MergePatchType, p.Data))
+	}
+	j, err := apply()
+	if p.Template && apierrors.IsInvalid(err) && p.Job.Status.StartTime != nil {
+		// Up to Kubernetes 1.35 a template can change only before the Job was started.
+		restarted := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: p.Job.Namespace, Name: p.Job.Name}}
+		unstarted := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"startTime":null}}`, p.Job.UID)
+		if r.client.Status().Patch(ctx, restarted, client.RawPatch(types.MergePatchType, unstarted)) == nil {
+			j, err = apply()
+		}
+	}
+	switch {
+	case err == nil:
+		r.written.wroteJob(js, j)
+		return false, nil
+	case apierrors.IsNotFound(err):
+		return false, nil // its deletion brings the JobSet back
+	case p.Template && apierrors.IsInvalid(err) && !reconcile.IsRefused(err):
+		log.FromContext(ctx).V(1).Info("A Job is not ready to be resumed, trying again", "job", p.Job.Name, "err", err.Error())
+		return true, nil
+	}
+	return false, fmt.Errorf("changing Job %s/%s: %w", p.Job.Namespace, p.Job.Name, err)
+}
+
+// prepare makes what Jobs need: the Service and the claims.
+func (r *reconciler) prepare(ctx context.Context, js *jobsetv1alpha2.JobSet, p *plan.Plan) error {
+	if p.Service != nil {
+		if err := r.client.Create(ctx, p.Service); err != nil && !apierrors.IsAlreadyExists(err) {
+			r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventHeadlessServiceCreationFailed, Note: err.Error()})
+			return fmt.Errorf("creating Service %s/%s: %w", p.Service.Namespace, p.Service.Name, err)
+		}
+	}
+	var failures []error
+	for _, policy := range p.Claims {
+		for _, claim := range policy {
+			if err := r.client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
+				failures = append(failures, fmt.Errorf("creating PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err))
+				break
+			}
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventPVCCreationFailed, Note: err.Error()})
+		return err
+	}
+	return nil
+}
+
+// create makes Jobs, and reports whether there are more than a pass makes. They are made one, two, four at a time and so on, as
+// the Job controller makes pods: where the API server refuses one it most probably refuses all, so the rest is not tried
+// then. A name that is taken stops only its own Job. One event tells of those that cannot be made.
+func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs iter.Seq[plan.Missing]) (more bool, err error) {
+	if jobs == nil {
+		return false, nil
+	}
+	next, stop := iter.Pull(jobs)
+	defer stop()
+	var first error
+	failed, tried, refused := 0, 0, false
+	for window := 1; !refused && tried < plan.Window && ctx.Err() == nil; window *= 2 {
+		work := r.nextWindow(ctx, js, next, min(window, plan.Window-tried))
+		if len(work) == 0 {
+			break
+		}
+		tried += len(work)
+		for _, err := range r.turns.atOnce(work) {
+			refused = refused || !errors.Is(err, errTaken)
+			failed++
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	_, more = next()
+	if first == nil || ctx.Err() != nil {
+		return more, errors.Join(first, ctx.Err())
+	}
+	if failed > 1 {
+		first = fmt.Errorf("%w (and %d more)", first, failed-1)
+	}
+	r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobCreationFailed, Note: first.Error()})
+	return more && !refused, first
+}
+
+// nextWindow is the work of creating the next Jobs, n at most.
+func (r *reconciler) nextWindow(ctx context.Context, js *jobsetv1alpha2.JobSet, next func() (plan.Missing, bool), n int) (work []func() error) {
+	for len(work) < n {
+		missing, ok := next()
+		if !ok {
+			break
+		}
+		work = append(work, func() error { return r.createOne(ctx, js, missing.Build()) })
+	}
+	return work
+}
+
+// errTaken is the error of a Job whose name another object has.
+var errTaken = errors.New("a Job of this name exists that does not belong to this JobSet")
+
+// createOne makes a Job. One that exists and is ours was made by a write that neither we nor the cache remember.
+func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j *batchv1.Job) error {
+	err := r.client.Create(ctx, j)
+	if err == nil {
+		r.written.wroteJob(js, j)
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating Job %s/%s: %w", j.Namespace, j.Name, err)
+	}
+	var have batchv1.Job
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(j), &have); err != nil {
+		return fmt.Errorf("reading Job %s/%s, which exists already: %w", j.Namespace, j.Name, err)
+	}
+	if owner := jobSetOf(&have); owner == nil || owner.UID != js.UID {
+		return fmt.Errorf("creating Job %s/%s: %w", j.Namespace, j.Name, errTaken) // by no means adopted
+	}
+	r.written.wroteJob(js, &have)
+	return nil
+}

@@ -1,0 +1,131 @@
+package controller
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/jobset/plan"
+)
+
+// metrics counts what happens to JobSets (spec: 60 §5.4). Series of a JobSet go with it.
+type metrics struct {
+	failed, completed, restarts *prometheus.CounterVec
+	ready                       *prometheus.HistogramVec
+	standing                    *prometheus.GaugeVec
+
+	mu sync.Mutex
+	// phases are those in which JobSets were last seen, and starts those of which the time to be ready was observed.
+	phases map[types.NamespacedName]string
+	starts map[types.NamespacedName]time.Time
+}
+
+// phases are the values of a label: standing has a series for each, also without a JobSet.
+var phases = []string{plan.PhaseSuspended, plan.PhaseRunning, plan.PhaseRestarting, plan.PhaseCompleted, plan.PhaseFailed}
+
+// registerMetrics adds the metrics to those of the process, or takes them from there.
+func registerMetrics() (*metrics, error) {
+	m := &metrics{phases: map[types.NamespacedName]string{}, starts: map[types.NamespacedName]time.Time{}}
+	for _, c := range []struct {
+		to         **prometheus.CounterVec
+		name, help string
+	}{
+		{&m.failed, "jobset_failed_total", "JobSets that failed"},
+		{&m.completed, "jobset_completed_total", "JobSets that completed"},
+		{&m.restarts, "jobset_restarts_total", "Restarts of JobSets and of single Jobs of them"},
+	} {
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: c.name, Help: c.help}, []string{"jobset_name", "namespace"})
+		if err := register(vec, c.to); err != nil {
+			return nil, err
+		}
+	}
+	ready := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "jobset_time_to_ready_seconds", Help: "Seconds from the creation, the resume or the restart of a JobSet until all its Jobs are ready",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 13), // to more than an hour
+	}, []string{"namespace"})
+	if err := register(ready, &m.ready); err != nil {
+		return nil, err
+	}
+	standing := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "jobset_jobsets", Help: "JobSets that are run here, by phase"}, []string{"phase"})
+	if err := register(standing, &m.standing); err != nil {
+		return nil, err
+	}
+	for _, phase := range phases {
+		m.standing.WithLabelValues(phase).Set(0)
+	}
+	return m, nil
+}
+
+// register adds a metric to those of the process, or takes it from there.
+func register[T prometheus.Collector](vec T, to *T) error {
+	*to = vec
+	err := ctrlmetrics.Registry.Register(vec)
+	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		*to = known.ExistingCollector.(T)
+		return nil
+	}
+	return err
+}
+
+// saw counts a JobSet in its phase.
+func (m *metrics) saw(js *jobsetv1alpha2.JobSet) {
+	m.move(client.ObjectKeyFromObject(js), plan.Phase(js))
+}
+
+// move counts a JobSet in another phase, or in none if that is empty.
+func (m *metrics) move(key types.NamespacedName, phase string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.phases[key]
+	if before == phase {
+		return
+	}
+	if before != "" {
+		m.standing.WithLabelValues(before).Dec()
+	}
+	delete(m.phases, key)
+	if phase != "" {
+		m.standing.WithLabelValues(phase).Inc()
+		m.phases[key] = phase
+	}
+}
+
+// count counts what a plan did, after its status was written.
+func (m *metrics) count(key types.NamespacedName, p *plan.Plan, now time.Time) {
+	switch p.Finished {
+	case jobsetv1alpha2.TerminalStateFailed:
+		m.failed.WithLabelValues(key.Name, key.Namespace).Inc()
+	case jobsetv1alpha2.TerminalStateCompleted:
+		m.completed.WithLabelValues(key.Name, key.Namespace).Inc()
+	}
+	if p.Restarted > 0 {
+		m.restarts.WithLabelValues(key.Name, key.Namespace).Add(float64(p.Restarted))
+	}
+	if p.ReadySince.IsZero() {
+		return
+	}
+	m.mu.Lock()
+	known := m.starts[key].Equal(p.ReadySince) // a pod was not ready for a while
+	m.starts[key] = p.ReadySince
+	m.mu.Unlock()
+	if !known {
+		m.ready.WithLabelValues(key.Namespace).Observe(now.Sub(p.ReadySince).Seconds())
+	}
+}
+
+// forget drops the series of a JobSet that is gone.
+func (m *metrics) forget(key types.NamespacedName) {
+	for _, v := range []*prometheus.CounterVec{m.failed, m.completed, m.restarts} {
+		v.DeleteLabelValues(key.Name, key.Namespace)
+	}
+	m.move(key, "")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.starts, key)
+}

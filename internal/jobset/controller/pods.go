@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// Indexes of the cache of pods.
+const (
+	// PodsByJob is the index by the value of the label job-key.
+	PodsByJob       = "berth.job"
+	podsByJobSet    = "berth.podJobSet"
+	jobSetNameLabel = jobsetv1alpha2.JobSetNameKey
+)
+
+// NewPods adds a cache of the pods of JobSets to the manager: of no other pods, and only what placement and in-place
+// restarts look at. Both the controllers and the webhook of pods use it.
+func NewPods(ctx context.Context, mgr ctrl.Manager) (*reconcile.Pods, error) {
+	pods, err := reconcile.NewPods(mgr, jobSetNameLabel, trim)
+	if err != nil {
+		return nil, err
+	}
+	for index, key := range map[string]string{PodsByJob: jobsetv1alpha2.JobKeyKey, podsByJobSet: jobSetNameLabel} {
+		err := pods.IndexField(ctx, &corev1.Pod{}, index, func(o client.Object) []string {
+			if value := o.GetLabels()[key]; value != "" {
+				return []string{value}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("indexing pods: %w", err)
+		}
+	}
+	return pods, pods.Fill()
+}
+
+// trim leaves of a pod what is looked at.
+func trim(pod *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{
+		ObjectMeta: reconcile.TrimMeta(pod, []string{jobSetNameLabel, jobsetv1alpha2.JobKeyKey}, []string{
+			jobSetNameLabel, batchv1.JobCompletionIndexAnnotation, jobsetv1alpha2.ExclusiveTopologyAnnotation,
+			jobsetv1alpha2.NodeSelectorStrategyAnnotation, jobsetv1alpha2.InPlaceRestartAttemptAnnotation,
+		}),
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, InitContainerStatuses: restarted(pod.Status.InitContainerStatuses), ContainerStatuses: restarted(pod.Status.ContainerStatuses)},
+	}
+	if topology, ok := pod.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]; ok {
+		out.Spec.NodeSelector = reconcile.Only(pod.Spec.NodeSelector, topology)
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget {
+			out.Status.Conditions = []corev1.PodCondition{c}
+		}
+	}
+	return out
+}
+
+// restarted leaves of containers how often they restarted, if they did.
+func restarted(list []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range list {
+		if n := list[i].RestartCount; n > 0 {
+			out = append(out, corev1.ContainerStatus{RestartCount: n})
+		}
+	}
+	return out
+}
+
+// podsOf are the pods that carry the name of a JobSet.
+func podsOf(ctx context.Context, reader client.Reader, js *jobsetv1alpha2.JobSet) ([]*corev1.Pod, error) {
+	return list(ctx, reader, js.Namespace, client.MatchingFields{podsByJobSet: js.Name})
+}
+
+func list(ctx context.Context, reader client.Reader, namespace string, by client.MatchingFields) ([]*corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := reader.List(ctx, &pods, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	out := make([]*corev1.Pod, 0, len(pods.Items))
+	for i := range pods.Items {
+		out = append(out, &pods.Items[i])
+	}
+	return out, nil
+}

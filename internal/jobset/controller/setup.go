@@ -1,0 +1,214 @@
+// Package controller runs JobSets (spec: 60 §4). For a JobSet it reads the world once, has the plan decide everything that is
+// to be done, and does it: first the status, in one patch that fails if the JobSet has changed, then Jobs, Service and
+// claims, many at a time.
+//
+//	JobSet ─────────┐                             ┌─ status, events
+//	its Jobs ───────┤                             ├─ Jobs: delete, suspend, resume, create
+//	Service, claims ┼─► gather ─► plan ─► carry out ┼─ Service, claims
+//	(pods) ─────────┘      ▲                      └─ what was written, until the cache has it
+//	                       └──────────────────────────────┘
+//
+// Names of children are given by the spec, so that nothing can be created twice; what was written is remembered until
+// the cache shows it, so that nothing is tried twice either. All truth is in the API server: a manager that is killed
+// between any two writes is followed by one that looks and goes on.
+//
+// Beside it runs the repair of exclusive placement, which removes pods that follow their leader to a place where it no
+// longer is.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/jobset/plan"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// Delays of a JobSet whose reconcile fails again and again.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// fieldOwner and reporter are the names under which clients know this controller (spec: 60 §4.3, §5.2).
+const (
+	fieldOwner = client.FieldOwner("jobset")
+	reporter   = "jobset"
+)
+
+// Options say how to run JobSets.
+type Options struct {
+	Plan plan.Config
+	// Workers is how many JobSets are handled at once. A large one holds up one worker only.
+	Workers int
+	// QPS and Burst limit the requests about JobSets, apart from those of the manager. QPS 0 shares the manager's client.
+	QPS   float32
+	Burst int
+	// Pods is from NewPods.
+	Pods cache.Cache
+	// Active is closed when JobSets may be acted upon; nil is at once.
+	Active <-chan struct{}
+	// Patience is how long the API server refuses what a JobSet with quota needs before the JobSet fails; 0 is
+	// reconcile.Patience.
+	Patience time.Duration
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Setup adds the controllers to the manager.
+func Setup(mgr ctrl.Manager, o Options) error {
+	c, err := newClient(mgr, o)
+	if err != nil {
+		return fmt.Errorf("jobset: %w", err)
+	}
+	m, err := registerMetrics()
+	if err != nil {
+		return fmt.Errorf("jobset: %w", err)
+	}
+	r := &reconciler{
+		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: newJobs(), pods: o.Pods, now: o.Now,
+		recorder: mgr.GetEventRecorder(reporter), metrics: m, written: newWritten(o.Now), turns: newTurns(),
+		refusals: reconcile.NewRefusals(o.Patience, o.Now),
+	}
+	if err := r.setup(mgr, o); err != nil {
+		return fmt.Errorf("jobset: %w", err)
+	}
+	repair := &repairer{client: c, pods: o.Pods, turns: r.turns, now: o.Now}
+	if err := repair.setup(mgr, o); err != nil {
+		return fmt.Errorf("jobset: %w", err)
+	}
+	return nil
+}
+
+// newClient makes the client that writes. It reads from the cache of the manager.
+func newClient(mgr ctrl.Manager, o Options) (client.Client, error) {
+	c := mgr.GetClient()
+	if o.QPS != 0 {
+		cfg := rest.CopyConfig(mgr.GetConfig())
+		cfg.QPS, cfg.Burst, cfg.RateLimiter = o.QPS, o.Burst, nil
+		own, err := client.New(cfg, client.Options{
+			HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), Cache: &client.CacheOptions{Reader: mgr.GetCache()},
+		})
+		if err != nil {
+			return nil, err
+		}
+		c = own
+	}
+	return client.WithFieldOwner(c, string(fieldOwner)), nil
+}
+
+// jobSetOf is the reference to the JobSet that controls an object, or nil.
+func jobSetOf(o client.Object) *metav1.OwnerReference {
+	ref := metav1.GetControllerOfNoCopy(o)
+	if ref == nil || ref.APIVersion != jobsetv1alpha2.GroupVersion.String() || ref.Kind != jobsetv1alpha2.KindJobSet {
+		return nil
+	}
+	return ref
+}
+
+func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(reporter).
+		For(&jobsetv1alpha2.JobSet{}).
+		Watches(&batchv1.Job{}, r.jobHandler()).
+		Owns(&corev1.Service{}, builder.OnlyMetadata).
+		WithOptions(options(o.Workers))
+	if o.Plan.InPlaceRestart {
+		b = b.WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
+			return []ctrlreconcile.Request{request(pod.Namespace, pod.Labels[jobsetv1alpha2.JobSetNameKey])}
+		})))
+	}
+	return b.Complete(whenActive(o.Active, r))
+}
+
+// whenActive holds a reconciler back until a channel is closed.
+func whenActive(active <-chan struct{}, r ctrlreconcile.Reconciler) ctrlreconcile.Reconciler {
+	if active == nil {
+		return r
+	}
+	return ctrlreconcile.Func(func(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+		select {
+		case <-active:
+			return r.Reconcile(ctx, req)
+		case <-ctx.Done():
+			return ctrlreconcile.Result{}, nil
+		}
+	})
+}
+
+func options(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+func request(namespace, name string) ctrlreconcile.Request {
+	return ctrlreconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
+}
+
+// jobHandler brings a JobSet back when one of its Jobs changes: at once if it is small, else after a moment in which more
+// changes come together.
+func (r *reconciler) jobHandler() handler.EventHandler {
+	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+		ref := jobSetOf(o)
+		if ref == nil {
+			return
+		}
+		q.AddAfter(request(o.GetNamespace(), ref.Name), pause(o))
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			r.jobs.put(e.Object)
+			r.written.seen(e.Object)
+			add(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			if was, is := jobSetOf(e.ObjectOld), jobSetOf(e.ObjectNew); was != nil && (is == nil || is.UID != was.UID) {
+				r.jobs.remove(e.ObjectOld)
+				add(e.ObjectOld, q)
+			}
+			r.jobs.put(e.ObjectNew)
+			r.written.seen(e.ObjectNew)
+			add(e.ObjectNew, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			r.jobs.remove(e.Object)
+			r.written.gone(e.Object)
+			add(e.Object, q)
+		},
+	}
+}
+
+// Changes of the Jobs of a JobSet are gathered for a time that grows with their number.
+const (
+	smallJobSet = 50
+	pausePerJob = 200 * time.Microsecond
+	maxPause    = 500 * time.Millisecond
+)
+
+func pause(job client.Object) time.Duration {
+	n, err := strconv.Atoi(job.GetLabels()[jobsetv1alpha2.GlobalReplicasKey])
+	if err != nil || n < smallJobSet {
+		return 0
+	}
+	return min(time.Duration(n)*pausePerJob, maxPause)
+}

@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/jobset/plan"
+)
+
+// TestDeletionIsRemembered is that a Job which was deleted counts as going whatever the cache still says of it: the status that was written
+// just before, which the deletion was not decided upon, comes first.
+func TestDeletionIsRemembered(t *testing.T) {
+	js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring", UID: "ring"}}
+	version := func(resource string, going bool) *batchv1.Job {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring-a-0", UID: "a", ResourceVersion: resource}}
+		j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))}
+		if going {
+			j.DeletionTimestamp = new(metav1.Now())
+		}
+		return j
+	}
+	now := time.Now()
+	w := newWritten(func() time.Time { return now })
+	w.deletedJob(js, version("7", false))
+	for _, step := range []struct {
+		what     string
+		cached   *batchv1.Job
+		going    bool
+		remember bool
+	}{
+		{"the one that was looked at", version("7", false), true, true},
+		{"a status written meanwhile", version("8", false), true, true},
+		{"the deletion", version("9", true), true, false},
+	} {
+		w.seen(step.cached)
+		got := w.overlay(js, []plan.Job{plan.NewJob(step.cached)})
+		if len(got) != 1 || (got[0].Object.DeletionTimestamp != nil) != step.going || (len(w.of(js).jobs) == 1) != step.remember {
+			t.Errorf("%s: %+v, %d remembered", step.what, got, len(w.of(js).jobs))
+		}
+	}
+	w.deletedJob(js, version("7", false))
+	now = now.Add(2 * remembered)
+	if got := w.overlay(js, []plan.Job{plan.NewJob(version("8", false))}); got[0].Object.DeletionTimestamp != nil {
+		t.Error("a deletion of long ago is still believed, although the Job is there")
+	}
+}

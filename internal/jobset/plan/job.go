@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+)
+
+// Job is a Job of a JobSet with what every decision reads of it, found out once for each version of it. A decision that
+// finds nothing to do goes through these alone, one cache line each; the Jobs themselves are scattered over megabytes, and
+// reading ten thousand of them took fifty times as long.
+type Job struct {
+	// Object is the Job. It must not change afterwards.
+	Object *batchv1.Job
+
+	replicatedJob string // "" without the label
+	fingerprint   string // of the fields that a resume changes, if stamped
+	index         int32  // within the replicated job, or -1
+	attempt       int32  // of the JobSet, or -1
+	ownAttempt    int32  // of the Job alone; 0 without the label
+
+	outcome   state
+	ready     bool // as many pods run or succeeded as run at a time
+	busy      bool // pods run, or the Job ends and still waits for its pods
+	failing   bool // it has failed and still waits for its pods
+	suspended bool
+	deleting  bool
+	stamped   bool // it has a fingerprint
+	regular   bool // its name is what its owner and its labels make of it
+}
+
+// NewJob reads a Job.
+func NewJob(j *batchv1.Job) Job {
+	out := Job{
+		Object: j, replicatedJob: j.Labels[jobsetv1alpha2.ReplicatedJobNameKey],
+		index: number(j.Labels[jobsetv1alpha2.JobIndexKey]), attempt: number(j.Labels[jobsetv1alpha2.RestartAttemptKey]),
+		// Without the label, which releases without the gate do not set, it is of the first attempt.
+		ownAttempt: max(number(j.Labels[jobsetv1alpha2.JobRestartAttemptKey]), 0),
+		outcome:    outcome(j), ready: isReady(j), busy: j.Status.Active > 0 || isEnding(j), suspended: isSuspended(j),
+		deleting: j.DeletionTimestamp != nil,
+	}
+	out.failing = out.outcome == active && isTrue(j, batchv1.JobFailureTarget)
+	out.fingerprint, out.stamped = j.Annotations[FingerprintAnnotation]
+	for i := range j.OwnerReferences {
+		if o := &j.OwnerReferences[i]; o.Controller != nil && *o.Controller {
+			out.regular = j.Name == JobName(o.Name, out.replicatedJob, int(out.index))
+		}
+	}
+	return out
+}
+
+// number reads a count, or -1.
+func number(text string) int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return int32(n)
+}
+
+// outcome reads the conditions of a Job. Interim ones do not count: its pods may still be there.
+func outcome(j *batchv1.Job) state {
+	for i := range j.Status.Conditions {
+		c := &j.Status.Conditions[i]
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type {
+		case batchv1.JobFailed:
+			return failed
+		case batchv1.JobComplete:
+			return succeeded
+		default:
+		}
+	}
+	return active
+}
+
+// isEnding says whether a Job has failed or succeeded and still waits for its pods to end.
+func isEnding(j *batchv1.Job) bool {
+	return isTrue(j, batchv1.JobFailureTarget) || isTrue(j, batchv1.JobSuccessCriteriaMet)
+}
+
+func isTrue(j *batchv1.Job, t batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+}
+
+// isReady says whether all pods of a Job that run at a time are ready or succeeded.
+func isReady(j *batchv1.Job) bool {
+	ready := j.Status.Succeeded
+	if j.Status.Ready != nil {
+		ready += *j.Status.Ready
+	}
+	return ready >= wantedPods(&j.Spec)
+}
+
+// wantedPods is how many pods of a Job run or succeed at a time.
+func wantedPods(s *batchv1.JobSpec) int32 {
+	parallelism := orOne(s.Parallelism)
+	if s.Completions != nil {
+		return min(parallelism, *s.Completions)
+	}
+	return parallelism
+}
+
+func orOne(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}
+
+func isSuspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }

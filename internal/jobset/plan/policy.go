@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+)
+
+// targeted says whether a list of replicated jobs that may be empty, which means all, has a name.
+func targeted(targets []string, name string) bool {
+	return len(targets) == 0 || slices.Contains(targets, name)
+}
+
+// succeeded says whether the success policy is met. It is asked only once some Job has succeeded (spec: 60 §4.5).
+func (p *pass) succeeded() bool {
+	policy := p.js.Spec.SuccessPolicy
+	if policy == nil {
+		policy = &jobsetv1alpha2.SuccessPolicy{Operator: jobsetv1alpha2.OperatorAll}
+	}
+	some, have, need := false, int64(0), int64(0)
+	for i := range p.replicated {
+		r := &p.replicated[i]
+		some = some || p.counts[i].Succeeded > 0
+		if targeted(policy.TargetReplicatedJobs, r.Name) {
+			have += int64(p.counts[i].Succeeded)
+			need += int64(r.replicas)
+		}
+	}
+	if policy.Operator == jobsetv1alpha2.OperatorAny {
+		need = 1
+	}
+	return some && have >= need
+}
+
+// applyFailurePolicy counts the failures of this attempt. Jobs that restart on their own are all counted in one pass, as
+// passes of their own would have done it one by one; any other action ends the pass (spec: 60 §4.6).
+func (p *pass) applyFailurePolicy() {
+	policy := p.js.Spec.FailurePolicy
+	for len(p.failed) > 0 {
+		if policy == nil {
+			first := earliest(p.failed)
+			p.fail(jobsetv1alpha2.ReasonFailedJobs, blame("one or more jobs failed", first))
+			return
+		}
+		rule, first := p.match(policy)
+		if !p.act(policy, rule, first) {
+			return
+		}
+		p.failed = slices.DeleteFunc(slices.Clone(p.failed), func(c *child) bool { return c == first })
+	}
+}
+
+// blame ends a message in the way that tools read.
+func blame(message string, first *child) string {
+	return message + " (first failed job: " + first.Object.Name + ")"
+}
+
+// match finds the first rule that a failed Job meets, and of those Jobs the one that failed first. Without a rule it is -1.
+func (p *pass) match(policy *jobsetv1alpha2.FailurePolicy) (rule int, first *child) {
+	for i := range policy.Rules {
+		var hit []*child
+		for _, c := range p.failed {
+			if p.meets(&policy.Rules[i], c) {
+				hit = append(hit, c)
+			}
+		}
+		if len(hit) > 0 {
+			return i, earliest(hit)
+		}
+	}
+	return -1, earliest(p.failed)
+}
+
+// earliest is the Job that failed first; of several, the one that stands first.
+func earliest(jobs []*child) *child {
+	return slices.MinFunc(jobs, func(a, b *child) int {
+		return failure(a.Object).LastTransitionTime.Compare(failure(b.Object).LastTransitionTime.Time)
+	})
+}
+
+// failure is the condition that says how a Job failed, or how it is failing.
+func failure(j *batchv1.Job) (how batchv1.JobCondition) {
+	for _, c := range j.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobFailed:
+			return c
+		case c.Type == batchv1.JobFailureTarget:
+			how = c
+		}
+	}
+	return how
+}
+
+// meets says whether a failed Job is one that a rule is about. Expressions that do not compile match nothing.
+func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
+	f := failure(c.Object)
+	if !targeted(rule.TargetReplicatedJobs, c.replicatedJob) ||
+		len(rule.OnJobFailureReasons) > 0 && !slices.Contains(rule.OnJobFailureReasons, f.Reason) {
+		return false
+	}
+	if len(rule.OnJobFailureMessagePatterns) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(rule.OnJobFailureMessagePatterns, func(pattern string) bool {
+		expression, err := regexp.Compile(pattern)
+		if err != nil {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("failure policy rule %q: pattern %q is skipped: %v", rule.Name, pattern, err))
+			return false
+		}
+		return expression.MatchString(f.Message)
+	})
+}
+
+// act applies a rule, or the default if there is none, and says whether to go on with the other failed Jobs.
+func (p *pass) act(policy *jobsetv1alpha2.FailurePolicy, rule int, first *child) bool {
+	action, reason := jobsetv1alpha2.ActionRestartJobSet, jobsetv1alpha2.ReasonDefaultFailurePolicy
+	if rule >= 0 {
+		action = policy.Rules[rule].Action
+		reason = asReason(jobsetv1alpha2.ReasonFailurePolicyPrefix + ruleName(policy, rule))
+	}
+	alone := action == jobsetv1alpha2.ActionRestartJob || action == jobsetv1alpha2.ActionRestartJobAndIgnoreMaxRestarts
+	if alone && !p.RestartJob {
+		p.plan.Err = fmt.Errorf("spec.failurePolicy.rules[%d].action: %s needs the feature gate RestartJob, which is off", rule, action)
+		return false
+	}
+	counted := action == jobsetv1alpha2.ActionRestartJobSet || action == jobsetv1alpha2.ActionRestartJob
+	if counted && p.countedRestarts() >= max(policy.MaxRestarts, 0) {
+		p.fail(jobsetv1alpha2.ReasonReachedMaxRestarts, blame(fmt.Sprintf("the limit of %d restarts is reached", max(policy.MaxRestarts, 0)), first))
+		return false
+	}
+	switch {
+	case action == jobsetv1alpha2.ActionFailJobSet:
+		p.fail(jobsetv1alpha2.ReasonFailJobSetAction, blame("the action FailJobSet is applied", first))
+		return false
+	case alone:
+		return p.restartJob(action, counted, first)
+	default:
+		p.restartAll(action, counted, reason, first)
+		return false
+	}
+}
+
+// ruleName is the name of a rule; one stored without a name is called after its place.
+func ruleName(policy *jobsetv1alpha2.FailurePolicy, rule int) string {
+	if name := policy.Rules[rule].Name; name != "" {
+		return name
+	}
+	return defaultRuleName(rule)
+}
+
+func defaultRuleName(rule int) string { return "failurePolicyRule" + strconv.Itoa(rule) }
+
+// countedRestarts is how much of the limit is used up.
+func (p *pass) countedRestarts() int32 {
+	total := p.status.RestartsCountTowardsMax
+	if p.RestartJob {
+		for i := range p.status.ReplicatedJobsStatus {
+			for _, n := range p.status.ReplicatedJobsStatus[i].JobRestartsCountTowardsMax {
+				total += n
+			}
+		}
+	}
+	return total
+}
+
+// restartAll begins a new attempt of all Jobs. It only counts; the Jobs are deleted once the count is written.
+func (p *pass) restartAll(action jobsetv1alpha2.FailurePolicyAction, counted bool, reason string, first *child) {
+	p.status.Restarts++
+	event := jobsetv1alpha2.EventRestartJobSetAndIgnoreMaxRestartsAction
+	if counted {
+		p.status.RestartsCountTowardsMax++
+		event = jobsetv1alpha2.EventRestartJobSetAction
+	}
+	p.plan.Restarted++
+	message := blame(fmt.Sprintf("applying the action %s", action), first)
+	p.set(jobsetv1alpha2.ConditionRestarting, metav1.ConditionTrue, reason, message)
+	p.tell(true, event, message)
+}
+
+// restartJob begins a new attempt of one Job, and says whether that was possible.
+func (p *pass) restartJob(action jobsetv1alpha2.FailurePolicyAction, counted bool, c *child) bool {
+	s := p.statusOf(c)
+	if s == nil || c.index < 0 || c.index >= p.replicated[c.rj].replicas {
+		p.plan.Err = fmt.Errorf("restarting Job %s: its labels name no replica of the spec", c.Object.Name)
+		return false
+	}
+	n := int(p.replicated[c.rj].replicas)
+	if n > jobsetv1alpha2.MaxIndividualRestartReplicas { // stored past the webhook; the status cannot hold the counts
+		p.plan.Err = fmt.Errorf("spec.failurePolicy: %s needs at most %d replicas, and %s has %d",
+			action, jobsetv1alpha2.MaxIndividualRestartReplicas, p.replicated[c.rj].Name, n)
+		return false
+	}
+	bump(&s.JobRestarts, n, int(c.index))
+	event := jobsetv1alpha2.EventRestartJobAndIgnoreMaxRestartsAction
+	if counted {
+		bump(&s.JobRestartsCountTowardsMax, n, int(c.index))
+		event = jobsetv1alpha2.EventRestartJobAction
+	}
+	p.plan.Restarted++
+	p.tell(true, event, blame(fmt.Sprintf("applying the action %s", action), c))
+	return true
+}
+
+// statusOf is the entry of the new status about the replicated job of a Job.
+func (p *pass) statusOf(c *child) *jobsetv1alpha2.ReplicatedJobStatus {
+	if c.rj < 0 {
+		return nil
+	}
+	for i := range p.status.ReplicatedJobsStatus {
+		if s := &p.status.ReplicatedJobsStatus[i]; s.Name == p.replicated[c.rj].Name {
+			return s
+		}
+	}
+	return nil
+}
+
+// bump counts at an index of an array that is made when it is first needed.
+func bump(array *[]int32, length, index int) {
+	if len(*array) < length {
+		*array = append(*array, make([]int32, length-len(*array))...)
+	}
+	(*array)[index]++
+}

@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// checks says whether admission checks can be made: their condition Active (spec: 40 §4.3).
+type checks struct{ *shared }
+
+// configKind is the kind of the parameters of our checks.
+const configKind = "MultiKueueConfig"
+
+// errConfig marks parameters that only people can mend.
+var errConfig = errors.New("bad configuration")
+
+// configOf reads the parameters of a check.
+func (m *shared) configOf(ctx context.Context, check *kueue.AdmissionCheck) (*kueue.MultiKueueConfig, error) {
+	p := check.Spec.Parameters
+	if p == nil || p.Name == "" || p.APIGroup != kueue.GroupVersion.Group || p.Kind != configKind {
+		return nil, fmt.Errorf("%w: spec.parameters of AdmissionCheck %s must name a %s of %s", errConfig, check.Name, configKind, kueue.GroupVersion.Group)
+	}
+	var config kueue.MultiKueueConfig
+	err := m.cache.Get(ctx, client.ObjectKey{Name: p.Name}, &config)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: %s %s does not exist", errConfig, configKind, p.Name)
+	}
+	return &config, err
+}
+
+// Reconcile brings the condition of one check up to date.
+func (c *checks) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	var check kueue.AdmissionCheck
+	if err := c.cache.Get(ctx, req.NamespacedName, &check); err != nil || check.Spec.ControllerName != kueue.MultiKueueControllerName {
+		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	condition, err := c.condition(ctx, &check)
+	if err != nil {
+		return ctrlreconcile.Result{}, err
+	}
+	result := ctrlreconcile.Result{}
+	if c.warn(&condition) {
+		result.RequeueAfter = namesEvery
+	}
+	old := apimeta.FindStatusCondition(check.Status.Conditions, condition.Type)
+	if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
+		return result, nil
+	}
+	next := check.DeepCopy()
+	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
+	if err := c.client.Status().Patch(ctx, next, client.MergeFromWithOptions(&check, client.MergeFromWithOptimisticLock{})); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	return result, nil
+}
+
+// namesEvery is how often the names of external frameworks are compared again with the served kinds while they differ. No event says that a
+// CRD was installed.
+const namesEvery = 30 * time.Second
+
+// warn adds to the message of a check what is wrong with the names of external frameworks, and returns whether anything is. The status of the
+// condition stays: jobs of all other kinds are sent.
+func (c *checks) warn(condition *metav1.Condition) bool {
+	if c.Misnamed == nil {
+		return false
+	}
+	warnings := c.Misnamed()
+	if len(warnings) > 0 {
+		condition.Message = lifecycle.Cut(condition.Message+". Warning: "+strings.Join(warnings, "; "), maxMessage)
+	}
+	return len(warnings) > 0
+}
+
+// maxMessage is the length of the longest message of a condition.
+const maxMessage = 32 * 1024
+
+func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (metav1.Condition, error) {
+	out := metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionFalse, ObservedGeneration: check.Generation}
+	config, err := c.configOf(ctx, check)
+	if errors.Is(err, errConfig) {
+		out.Reason, out.Message = kueue.ReasonBadConfig, err.Error()
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	var missing, inactive []string
+	for _, name := range config.Spec.Clusters {
+		var cluster kueue.MultiKueueCluster
+		err := c.cache.Get(ctx, client.ObjectKey{Name: name}, &cluster, client.UnsafeDisableDeepCopy)
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, name)
+		case err != nil:
+			return out, err
+		case !apimeta.IsStatusConditionTrue(cluster.Status.Conditions, kueue.MultiKueueClusterActive):
+			inactive = append(inactive, name)
+		}
+	}
+	var parts []string
+	if len(missing) > 0 {
+		parts = append(parts, "missing clusters: "+strings.Join(missing, ", "))
+	}
+	if len(inactive) > 0 {
+		parts = append(parts, "inactive clusters: "+strings.Join(inactive, ", "))
+	}
+	switch len(missing) + len(inactive) {
+	case 0:
+		out.Status, out.Reason, out.Message = metav1.ConditionTrue, kueue.ReasonActive, "The admission check is active"
+	case len(config.Spec.Clusters):
+		out.Reason, out.Message = kueue.ReasonNoUsableClusters, strings.Join(parts, "; ")
+	default:
+		out.Status, out.Reason, out.Message = metav1.ConditionTrue, kueue.ReasonSomeActiveClusters, strings.Join(parts, "; ")
+	}
+	return out, nil
+}
+
+// ofConfig finds the checks of a configuration.
+func (m *shared) ofConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
+	return m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return p.Name == config.GetName() })
+}
+
+// ofCluster finds the checks whose configuration names a cluster.
+func (c *checks) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {
+	named := c.naming(ctx, cluster.GetName())
+	return c.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] })
+}
+
+// naming are the configurations that name a cluster.
+func (m *shared) naming(ctx context.Context, cluster string) map[string]bool {
+	var list kueue.MultiKueueConfigList
+	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing MultiKueueConfigs")
+		return nil
+	}
+	out := map[string]bool{}
+	for i := range list.Items {
+		for _, name := range list.Items[i].Spec.Clusters {
+			if name == cluster {
+				out[list.Items[i].Name] = true
+			}
+		}
+	}
+	return out
+}
+
+func (m *shared) checksWhere(ctx context.Context, match func(*kueue.AdmissionCheckParametersReference) bool) []ctrlreconcile.Request {
+	var list kueue.AdmissionCheckList
+	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing AdmissionChecks")
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Spec.ControllerName == kueue.MultiKueueControllerName && c.Spec.Parameters != nil && match(c.Spec.Parameters) {
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		}
+	}
+	return out
+}

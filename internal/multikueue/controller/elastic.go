@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/plan/external"
+	"github.com/berth-project/berth/internal/multikueue/worker"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	plan "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// slices looks at the other slices of an elastic job.
+func (w *workloads) slices(ctx context.Context, s *sight) error {
+	local := s.observed.Local
+	if !w.Plan.Elastic || !job.IsElastic(local) {
+		return nil
+	}
+	var list kueue.WorkloadList
+	if err := w.cache.List(ctx, &list, client.InNamespace(s.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the slices of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
+	}
+	facts := &s.observed.Job
+	s.slices = []*kueue.Workload{local}
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.UID == local.UID || lifecycle.IsFinished(other) || !plan.SameOwner(other, local) {
+			continue
+		}
+		s.slices = append(s.slices, other)
+		facts.Others = true
+		facts.Heir = facts.Heir || (plan.Replaces(other) == local.Name && lifecycle.IsReserved(other))
+		facts.Forerunner = facts.Forerunner || plan.Replaces(local) == other.Name
+	}
+	return nil
+}
+
+// followUp brings a job that changes what it runs, and its copy, up to date with each other: the copy first, since what the job is told of it
+// may bring the next slice.
+func (w *workloads) followUp(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, create bool) error {
+	remote, ok := there.(job.Object)
+	if s.kind.Remote.Follow == nil || !ok {
+		return nil
+	}
+	in := &job.Setting{Config: w.Jobs, Children: childrenOf(conn, s.kind.Family.Child, there), Workloads: s.slices}
+	by := s.observed.Local
+	if !create || s.observed.Job.Heir || !lifecycle.IsAdmitted(by) { // until then the job may still want something else
+		by = nil
+	}
+	next, err := w.Plan.Follow(s.kind, s.job, remote, by, in)
+	if err == nil && next.Remote != nil {
+		err = w.forwardTo(ctx, s, conn, there, next.Remote)
+	}
+	if err == nil && next.Local != nil {
+		err = w.patchKeys(ctx, s, next.Local)
+	}
+	return err
+}
+
+// forwardTo writes a copy that follows its job. One that its worker makes something else of each time is left as it is.
+func (w *workloads) forwardTo(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
+	uid, input := s.observed.Local.UID, specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
+	if w.faults.specsWritten(uid, input) >= maxFollows {
+		w.faults.keep(w.at(s, conn.Name()), multikueueplan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+			"%s on %q does not become what it is told to be", s.kind.GVK.Kind, conn.Name())})
+		return nil
+	}
+	err := w.resize(ctx, s, conn, there, next)
+	if err == nil {
+		w.faults.wroteSpec(uid, input)
+	}
+	return err
+}
+
+// maxFollows is how often a copy is written for one generation of its job and one slice: what cannot need quota, what can, and again after
+// somebody else's write.
+const maxFollows = 10
+
+// childrenOf are the objects of a kind that a job on a worker controls, sorted by name.
+func childrenOf(conn *worker.Connection, kind schema.GroupVersionKind, of client.Object) []job.Object {
+	kept := conn.Store(kind)
+	if kept == nil {
+		return nil
+	}
+	var out []job.Object
+	kept.Each(func(_ types.NamespacedName, o client.Object) {
+		if ref := metav1.GetControllerOf(o); ref != nil && ref.UID == of.GetUID() {
+			out = append(out, o.(job.Object))
+		}
+	})
+	slices.SortFunc(out, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return out
+}
+
+// scale is resize. Where a job has several Workloads, those that are there run on without it, and the check tells: then it says when to try
+// again.
+func (w *workloads) scale(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) (again time.Duration, err error) {
+	err = w.resize(ctx, s, conn, there, next)
+	if err != nil && s.kind.Remote.Silent && !apierrors.IsConflict(err) {
+		return time.Minute, nil
+	}
+	return 0, err
+}
+
+// resize gives the job on a worker another size, and the name of the slice that it has it by.
+func (w *workloads) resize(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
+	before, err := multikueueplan.Tree(s.kind, there.(job.Object))
+	if err != nil {
+		return err
+	}
+	after := next.DeepCopy()
+	err = conn.Call(ctx, func(ctx context.Context, c client.Client) error {
+		return c.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil && !apierrors.IsConflict(err) {
+		w.faults.keep(w.at(s, conn.Name()), multikueueplan.Fault{
+			Code: external.SpecFailed, Text: fmt.Sprintf("%s on %q cannot be changed: %s", s.kind.GVK.Kind, conn.Name(), err), Located: true,
+		})
+	}
+	return err
+}

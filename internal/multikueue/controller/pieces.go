@@ -1,0 +1,308 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/worker"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Some jobs are not one object with one Workload: pods of a group are several objects with one, and a LeaderWorkerSet is one object with
+// several.
+
+// members reads the pods of a Workload, the oldest owner first: all that have a place in it are its owners, and one that is gone is none.
+func (w *workloads) members(ctx context.Context, s *sight) error {
+	for _, ref := range s.observed.Local.OwnerReferences {
+		if schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != s.kind.GVK {
+			continue
+		}
+		o := s.kind.New()
+		err := w.cache.Get(ctx, client.ObjectKey{Namespace: s.key.Namespace, Name: ref.Name}, o)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading %s %s/%s: %w", ref.Kind, s.key.Namespace, ref.Name, err)
+		}
+		if err == nil && o.GetUID() == ref.UID {
+			s.members = append(s.members, o)
+		}
+	}
+	w.followMembers(ctx, s.kind)
+	facts := &s.observed.Job
+	facts.Missing = len(s.members) == 0
+	for _, o := range s.members {
+		facts.Active = facts.Active || s.kind.IsActive(o)
+	}
+	if !facts.Missing {
+		s.job, s.jobName = s.members[0], s.members[0].GetName()
+	}
+	return nil
+}
+
+// locals are the objects that the local job is.
+func (s *sight) locals() []job.Object {
+	if s.members == nil && s.job != nil {
+		return []job.Object{s.job}
+	}
+	return s.members
+}
+
+// of is the sight of one of several objects.
+func (s *sight) of(o job.Object) *sight {
+	one := *s
+	one.job, one.jobName = o, o.GetName()
+	return &one
+}
+
+// jobsOf are the objects on a worker that are the job of a Workload, sorted by name: those of ours that name it.
+func (m *shared) jobsOf(conn *worker.Connection, s *sight) []job.Object {
+	kept := conn.Store(s.kind.GVK)
+	switch {
+	case kept == nil: // a controller of its own carries the jobs
+		return nil
+	case s.kind.Groups != nil:
+		var out []job.Object
+		for _, o := range kept.Of(s.key) {
+			if m.Plan.Owns(o) {
+				out = append(out, o.(job.Object))
+			}
+		}
+		slices.SortFunc(out, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
+		return out
+	}
+	if o := m.jobOf(conn, s); o != nil {
+		return []job.Object{o}
+	}
+	return nil
+}
+
+// isOf says whether an object on a worker is the job of a Workload: it names it, or, where it has several, the same local job, which no other
+// of them still needs there.
+func (m *shared) isOf(cluster string, s *sight, o client.Object) bool {
+	if s.kind.Remote.Workloads == nil {
+		return m.Plan.WorkloadOf(o) == s.key.Name
+	}
+	origin := types.UID(o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation])
+	return slices.ContainsFunc(s.observed.Local.OwnerReferences, ownedBy(origin)) && !slices.Contains(s.remain, "") && !slices.Contains(s.remain, cluster)
+}
+
+// siblings looks at the other Workloads of a job that has several.
+func (w *workloads) siblings(ctx context.Context, s *sight) error {
+	if s.kind.Remote.Workloads == nil || len(s.observed.Local.OwnerReferences) == 0 {
+		return nil
+	}
+	var list kueue.WorkloadList
+	if err := w.cache.List(ctx, &list, client.InNamespace(s.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the workloads of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
+	}
+	out := &plan.Siblings{First: true}
+	own := order(s.observed.Local)
+	for i := range list.Items {
+		wl := &list.Items[i]
+		if !slices.ContainsFunc(wl.OwnerReferences, ownedBy(s.observed.Local.OwnerReferences[0].UID)) || wl.DeletionTimestamp != nil {
+			continue
+		}
+		out.Present++
+		if wl.UID == s.observed.Local.UID || lifecycle.IsFinished(wl) {
+			continue
+		}
+		if wl.Status.ClusterName != "" {
+			out.Clusters = append(out.Clusters, wl.Status.ClusterName)
+		}
+		if lifecycle.IsReserved(wl) {
+			s.remain = append(s.remain, wl.Status.ClusterName)
+		}
+		out.First = out.First && cmp.Or(cmp.Compare(own, order(wl)), strings.Compare(s.key.Name, wl.Name)) < 0
+	}
+	slices.Sort(out.Clusters)
+	out.Clusters = slices.Compact(out.Clusters)
+	if s.job != nil {
+		out.Wanted = s.kind.Remote.Workloads(s.job)
+		if out.Wanted < 0 || out.Wanted > maxSiblings {
+			return fmt.Errorf("%s %s/%s has %d replicas: it may have 0 to %d", s.kind.GVK.Kind, s.key.Namespace, s.jobName, out.Wanted, maxSiblings)
+		}
+	}
+	s.observed.Job.Siblings = out
+	return nil
+}
+
+// maxSiblings is how many Workloads a job may have.
+const maxSiblings = 1_000_000
+
+// order is where a Workload is among those of its job. One that does not say is last.
+func order(wl *kueue.Workload) int {
+	n, err := strconv.Atoi(wl.Annotations[kueue.ComponentWorkloadIndexAnnotation])
+	if err != nil || n < 0 {
+		return maxSiblings + 1
+	}
+	return n
+}
+
+// siblingsOf finds the other Workloads of a job that has several, or slices, when one of them comes, goes, or moves.
+func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.NamespacedName {
+	_, several := wl.GetAnnotations()[kueue.ComponentWorkloadIndexAnnotation]
+	if !(several || (w.Plan.Elastic && job.IsElastic(wl))) || len(wl.GetOwnerReferences()) == 0 {
+		return nil
+	}
+	var list kueue.WorkloadList
+	if err := w.cache.List(ctx, &list, client.InNamespace(wl.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // they are looked at by and by
+	}
+	var out []types.NamespacedName
+	for i := range list.Items {
+		if o := &list.Items[i]; o.UID != wl.GetUID() && slices.ContainsFunc(o.OwnerReferences, ownedBy(wl.GetOwnerReferences()[0].UID)) {
+			out = append(out, client.ObjectKeyFromObject(o))
+		}
+	}
+	return out
+}
+
+// moved says whether a change of a Workload matters to others of its job.
+func moved(before, after client.Object) bool {
+	a, ok := before.(*kueue.Workload)
+	b, both := after.(*kueue.Workload)
+	return ok && both && (a.Status.ClusterName != b.Status.ClusterName || lifecycle.IsReserved(a) != lifecycle.IsReserved(b) ||
+		lifecycle.IsFinished(a) != lifecycle.IsFinished(b) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil))
+}
+
+// syncJobs does syncJob for every object that the job is. On a worker those go that have none here any more.
+func (w *workloads) syncJobs(ctx context.Context, s *sight, conn *worker.Connection, create bool) (again time.Duration, err error) {
+	if s.members == nil {
+		return w.syncJob(ctx, s, conn, create)
+	}
+	var errs []error
+	for _, o := range s.members {
+		after, err := w.syncJob(ctx, s.of(o), conn, create)
+		errs = append(errs, err)
+		again = sooner(again, after)
+	}
+	for _, there := range w.jobsOf(conn, s) {
+		known := slices.ContainsFunc(s.members, func(o job.Object) bool { return o.GetName() == there.GetName() })
+		if create && !known && there.GetDeletionTimestamp() == nil {
+			errs = append(errs, conn.Delete(ctx, s.kind.GVK, there))
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+// followMembers has the Workload of a group looked at when one of its pods is deleted: its copy has to go as well.
+func (w *workloads) followMembers(ctx context.Context, d *job.Descriptor) {
+	names := job.Config{AnnotationIdentifiers: w.Plan.Annotations}
+	wake := func(o client.Object) {
+		if name := names.GroupName(o); name != "" {
+			w.wake(types.NamespacedName{Namespace: o.GetNamespace(), Name: name}, settle)
+		}
+	}
+	w.follow(ctx, d, toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(old, next any) {
+			a, ok := old.(client.Object)
+			if b, both := next.(client.Object); ok && both && a.GetDeletionTimestamp() == nil && b.GetDeletionTimestamp() != nil {
+				wake(b)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			if gone, ok := o.(client.Object); ok {
+				wake(gone)
+			}
+		},
+	})
+}
+
+// follow has a handler told of the changes of a kind, once.
+func (w *workloads) follow(ctx context.Context, d *job.Descriptor, handler toolscache.ResourceEventHandler) {
+	w.mu.Lock()
+	begun := w.forwarded[d.GVK]
+	w.forwarded[d.GVK] = true
+	w.mu.Unlock()
+	if begun {
+		return
+	}
+	informer, err := w.informers.GetInformer(ctx, d.New())
+	if err == nil {
+		_, err = informer.AddEventHandler(handler)
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Following changes of jobs", "kind", d.GVK.Kind)
+		w.mu.Lock()
+		delete(w.forwarded, d.GVK)
+		w.mu.Unlock()
+	}
+}
+
+// wakeJob has the Workloads looked at that an object on a worker belongs to, if it has several.
+func (m *shared) wakeJob(ctx context.Context, o client.Object) {
+	d := m.kinds[o.GetObjectKind().GroupVersionKind()]
+	origin := o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
+	if d == nil || d.Remote.Workloads == nil || origin == "" {
+		return
+	}
+	var list kueue.WorkloadList
+	if err := m.cache.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return // they are looked at by and by
+	}
+	for i := range list.Items {
+		if slices.ContainsFunc(list.Items[i].OwnerReferences, ownedBy(types.UID(origin))) {
+			m.wake(client.ObjectKeyFromObject(&list.Items[i]), settle)
+		}
+	}
+}
+
+// orphaned says whether nothing stands for a job on a worker that has several Workloads: none here, and no copy there.
+func (c *collector) orphaned(ctx context.Context, conn *worker.Connection, d *job.Descriptor, o client.Object) bool {
+	origin := types.UID(o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation])
+	if d == nil || d.Remote.Workloads == nil || origin == "" {
+		return false
+	}
+	copied := false
+	conn.Store(worker.WorkloadKind).Each(func(key types.NamespacedName, wl client.Object) {
+		copied = copied || (key.Namespace == o.GetNamespace() && wl.GetAnnotations()[kueue.JobOwnerNameAnnotation] == o.GetName() &&
+			wl.GetAnnotations()[kueue.JobOwnerGVKAnnotation] == d.GVK.String())
+	})
+	if copied {
+		return false
+	}
+	local := d.New()
+	err := c.live.Get(ctx, client.ObjectKeyFromObject(o), local)
+	return apierrors.IsNotFound(err) || (err == nil && local.GetUID() != origin)
+}
+
+func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {
+	return func(ref metav1.OwnerReference) bool { return ref.UID == uid }
+}
+
+// piecesGone deletes what belongs to a copy that no controller owns, if it is ours: the pods of a group, or an object whose pods are one.
+func (c *collector) piecesGone(ctx context.Context, conn *worker.Connection, copied *kueue.Workload) error {
+	gvk, name := c.ownerOf(copied)
+	d := c.kinds[gvk]
+	if conn.Store(gvk) == nil || d == nil || d.Remote.Workloads != nil { // of several copies each is collected by itself, then their job
+		return nil
+	}
+	s := &sight{key: client.ObjectKeyFromObject(copied), kind: d, jobName: name}
+	s.observed.Local = copied
+	var errs []error
+	for _, o := range c.jobsOf(conn, s) {
+		if o.GetDeletionTimestamp() == nil {
+			errs = append(errs, conn.Delete(ctx, gvk, o))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,286 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/worker"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// quotas keeps the quota of the manager's ClusterQueues at the sum of what the workers have, where that is asked for (spec: 40 §4.11).
+type quotas struct {
+	*shared
+
+	mu sync.Mutex
+	// seen is what each worker contributed to a ClusterQueue when it could be asked last, by the names of both.
+	seen map[types.NamespacedName]plan.Contribution
+}
+
+// addQuotas adds the controller, if workers' queues are followed at all.
+func (m *shared) addQuotas(mgr ctrl.Manager) error {
+	if !m.Quota {
+		return nil
+	}
+	q := &quotas{shared: m, seen: map[types.NamespacedName]plan.Contribution{}}
+	ends := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+	all := handler.EnqueueRequestsFromMapFunc(q.all)
+	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_clusterqueue").
+		For(&kueue.ClusterQueue{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(q.ofLocalQueue), builder.WithPredicates(ends)).
+		Watches(&kueue.AdmissionCheck{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.MultiKueueConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.MultiKueueCluster{}, all).
+		WatchesRawSource(source.Channel(m.quotaEvents, all)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		Complete(q)
+}
+
+// touchQuotas has all quotas looked at. It never blocks: what waits already stands for this one.
+func (m *shared) touchQuotas() {
+	select {
+	case m.quotaEvents <- event.GenericEvent{Object: &kueue.ClusterQueue{}}:
+	default:
+	}
+}
+
+// all are the ClusterQueues that have a check.
+func (q *quotas) all(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
+	var list kueue.ClusterQueueList
+	if err := q.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	for i := range list.Items {
+		if cq := &list.Items[i]; cq.Spec.AdmissionChecksStrategy != nil || apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation) != nil {
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(cq)})
+		}
+	}
+	return out
+}
+
+func (q *quotas) ofLocalQueue(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	lq, ok := o.(*kueue.LocalQueue)
+	if !ok {
+		return nil
+	}
+	return []ctrlreconcile.Request{{NamespacedName: types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}}}
+}
+
+// Reconcile brings the quota of one ClusterQueue up to date, and says how that goes.
+func (q *quotas) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	var cq kueue.ClusterQueue
+	if err := q.cache.Get(ctx, req.NamespacedName, &cq); err != nil || cq.DeletionTimestamp != nil {
+		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	after, condition, err := q.follow(ctx, &cq)
+	if err == nil {
+		err = q.say(ctx, &cq, condition)
+	}
+	if err != nil {
+		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
+	}
+	return ctrlreconcile.Result{RequeueAfter: after}, nil
+}
+
+// say writes the condition, or takes it away.
+func (q *quotas) say(ctx context.Context, cq *kueue.ClusterQueue, condition *metav1.Condition) error {
+	next := cq.DeepCopy()
+	if condition == nil {
+		apimeta.RemoveStatusCondition(&next.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+	} else {
+		condition.Type, condition.ObservedGeneration = kueue.ClusterQueueQuotaAutomation, cq.Generation
+		old := apimeta.FindStatusCondition(cq.Status.Conditions, condition.Type)
+		if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
+			return nil
+		}
+		apimeta.SetStatusCondition(&next.Status.Conditions, *condition)
+	}
+	if len(next.Status.Conditions) == len(cq.Status.Conditions) && condition == nil {
+		return nil
+	}
+	if err := q.client.Status().Patch(ctx, next, client.MergeFromWithOptions(cq, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the status of ClusterQueue %s: %w", cq.Name, err)
+	}
+	return nil
+}
+
+func unsupported(why string) *metav1.Condition {
+	return &metav1.Condition{Status: metav1.ConditionFalse, Reason: kueue.ReasonUnsupportedConfiguration, Message: "The quota is left as it is: " + why}
+}
+
+// follow does what is to be done about the quota of a ClusterQueue. It returns what to say about it, nil if it has no check of ours, and when
+// to look again. cq is then the ClusterQueue as it is stored.
+func (q *quotas) follow(ctx context.Context, cq *kueue.ClusterQueue) (after time.Duration, condition *metav1.Condition, err error) {
+	check, err := q.checkIn(ctx, cq)
+	if err != nil || check == nil {
+		return 0, nil, err
+	}
+	config, err := q.configOf(ctx, check)
+	switch {
+	case errors.Is(err, errConfig):
+		return 0, unsupported(err.Error()), nil
+	case err != nil:
+		return 0, nil, err
+	case config.Spec.QuotaManagement == nil || *config.Spec.QuotaManagement != kueue.QuotaManagementAutomated:
+		return 0, &metav1.Condition{Status: metav1.ConditionFalse, Reason: kueue.ReasonNotRequested, Message: fmt.Sprintf(
+			"quotaManagement of MultiKueueConfig %s is Manual: the quota is left to people", config.Name)}, nil
+	}
+	found, err := q.contributions(ctx, cq, config)
+	if err != nil {
+		return 0, nil, err
+	}
+	before := cq.DeepCopy()
+	changed, why := plan.Automate(cq, found.parts)
+	switch {
+	case why != "":
+		return found.after, unsupported(why), nil
+	case len(found.unreadable) > 0:
+		return found.after, unsupported("the queues of these worker clusters cannot be read: " + strings.Join(found.unreadable, ", ")), nil
+	case !found.reached, found.unknown && apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation):
+		before.DeepCopyInto(cq) // what it was given before may be of the worker that is not known yet
+		return found.after, waiting(cq), nil
+	}
+	if changed {
+		refused, err := q.write(ctx, before, cq)
+		if refused != nil || err != nil {
+			return found.after, refused, err
+		}
+	}
+	return found.after, &metav1.Condition{Status: metav1.ConditionTrue, Reason: kueue.ReasonQuotaAutomated, Message: fmt.Sprintf(
+		"The quota is the sum of that of the worker clusters of MultiKueueConfig %s", config.Name)}, nil
+}
+
+// write gives the ClusterQueue its new quota. refused is what to say if the API server does not take it.
+func (q *quotas) write(ctx context.Context, before, cq *kueue.ClusterQueue) (refused *metav1.Condition, err error) {
+	err = q.client.Patch(ctx, cq, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+		refused = unsupported(err.Error())
+		before.DeepCopyInto(cq)
+		return refused, nil
+	case err != nil:
+		return nil, fmt.Errorf("writing the quota of ClusterQueue %s: %w", cq.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("The quota follows the worker clusters", "clusterQueue", cq.Name)
+	return nil, nil
+}
+
+// waiting is what was said last, while nothing can be found out. Nothing was said yet of a queue of which nothing is known.
+func waiting(cq *kueue.ClusterQueue) *metav1.Condition {
+	if old := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation); old != nil {
+		return old.DeepCopy()
+	}
+	return nil
+}
+
+// checkIn is our check among those of a ClusterQueue.
+func (m *shared) checkIn(ctx context.Context, cq *kueue.ClusterQueue) (*kueue.AdmissionCheck, error) {
+	if cq.Spec.AdmissionChecksStrategy == nil {
+		return nil, nil
+	}
+	rules := cq.Spec.AdmissionChecksStrategy.AdmissionChecks
+	names := make([]kueue.AdmissionCheckReference, len(rules))
+	for i := range rules {
+		names[i] = rules[i].Name
+	}
+	return m.checkAmong(ctx, names)
+}
+
+// contributions are what the workers of a configuration have for one ClusterQueue.
+type contributions struct {
+	parts []plan.Contribution
+	// reached says that at least one worker is connected, unknown that one is lost of which nothing is known, and that may return.
+	reached, unknown bool
+	unreadable       []string      // connected workers whose queues may not be read
+	after            time.Duration // until a lost worker does not count any more
+}
+
+// contributions asks the workers. One that is lost counts as it was for as long as Workloads stay with it: its quota is not to drop out, and
+// come back, with every short loss.
+func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, config *kueue.MultiKueueConfig) (*contributions, error) {
+	var queues kueue.LocalQueueList
+	if err := q.cache.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing LocalQueues: %w", err)
+	}
+	var related []types.NamespacedName
+	for i := range queues.Items {
+		if string(queues.Items[i].Spec.ClusterQueue) == cq.Name {
+			related = append(related, client.ObjectKeyFromObject(&queues.Items[i]))
+		}
+	}
+	out := &contributions{}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range config.Spec.Clusters {
+		key := types.NamespacedName{Namespace: name, Name: cq.Name}
+		link := q.fleet.Link(name)
+		if conn := link.Connection; conn != nil {
+			out.reached = true
+			if conn.Lack(worker.ClusterQueueKind) != "" || conn.Lack(worker.LocalQueueKind) != "" {
+				out.unreadable = append(out.unreadable, name)
+				continue
+			}
+			q.seen[key] = contribute(conn, related)
+			out.parts = append(out.parts, q.seen[key])
+			continue
+		}
+		left := q.Plan.WorkerLostTimeout - q.Now().Sub(link.LostSince)
+		switch {
+		case left <= 0:
+			delete(q.seen, key)
+			continue
+		case q.seen[key] != nil:
+			out.parts = append(out.parts, q.seen[key])
+		default:
+			out.unknown = true
+		}
+		if out.after == 0 || left < out.after {
+			out.after = left
+		}
+	}
+	return out, nil
+}
+
+// contribute is what a worker has for a ClusterQueue whose LocalQueues are given.
+func contribute(conn *worker.Connection, related []types.NamespacedName) plan.Contribution {
+	var locals []*kueue.LocalQueue
+	var queues []*kueue.ClusterQueue
+	conn.Store(worker.LocalQueueKind).Each(func(_ types.NamespacedName, o client.Object) {
+		if lq, ok := o.(*kueue.LocalQueue); ok {
+			locals = append(locals, lq)
+		}
+	})
+	conn.Store(worker.ClusterQueueKind).Each(func(_ types.NamespacedName, o client.Object) {
+		if cq, ok := o.(*kueue.ClusterQueue); ok {
+			queues = append(queues, cq)
+		}
+	})
+	slices.SortFunc(locals, func(a, b *kueue.LocalQueue) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return plan.Contribute(related, locals, queues)
+}

@@ -1,0 +1,119 @@
+package controller_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/multikueue/controller"
+)
+
+// queueOf is a ClusterQueue with a flavor for each quota of CPUs, and the LocalQueue that leads to it.
+func (s *server) queueOf(checks []string, cpus ...string) *kueue.ClusterQueue {
+	s.t.Helper()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: kueue.ClusterQueueSpec{
+		CohortName: "c", ResourceGroups: []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}}},
+	}}
+	for i, n := range cpus {
+		cq.Spec.ResourceGroups[0].Flavors = append(cq.Spec.ResourceGroups[0].Flavors, kueue.FlavorQuotas{
+			Name: kueue.ResourceFlavorReference(fmt.Sprint("f", i)), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: resource.MustParse(n)}},
+		})
+	}
+	for _, check := range checks {
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(check)}}}
+	}
+	s.must(s.Create(s.t.Context(), cq))
+	s.must(s.Create(s.t.Context(), &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "team"}}))
+	return cq
+}
+
+// TestQuotaAutomation is spec 40 §7.43.
+func TestQuotaAutomation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three API servers")
+	}
+	const lost = 6 * time.Second
+	hub, workers := newServer(t), map[string]*server{"w1": newServer(t), "w2": newServer(t)}
+	hub.manage(func(o *controller.Options) {
+		o.Quota = true
+		o.Plan.WorkerLostTimeout = lost
+	})
+	ctx := t.Context()
+	workers["w1"].queueOf(nil, "6", "7")
+	far := workers["w2"].queueOf(nil, "8")
+	automated := kueue.QuotaManagementAutomated
+	for name, w := range workers {
+		hub.must(hub.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string][]byte{"kubeconfig": w.kubeconfig()}}))
+		hub.must(hub.Create(ctx, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.MultiKueueClusterSpec{
+			ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{Location: name, LocationType: kueue.LocationTypeSecret}},
+		}}))
+	}
+	hub.must(hub.Create(ctx, &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "mk"}, Spec: kueue.AdmissionCheckSpec{
+		ControllerName: kueue.MultiKueueControllerName,
+		Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"},
+	}}))
+	cq := hub.queueOf([]string{"mk"}, "1")
+	quota := func(cpus, status, reason string) {
+		t.Helper()
+		hub.eventually(fmt.Sprintf("%s CPUs, %s/%s", cpus, status, reason), func() error {
+			if err := hub.Get(ctx, client.ObjectKeyFromObject(cq), cq); err != nil {
+				return err
+			}
+			got := cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota
+			c := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+			if got.String() != cpus || (c == nil) != (reason == "") || (c != nil && (string(c.Status) != status || c.Reason != reason)) {
+				return fmt.Errorf("%s CPUs, %+v", got.String(), c)
+			}
+			return nil
+		})
+	}
+	change := func(do func()) {
+		t.Helper()
+		embeddedtest.Edit(t, hub, cq, func(*kueue.ClusterQueue) { do() })
+	}
+	quota("1", "False", kueue.ReasonUnsupportedConfiguration) // there is no MultiKueueConfig
+	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{"w1", "w2"}}}
+	hub.must(hub.Create(ctx, config))
+	quota("1", "False", kueue.ReasonNotRequested)
+	change(func() {
+		cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].BorrowingLimit = new(resource.MustParse("3"))
+	})
+	config.Spec.QuotaManagement = &automated
+	hub.must(hub.Update(ctx, config))
+	quota("21", "True", kueue.ReasonQuotaAutomated)
+	if limit := cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].BorrowingLimit; limit == nil || limit.String() != "3" {
+		t.Errorf("the borrowing limit is %v", limit)
+	}
+	far.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("10")
+	hub.must(workers["w2"].Update(ctx, far))
+	quota("23", "True", kueue.ReasonQuotaAutomated)
+
+	change(func() {
+		g := &cq.Spec.ResourceGroups[0]
+		g.Flavors = append(g.Flavors, kueue.FlavorQuotas{Name: "second", Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: resource.MustParse("5")}}})
+	})
+	quota("23", "False", kueue.ReasonUnsupportedConfiguration)
+	change(func() { cq.Spec.ResourceGroups[0].Flavors = cq.Spec.ResourceGroups[0].Flavors[:1] })
+	quota("23", "True", kueue.ReasonQuotaAutomated)
+
+	began := time.Now()
+	hub.must(hub.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w2"}}))
+	quota("13", "True", kueue.ReasonQuotaAutomated)
+	if took := time.Since(began); took < lost-time.Second {
+		t.Errorf("the quota of a lost worker dropped out after %s", took)
+	}
+	hub.must(hub.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}}))
+	time.Sleep(lost + 2*time.Second)
+	quota("13", "True", kueue.ReasonQuotaAutomated) // nothing is written while none is connected
+
+	change(func() { cq.Spec.AdmissionChecksStrategy = nil })
+	quota("13", "", "")
+}

@@ -1,0 +1,407 @@
+package controller_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/controller"
+	"github.com/berth-project/berth/internal/multikueue/frameworks"
+	"github.com/berth-project/berth/internal/options/transform"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+var runGVK = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Run"}
+
+// runs is how Runs are sent: those that are named so break their transforms.
+const runs = `
+name: Run.v1.example.com
+limits: {costPerExpression: 1000}
+preconditions:
+- name: short
+  expression: "!has(localObject.spec.list) || localObject.spec.list.all(x, x == 'x')"
+  message: it is too long
+statusSync:
+  mode: Mutate
+  mutations:
+  - name: break
+    patchType: JSONPatch
+    jsonPatch: {expression: 'localObject.metadata.name == "broken" && has(object.status) ? [JSONPatch{op: "remove", path: "/status/nothing"}] : []'}
+specSync:
+  allowedPaths: [/spec/stop]
+  mutations:
+  - name: stop
+    patchType: JSONPatch
+    jsonPatch: {expression: 'has(localObject.spec.stop) && (!has(object.spec.stop) || object.spec.stop != localObject.spec.stop) ? [JSONPatch{op: "add", path: "/spec/stop", value: localObject.spec.stop}] : []'}
+`
+
+// pair is a hub with one worker, to which it sends Runs. Nothing but the controllers of this package runs: the test is everybody else.
+type pair struct{ hub, w1 *server }
+
+func newPair(t *testing.T, framework string, crd *apiextensionsv1.CustomResourceDefinition) *pair {
+	t.Helper()
+	p := &pair{newServer(t), newServer(t)}
+	for _, s := range []*server{p.hub, p.w1} {
+		s.must(s.Create(t.Context(), crd.DeepCopy()))
+		s.eventually("Runs are served", func() error {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(runGVK)
+			return s.List(t.Context(), list)
+		})
+	}
+	for _, o := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}, Data: map[string][]byte{"kubeconfig": p.w1.kubeconfig()}},
+		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "mk"}, Spec: kueue.AdmissionCheckSpec{
+			ControllerName: kueue.MultiKueueControllerName,
+			Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"},
+		}},
+		&kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{"w1"}}},
+		&kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}, Spec: kueue.MultiKueueClusterSpec{ClusterSource: kueue.ClusterSource{
+			KubeConfig: &kueue.KubeConfig{Location: "w1", LocationType: kueue.LocationTypeSecret},
+		}}},
+	} {
+		p.hub.must(p.hub.Create(t.Context(), o))
+	}
+	var entry configv1beta2.MultiKueueExternalFramework
+	p.hub.must(yaml.UnmarshalStrict([]byte(framework), &entry))
+	compiled, errs := transform.Compile([]configv1beta2.MultiKueueExternalFramework{entry}, true, nil)
+	p.hub.must(errs.ToAggregate())
+	p.hub.manage(func(o *controller.Options) {
+		descriptors, external, err := frameworks.External(compiled, nil, nobody{}, time.Now, logr.Discard())
+		p.hub.must(err)
+		o.Descriptors, o.Plan.External = descriptors, external
+	})
+	return p
+}
+
+// nobody serves what it is asked for by its usual name.
+type nobody struct{}
+
+func (nobody) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
+	return nil, nil
+}
+
+func runCRD() *apiextensionsv1.CustomResourceDefinition {
+	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "runs.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: runGVK.Group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "runs", Singular: "run", Kind: "Run", ListKind: "RunList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: runGVK.Version, Served: true, Storage: true,
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
+				}},
+			}},
+		},
+	}
+}
+
+// TestStatusInTheObject is spec 40 §7.48: a kind whose status is no subresource has it copied all the same.
+func TestStatusInTheObject(t *testing.T) {
+	crd := runCRD()
+	crd.Spec.Versions[0].Subresources = nil
+	r := newPair(t, runs, crd).start(t, "whole")
+	r.admit()
+	r.patch(r.w1, `{"spec": {}, "status": {"phase": "Going"}}`)
+	r.holds(r.hub, "Going", "status", "phase")
+}
+
+// run is one Run with its Workload.
+type run struct {
+	*pair
+	t   *testing.T
+	key types.NamespacedName
+}
+
+// run is one that was started.
+func (p *pair) run(t *testing.T, namespace, name string) *run {
+	hub, w1 := *p.hub, *p.w1
+	hub.t, w1.t = t, t
+	return &run{&pair{&hub, &w1}, t, types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// start makes a Run and its Workload, which has quota on the hub.
+func (p *pair) start(t *testing.T, name string) *run { return p.startIn(t, "default", name, "") }
+
+// startIn makes one with a list of so many characters.
+func (p *pair) startIn(t *testing.T, namespace, name, list string) *run {
+	t.Helper()
+	r := p.run(t, namespace, name)
+	hub := r.hub
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"managedBy": kueue.MultiKueueControllerName}}}
+	if list != "" {
+		hub.must(unstructured.SetNestedStringSlice(o.Object, strings.Split(list, ""), "spec", "list"))
+	}
+	o.SetGroupVersionKind(runGVK)
+	o.SetNamespace(r.key.Namespace)
+	o.SetName(name)
+	hub.must(hub.Create(t.Context(), o))
+	wl := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, runGVK)}},
+		Spec: kueue.WorkloadSpec{QueueName: "main", PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}}}},
+	}
+	hub.must(hub.Create(t.Context(), wl))
+	r.edit(r.hub, func(wl *kueue.Workload) {
+		wl.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now()}}
+		lifecycle.Machine{}.Reserve(wl, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}}}, nil, metav1.Now())
+	})
+	return r
+}
+
+// edit changes the status of the Workload on a cluster once it is there.
+func (r *run) edit(s *server, change func(*kueue.Workload)) {
+	r.t.Helper()
+	s.eventually("the status of workload "+r.key.Name+" is written", func() error {
+		var wl kueue.Workload
+		if err := s.Get(r.t.Context(), r.key, &wl); err != nil {
+			return err
+		}
+		change(&wl)
+		return s.Status().Update(r.t.Context(), &wl)
+	})
+}
+
+// there has a condition of the copy be true.
+func (r *run) there(kind, reason string) {
+	r.t.Helper()
+	r.edit(r.w1, func(wl *kueue.Workload) {
+		wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "says the worker", LastTransitionTime: metav1.Now(),
+		})
+	})
+}
+
+// admit has the worker admit the copy, and waits for the job there.
+func (r *run) admit() {
+	r.t.Helper()
+	r.there(kueue.WorkloadAdmitted, "Admitted")
+	r.w1.eventually("the run is there", func() error { _, err := r.get(r.w1); return err })
+	r.says(kueue.CheckStateReady, "")
+}
+
+func (r *run) get(s *server) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(runGVK)
+	return o, s.Get(r.t.Context(), r.key, o)
+}
+
+// patch changes the Run on a cluster, or its status.
+func (r *run) patch(s *server, text string) {
+	r.t.Helper()
+	o, err := r.get(s)
+	s.must(err)
+	patch := client.RawPatch(types.MergePatchType, []byte(text))
+	if strings.HasPrefix(text, `{"status"`) {
+		s.must(s.Status().Patch(r.t.Context(), o, patch))
+	} else {
+		s.must(s.Patch(r.t.Context(), o, patch))
+	}
+}
+
+// holds waits for a text in the Run on a cluster.
+func (r *run) holds(s *server, want string, fields ...string) {
+	r.t.Helper()
+	s.eventually(fmt.Sprintf("%v of run %s is %q", fields, r.key.Name, want), func() error {
+		o, err := r.get(s)
+		if err != nil {
+			return err
+		}
+		if got, _, _ := unstructured.NestedString(o.Object, fields...); got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+// says waits for a state of the check, and for what it says, a regular expression.
+func (r *run) says(state kueue.CheckState, text string) {
+	r.t.Helper()
+	r.hub.eventually(fmt.Sprintf("the check of %s is %s: %s", r.key.Name, state, text), func() error {
+		var wl kueue.Workload
+		if err := r.hub.Get(r.t.Context(), r.key, &wl); err != nil {
+			return err
+		}
+		if c := wl.Status.AdmissionChecks[0]; c.State != state || !regexp.MustCompile(text).MatchString(c.Message) {
+			return fmt.Errorf("it is %s: %s", c.State, c.Message)
+		}
+		return nil
+	})
+}
+
+// warned waits for an event about the Workload.
+func (r *run) warned(text string) {
+	r.t.Helper()
+	r.hub.eventually("an event says "+text, func() error {
+		var list eventsv1.EventList
+		if err := r.hub.List(r.t.Context(), &list, client.InNamespace(r.key.Namespace)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Regarding.Name == r.key.Name && e.Type == "Warning" && e.Reason == "MultiKueue" && strings.HasPrefix(e.Note, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d", len(list.Items))
+	})
+}
+
+// refuse has the API server of a cluster refuse what it is asked for unless a rule holds, and returns how to end that.
+func (s *server) refuse(name, resource string, verb admissionregistrationv1.OperationType, rule string) (end func()) {
+	s.t.Helper()
+	fail := admissionregistrationv1.Fail
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fail, Validations: []admissionregistrationv1.Validation{{Expression: rule, Message: "the test says no"}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{verb},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{runGVK.Group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+				},
+			}}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
+	s.must(s.Create(s.t.Context(), policy))
+	s.must(s.Create(s.t.Context(), binding))
+	return func() { s.must(s.Delete(s.t.Context(), binding)) }
+}
+
+// probe waits until a Run that nobody sends is refused, which says that a policy is in force.
+func (s *server) probe(name, change string) {
+	s.t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"n": int64(1)}}}
+	o.SetGroupVersionKind(runGVK)
+	o.SetNamespace("default")
+	o.SetName(name)
+	if change != "" {
+		s.must(s.Create(s.t.Context(), o))
+	}
+	s.eventually("the policy is in force", func() error {
+		var err error
+		if change == "" {
+			err = s.Create(s.t.Context(), o.DeepCopy(), client.DryRunAll)
+		} else {
+			err = s.Patch(s.t.Context(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change)), client.DryRunAll)
+		}
+		if err == nil {
+			return fmt.Errorf("it is taken")
+		}
+		return nil
+	})
+}
+
+// TestRunsThatAreFollowed is what reaches a job on its worker and what comes back while something is in the way (spec: 40 §4.13.2, §4.13.5).
+func TestRunsThatAreFollowed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs two API servers")
+	}
+	p := newPair(t, runs, runCRD())
+	for _, s := range []*server{p.hub, p.w1} {
+		s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "greedy"}}))
+	}
+	t.Run("expressions that cost too much", func(t *testing.T) {
+		var last *run
+		for n := range 20 {
+			last = p.startIn(t, "greedy", fmt.Sprint("long-", n), strings.Repeat("x", 2000))
+			last.says(kueue.CheckStateRejected, `\[TransformCostExceeded\].* short`)
+		}
+		modest := p.startIn(t, "greedy", "modest", "")
+		modest.says(kueue.CheckStatePending, `^\[TransformCostExceeded\] Run.v1.example.com/precondition/suspended until`)
+	})
+	var ended time.Time
+	t.Run("a status that cannot be followed", func(t *testing.T) {
+		r := p.start(t, "broken")
+		r.admit()
+		r.patch(r.w1, `{"status":{"phase":"Running"}}`)
+		r.says(kueue.CheckStateReady, `\[StatusSyncFailed\]`)
+		r.warned("[StatusSyncFailed]")
+		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
+		r.holds(r.w1, "now", "spec", "stop")
+		r.patch(r.w1, `{"status":{"phase":"Done"}}`)
+		r.there(kueue.WorkloadFinished, kueue.ReasonSucceeded)
+		ended = time.Now()
+	})
+	t.Run("a worker refuses a job for a while", func(t *testing.T) {
+		end := p.w1.refuse("no-run", "runs", admissionregistrationv1.Create, "object.metadata.name != 'unwelcome'")
+		p.w1.probe("unwelcome", "")
+		r := p.start(t, "unwelcome")
+		r.there(kueue.WorkloadAdmitted, "Admitted")
+		r.says(kueue.CheckStateRetry, `\[RemoteCreateRejected\] w1: .*the test says no`)
+		end()
+		r.w1.eventually("it is taken", func() error {
+			o := &unstructured.Unstructured{Object: map[string]any{}}
+			o.SetGroupVersionKind(runGVK)
+			o.SetNamespace("default")
+			o.SetName("unwelcome")
+			return r.w1.Create(t.Context(), o, client.DryRunAll)
+		})
+		r.edit(r.hub, func(wl *kueue.Workload) { // as an eviction does
+			wl.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "mk", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now(), RetryCount: new(int32(1))}
+		})
+		r.admit()
+	})
+	t.Run("a worker refuses a change for a while", func(t *testing.T) {
+		r := p.start(t, "refused")
+		r.admit()
+		end := r.w1.refuse("no-stop", "runs", admissionregistrationv1.Update, "!has(object.spec.stop)")
+		r.w1.probe("probe", `{"spec":{"stop":"x"}}`)
+		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
+		r.says(kueue.CheckStateReady, "the test says no")
+		time.Sleep(3 * time.Second) // more than three tries
+		end()
+		r.holds(r.w1, "now", "spec", "stop")
+		r.says(kueue.CheckStateReady, `^The workload was admitted on "w1"$`)
+	})
+	t.Run("it ends all the same, after a minute", func(t *testing.T) {
+		r := p.run(t, "default", "broken")
+		if o, err := r.get(r.hub); err != nil || o.Object["status"] != nil {
+			t.Errorf("%s after its end the status is %v, %v", time.Since(ended), o.Object["status"], err)
+		}
+		time.Sleep(40*time.Second - time.Since(ended))
+		r.says(kueue.CheckStateReady, "")
+		var wl kueue.Workload
+		r.hub.must(r.hub.Get(t.Context(), r.key, &wl))
+		if lifecycle.IsFinished(&wl) {
+			t.Errorf("it was given up %s after its end", time.Since(ended))
+		}
+		time.Sleep(50*time.Second - time.Since(ended))
+		r.holds(r.hub, "Done", "status", "phase")
+		r.hub.eventually("it is finished", func() error {
+			if err := r.hub.Get(t.Context(), r.key, &wl); err != nil || lifecycle.IsFinished(&wl) {
+				return err
+			}
+			return fmt.Errorf("it is not")
+		})
+	})
+	t.Run("a job that nothing is wrong with is sent after a minute", func(t *testing.T) {
+		r := p.run(t, "greedy", "modest")
+		r.edit(r.w1, func(*kueue.Workload) {})
+	})
+}

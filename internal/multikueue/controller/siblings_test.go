@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job/kind/leaderworkerset"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+)
+
+// TestSharedJob is that the job of several Workloads stays on a worker while one of them needs it there, and goes from the others, such as
+// one that was lost and is back (spec: 40 §4.14).
+func TestSharedJob(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	owner := []metav1.OwnerReference{{APIVersion: "leaderworkerset.x-k8s.io/v1", Kind: "LeaderWorkerSet", Name: "lws", UID: "lws"}}
+	workload := func(name, cluster string, reserved bool) *kueue.Workload {
+		w := &kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), OwnerReferences: owner},
+			Status:     kueue.WorkloadStatus{ClusterName: cluster},
+		}
+		if reserved {
+			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue}}
+		}
+		return w
+	}
+	there := &unstructured.Unstructured{}
+	there.SetAnnotations(map[string]string{kueue.MultiKueueOriginUIDAnnotation: "lws"})
+	for name, tc := range map[string]struct {
+		cluster  string
+		reserved bool
+		want     map[string]bool // whether what is there is this one's alone
+	}{
+		"the other runs":     {"w2", true, map[string]bool{"w1": true, "w2": false}},
+		"the other waits":    {"", true, map[string]bool{"w1": false, "w2": false}},
+		"the other has left": {"", false, map[string]bool{"w1": true, "w2": true}},
+	} {
+		this, other := workload("a", "w2", true), workload("b", tc.cluster, tc.reserved)
+		w := &workloads{shared: &shared{Options: Options{Plan: &plan.Config{}}, cache: fake.NewClientBuilder().WithScheme(scheme).WithObjects(this, other).Build()}}
+		s := &sight{kind: leaderworkerset.Descriptor(), observed: plan.Observed{Local: this}}
+		s.key.Namespace, s.key.Name = "ns", "a"
+		if err := w.siblings(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		for cluster, want := range tc.want {
+			if got := w.isOf(cluster, s, there); got != want {
+				t.Errorf("%s: alone on %s %v", name, cluster, got)
+			}
+		}
+	}
+}

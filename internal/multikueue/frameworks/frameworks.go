@@ -1,0 +1,115 @@
+// Package frameworks makes of what the configuration says about external
+// frameworks kinds of jobs that can be sent, and what decides about their copies.
+package frameworks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/multikueue/guard"
+	"github.com/berth-project/berth/internal/multikueue/plan/external"
+	"github.com/berth-project/berth/internal/options/transform"
+)
+
+// Served lists the kinds of a group and version, as a discovery client does.
+type Served interface {
+	ServerResourcesForGroupVersion(groupVersion string) (*metav1.APIResourceList, error)
+}
+
+// External describes kinds that something else integrates, so that their jobs can be sent to workers: the generic adapter (spec: 40
+// §4.12, §4.13). Something on the manager makes their Workloads, and something on each worker starts and finishes them.
+//
+// A name that differs from that of a kind in nothing but its case means that kind. A kind that is not served yet is taken for one with
+// the usual plural, and its jobs are sent once it is. Warnings tells the user about both.
+func External(list []*transform.Framework, known []*job.Descriptor, served Served, now func() time.Time, log logr.Logger) ([]*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
+	var out []*job.Descriptor
+	frameworks := map[schema.GroupVersionKind]*external.Framework{}
+	for _, f := range list {
+		gvk := f.GVK
+		resources, _ := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String()) // a group that cannot be asked for holds up its own kinds only
+		kind, resource := find(resources, gvk.Kind)
+		switch {
+		case resource == "":
+			guess, _ := apimeta.UnsafeGuessKindToResource(gvk)
+			resource = guess.Resource
+		case kind != gvk.Kind:
+			gvk.Kind = kind
+			if frameworks[gvk] != nil || adapted(known, gvk) {
+				return nil, nil, fmt.Errorf("multiKueue.externalFrameworks: %s.%s.%s is the kind %s, which is sent to workers already: remove it",
+					f.GVK.Kind, gvk.Version, gvk.Group, kind)
+			}
+		}
+		frameworks[gvk] = framework(f, now, log)
+		frameworks[gvk].AutoStatus = f.Extended && f.Subresource == "Auto"
+		out = append(out, described(gvk, resource, frameworks[gvk]))
+	}
+	return out, frameworks, nil
+}
+
+// adapted says whether a kind has an adapter of its own.
+func adapted(known []*job.Descriptor, gvk schema.GroupVersionKind) bool {
+	return slices.ContainsFunc(known, func(d *job.Descriptor) bool { return d.Remote != nil && d.GVK == gvk })
+}
+
+// find looks for a kind: as it is written, or the only one that differs in nothing but its case.
+func find(list *metav1.APIResourceList, kind string) (served, resource string) {
+	if list == nil {
+		return "", ""
+	}
+	similar := 0
+	for _, r := range list.APIResources {
+		switch {
+		case strings.Contains(r.Name, "/"): // a subresource
+		case r.Kind == kind:
+			return r.Kind, r.Name
+		case strings.EqualFold(r.Kind, kind):
+			served, resource = r.Kind, r.Name
+			similar++
+		}
+	}
+	if similar != 1 {
+		return "", ""
+	}
+	return served, resource
+}
+
+// described is a kind of which nothing is known but where its managedBy is. Its copy is the job as it is.
+func described(gvk schema.GroupVersionKind, resource string, f *external.Framework) *job.Descriptor {
+	return &job.Descriptor{
+		Framework: f.Name, GVK: gvk, Resource: resource, Prebuilt: true,
+		New:       func() job.Object { return view.New(gvk) },
+		NewList:   func() runtime.Object { return view.NewList(gvk) },
+		IsActive:  func(job.Object) bool { return false },
+		ManagedBy: func(o job.Object) string { return view.String(view.Of(o).Object, f.ManagedBy...) },
+		Remote:    &job.Remote{ManagedBy: f.ManagedBy},
+	}
+}
+
+// framework makes of what the configuration says what decides about copies.
+func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
+	name := nameOf(f.GVK)
+	blown := func(phase, namespace string, until time.Time) {
+		log.Info("Expressions cost too much again and again, and are suspended", "framework", name, "phase", phase, "namespace", namespace, "until", until)
+		if f.Suspended != nil {
+			f.Suspended(phase)
+		}
+	}
+	return &external.Framework{
+		Name:     name,
+		Extended: f.Extended, NoJob: f.NoJob, Unchecked: f.Unchecked, ManagedBy: f.ManagedBy, Value: f.Value, WorkerValue: f.WorkerValue,
+		CopyFields: f.CopyFields, Retry: f.RetryOnError, Preconditions: f.HasPreconditions(), Creates: f.HasMutations(transform.Creation),
+		NoStatus: f.StatusMode == "Disabled", Mutates: f.StatusMode == "Mutate" && f.HasMutations(transform.StatusSync), Main: f.Subresource == "Main",
+		AnnotationPrefixes: f.AnnotationPrefixes, LabelPrefixes: f.LabelPrefixes, SpecPaths: f.SpecPaths, Alone: f.Alone, MaxBytes: f.MaxBytes,
+		Reserved: transform.Reserved, Expressions: guard.New(f, now, blown),
+	}
+}

@@ -1,0 +1,257 @@
+package plan
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/plan/external"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Back-off of a Workload that is sent again and again (spec: 40 §4.4). The first try after a failure is immediate.
+const (
+	firstBackoff = 10 * time.Second
+	lastBackoff  = 10 * time.Minute
+)
+
+// maxRejections is how often all workers may refuse a job before its check is rejected.
+const maxRejections = 5
+
+const maxMessage = 32 * 1024
+
+// setCheck gives the check of a Workload another state and message, and tells whether that changed anything.
+func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue.CheckState, message string, now metav1.Time) bool {
+	c := CheckOf(w, name)
+	message = lifecycle.Cut(message, maxMessage)
+	if c.State == state && c.Message == message {
+		return false
+	}
+	if c.State != state {
+		c.LastTransitionTime = now
+	}
+	c.State, c.Message = state, message
+	return true
+}
+
+// writeCheck ends the wait for an answer: Retry, or Rejected.
+func (d *decider) writeCheck(state kueue.CheckState, message string, events ...lifecycle.Event) {
+	if d.check.State == state {
+		return
+	}
+	next := d.w.DeepCopy()
+	setCheck(next, d.o.Check, state, fmt.Sprintf("%s, Previously: %q", message, d.check.State), d.o.Now)
+	c := CheckOf(next, d.o.Check)
+	c.RequeueAfterSeconds = nil
+	if state == kueue.CheckStateRetry && c.RetryCount != nil && *c.RetryCount > 0 {
+		c.RequeueAfterSeconds = new(int32(backoff(*c.RetryCount, string(d.w.UID)) / time.Second))
+	}
+	d.do(Step{Do: WriteStatus, Workload: next, Events: events})
+}
+
+// retry has the Workload evicted and sent again.
+func (d *decider) retry(message string, warning bool) {
+	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message})
+}
+
+// backoff is how long the n-th repeat waits, a fifth more or less so that those that were lost together do not all come back at once.
+func backoff(n int32, uid string) time.Duration {
+	wait := firstBackoff
+	for i := int32(1); i < n && wait < lastBackoff; i++ {
+		wait *= 2
+	}
+	wait = min(wait, lastBackoff)
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%s/%d", uid, n)
+	return wait - wait/5 + wait*2/5*time.Duration(h.Sum32()%1000)/1000
+}
+
+// admitted (rule 6b) follows the first cluster that admitted its copy: the other copies go, the job is created there or its status is
+// mirrored, and the check is Ready.
+func (d *decider) admitted() bool {
+	c := d.admitting()
+	if c == nil {
+		return false
+	}
+	if d.removeOthers(c.Name) {
+		return true
+	}
+	if lifecycle.IsEvicted(d.w) {
+		d.takeBack(c)
+		return true
+	}
+	if d.endedThere(c) {
+		return true
+	}
+	// Once it is Ready, the check tells what is wrong with a job that runs.
+	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: d.check.State != kueue.CheckStateReady})
+	if d.check.State == kueue.CheckStateRetry {
+		return true
+	}
+	d.ready(c)
+	d.lookAgain()
+	return true
+}
+
+// ready says that the cluster admitted the Workload: the check is Ready, the cluster is named, and placements are made.
+func (d *decider) ready(c *Cluster) {
+	next := d.w.DeepCopy()
+	texts := []string{fmt.Sprintf("The workload was admitted on %q", c.Name)}
+	var wrong, warnings []Warning
+	if c.Fault != nil {
+		wrong = append(wrong, Warning{c.Fault.Code, fmt.Sprintf("[%s] %s", c.Fault.Code, c.Fault.Text)})
+	}
+	if told := externalMessage(d.w); told != "" {
+		wrong = append(wrong, Warning{external.Controller, told})
+	}
+	for _, one := range wrong {
+		texts = append(texts, one.Text)
+		if !strings.Contains(d.check.Message, one.Text) {
+			warnings = append(warnings, one)
+		}
+	}
+	was := d.check.State == kueue.CheckStateReady
+	changed := setCheck(next, d.o.Check, kueue.CheckStateReady, strings.Join(texts, ". "), d.o.Now)
+	if next.Status.ClusterName == "" || len(next.Status.NominatedClusterNames) > 0 {
+		next.Status.ClusterName, next.Status.NominatedClusterNames = c.Name, nil
+		changed = true
+	}
+	changed = place(next, c.Copy) || changed
+	if d.o.Job.Silent {
+		changed = d.Lifecycle.RunOn(next, c.Name, d.o.Now) || changed
+	}
+	if !changed {
+		return
+	}
+	step := Step{Do: WriteStatus, Workload: next, Admitted: !was, Warnings: warnings}
+	if !was {
+		step.Events = []lifecycle.Event{{Reason: EventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
+	}
+	// This was the last answer that it waited for, if it was: one write says both.
+	if !lifecycle.IsAdmitted(d.w) && d.Lifecycle.SyncAdmitted(next, d.o.Now) && lifecycle.IsAdmitted(next) {
+		step.Events = append(step.Events, lifecycle.AdmittedNow(next, d.o.Now))
+	}
+	d.do(step)
+}
+
+// takeBack asks the worker to evict its copy, which stops the job there in an orderly way.
+func (d *decider) takeBack(c *Cluster) {
+	next := c.Copy.DeepCopy()
+	if !lifecycle.IsActive(next) {
+		return // on its way
+	}
+	if d.Lifecycle.RequestDeactivation(next, kueue.ReasonEvictedOnManagerCluster, "Evicted on manager: "+lifecycle.Condition(d.w, kueue.WorkloadEvicted).Message, d.o.Now) {
+		d.do(Step{Do: UpdateCopyStatus, Cluster: c.Name, Workload: next})
+	}
+}
+
+// place says of the delayed placements of the local Workload that they are made, as far as the worker made them.
+func place(w, remote *kueue.Workload) bool {
+	if w.Status.Admission == nil || remote.Status.Admission == nil {
+		return false
+	}
+	changed := false
+	for i := range w.Status.Admission.PodSetAssignments {
+		a := &w.Status.Admission.PodSetAssignments[i]
+		if a.DelayedTopologyRequest == nil || *a.DelayedTopologyRequest != kueue.DelayedTopologyRequestPending {
+			continue
+		}
+		if slices.ContainsFunc(remote.Status.Admission.PodSetAssignments, func(r kueue.PodSetAssignment) bool {
+			return r.Name == a.Name && r.TopologyAssignment != nil
+		}) {
+			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// settled (rule 8) stops unless the Workload waits for workers. While it is being evicted its check has been reset already.
+func (d *decider) settled() bool {
+	return d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) || (d.w.Status.ClusterName != "" && !d.elastic())
+}
+
+// Every so often, and after so long a wait, the message of the check is brought up to date with what workers say.
+const (
+	tellEvery = 30 * time.Second
+	tellAfter = 30 * time.Second
+)
+
+// reasons are why the Workload waits, and whether one of them is to be told at once. What clusters say is told of every one of them, after
+// a while of waiting by the clock of this manager: those of workers may differ.
+func (d *decider) reasons() (parts []string, urgent bool) {
+	if message := externalMessage(d.w); message != "" {
+		parts, urgent = append(parts, message), true
+	}
+	left := tellAfter
+	if q := lifecycle.Condition(d.w, kueue.WorkloadQuotaReserved); q != nil {
+		left -= d.o.Now.Sub(q.LastTransitionTime.Time)
+	}
+	for i := range d.clusters {
+		c := &d.clusters[i]
+		switch {
+		case !c.Listed:
+		case c.Fault != nil:
+			parts, urgent = append(parts, c.Fault.on(c.Name)), true
+		case left > 0:
+			d.wake(left)
+		default:
+			parts = append(parts, c.Name+": "+d.waitsFor(c))
+		}
+	}
+	return parts, urgent
+}
+
+// waitsFor is why the Workload is not admitted on a cluster where nothing failed.
+func (d *decider) waitsFor(c *Cluster) string {
+	switch {
+	case c.Busy:
+		return "its copy is being made or removed"
+	case !c.Connected:
+		return "the cluster cannot be reached"
+	case c.Lacks:
+		return "jobs of kind " + d.o.Job.Kind + " cannot be sent there"
+	case slices.Contains(d.leaving, c.Name):
+		return "what is there of an earlier run is being deleted"
+	case c.Copy == nil && !slices.Contains(d.w.Status.NominatedClusterNames, c.Name):
+		return "not nominated"
+	case c.Copy == nil:
+		return "its copy has not been seen yet"
+	}
+	switch q := lifecycle.Condition(c.Copy, kueue.WorkloadQuotaReserved); {
+	case q == nil:
+		return "nothing there has looked at it yet"
+	case q.Status == metav1.ConditionTrue:
+		return "it has quota, and waits for its admission checks"
+	default:
+		return q.Message
+	}
+}
+
+// report says on the check why the Workload waits: what failed on which cluster, and what clusters say that have not admitted it for
+// a while.
+func (d *decider) report() {
+	parts, urgent := d.reasons()
+	if len(parts) == 0 {
+		return
+	}
+	if wait := tellEvery - d.o.Now.Sub(d.o.ToldAt); !urgent && !d.o.ToldAt.IsZero() && wait > 0 {
+		d.wake(wait)
+		return
+	}
+	next := d.w.DeepCopy()
+	message := strings.Join(parts, "; ")
+	if !setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
+		return
+	}
+	step := Step{Do: WriteStatus, Workload: next, Told: true}
+	if urgent && d.o.Now.Sub(d.o.ToldAt) >= time.Minute {
+		step.Events = []lifecycle.Event{{Warning: true, Reason: EventReason, Note: message}}
+	}
+	d.do(step)
+}

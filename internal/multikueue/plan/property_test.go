@@ -1,0 +1,566 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// worker is a simulated cluster: one copy, one job, and whether it can be reached.
+type worker struct {
+	name      string
+	connected bool
+	slow      bool // while it is not connected: it only does not answer
+	// busy is the step that is being made there and that nobody waits for any more: until it is over the cluster counts as one that cannot be
+	// reached, of this Workload alone.
+	busy     *plan.Step
+	lost     time.Time
+	remote   *kueue.Workload
+	job      bool // exists
+	stopping bool // its pods are still there
+	// skew is how far its clock is ahead of the manager's.
+	skew time.Duration
+	// full says that it has room for the copy only if that preempts others.
+	full bool
+	// alone says that nothing there knows the kind of the job: it runs whatever its Workload says, and over that it has ended.
+	alone, over bool
+}
+
+// clock is the time on a worker.
+func (h *hub) clock(w *worker) metav1.Time { return metav1.NewTime(h.now.Add(w.skew)) }
+
+// runs says whether pods of the job may run there.
+func (w *worker) runs() bool {
+	return w.job && (w.stopping || (w.alone && !w.over) || (w.remote != nil && lifecycle.IsAdmitted(w.remote) && !lifecycle.IsEvicted(w.remote) && !lifecycle.IsFinished(w.remote)))
+}
+
+// hub is a simulated manager with its workers, and one Workload.
+type hub struct {
+	t       *rapid.T
+	cfg     *plan.Config
+	rules   lifecycle.Rules
+	world   lifecycle.World
+	now     time.Time
+	local   *kueue.Workload // nil once it is gone
+	last    *kueue.Workload
+	active  bool // what the status of the local job says
+	workers []*worker
+	rule    string // of the last pass
+	failing int    // the step of the next pass that fails; negative for none
+	late    bool   // workers may take their time
+	// behind is the Workload as the manager's cache still has it after others have written it, nil if that is up to date.
+	behind *kueue.Workload
+	alone  bool // nothing on the workers knows jobs of this kind
+}
+
+var errInjected = errors.New("injected")
+
+func newHub(t *rapid.T, mode plan.Mode) *hub {
+	h := &hub{t: t, cfg: config(), now: t0.Time, failing: -1}
+	h.cfg.Mode = mode
+	h.rules = lifecycle.Rules{}
+	cq := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionChecksStrategy: &kueue.AdmissionChecksStrategy{
+		AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "mk"}},
+	}}}
+	h.world = lifecycle.World{LocalQueue: &kueue.LocalQueue{}, ClusterQueue: cq}
+	h.local = reserved()
+	h.late = rapid.Bool().Draw(t, "workers may be late")
+	h.alone = rapid.Bool().Draw(t, "nothing there knows the kind")
+	if rapid.Bool().Draw(t, "orchestrated") {
+		h.cfg.Orchestrated, h.cfg.PreemptionTimeout = true, 2*time.Minute
+	}
+	for _, name := range []string{"w1", "w2", "w3"}[:rapid.IntRange(1, 3).Draw(t, "workers")] {
+		h.workers = append(h.workers, &worker{
+			name: name, connected: true, alone: h.alone, full: h.cfg.Orchestrated && rapid.Bool().Draw(t, name+" is full"),
+			skew: rapid.SampledFrom([]time.Duration{0, -24 * time.Hour, -40 * time.Second, 40 * time.Second, time.Hour}).Draw(t, "clock of "+name),
+		})
+	}
+	return h
+}
+
+func (h *hub) metaNow() metav1.Time { return metav1.NewTime(h.now) }
+
+func (h *hub) worker(name string) *worker {
+	return h.workers[slices.IndexFunc(h.workers, func(w *worker) bool { return w.name == name })]
+}
+
+// pass observes, decides and carries out, up to the step that is to fail.
+func (h *hub) pass() {
+	o := &plan.Observed{Local: h.local, Check: "mk", Now: h.metaNow(), Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: h.active, Alone: h.alone}}
+	if h.local == nil {
+		o.Local, o.Gone = h.last, true
+	}
+	if h.behind != nil {
+		if rapid.Bool().Draw(h.t, "the cache is behind") {
+			o.Local, o.Gone = h.behind, false
+		} else {
+			h.behind = nil
+		}
+	}
+	o.Clusters = h.clusters()
+	decided := plan.Decide(h.cfg, o)
+	h.rule = text(o, decided)
+	failed := false
+	for i, s := range decided.Steps {
+		blocked := failed && s.Do != plan.RemoveCopy
+		if blocked {
+			continue
+		}
+		err := errInjected
+		switch {
+		case i == h.failing:
+		case h.dawdles(s):
+			err = nil // what it comes to is lost
+		default:
+			err = h.carryOut(s)
+		}
+		failed = failed || (err != nil && s.Blocks)
+	}
+	if h.failing < 0 && h.local != nil {
+		h.onlyOne("after the pass of rule " + decided.Rule)
+	}
+	if h.failing < 0 && h.local != nil && h.behind == nil {
+		h.quotaIsDispatched(o.Local)
+		h.tells(decided.Rule, o)
+	}
+	h.failing = -1
+}
+
+// dawdles has a step begin that is not over soon, of those that are not waited for then: see prompt in the controller.
+func (h *hub) dawdles(s plan.Step) bool {
+	if !h.late || s.Blocks || len(s.Events) > 0 || (s.Do != plan.CreateCopy && s.Do != plan.RemoveCopy) {
+		return false
+	}
+	w := h.worker(s.Cluster)
+	if !w.connected || w.busy != nil || !rapid.Bool().Draw(h.t, s.Cluster+" is late") {
+		return false
+	}
+	w.busy = &s
+	return true
+}
+
+// catchUp ends the step that a worker is late with. One that fails leaves everything as it is.
+func (h *hub) catchUp(w *worker, fails bool) {
+	if s := w.busy; s != nil && w.connected {
+		w.busy = nil
+		if !fails {
+			_ = h.carryOut(*s) // nobody hears of it
+		}
+	}
+}
+
+// clusters is what the manager knows of its workers.
+func (h *hub) clusters() []plan.Cluster {
+	var out []plan.Cluster
+	for _, w := range h.workers {
+		c := plan.Cluster{Name: w.name, Listed: true, Connected: w.connected && w.busy == nil, LostSince: w.lost, Slow: !w.connected && w.slow}
+		if w.connected && w.busy != nil {
+			c.LostSince, c.Busy, c.HasJob = h.now, true, w.job
+		}
+		if c.Connected {
+			c.Copy, c.HasJob = w.remote, w.job
+		}
+		if h.alone && c.Connected && w.job && w.over {
+			c.JobIsOver = &plan.JobEnd{Success: true, Message: "done"}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// onlyOne is the invariant: no two clusters that can be reached run the job.
+func (h *hub) onlyOne(when string) {
+	var running []string
+	for _, w := range h.workers {
+		if w.connected && w.runs() && !w.stopping {
+			running = append(running, w.name)
+		}
+	}
+	if len(running) > 1 {
+		h.t.Fatalf("%s the job runs on %v", when, running)
+	}
+}
+
+// quotaIsDispatched is the invariant: what was seen to hold no quota here is on no cluster that can be reached.
+func (h *hub) quotaIsDispatched(seen *kueue.Workload) {
+	if lifecycle.IsReserved(seen) && !lifecycle.IsFinished(seen) {
+		return
+	}
+	for _, w := range h.workers {
+		if w.connected && w.busy == nil && (w.remote != nil || (w.job && !w.stopping)) {
+			h.t.Fatalf("%s holds the workload, which has no quota here: %s", w.name, conditionsOf(h.local))
+		}
+	}
+}
+
+// tells is the invariant: of a Workload that waits for long its check says why, for every cluster.
+func (h *hub) tells(rule string, o *plan.Observed) {
+	q := lifecycle.Condition(h.local, kueue.WorkloadQuotaReserved)
+	if rule != "9" || q == nil || h.now.Sub(q.LastTransitionTime.Time) < 30*time.Second {
+		return
+	}
+	for _, c := range o.Clusters {
+		if message := h.local.Status.AdmissionChecks[0].Message; !strings.Contains(message, c.Name+": ") {
+			h.t.Fatalf("the check does not say why the workload waits on %s: %q", c.Name, message)
+		}
+	}
+}
+
+func (h *hub) carryOut(s plan.Step) error {
+	if s.Cluster != "" && !h.worker(s.Cluster).connected {
+		return fmt.Errorf("%s is down", s.Cluster)
+	}
+	switch s.Do {
+	case plan.RemoveCopy:
+		w := h.worker(s.Cluster)
+		h.notForNothing(w)
+		w.stopping = w.job
+		w.remote = nil
+	case plan.CreateCopy:
+		w := h.worker(s.Cluster)
+		if w.remote != nil {
+			return errors.New("exists already") // its removal failed
+		}
+		w.remote = s.Workload.DeepCopy()
+		w.remote.CreationTimestamp = h.clock(w)
+	case plan.UpdateCopy, plan.UpdateCopyStatus:
+		h.oneGate(s)
+		h.worker(s.Cluster).remote = s.Workload.DeepCopy()
+	case plan.SyncJob:
+		w := h.worker(s.Cluster)
+		if !w.job {
+			for _, other := range h.workers {
+				if other != w && other.connected && other.job {
+					h.t.Fatalf("the job is created on %s while it is on %s", w.name, other.name)
+				}
+			}
+			w.job, w.over = true, false
+		} else if !w.stopping {
+			h.active = w.runs()
+		}
+	case plan.MirrorJob:
+		h.active = h.worker(s.Cluster).runs()
+	case plan.QuietJob:
+		for _, w := range h.workers {
+			if w.connected && w.runs() {
+				h.t.Fatalf("quota is given back while the job runs on %s", w.name)
+			}
+		}
+		h.active = false
+	case plan.EndJob:
+		switch w := h.worker(s.Cluster); {
+		case !h.alone:
+			return errors.New("ends a job that its worker ends")
+		case w.job:
+			w.stopping = true
+		default:
+			w.remote = nil
+		}
+	case plan.Annotate:
+		if h.behind != nil {
+			return errors.New("conflict")
+		}
+		h.local = s.Workload.DeepCopy()
+	case plan.WriteStatus:
+		return h.writeStatus(s.Workload)
+	}
+	return nil
+}
+
+// notForNothing is the invariant: a job is not taken from the worker that runs it while the Workload may run there, whether that was written
+// down before or not, and whoever else admitted a copy meanwhile.
+func (h *hub) notForNothing(w *worker) {
+	if h.local == nil || !w.runs() || w.stopping || lifecycle.IsFinished(h.local) || lifecycle.IsEvicted(h.local) || !lifecycle.IsReserved(h.local) {
+		return
+	}
+	elsewhere := slices.ContainsFunc(h.workers, func(other *worker) bool { return other != w && other.connected && other.job })
+	chosen := h.local.Status.ClusterName == w.name || slices.Contains(h.local.Status.NominatedClusterNames, w.name)
+	if chosen && !elsewhere && h.local.Status.AdmissionChecks[0].State == kueue.CheckStatePending {
+		h.t.Fatalf("the job is taken from %s, which admitted it: %s", w.name, conditionsOf(h.local))
+	}
+}
+
+// oneGate is the invariant: no gate is opened while another one that is open was so only just now, whether its worker can be reached or not,
+// or while a worker that was nominated and is not lost has room.
+func (h *hub) oneGate(s plan.Step) {
+	if !isOpen(s.Workload) || isOpen(h.worker(s.Cluster).remote) {
+		return
+	}
+	for _, w := range h.workers {
+		if w.remote == nil {
+			continue
+		}
+		known := w.connected && w.busy == nil
+		expected := (w.busy != nil || w.slow) && slices.Contains(h.local.Status.NominatedClusterNames, w.name)
+		switch {
+		case (known || expected) && lifecycle.IsReserved(w.remote) && !lifecycle.IsEvicted(w.remote): // one that is evicted goes
+			h.t.Fatalf("%s may preempt while %s has room", s.Cluster, w.name)
+		case isOpen(w.remote) && h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time) < h.cfg.PreemptionTimeout:
+			h.t.Fatalf("%s may preempt %s after %s", s.Cluster, h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time), w.name)
+		}
+	}
+}
+
+// isOpen says whether a copy may preempt others.
+func isOpen(w *kueue.Workload) bool {
+	return w != nil && len(w.Status.PreemptionGates) > 0 && w.Status.PreemptionGates[0].Position == kueue.PreemptionGateOpen
+}
+
+// writeStatus is the API server's part of the rules on clusterName.
+func (h *hub) writeStatus(w *kueue.Workload) error {
+	if h.behind != nil {
+		return errors.New("conflict")
+	}
+	was, is := &h.local.Status, &w.Status
+	if is.ClusterName != "" && len(is.NominatedClusterNames) > 0 {
+		h.t.Fatalf("clusterName %s beside nominations %v", is.ClusterName, is.NominatedClusterNames)
+	}
+	if is.ClusterName != "" && was.ClusterName == "" && !slices.Contains(was.NominatedClusterNames, is.ClusterName) {
+		return errors.New("not nominated")
+	}
+	if was.ClusterName != "" && is.ClusterName != "" && was.ClusterName != is.ClusterName {
+		h.t.Fatal("clusterName changes")
+	}
+	h.local = w.DeepCopy()
+	return nil
+}
+
+// settle lets the local controllers do what they do: lifecycle, the release of the job framework, the scheduler.
+func (h *hub) settle() {
+	if h.local == nil {
+		return
+	}
+	todo := h.rules.Follow(h.local, h.world, h.metaNow())
+	if todo.Deactivate {
+		h.local.Spec.Active = new(false)
+	}
+	m := lifecycle.Machine{}
+	if lifecycle.IsEvicted(h.local) && lifecycle.IsReserved(h.local) && !h.active {
+		m.Release(h.local, false, h.metaNow())
+	}
+	if !lifecycle.IsReserved(h.local) && !lifecycle.IsFinished(h.local) && lifecycle.IsActive(h.local) && !lifecycle.IsRequeueBlocked(h.local) {
+		if rapid.Bool().Draw(h.t, "nominated with the reservation") {
+			h.local.Status.NominatedClusterNames = h.cfg.NominateAtOnce(h.local, h.clusters())
+		}
+		m.Reserve(h.local, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, []kueue.AdmissionCheckReference{"mk"}, h.metaNow())
+	}
+}
+
+// unseen has others write the Workload, which the manager's cache need not show at once.
+func (h *hub) unseen(write func()) {
+	was := h.local.DeepCopy()
+	if write(); h.behind == nil {
+		h.behind = was
+	}
+}
+
+// move is one step of a worker's own controllers.
+func (h *hub) move(w *worker, what int) {
+	if w.stopping {
+		w.job, w.stopping = w.remote != nil && w.job && what > 3, what > 3
+		return
+	}
+	if w.remote == nil || lifecycle.IsFinished(w.remote) {
+		return
+	}
+	m, now := lifecycle.Machine{}, h.clock(w)
+	switch target := lifecycle.Condition(w.remote, kueue.WorkloadDeactivationTarget); {
+	case target != nil && target.Status == metav1.ConditionTrue:
+		w.remote.Spec.Active = new(false)
+		m.Deactivate(w.remote, now)
+	case lifecycle.IsEvicted(w.remote) && lifecycle.IsReserved(w.remote):
+		if !h.alone { // then nothing says that its pods are gone
+			m.Release(w.remote, false, now)
+		}
+	case what == 0 && lifecycle.IsAdmitted(w.remote):
+		m.Evict(w.remote, kueue.ReasonPreempted, "", "by the worker", now)
+	case what == 5 && lifecycle.IsActive(w.remote): // its user does that, or a check there
+		w.remote.Spec.Active = new(false)
+		m.Deactivate(w.remote, now)
+	case what == 1 && w.runs() && h.alone:
+		w.over = true
+	case what == 1 && w.runs():
+		m.Finish(w.remote, kueue.ReasonSucceeded, "done", now)
+	case !lifecycle.IsReserved(w.remote) && lifecycle.IsActive(w.remote):
+		m.Requeue(w.remote, kueue.ReasonBackoffFinished, "", now)
+		if len(w.remote.Spec.PreemptionGates) != len(w.remote.Status.PreemptionGates) {
+			w.remote.Status.PreemptionGates = []kueue.PreemptionGateState{{
+				Name: w.remote.Spec.PreemptionGates[0].Name, Position: kueue.PreemptionGateClosed, LastTransitionTime: now,
+			}}
+		}
+		if w.full && !isOpen(w.remote) {
+			m.BlockOnPreemptionGates(w.remote, "it would have to preempt others", now)
+			return
+		}
+		m.Reserve(w.remote, &kueue.Admission{ClusterQueue: "r", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, nil, now)
+	}
+}
+
+// collect is garbage collection on all clusters that can be reached.
+func (h *hub) collect() {
+	for _, w := range h.workers {
+		if !w.connected {
+			continue
+		}
+		var copies []string
+		jobs := map[string]string{}
+		if w.remote != nil {
+			copies = append(copies, "a")
+		}
+		if w.job {
+			jobs["job"] = "a"
+		}
+		lostCopies, lostJobs := orphans(copies, jobs, func(string) bool { return h.local != nil })
+		if len(lostCopies) > 0 {
+			w.remote, w.job = nil, false
+		}
+		if len(lostJobs) > 0 {
+			w.job = false
+		}
+	}
+}
+
+// chaos is one random event.
+func (h *hub) chaos() {
+	w := rapid.SampledFrom(h.workers).Draw(h.t, "worker")
+	switch rapid.IntRange(0, 13).Draw(h.t, "event") {
+	case 0, 1, 2:
+		h.pass()
+	case 3:
+		h.failing = rapid.IntRange(0, 3).Draw(h.t, "failing")
+		h.pass()
+	case 4, 5:
+		h.move(w, rapid.IntRange(0, 5).Draw(h.t, "move"))
+	case 6:
+		w.connected, w.slow = !w.connected, rapid.Bool().Draw(h.t, "slow")
+		w.lost = h.now
+	case 7, 8:
+		h.unseen(h.settle)
+	case 9:
+		h.now = h.now.Add(time.Duration(rapid.IntRange(1, 100).Draw(h.t, "seconds")) * time.Second)
+	case 10:
+		if h.local != nil && lifecycle.IsReserved(h.local) && rapid.IntRange(0, 3).Draw(h.t, "preempt") == 0 {
+			h.unseen(func() { lifecycle.Machine{}.Preempt(h.local, kueue.ReasonInClusterQueue, "", h.metaNow()) })
+		}
+	case 11:
+		h.collect()
+	case 12:
+		h.catchUp(w, rapid.Bool().Draw(h.t, "fails"))
+	case 13:
+		h.vandalize(w, rapid.IntRange(0, 2).Draw(h.t, "deleted there"))
+	}
+}
+
+// vandalize deletes the copy or the job of a worker, as a user of it may. Its integration may end a copy whose job is gone.
+func (h *hub) vandalize(w *worker, what int) {
+	switch {
+	case what == 0:
+		w.remote = nil
+	case w.job:
+		w.job, w.stopping = false, false
+		if what == 2 && !h.alone && w.remote != nil {
+			lifecycle.Machine{}.Finish(w.remote, kueue.ReasonOwnerNotFound, "its job is gone", h.clock(w))
+		}
+	}
+}
+
+// TestProperty runs random schedules: a job never runs on two clusters that can be reached, what has no quota is nowhere, a job that waits
+// says what for, one worker at a time may preempt for it, whatever the clocks of workers say, once the world calms down the job comes to its end, and after the end nothing is left on any cluster.
+func TestProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHub(t, rapid.SampledFrom([]plan.Mode{plan.AllAtOnce, plan.Incremental}).Draw(t, "mode"))
+		for range rapid.IntRange(1, 80).Draw(t, "length") {
+			h.chaos()
+		}
+		h.late, h.behind = false, nil
+		deleted := rapid.Bool().Draw(t, "deleted")
+		if deleted {
+			h.last, h.local = h.local, nil
+			h.pass()
+		}
+		for _, w := range h.workers {
+			w.connected = true
+			h.catchUp(w, false)
+		}
+		if !deleted {
+			h.calm()
+		}
+		for range 5 {
+			h.pass()
+			h.collect()
+			for _, w := range h.workers {
+				h.move(w, 2)
+			}
+		}
+		for _, w := range h.workers {
+			if w.remote != nil || w.job {
+				t.Fatalf("%s still holds something: %v, job %v", w.name, w.remote != nil, w.job)
+			}
+		}
+	})
+}
+
+// calm lets everything run as it should, until the Workload is finished.
+func (h *hub) calm() {
+	for range 200 {
+		if lifecycle.IsFinished(h.local) {
+			return
+		}
+		h.now = h.now.Add(10 * time.Second)
+		h.settle()
+		h.pass()
+		for _, w := range h.workers {
+			h.move(w, 2)
+			if w.runs() && h.local.Status.ClusterName == w.name && h.active {
+				h.move(w, 1)
+			}
+		}
+	}
+	for _, w := range h.workers {
+		h.t.Logf("%s: job %v, stopping %v, copy %v", w.name, w.job, w.stopping, conditionsOf(w.remote))
+	}
+	h.t.Fatalf("the job never ends: rule %s, %s, clusterName %q, nominated %v", h.rule, conditionsOf(h.local), h.local.Status.ClusterName, h.local.Status.NominatedClusterNames)
+}
+
+// conditionsOf is a Workload in short.
+func conditionsOf(w *kueue.Workload) string {
+	if w == nil {
+		return "none"
+	}
+	out := fmt.Sprint("active ", lifecycle.IsActive(w))
+	for _, c := range w.Status.Conditions {
+		out += fmt.Sprintf(" %s=%s/%s", c.Type, c.Status, c.Reason)
+	}
+	for _, c := range w.Status.AdmissionChecks {
+		out += fmt.Sprintf(" %s=%s", c.Name, c.State)
+	}
+	return out
+}
+
+// orphans are what the collector removes: the names of what a worker holds that nothing on the manager stands for: copies whose Workload is gone or going, and jobs
+// whose Workload is on neither side. exists says whether a Workload of that name is on the manager and stays.
+func orphans(copies []string, jobs map[string]string, exists func(name string) bool) (lostCopies, lostJobs []string) {
+	for _, name := range copies {
+		if !exists(name) {
+			lostCopies = append(lostCopies, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(jobs)) {
+		if workload := jobs[name]; !exists(workload) && !slices.Contains(copies, workload) {
+			lostJobs = append(lostJobs, name)
+		}
+	}
+	slices.Sort(lostCopies)
+	return lostCopies, lostJobs
+}

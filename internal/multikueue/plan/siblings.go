@@ -1,0 +1,37 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// nominateTogether nominates clusters for one of several Workloads of a job. The first of them is sent like any other once all are there,
+// and the others follow it to its worker (spec: 40 §4.9).
+func (d *decider) nominateTogether(s *Siblings) []string {
+	switch {
+	case len(s.Clusters) > 1:
+		d.plan.Err = fmt.Errorf("the workloads of one %s are on several clusters: %s", d.o.Job.Kind, strings.Join(s.Clusters, ", "))
+		return d.w.Status.NominatedClusterNames
+	case len(s.Clusters) == 1:
+		return d.follow(s.Clusters[0])
+	case s.Present < s.Wanted || !s.First:
+		return nil // the events of the others bring the Workload back
+	case d.Mode == AllAtOnce:
+		return d.nominateAll()
+	case d.Mode == Incremental:
+		return d.nominateNext()
+	}
+	return d.w.Status.NominatedClusterNames
+}
+
+// follow nominates the cluster that has admitted another Workload of the job, and no other.
+func (d *decider) follow(name string) []string {
+	if c := d.cluster(name); c == nil || (!c.Connected && !c.Busy) {
+		d.plan.Err = fmt.Errorf("cluster %s, which has the other workloads of the %s, cannot be reached", name, d.o.Job.Kind)
+	}
+	if !slices.Equal(d.w.Status.NominatedClusterNames, []string{name}) {
+		d.nominate([]string{name})
+	}
+	return []string{name}
+}

@@ -1,0 +1,65 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// TestSilent is about jobs of which no status comes back: that a worker runs pods of them is a condition of the Workload, which holds its quota
+// until they have ended there (spec: 40 §4.7).
+func TestSilent(t *testing.T) {
+	plain := reserved()
+	runs := func(w *kueue.Workload) { lifecycle.Machine{}.RunOn(w, "w1", t0) }
+	rests := func(w *kueue.Workload) { lifecycle.Machine{}.RunNowhere(w, t0) }
+	released := func(w *kueue.Workload) { lifecycle.Machine{}.Release(w, false, t0) }
+	held := func(w *kueue.Workload) { lifecycle.Machine{}.Pending(w, kueue.ReasonOnHold, "", t0) }
+	over := func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) }
+	evictedThere := condition(kueue.WorkloadEvicted, 0, "Preempted")
+	quotaThere := condition(kueue.WorkloadQuotaReserved, 0, "R")
+	for name, tc := range map[string]struct {
+		local    *kueue.Workload
+		clusters []plan.Cluster
+		loud     bool
+		want     string
+	}{
+		"admitted there":                {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, false, "6b: sync w1, status Ready on w1 [] runs, after 1m0s"},
+		"admitted there, and loud":      {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, true, "6b: sync w1, status Ready on w1 [], after 1m0s"},
+		"ready since before":            {reserved(ready("w1")), []plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, false, "6b: sync w1, status runs, after 1m0s"},
+		"known to run":                  {reserved(ready("w1"), runs), []plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, false, "6b: sync w1, after 1m0s"},
+		"known to have run once":        {reserved(ready("w1"), runs, rests), []plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, false, "6b: sync w1, status runs, after 1m0s"},
+		"evicted, and runs there":       {reserved(runs, localEvicted), []plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), quotaThere)))}, false, "6b: copy status w1"},
+		"evicted on both, pods end":     {reserved(runs, localEvicted), []plan.Cluster{withJob(up("w1", copyOf(plain, evictedThere, quotaThere)))}, false, "4:"},
+		"a group of several ends":       {reserved(runs, localEvicted), []plan.Cluster{up("w1", copyOf(plain, evictedThere, quotaThere))}, false, "4:"},
+		"evicted on both, pods gone":    {reserved(runs, localEvicted), []plan.Cluster{withJob(up("w1", copyOf(plain, evictedThere)))}, false, "4: status rests"},
+		"evicted on both, said so":      {reserved(runs, rests, localEvicted), []plan.Cluster{withJob(up("w1", copyOf(plain, evictedThere)))}, false, "4:"},
+		"evicted, and never ran":        {reserved(localEvicted), []plan.Cluster{up("w1", copyOf(plain))}, false, "8:"},
+		"evicted, a copy waits":         {reserved(runs, localEvicted), []plan.Cluster{up("w1", copyOf(plain))}, false, "release: remove w1, after 1s"},
+		"evicted, nothing is left":      {reserved(runs, localEvicted), []plan.Cluster{up("w1", nil), up("w2", nil)}, false, "release: status rests"},
+		"evicted, the job is left":      {reserved(runs, localEvicted), []plan.Cluster{withJob(up("w1", nil))}, false, "release: remove w1, after 1s"},
+		"evicted, its worker is lost":   {reserved(runs, localEvicted), []plan.Cluster{down("w1", 20*time.Second)}, false, "8: after 40s"},
+		"evicted, its worker is gone":   {reserved(runs, localEvicted), []plan.Cluster{down("w1", time.Hour)}, false, "release: status rests"},
+		"evicted, another one is lost":  {reserved(runs, localEvicted), []plan.Cluster{withJob(up("w1", copyOf(plain, evictedThere))), down("w2", 0)}, false, "4: after 1m0s"},
+		"on hold, and there still":      {reserved(runs, held), []plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, false, "2: remove w1"},
+		"on hold, and gone":             {reserved(runs, held), []plan.Cluster{up("w1", nil)}, false, "2: status rests"},
+		"on hold, and nobody knows":     {reserved(runs, held), []plan.Cluster{down("w1", 0)}, false, "2: after 1m0s"},
+		"on hold, and gone, and said":   {reserved(runs, rests, held), []plan.Cluster{up("w1", nil)}, false, "2:"},
+		"given back, and said":          {reserved(runs, localEvicted, rests, released), []plan.Cluster{withJob(up("w1", copyOf(plain, evictedThere)))}, false, "2: remove w1"},
+		"finished, which needs no word": {reserved(runs, over), []plan.Cluster{up("w1", nil)}, false, "2:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &plan.Observed{
+				Local: tc.local, Check: "mk", Clusters: tc.clusters, Now: metav1.NewTime(t0.Time),
+				Job: plan.JobFacts{Kind: "StatefulSet", Adapter: true, Managed: true, Gated: true, Silent: !tc.loud, Active: lifecycle.RunsRemotely(tc.local)},
+			}
+			if got := text(o, plan.Decide(config(), o)); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}

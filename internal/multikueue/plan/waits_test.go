@@ -1,0 +1,148 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// TestBusyWithAJob is that a job is not created on one worker while that of an earlier run is on another, which is busy with a copy for the
+// moment and so is not looked at.
+func TestBusyWithAJob(t *testing.T) {
+	w := reserved(nominated("w1", "w2"))
+	busy := plan.Cluster{Name: "w1", Listed: true, Busy: true, LostSince: t0.Time}
+	for name, tc := range map[string]struct {
+		job  bool
+		want string
+	}{
+		"with a job":    {true, "6b: after 1s"},
+		"without a job": {false, "6b: sync w2, status Ready on w2 [], after 1m0s"},
+	} {
+		c := busy
+		c.HasJob = tc.job
+		o := &plan.Observed{
+			Local: w, Check: "mk", Clusters: []plan.Cluster{c, up("w2", copyOf(w, admittedAt(0)))}, Now: t0,
+			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		}
+		if got := text(o, plan.Decide(config(), o)); got != tc.want {
+			t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestNoTimeForTheLost: without a time that lost clusters have (spec: 40 §3) nothing is looked at again and again for it.
+func TestNoTimeForTheLost(t *testing.T) {
+	cfg := config()
+	cfg.WorkerLostTimeout = 0
+	finished := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", t0) })
+	for name, tc := range map[string]struct {
+		local   *kueue.Workload
+		cluster plan.Cluster
+		want    string
+	}{
+		"it runs":                           {reserved(ready("w1")), withJob(up("w1", copyOf(reserved(), admittedAt(0)))), "6b: sync w1"},
+		"it has finished, and one is down":  {finished, down("w1", time.Second), "2:"},
+		"it ran where it cannot be reached": {reserved(ready("w1")), down("w1", time.Second), "6a: status Retry lost"},
+	} {
+		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: plan.JobFacts{Adapter: true, Managed: true}}
+		if got := text(o, plan.Decide(cfg, o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestWhatItWaitsFor has the check say something about every cluster, by the manager's clock: a copy's own time may be wrong by hours.
+func TestWhatItWaitsFor(t *testing.T) {
+	local := longAgo(reserved(nominated("w1", "w2", "w3", "w4", "w7")))
+	ahead := func(c *kueue.Workload) { c.CreationTimestamp = metav1.NewTime(t0.Add(3 * time.Hour)) }
+	refused := copyOf(local, ahead, func(w *kueue.Workload) {
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "Pending", Message: "no room"}}
+	})
+	lacks := up("w6", nil)
+	lacks.Lacks = true
+	gone := copyOf(local)
+	gone.DeletionTimestamp = &t0
+	o := &plan.Observed{
+		Local: local, Check: "mk", Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		Clusters: []plan.Cluster{
+			up("w1", refused), up("w2", copyOf(local, ahead)), up("w3", copyOf(local, condition(kueue.WorkloadQuotaReserved, 0, "x"))), up("w4", nil),
+			down("w5", time.Minute), lacks, up("w7", gone), unlisted(down("w8", 0)),
+		},
+	}
+	cfg := config()
+	cfg.Mode = plan.External
+	decided := plan.Decide(cfg, o)
+	last := decided.Steps[len(decided.Steps)-1]
+	const want = "w1: no room; w2: nothing there has looked at it yet; w3: it has quota, and waits for its admission checks; " +
+		"w4: its copy has not been seen yet; w5: the cluster cannot be reached; w6: jobs of kind Job cannot be sent there; " +
+		"w7: what is there of an earlier run is being deleted"
+	if got := last.Workload.Status.AdmissionChecks[0].Message; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestNominateAtOnce agrees with what rule 9 nominates, or leaves it to that.
+func TestNominateAtOnce(t *testing.T) {
+	slow := down("w3", time.Second)
+	slow.Slow = true
+	lacks := up("w3", nil)
+	lacks.Lacks = true
+	cases := map[string]struct {
+		mode     plan.Mode
+		local    *kueue.Workload
+		clusters []plan.Cluster
+		want     string
+	}{
+		"all that can be used":         {plan.AllAtOnce, reserved(), []plan.Cluster{up("w2", nil), up("w1", nil), lacks, unlisted(up("w0", nil))}, "w1 w2"},
+		"not one that does not answer": {plan.AllAtOnce, reserved(), []plan.Cluster{up("w1", nil), slow}, "w1"},
+		"not one where it failed":      {plan.AllAtOnce, reserved(), []plan.Cluster{up("w1", nil), faulty(up("w2", nil), plan.NameConflict)}, "w1"},
+		"something is left":            {plan.AllAtOnce, reserved(), []plan.Cluster{up("w1", nil), withJob(up("w2", nil))}, ""},
+		"a copy is left":               {plan.AllAtOnce, reserved(), []plan.Cluster{up("w1", copyOf(reserved())), up("w2", nil)}, ""},
+		"it was somewhere":             {plan.AllAtOnce, reserved(on("w1")), []plan.Cluster{up("w1", nil)}, ""},
+		"its job is somewhere":         {plan.AllAtOnce, reserved(func(w *kueue.Workload) { w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = "1" }), []plan.Cluster{up("w1", nil)}, ""},
+		"in rounds":                    {plan.Incremental, reserved(), []plan.Cluster{lacks, up("w2", nil), up("w1", nil)}, "w2"},
+		"by somebody else":             {plan.External, reserved(), []plan.Cluster{up("w1", nil)}, ""},
+		"an elastic job":               {plan.AllAtOnce, reserved(func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" }), []plan.Cluster{up("w1", nil)}, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.Mode = tc.mode
+			got := cfg.NominateAtOnce(tc.local, tc.clusters)
+			if strings.Join(got, " ") != tc.want {
+				t.Fatalf("got %v, want %q", got, tc.want)
+			}
+			if len(got) == 0 {
+				return
+			}
+			// Rule 9 has nothing to add.
+			o := &plan.Observed{Local: reserved(nominated(got...)), Check: "mk", Clusters: tc.clusters, Now: t0, Job: plan.JobFacts{Adapter: true, Managed: true}}
+			for _, s := range plan.Decide(cfg, o).Steps {
+				if s.Do == plan.WriteStatus && !slices.Equal(s.Workload.Status.NominatedClusterNames, got) {
+					t.Errorf("rule 9 nominates %v", s.Workload.Status.NominatedClusterNames)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowClusterStaysNominated: a moment without an answer is not worth two writes and a copy that is made anew.
+func TestSlowClusterStaysNominated(t *testing.T) {
+	local := reserved(nominated("w1", "w2"))
+	c := down("w2", time.Second)
+	for _, slow := range []bool{true, false} {
+		c.Slow = slow
+		o := &plan.Observed{Local: local, Check: "mk", Clusters: []plan.Cluster{up("w1", copyOf(local)), c}, Now: t0, Job: plan.JobFacts{Adapter: true, Managed: true}}
+		want := map[bool]string{true: "9: after 30s", false: "9: status [w1], after 30s"}[slow]
+		if got := text(o, plan.Decide(config(), o)); got != want {
+			t.Errorf("slow %v: got %s, want %s", slow, got, want)
+		}
+	}
+}

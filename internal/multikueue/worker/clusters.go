@@ -1,0 +1,317 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// clusters connects to workers, and says how that goes in the status of MultiKueueClusters (spec: 40 §4.2).
+type clusters struct{ *Fleet }
+
+// rereadFile is how often a kubeconfig file is read again, rereadProfile a ClusterProfile, and so on.
+const (
+	rereadFile    = 5 * time.Second
+	rereadProfile = 10 * time.Second
+	rereadAfter   = 5 * time.Second // what could not be read, but not for its absence
+	selfAgain     = time.Minute     // a cluster that is the manager itself
+	lookHanging   = 5 * time.Second // whether an attempt that takes too long has ended
+)
+
+// Reconcile connects to one cluster, if it is not connected as it is to be.
+func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	r := c.get(req.Name)
+	var cluster kueue.MultiKueueCluster
+	err := c.cache.Get(ctx, req.NamespacedName, &cluster)
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
+		return ctrlreconcile.Result{}, err
+	}
+	if gone || cluster.DeletionTimestamp != nil {
+		r.disconnect(c.Now())
+		r.mu.Lock()
+		r.deleted, r.credentials, r.attempts = true, nil, 0
+		r.mu.Unlock()
+		c.Turned(ctx, req.Name, false)
+		return ctrlreconcile.Result{}, nil
+	}
+	c.remember(r, &cluster)
+	cfg, credentials, refused := c.load(ctx, &cluster)
+	if refused != nil {
+		return c.refuse(ctx, r, &cluster, refused)
+	}
+	if c.AnyPath && isFile(&cluster) {
+		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
+	}
+	if !r.same(credentials) {
+		if r.disconnect(c.Now()) {
+			c.missed(r)
+		}
+		r.mu.Lock()
+		r.credentials, r.attempts, r.next, r.address, r.hangs = credentials, 0, time.Time{}, addressOf(cfg), nil
+		r.mu.Unlock()
+	}
+	r.mu.Lock()
+	connected, hangs := r.connection, r.hangs != nil
+	attempts, left := r.attempts, r.next.Sub(c.Now())
+	r.mu.Unlock()
+	switch {
+	case connected != nil:
+		return c.report(ctx, &cluster, connected)
+	case hangs:
+		return ctrlreconcile.Result{RequeueAfter: lookHanging}, nil
+	case attempts > 0 && left > 0 && !r.probe(c.Now()):
+		return ctrlreconcile.Result{RequeueAfter: min(left, probeEvery)}, nil
+	}
+	return c.attempt(ctx, r, &cluster, cfg)
+}
+
+func isFile(cluster *kueue.MultiKueueCluster) bool {
+	k := cluster.Spec.ClusterSource.KubeConfig
+	return k != nil && k.LocationType == kueue.LocationTypePath
+}
+
+// remember takes over from the status since when a cluster has been lost: that survives restarts.
+func (c *clusters) remember(r *remote, cluster *kueue.MultiKueueCluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deleted, r.firstLost = false, time.Time{}
+	if a := apimeta.FindStatusCondition(cluster.Status.Conditions, kueue.MultiKueueClusterActive); a != nil && a.Status == metav1.ConditionFalse {
+		r.firstLost = a.LastTransitionTime.Time
+	}
+}
+
+// refuse keeps a cluster without good credentials disconnected.
+func (c *clusters) refuse(ctx context.Context, r *remote, cluster *kueue.MultiKueueCluster, why *refusal) (ctrlreconcile.Result, error) {
+	was := r.disconnect(c.Now())
+	r.mu.Lock()
+	r.credentials, r.attempts, r.next = nil, 0, time.Time{}
+	r.mu.Unlock()
+	if was {
+		c.Turned(ctx, cluster.Name, false)
+	}
+	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, why.reason, why.Error())); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	if why.missing {
+		return ctrlreconcile.Result{}, nil
+	}
+	return ctrlreconcile.Result{RequeueAfter: rereadAfter}, nil
+}
+
+// attempt connects.
+func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiKueueCluster, cfg *rest.Config) (ctrlreconcile.Result, error) {
+	made, err := c.try(ctx, r, cfg)
+	if err == nil && made.uid != "" && made.uid == c.Plan.ManagerUID {
+		made.close()
+		r.mu.Lock()
+		r.attempts, r.next = 1, c.Now().Add(selfAgain)
+		r.mu.Unlock()
+		err := c.write(ctx, cluster, active(metav1.ConditionFalse, reasonSelf, "The cluster is the manager itself: a manager cannot be its own worker"))
+		return ctrlreconcile.Result{RequeueAfter: selfAgain}, err
+	}
+	if err == nil {
+		err = r.use(made)
+	}
+	if err == nil {
+		c.thrift()
+		ctrl.LoggerFrom(ctx).Info("Connected to a worker cluster", "cluster", cluster.Name)
+		c.Turned(ctx, cluster.Name, true)
+		made.announce()
+		return c.report(ctx, cluster, made)
+	}
+	r.mu.Lock()
+	wait := probeEvery
+	if r.attempts == 0 || c.Now().Sub(r.backAt) > startsFor {
+		r.attempts++
+		wait = pause(r.attempts)
+	}
+	r.next = c.Now().Add(wait)
+	attempts := fmt.Sprintf("; connection attempts: %d, next connection attempt: %s", r.attempts, r.next.UTC().Format(time.RFC3339))
+	r.mu.Unlock()
+	message := lifecycle.Cut(err.Error(), maxMessage-len(attempts)) + attempts
+	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, message)); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil
+}
+
+// tried is how an attempt to connect ended.
+type tried struct {
+	made *Connection
+	err  error
+}
+
+// try makes a connection. One that is not there in time is not waited for any more: a program that gets credentials cannot be stopped. Until
+// it has ended no other attempt is made with the same credentials.
+func (c *clusters) try(ctx context.Context, r *remote, cfg *rest.Config) (*Connection, error) {
+	r.mu.Lock()
+	limit := min(c.firstWatch<<min(r.attempts, 5), lastWatch)
+	r.mu.Unlock()
+	wait := limit + min(limit, callTimeout) + slow
+	ctx, done := context.WithTimeout(ctx, wait)
+	defer done()
+	ended, left := make(chan tried), make(chan struct{})
+	go func() {
+		made, err := c.connect(ctx, r.name, cfg, limit, c.lost)
+		select {
+		case ended <- tried{made, err}:
+			return
+		case <-left:
+		}
+		if err == nil {
+			made.close()
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.hangs == left {
+			r.hangs = nil
+		}
+	}()
+	select {
+	case result := <-ended:
+		return result.made, result.err
+	case <-ctx.Done():
+		r.mu.Lock()
+		r.hangs = left
+		r.mu.Unlock()
+		close(left)
+		return nil, fmt.Errorf("no answer within %s of the cluster, or of the program that gets its credentials: %w", wait, ctx.Err())
+	}
+}
+
+// use takes a connection that was made, unless it has been lost since.
+func (r *remote) use(made *Connection) error {
+	r.mu.Lock()
+	err := context.Cause(made.ctx)
+	if err == nil {
+		r.connection, r.attempts, r.next = made, 0, time.Time{}
+	}
+	r.mu.Unlock()
+	if err != nil {
+		made.close()
+	}
+	return err
+}
+
+// reasonSelf is why a manager does not send anything to itself.
+const reasonSelf = "SelfReference"
+
+// Reasons of the conditions of our own.
+const (
+	reasonAvailable = "Available"
+	reasonNone      = "NoConflict"
+	reasonForeign   = "ForeignManager"
+)
+
+// report says that a cluster is connected, and what is wrong with it all the same.
+func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster, made *Connection) (ctrlreconcile.Result, error) {
+	conditions := []metav1.Condition{active(metav1.ConditionTrue, kueue.ReasonActive, "Connected")}
+	made.mu.Lock()
+	lacks, denied := maps.Clone(made.lacks), maps.Clone(made.denied)
+	made.mu.Unlock()
+	var kinds []string
+	for gvk, verbs := range denied {
+		if len(verbs) > 0 && lacks[gvk] == "" {
+			kinds = append(kinds, forbiddenText(gvk.Kind, verbs))
+		}
+	}
+	reason := kueue.ReasonForbidden
+	for gvk, why := range lacks {
+		if made.stores[gvk].queues {
+			continue // no jobs
+		}
+		kinds = append(kinds, gvk.Kind)
+		if why == kueue.ReasonMissingCRD {
+			reason = why
+		}
+	}
+	slices.Sort(kinds)
+	available := metav1.Condition{Type: kueue.MultiKueueClusterFrameworksAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable, Message: "Every kind of jobs can be sent there"}
+	if len(kinds) > 0 {
+		available.Status, available.Reason = metav1.ConditionFalse, reason
+		available.Message = "These kinds of jobs cannot be sent there: " + strings.Join(kinds, ", ")
+	}
+	conditions = append(conditions, available)
+	conflict := metav1.Condition{Type: kueue.MultiKueueClusterOriginConflict, Status: metav1.ConditionTrue, Reason: reasonForeign, Message: fmt.Sprintf(
+		"Another manager uses this worker with the same origin %q: give each manager a multiKueue.origin of its own", c.Plan.Origin)}
+	if !made.foreign.Load() {
+		conflict.Status, conflict.Reason, conflict.Message = metav1.ConditionFalse, reasonNone, "No other manager uses this worker with the same origin"
+	}
+	if made.foreign.Load() || apimeta.FindStatusCondition(cluster.Status.Conditions, kueue.MultiKueueClusterOriginConflict) != nil {
+		conditions = append(conditions, conflict)
+	}
+	if err := c.write(ctx, cluster, conditions...); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	switch {
+	case isFile(cluster):
+		return ctrlreconcile.Result{RequeueAfter: rereadFile}, nil
+	case cluster.Spec.ClusterSource.ClusterProfileRef != nil:
+		return ctrlreconcile.Result{RequeueAfter: rereadProfile}, nil
+	}
+	return ctrlreconcile.Result{}, nil
+}
+
+// maxMessage is how many bytes of the message of a condition the API keeps (spec: 40 §5).
+const maxMessage = 32 * 1024
+
+func active(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: lifecycle.Cut(message, maxMessage)}
+}
+
+// write writes conditions if one of them says something else than before.
+func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, conditions ...metav1.Condition) error {
+	next := cluster.DeepCopy()
+	for _, condition := range conditions {
+		old := apimeta.FindStatusCondition(next.Status.Conditions, condition.Type)
+		if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
+			continue
+		}
+		condition.ObservedGeneration = cluster.Generation
+		condition.LastTransitionTime = metav1.NewTime(c.Now())
+		if old != nil && old.Status == condition.Status {
+			condition.LastTransitionTime = old.LastTransitionTime
+		}
+		apimeta.SetStatusCondition(&next.Status.Conditions, condition)
+	}
+	if equality.Semantic.DeepEqual(cluster.Status, next.Status) {
+		return nil
+	}
+	if err := c.client.Status().Patch(ctx, next, client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the status of MultiKueueCluster %s: %w", cluster.Name, err)
+	}
+	return nil
+}
+
+// ofSecret finds the clusters whose credentials are in a Secret.
+func (c *clusters) ofSecret(ctx context.Context, secret client.Object) []ctrlreconcile.Request {
+	var list kueue.MultiKueueClusterList
+	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing MultiKueueClusters")
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	for i := range list.Items {
+		if k := list.Items[i].Spec.ClusterSource.KubeConfig; k != nil && k.LocationType != kueue.LocationTypePath && k.Location == secret.GetName() {
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}

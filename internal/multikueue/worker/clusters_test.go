@@ -1,0 +1,596 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+)
+
+// standIn is in the place of a worker: it has no Workloads, and fails as a test wants.
+type standIn struct {
+	*httptest.Server
+	lists atomic.Int32
+	cut   chan struct{} // closed, it ends watches
+	// before, if it is set, sees every request first, and says whether it was answered.
+	before func(http.ResponseWriter, *http.Request) bool
+}
+
+func newStandIn(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) *standIn {
+	t.Helper()
+	s := &standIn{before: before, cut: make(chan struct{})}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	t.Cleanup(s.CloseClientConnections) // which go before Close waits for them
+	return s
+}
+
+// isWatch says whether a request opens a watch.
+func isWatch(r *http.Request) bool {
+	return strings.HasSuffix(r.URL.Path, "/workloads") && r.URL.Query().Get("watch") != ""
+}
+
+func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case s.before != nil && s.before(w, r):
+	case isWatch(r):
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-s.cut:
+		}
+	case strings.HasSuffix(r.URL.Path, "/workloads"):
+		s.lists.Add(1)
+		_, _ = w.Write([]byte(`{"kind": "WorkloadList", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"resourceVersion": "1"}, "items": []}`))
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`))
+	}
+}
+
+// turn is that a fleet told of a cluster.
+type turn struct {
+	cluster string
+	fresh   bool
+}
+
+// hub is a manager with the cluster w1, whose kubeconfig is in a Secret. Nobody looks at the cluster but the test.
+type hub struct {
+	*clusters
+	t     *testing.T
+	api   client.Client
+	turns chan turn
+}
+
+func newHub(t *testing.T, server string) *hub {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), kueue.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}, Spec: kueue.MultiKueueClusterSpec{
+		ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypeSecret, Location: "w1"}},
+	}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, secret).WithStatusSubresource(cluster).Build()
+	h := &hub{t: t, api: api, turns: make(chan turn, 99)}
+	h.clusters = &clusters{Fleet: &Fleet{
+		Options: Options{
+			AllowHTTP: true, // stand-ins have no certificates
+			Plan:      &plan.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, Changed: func(client.Object) {},
+			Turned: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
+		},
+		client: api, cache: api, live: api, scheme: scheme, firstWatch: firstWatch, touched: make(chan event.GenericEvent, 99), remotes: map[string]*remote{},
+	}}
+	h.points(server)
+	t.Cleanup(func() { h.get("w1").disconnect(time.Now()) })
+	return h
+}
+
+// points has the kubeconfig say another server.
+func (h *hub) points(server string) {
+	h.t.Helper()
+	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) {
+		o.(*corev1.Secret).Data = map[string][]byte{kubeconfigKey: kubeconfig("server: '"+server+"'", "token: t")}
+	})
+}
+
+func (h *hub) edit(o client.Object, change func(client.Object)) {
+	h.t.Helper()
+	if err := h.api.Get(h.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		h.t.Fatal(err)
+	}
+	change(o)
+	if err := h.api.Update(h.t.Context(), o); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// look has the cluster looked at, and returns what is said of its condition Active.
+func (h *hub) look() (ctrlreconcile.Result, metav1.Condition) {
+	h.t.Helper()
+	result, err := h.Reconcile(h.t.Context(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: "w1"}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var cluster kueue.MultiKueueCluster
+	if err := h.api.Get(h.t.Context(), client.ObjectKey{Name: "w1"}, &cluster); err != nil {
+		h.t.Fatal(err)
+	}
+	for _, condition := range cluster.Status.Conditions {
+		if condition.Type == kueue.MultiKueueClusterActive {
+			return result, condition
+		}
+	}
+	return result, metav1.Condition{}
+}
+
+// is looks at the cluster and wants a reason of its condition Active.
+func (h *hub) is(reason string) {
+	h.t.Helper()
+	if _, got := h.look(); got.Reason != reason {
+		h.t.Fatalf("it is %s (%s), want %s", got.Reason, got.Message, reason)
+	}
+}
+
+// told are the turns of a while.
+func (h *hub) told(within time.Duration) []turn {
+	var out []turn
+	for after := time.After(within); ; {
+		select {
+		case one := <-h.turns:
+			out = append(out, one)
+		case <-after:
+			return out
+		}
+	}
+}
+
+// wakes waits until a cluster is told of that is lost.
+func (h *hub) wakes() {
+	h.t.Helper()
+	for after := time.After(30 * time.Second); ; {
+		select {
+		case one := <-h.turns:
+			if one == (turn{"w1", false}) {
+				return
+			}
+		case <-after:
+			h.t.Fatal("nobody is told")
+		}
+	}
+}
+
+// waits until something is so.
+func (h *hub) eventually(what string, so func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// TestLossWakes is that whoever uses a cluster is looked at once it is lost: nothing else may come that does. A connection that is made again
+// at once is none of their business.
+func TestLossWakes(t *testing.T) {
+	for name, cut := range map[string]func(*hub, *standIn){
+		"its watch ends":               func(_ *hub, s *standIn) { s.CloseClientConnections(); s.Close() },
+		"other credentials do not fit": func(h *hub, _ *standIn) { h.points("http://127.0.0.1:1"); h.is(kueue.ReasonClientConnectionFailed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, nil)
+			h := newHub(t, s.URL)
+			h.is(kueue.ReasonActive)
+			if got := h.told(slow / 2); len(got) != 1 || !got[0].fresh {
+				t.Errorf("told %v of a new connection", got)
+			}
+			s.CloseClientConnections()
+			h.eventually("it is noticed", func() bool { return h.Link("w1").Connection == nil })
+			h.is(kueue.ReasonActive)
+			if got := h.told(2 * slow); len(got) != 1 || !got[0].fresh {
+				t.Errorf("told %v of a connection that was made again", got)
+			}
+			cut(h, s)
+			h.wakes()
+		})
+	}
+}
+
+// TestLostWhileConnecting is that a connection whose watch ends before it is used counts as an attempt that failed.
+func TestLostWhileConnecting(t *testing.T) {
+	var s *standIn
+	s = newStandIn(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") { // which is read when all watches are open
+			close(s.cut)
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+	h := newHub(t, s.URL)
+	h.is(kueue.ReasonClientConnectionFailed)
+	if h.Link("w1").Connection != nil {
+		t.Error("it counts as connected")
+	}
+}
+
+// provide has the credentials of the cluster come from a ClusterProfile and a program, which answers when a file is gone that it returns the
+// path of.
+func (h *hub) provide(server string) (hold string) {
+	h.t.Helper()
+	dir := h.t.TempDir()
+	hold, program := filepath.Join(dir, "hold"), filepath.Join(dir, "plugin")
+	text := "#!/bin/sh\nwhile [ -e " + hold + " ]; do sleep 0.1; done\n" +
+		`echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}'` + "\n"
+	if err := errors.Join(os.WriteFile(program, []byte(text), 0o700), os.WriteFile(hold, nil, 0o600)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.Profiles, h.Providers = true, []configv1beta2.ClusterProfileProvider{{Name: "p", ExecConfig: configv1beta2.ExecConfig{
+		Command: program, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: configv1beta2.NeverInteractive,
+	}}}
+	profile := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"accessProviders": []any{
+		map[string]any{"name": "p", "cluster": map[string]any{"server": server}},
+	}}}}
+	profile.SetGroupVersionKind(profileKind)
+	profile.SetNamespace("ns")
+	profile.SetName("profile")
+	if err := h.api.Create(h.t.Context(), profile); err != nil {
+		h.t.Fatal(err)
+	}
+	h.from(kueue.ClusterSource{ClusterProfileRef: &kueue.ClusterProfileReference{Name: "profile"}})
+	return hold
+}
+
+// from says where the credentials of the cluster are.
+func (h *hub) from(source kueue.ClusterSource) {
+	h.t.Helper()
+	h.edit(&kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}}, func(o client.Object) {
+		o.(*kueue.MultiKueueCluster).Spec.ClusterSource = source
+	})
+}
+
+// TestPluginHangs is that a program that gets credentials and does not end makes an attempt fail, that no other attempt is made before it ends,
+// and that other credentials are used at once.
+func TestPluginHangs(t *testing.T) {
+	for name, other := range map[string]bool{"it ends": false, "other credentials": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, nil)
+			h := newHub(t, s.URL)
+			hold := h.provide(s.URL)
+			h.firstWatch = 100 * time.Millisecond
+			began := time.Now()
+			h.is(kueue.ReasonClientConnectionFailed)
+			if took := time.Since(began); took > 10*slow {
+				t.Errorf("the attempt took %s", took)
+			}
+			r := h.get("w1")
+			r.mu.Lock()
+			r.next = time.Time{}
+			r.mu.Unlock()
+			began = time.Now()
+			result, got := h.look()
+			if took := time.Since(began); took > slow || result.RequeueAfter != lookHanging || !strings.Contains(got.Message, "connection attempts: 1,") {
+				t.Errorf("after %s: again in %s, %s", took, result.RequeueAfter, got.Message)
+			}
+			if other {
+				h.from(kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypeSecret, Location: "w1"}})
+				h.firstWatch = firstWatch
+				h.is(kueue.ReasonActive)
+			}
+			if err := os.Remove(hold); err != nil {
+				t.Fatal(err)
+			}
+			h.firstWatch = firstWatch
+			h.eventually("it is connected", func() bool {
+				_, got := h.look()
+				return got.Reason == kueue.ReasonActive && h.Link("w1").Connection != nil
+			})
+		})
+	}
+}
+
+// TestNoAnswer is spec 40 §7.9: an attempt fails when its time is over if the worker takes connections and says nothing, to the first request or
+// to the watch.
+func TestNoAnswer(t *testing.T) {
+	for name, silent := range map[string]func(*http.Request) bool{
+		"at all":       func(*http.Request) bool { return true },
+		"to the watch": isWatch,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			end := make(chan struct{})
+			s := newStandIn(t, func(_ http.ResponseWriter, r *http.Request) bool {
+				if silent(r) {
+					select {
+					case <-end:
+					case <-r.Context().Done():
+					}
+				}
+				return silent(r)
+			})
+			t.Cleanup(func() { close(end) })
+			h := newHub(t, s.URL)
+			h.firstWatch = time.Second
+			began := time.Now()
+			_, got := h.look()
+			if took := time.Since(began); took < h.firstWatch || took > 10*h.firstWatch {
+				t.Errorf("the attempt took %s", took)
+			}
+			if got.Reason != kueue.ReasonClientConnectionFailed || !strings.Contains(got.Message, "connection attempts: 1, next connection attempt: ") {
+				t.Errorf("it is %s: %s", got.Reason, got.Message)
+			}
+		})
+	}
+}
+
+// TestSelf is that a manager that is given as its own worker is asked again after a minute, and not when something brings the cluster back
+// before, such as a kind that is lacking there.
+func TestSelf(t *testing.T) {
+	s := newStandIn(t, func(w http.ResponseWriter, r *http.Request) bool {
+		self := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system")
+		if self {
+			_, _ = w.Write([]byte(`{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "kube-system", "uid": "hub"}}`))
+		}
+		return self
+	})
+	h := newHub(t, s.URL)
+	h.is(reasonSelf)
+	for range 3 {
+		h.is(reasonSelf)
+	}
+	if asked := s.lists.Load(); asked != 1 {
+		t.Errorf("it was connected to %d times", asked)
+	}
+	h.Now = func() time.Time { return time.Now().Add(selfAgain) }
+	if h.is(reasonSelf); s.lists.Load() != 2 {
+		t.Error("it was not asked again after a minute")
+	}
+}
+
+// TestCopiesAnnounced is that a copy on a worker is told of once that is connected: what is told before is looked at in vain, and a worker
+// that is not in the configuration any more has nobody else to look at what it holds (spec: 40 §6 #20).
+func TestCopiesAnnounced(t *testing.T) {
+	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, r *http.Request) bool {
+		list := strings.HasSuffix(r.URL.Path, "/workloads") && !isWatch(r)
+		if list {
+			_, _ = w.Write([]byte(`{"kind": "WorkloadList", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"resourceVersion": "1"}, "items": [
+				{"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "1"}}]}`))
+		}
+		return list
+	}).URL)
+	told := 0
+	h.Changed = func(o client.Object) {
+		if o.GetName() == "a" && h.Link("w1").Connection != nil {
+			told++
+		}
+	}
+	if h.is(kueue.ReasonActive); told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// TestRefused is that credentials that are not good end the connection and wake whoever uses the cluster, once, although they are read again
+// every few seconds.
+func TestRefused(t *testing.T) {
+	h := newHub(t, newStandIn(t, nil).URL)
+	h.is(kueue.ReasonActive)
+	h.points("https://under_score")
+	h.is(kueue.ReasonInsecureKubeConfig)
+	h.wakes()
+	for range 3 {
+		if result, _ := h.look(); result.RequeueAfter != rereadAfter {
+			t.Errorf("read again after %s", result.RequeueAfter)
+		}
+	}
+	if got := h.told(slow / 2); len(got) > 0 {
+		t.Errorf("told %v although nothing changed", got)
+	}
+}
+
+// TestLongMessage is that what a worker says at length is cut, so that the API takes it, and that the attempts are told all the same.
+func TestLongMessage(t *testing.T) {
+	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "` + strings.Repeat("x", maxMessage) + `"}`))
+		return true
+	}).URL)
+	_, got := h.look()
+	if len(got.Message) != maxMessage || !strings.Contains(got.Message, "; connection attempts: 1, next connection attempt: ") {
+		t.Errorf("%d bytes, ending with %s", len(got.Message), got.Message[max(0, len(got.Message)-100):])
+	}
+	h.points("https://" + strings.Repeat("x_", maxMessage))
+	if _, got := h.look(); len(got.Message) != maxMessage || got.Reason != kueue.ReasonInsecureKubeConfig {
+		t.Errorf("%s with %d bytes", got.Reason, len(got.Message))
+	}
+}
+
+// TestPauses is spec 40 §7.8: attempts are apart by what the pauses say, other events of the cluster add none, and another Secret begins anew.
+func TestPauses(t *testing.T) {
+	var requests atomic.Int32
+	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
+		requests.Add(1)
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	h := newHub(t, s.URL)
+	began := time.Now()
+	now := began
+	h.Now = func() time.Time { return now }
+	attempts := func(want int) {
+		t.Helper()
+		result, got := h.look()
+		if n := int(requests.Load()); n != want || got.Reason != kueue.ReasonClientConnectionFailed || result.RequeueAfter <= 0 {
+			t.Errorf("%s after the start: %d attempts, want %d; %s, again in %s", now.Sub(began), n, want, got.Reason, result.RequeueAfter)
+		}
+	}
+	for n, after := range []time.Duration{0, 5, 15, 35} {
+		if n > 0 {
+			now = began.Add(after*time.Second - time.Millisecond)
+			attempts(n)
+		}
+		now = began.Add(after * time.Second)
+		attempts(n + 1)
+		for range 10 {
+			attempts(n + 1)
+		}
+	}
+	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+	attempts(4)
+	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) {
+		o.(*corev1.Secret).Data[kubeconfigKey] = kubeconfig("server: '"+s.URL+"'", "token: other")
+	})
+	attempts(5)
+	if _, got := h.look(); !strings.Contains(got.Message, "connection attempts: 1, ") {
+		t.Errorf("after another Secret: %s", got.Message)
+	}
+}
+
+// TestFileChanges is spec 40 §7.4: a kubeconfig file that is written anew, and one that is swapped as a kubelet does it, are used the next time
+// that they are read, each time.
+func TestFileChanges(t *testing.T) {
+	one, two := newStandIn(t, nil), newStandIn(t, nil)
+	h := newHub(t, one.URL)
+	h.AnyPath = true // the folder of kubeconfigs is none of a test's
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubeconfig")
+	write := func(path string, s *standIn) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, kubeconfig("server: '"+s.URL+"'", "token: t"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uses := func(what string, s, other *standIn) {
+		t.Helper()
+		before, untouched := s.lists.Load(), other.lists.Load()
+		result, got := h.look()
+		if got.Reason != kueue.ReasonActive || s.lists.Load() != before+1 || other.lists.Load() != untouched || h.Link("w1").Connection == nil {
+			t.Errorf("%s: it is %s (%s)", what, got.Reason, got.Message)
+		}
+		if result.RequeueAfter != rereadFile {
+			t.Errorf("%s: read again after %s", what, result.RequeueAfter)
+		}
+	}
+	write(path, one)
+	h.from(kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path}})
+	uses("a file", one, two)
+	write(path, two)
+	uses("written anew", two, one)
+
+	if err := errors.Join(os.Remove(path), os.Symlink("..data/kubeconfig", path)); err != nil {
+		t.Fatal(err)
+	}
+	for n, s := range []*standIn{one, two, one, two} {
+		version := fmt.Sprint("..2026_", n)
+		write(filepath.Join(dir, version, "kubeconfig"), s)
+		if err := errors.Join(os.Symlink(version, filepath.Join(dir, "..data_tmp")), os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+		uses(version, s, map[*standIn]*standIn{one: two, two: one}[s])
+		if err := os.RemoveAll(filepath.Join(dir, fmt.Sprint("..2026_", n-1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if result, got := h.look(); got.Reason != kueue.ReasonBadKubeConfig || result.RequeueAfter != rereadAfter || h.Link("w1").Connection != nil {
+		t.Errorf("without the file it is %s, again in %s", got.Reason, result.RequeueAfter)
+	}
+}
+
+// TestProfileChanges is spec 40 §7.7: a ClusterProfile with a provider that nobody configured, then with one that is, deleted, and made again.
+func TestProfileChanges(t *testing.T) {
+	s := newStandIn(t, nil)
+	h := newHub(t, s.URL)
+	if err := os.Remove(h.provide(s.URL)); err != nil {
+		t.Fatal(err)
+	}
+	known := h.Providers
+	says := func(reason, text string, after time.Duration) {
+		t.Helper()
+		result, got := h.look()
+		if connected := h.Link("w1").Connection != nil; got.Reason != reason || !strings.Contains(got.Message, text) || result.RequeueAfter != after ||
+			connected != (reason == kueue.ReasonActive) {
+			t.Errorf("it is %s (%s), connected %v, again in %s; want %s", got.Reason, got.Message, connected, result.RequeueAfter, reason)
+		}
+	}
+	h.Providers = []configv1beta2.ClusterProfileProvider{{Name: "other"}}
+	says(kueue.ReasonBadClusterProfile, "no access provider that multiKueue.clusterProfile.accessProviders names", rereadAfter)
+	h.Providers = known
+	says(kueue.ReasonActive, "Connected", rereadProfile)
+	profile := &unstructured.Unstructured{}
+	profile.SetGroupVersionKind(profileKind)
+	if err := h.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "profile"}, profile); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.api.Delete(t.Context(), profile.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	says(kueue.ReasonBadClusterProfile, "not found", rereadAfter)
+	profile.SetResourceVersion("")
+	if err := h.api.Create(t.Context(), profile); err != nil {
+		t.Fatal(err)
+	}
+	says(kueue.ReasonActive, "Connected", rereadProfile)
+	h.Profiles = false
+	says(kueue.ReasonMultiKueueClusterProfileFeatureDisabled, "MultiKueueClusterProfile", 0)
+}
+
+// TestLossOutlivesRestarts is what spec 40 §7.26 builds on: after a restart a cluster counts as lost since then, and the time of the first loss
+// is that of its condition, which attempts that fail do not change, until it is connected.
+func TestLossOutlivesRestarts(t *testing.T) {
+	h := newHub(t, "http://127.0.0.1:1")
+	first := time.Now().Add(-time.Hour).Truncate(time.Second)
+	cluster := &kueue.MultiKueueCluster{}
+	if err := h.api.Get(t.Context(), client.ObjectKey{Name: "w1"}, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Status.Conditions = []metav1.Condition{{
+		Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionFalse, Reason: kueue.ReasonBadKubeConfig, LastTransitionTime: metav1.NewTime(first),
+	}}
+	if err := h.api.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for range 3 {
+		h.is(kueue.ReasonClientConnectionFailed)
+		if link := h.Link("w1"); !link.FirstLost.Equal(first) || link.LostSince.Before(began) || link.LostSince.After(began.Add(time.Minute)) {
+			t.Errorf("lost since %s, first %s; want %s and %s", link.LostSince, link.FirstLost, began, first)
+		}
+	}
+	s := newStandIn(t, nil)
+	h.points(s.URL)
+	h.is(kueue.ReasonActive)
+	h.points("http://127.0.0.1:1")
+	h.is(kueue.ReasonClientConnectionFailed)
+	if link := h.Link("w1"); link.FirstLost.Equal(first) {
+		t.Error("it was connected, and the loss before that counts on")
+	}
+}

@@ -1,0 +1,392 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// idle is a connection that nothing goes through but what a test does.
+func idle(t *testing.T, lost func(*Connection, error)) *Connection {
+	t.Helper()
+	f := &Fleet{Options: Options{Now: time.Now}, remotes: map[string]*remote{}}
+	c := &Connection{fleet: f, name: "w1", lost: lost, slots: make(chan struct{}, callsAtOnce), calls: map[int64]time.Time{}}
+	c.ctx, c.cancel = context.WithCancelCause(t.Context())
+	t.Cleanup(func() { c.cancel(nil) })
+	return c
+}
+
+// TestCalls says when a call counts as a failure, and what many of them do.
+func TestCalls(t *testing.T) {
+	notFound := apierrors.NewNotFound(schema.GroupResource{}, "x")
+	unauthorized := apierrors.NewUnauthorized("no")
+	broken := errors.New("connection reset")
+	for name, tc := range map[string]struct {
+		errs []error
+		lost bool
+	}{
+		"answers":              {[]error{notFound, notFound, notFound, notFound, notFound, notFound}, false},
+		"four failures":        {[]error{broken, broken, broken, broken}, false},
+		"five failures":        {[]error{broken, broken, broken, broken, broken}, true},
+		"an answer in between": {[]error{broken, broken, broken, notFound, broken, broken}, false},
+		"bad credentials":      {[]error{unauthorized}, true},
+	} {
+		lost := false
+		c := idle(t, func(*Connection, error) { lost = true })
+		for _, want := range tc.errs {
+			if err := c.Call(t.Context(), func(context.Context, client.Client) error { return want }); !errors.Is(err, want) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if lost != tc.lost {
+			t.Errorf("%s: lost %v", name, lost)
+		}
+	}
+}
+
+// TestStuck says that a worker that does not answer keeps nobody waiting, and is left out until it answers.
+func TestStuck(t *testing.T) {
+	c := idle(t, func(*Connection, error) {})
+	r := &remote{name: "w1", connection: c}
+	answer := make(chan struct{})
+	began := time.Now()
+	err := c.Call(t.Context(), func(context.Context, client.Client) error {
+		<-answer
+		return nil
+	})
+	if took := time.Since(began); !errors.Is(err, ErrStuck) || took > 2*slow {
+		t.Errorf("got %v after %s", err, took)
+	}
+	link := r.link()
+	if link.Connection != nil || link.LostSince.Before(began) || !link.Slow {
+		t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow)
+	}
+	if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
+		t.Errorf("another call: %v", err)
+	}
+	c.late.Store(false) // whom to wake is a matter of a whole manager
+	close(answer)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if r.link().Connection == c {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it answers and is not used again")
+		}
+	}
+}
+
+// TestCallHangs is that a call that cannot be ended, since the program that gets credentials does not, ends the connection, and that nobody
+// waits for it.
+func TestCallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var why error
+		c := idle(t, func(_ *Connection, err error) { why = err })
+		end := make(chan struct{})
+		hang := func(context.Context, client.Client) error {
+			<-end
+			return nil
+		}
+		if err := c.Call(t.Context(), hang); !errors.Is(err, ErrStuck) {
+			t.Errorf("got %v", err)
+		}
+		if time.Sleep(callTimeout - slow); why != nil {
+			t.Errorf("it is lost before the call has had its time: %v", why)
+		}
+		if time.Sleep(2 * slow); !errors.Is(why, errHangs) {
+			t.Errorf("lost for %v", why)
+		}
+		c.wg.Go(func() { <-end })
+		began := time.Now()
+		if c.close(); time.Since(began) > slow {
+			t.Errorf("closing it took %s", time.Since(began))
+		}
+		close(end)
+	})
+}
+
+// TestLostSince keeps the time of the first loss over attempts that fail, and begins anew with each connection.
+func TestLostSince(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &remote{name: "w1", connection: idle(t, nil), firstLost: at.Add(-time.Hour)}
+	r.disconnect(at)
+	r.disconnect(at.Add(time.Minute))
+	if link := r.link(); !link.LostSince.Equal(at) || !link.FirstLost.IsZero() || link.Slow {
+		t.Errorf("lost since %s, first %s", link.LostSince, link.FirstLost)
+	}
+}
+
+// TestProbe wants a refusal first: what takes connections all the time says nothing.
+func TestProbe(t *testing.T) {
+	address := "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t)) // it is listened on twice
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &remote{address: address}
+	if r.probe(time.Now()) {
+		t.Error("it was there all the time")
+	}
+	_ = l.Close()
+	if r.probe(time.Now()) {
+		t.Error("it refuses")
+	}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if !r.backAt.IsZero() {
+		t.Error("it counts as back before it took a connection")
+	}
+	if !r.probe(time.Now()) || r.probe(time.Now()) {
+		t.Error("it is back, once")
+	}
+	for host, want := range map[string]string{"https://w1.example": "w1.example:443", "https://10.0.0.1:6443": "10.0.0.1:6443", "https://[::1]:6443": "[::1]:6443", "": ""} {
+		if got := addressOf(&rest.Config{Host: host}); got != want {
+			t.Errorf("%s: %s", host, got)
+		}
+	}
+	if r.backAt.IsZero() {
+		t.Error("it does not count as back")
+	}
+}
+
+// TestCopiesShare is that copies of a sweep have one pod set between them, however they came, and are otherwise as they were.
+func TestCopiesShare(t *testing.T) {
+	sweep := func(name string) *kueue.Workload {
+		return &kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+			Spec:       kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "main", Count: 3}}},
+		}
+	}
+	s := &Store{objects: map[types.NamespacedName]client.Object{}, compact: reconcile.CompactWorkloads()}
+	s.Put(sweep("put"))
+	s.event(watch.Added, sweep("seen"))
+	var first *kueue.PodSet
+	for _, name := range []string{"put", "seen"} {
+		w := s.Get(client.ObjectKey{Namespace: "a", Name: name}).(*kueue.Workload)
+		if first == nil {
+			first = &w.Spec.PodSets[0]
+		}
+		if &w.Spec.PodSets[0] != first || w.ManagedFields != nil {
+			t.Errorf("%s has a pod set of its own, or says who wrote it: %v", name, w.ManagedFields)
+		}
+		want := sweep(name)
+		want.ManagedFields = nil
+		if diff := cmp.Diff(want, w); diff != "" {
+			t.Errorf("%s changed (-before +after):\n%s", name, diff)
+		}
+	}
+}
+
+// TestThrift is that garbage is collected earlier from the first worker on, and only if nobody has said otherwise.
+func TestThrift(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	percent := func() int {
+		now := debug.SetGCPercent(100)
+		debug.SetGCPercent(now)
+		return now
+	}
+	t.Setenv("GOGC", "100")
+	if (&Fleet{}).thrift(); percent() != 100 {
+		t.Errorf("%d %%, although GOGC is set", percent())
+	}
+	t.Setenv("GOGC", "")
+	f := &Fleet{}
+	if f.thrift(); percent() != thriftyGC {
+		t.Errorf("%d %%", percent())
+	}
+	debug.SetGCPercent(80)
+	if f.thrift(); percent() != 80 {
+		t.Errorf("it is set again, to %d %%", percent())
+	}
+}
+
+// TestDeletionThatNobodyWaitsFor: from the moment it is asked for nothing is built on an object, even if the answer comes late, and one that
+// is refused is used again.
+func TestDeletionThatNobodyWaitsFor(t *testing.T) {
+	s := &Store{objects: map[types.NamespacedName]client.Object{}}
+	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
+	s.Put(o)
+	if s.Doomed(o) {
+		t.Error("doomed from the start")
+	}
+	s.doom(o, true)
+	if !s.Doomed(o) {
+		t.Error("not doomed")
+	}
+	s.doom(o, false)
+	if s.Doomed(o) {
+		t.Error("doomed although the deletion was refused")
+	}
+	s.doom(o, true)
+	s.event(watch.Deleted, o)
+	if len(s.doomed) > 0 || s.Get(client.ObjectKeyFromObject(o)) != nil {
+		t.Error("it is remembered")
+	}
+	s.Put(o)
+	s.doom(o, true)
+	c := idle(t, func(*Connection, error) {})
+	c.calls[1] = time.Now().Add(-time.Hour) // it does not answer, so nothing is sent
+	unsent := o.DeepCopy()
+	unsent.UID = "w"
+	c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: s}
+	if err := c.Delete(t.Context(), WorkloadKind, unsent); !errors.Is(err, ErrStuck) || s.Doomed(unsent) {
+		t.Errorf("doomed by a deletion that was not sent (%v)", err)
+	}
+	other := o.DeepCopy()
+	other.UID = "v"
+	s.replace([]client.Object{other})
+	if len(s.doomed) > 0 || s.Doomed(other) {
+		t.Error("another object of the name is doomed")
+	}
+}
+
+// one is a cache with one cluster in it.
+type one struct {
+	client.Reader
+	cluster *kueue.MultiKueueCluster
+}
+
+func (o one) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	o.cluster.DeepCopyInto(into.(*kueue.MultiKueueCluster))
+	return nil
+}
+
+// TestDeprecatedPath warns of a kubeconfig that may be any file, and of no other (spec: 40 §5.2).
+func TestDeprecatedPath(t *testing.T) {
+	text := kubeconfig("server: 'https://w1.example:6443'", "token: t")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, anyPath := range map[string]bool{"any path": true, "the usual one": false} {
+		recorder := events.NewFakeRecorder(9)
+		f := &Fleet{
+			Options: Options{Now: time.Now, AnyPath: anyPath, Events: reconcile.NewEvents(recorder, nil), Turned: func(context.Context, string, bool) {}},
+			remotes: map[string]*remote{}, cache: one{cluster: &kueue.MultiKueueCluster{
+				ObjectMeta: metav1.ObjectMeta{Name: "w1"},
+				Spec: kueue.MultiKueueClusterSpec{ClusterSource: kueue.ClusterSource{
+					KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path},
+				}},
+			}},
+		}
+		// The last attempt has just failed, so that there is nothing to do but to look.
+		f.remotes["w1"] = &remote{name: "w1", credentials: text, attempts: 1, next: time.Now().Add(time.Hour)}
+		if !anyPath {
+			if _, _, refused := f.load(t.Context(), f.cache.(one).cluster); refused == nil {
+				t.Errorf("%s: a file elsewhere is read", name)
+			}
+			continue
+		}
+		if _, err := (&clusters{f}).Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: "w1"}}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-recorder.Events:
+			if !strings.HasPrefix(got, "Warning DeprecatedPathUsage ") {
+				t.Errorf("%s: %s", name, got)
+			}
+		default:
+			t.Errorf("%s: nobody is warned", name)
+		}
+	}
+}
+
+// TestWatchEnds is which watches end the connection when they end: that of Workloads, and without degraded frameworks that of any kind of jobs
+// (spec: 40 §4.2).
+func TestWatchEnds(t *testing.T) {
+	jobs := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	for name, tc := range map[string]struct {
+		store    *Store
+		degraded bool
+		lost     bool
+	}{
+		"Workloads":                     {&Store{gvk: WorkloadKind}, true, true},
+		"Workloads, nothing degraded":   {&Store{gvk: WorkloadKind}, false, true},
+		"jobs":                          {&Store{gvk: jobs}, true, false},
+		"jobs, nothing degraded":        {&Store{gvk: jobs}, false, true},
+		"queues, nothing else degraded": {&Store{gvk: ClusterQueueKind, queues: true}, false, false},
+	} {
+		c := idle(t, nil)
+		c.fleet.Degraded, c.fleet.Plan = tc.degraded, &plan.Config{}
+		lost, again := false, false
+		c.lost = func(*Connection, error) { lost = true }
+		tc.store.newList = func() client.ObjectList { // it is watched again
+			again = true
+			c.cancel(nil)
+			return &kueue.WorkloadList{}
+		}
+		c.client = fake.NewClientBuilder().Build()
+		ended := watch.NewFake()
+		ended.Stop()
+		if c.follow(tc.store, ended); lost != tc.lost || again == tc.lost {
+			t.Errorf("%s: lost %v, watched again %v", name, lost, again)
+		}
+	}
+}
+
+// TestStrayed is which objects count as deleted by others: those that were there and that we did not ask to be deleted, until they are made again.
+func TestStrayed(t *testing.T) {
+	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
+	key := client.ObjectKeyFromObject(o)
+	for name, tc := range map[string]struct {
+		before func(*Store)
+		want   bool
+	}{
+		"by others":          {func(s *Store) { s.Put(o) }, true},
+		"by us":              {func(s *Store) { s.Put(o); s.doom(o, true) }, false},
+		"by us, and dropped": {func(s *Store) { s.Put(o); s.doom(o, true); s.drop(o) }, false},
+		"it was not there":   {func(*Store) {}, false},
+	} {
+		s := &Store{objects: map[types.NamespacedName]client.Object{}}
+		tc.before(s)
+		s.event(watch.Deleted, o.DeepCopy())
+		if got := s.Strayed(key); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if s.Put(o); s.Strayed(key) {
+			t.Errorf("%s: also when it is there again", name)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{objects: map[types.NamespacedName]client.Object{}}
+		s.Put(o)
+		s.event(watch.Deleted, o.DeepCopy())
+		if time.Sleep(strayedFor); s.Strayed(key) {
+			t.Error("it is remembered for ever")
+		}
+		other := o.DeepCopy()
+		other.Name = "c"
+		s.Put(other)
+		if s.event(watch.Deleted, other); len(s.strayed) != 1 {
+			t.Errorf("%d are kept", len(s.strayed))
+		}
+	})
+}

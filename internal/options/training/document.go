@@ -1,0 +1,163 @@
+package training
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+)
+
+// Defaults of a file of the Trainer (spec: 50 §4.11).
+const (
+	documentSecret = "kubeflow-trainer-webhook-cert"
+	documentLease  = "trainer.kubeflow.org"
+	documentQPS    = 50
+	documentBurst  = 100
+)
+
+// Upgrade makes a configuration of the manager out of a file of the Trainer, with the Trainer's defaults where those of the
+// manager are others.
+func Upgrade(doc *configtrainer.Configuration) *configv1beta2.Configuration {
+	c := &configv1beta2.Configuration{
+		Manager: configv1beta2.Manager{
+			Webhook: configv1beta2.Webhook{Port: doc.Webhook.Port, Host: doc.Webhook.Host},
+			Metrics: configv1beta2.Metrics{BindAddress: doc.Metrics.BindAddress}, Health: doc.Health,
+			LeaderElection: doc.LeaderElection,
+		},
+		InternalCertManagement: doc.CertManagement, ClientConnection: doc.ClientConnection, FeatureGates: doc.FeatureGates,
+		Trainer: &configv1beta2.Trainer{StatusServer: doc.StatusServer},
+	}
+	if c.LeaderElection == nil {
+		c.LeaderElection = &configv1beta2.LeaderElection{LeaderElect: new(false)}
+	}
+	if c.LeaderElection.ResourceName == "" {
+		c.LeaderElection.ResourceName = documentLease
+	}
+	if doc.Controller != nil {
+		c.Controller = &configv1beta2.Controller{GroupKindConcurrency: doc.Controller.GroupKindConcurrency}
+	}
+	setIfNil(&c.InternalCertManagement, configv1beta2.InternalCertManagement{})
+	if certs := c.InternalCertManagement; certs.Enable == nil || *certs.Enable {
+		setIfNil(&certs.WebhookServiceName, statusService)
+		setIfNil(&certs.WebhookSecretName, documentSecret)
+	}
+	setIfNil(&c.ClientConnection, configv1beta2.ClientConnection{})
+	setIfNil(&c.ClientConnection.QPS, documentQPS)
+	setIfNil(&c.ClientConnection.Burst, documentBurst)
+	return c
+}
+
+// Complete is a document of the Trainer with every default filled in, from the configuration that it came to: it says the
+// same as the document and more plainly.
+func Complete(doc *configtrainer.Configuration, c *configv1beta2.Configuration) *configtrainer.Configuration {
+	out := doc.DeepCopy()
+	out.APIVersion, out.Kind = configtrainer.GroupVersion.String(), configtrainer.Kind
+	out.Webhook = configtrainer.Webhook{Port: c.Webhook.Port, Host: c.Webhook.Host}
+	out.Metrics.BindAddress = c.Metrics.BindAddress
+	setIfNil(&out.Metrics.SecureServing, true)
+	setIfNil(&out.Metrics.Auth, configtrainer.MetricsAuth{})
+	setIfNil(&out.Metrics.Auth.Enabled, false)
+	out.Health, out.LeaderElection = c.Health, c.LeaderElection
+	out.Controller = &configtrainer.Controller{GroupKindConcurrency: c.Controller.GroupKindConcurrency}
+	out.CertManagement, out.ClientConnection = c.InternalCertManagement, c.ClientConnection
+	out.StatusServer, out.FeatureGates = c.Trainer.StatusServer, c.FeatureGates
+	return out
+}
+
+// paths are the fields that a file of the Trainer calls by another name than the manager's.
+var paths = map[string]string{"internalCertManagement": "certManagement", "trainer.statusServer": "statusServer"}
+
+// Path is where a file of the Trainer has a field of the manager's configuration.
+func Path(field string) string {
+	for ours, theirs := range paths { //berth:unordered no path begins like the other
+		if rest, ok := strings.CutPrefix(field, ours); ok {
+			return theirs + rest
+		}
+	}
+	return field
+}
+
+// ofProcess are the fields that are about the process as a whole.
+var ofProcess = []string{"webhook", "metrics", "health", "leaderElection", "certManagement", "clientConnection", "tls"}
+
+// Join adds to a configuration of the manager what a document of the Trainer in the same file says about TrainJobs. It
+// returns a sentence for what it says in vain. isSet tells whether the document has a field.
+func Join(c *configv1beta2.Configuration, doc *configtrainer.Configuration, isSet func(field string) bool) (warnings []string) {
+	own := configv1beta2.GroupVersion.String()
+	for _, field := range ofProcess {
+		if isSet(field) {
+			warnings = append(warnings, fmt.Sprintf("%s: %s is about the whole process, for which the document of %s decides; remove it", configtrainer.GroupVersion, field, own))
+		}
+	}
+	setIfNil(&c.Trainer, configv1beta2.Trainer{})
+	switch {
+	case c.Trainer.StatusServer == nil:
+		c.Trainer.StatusServer = doc.StatusServer
+	case doc.StatusServer != nil:
+		warnings = append(warnings, fmt.Sprintf("%s: statusServer has no effect beside trainer.statusServer of %s; remove one", configtrainer.GroupVersion, own))
+	}
+	if doc.Controller != nil {
+		setIfNil(&c.Controller, configv1beta2.Controller{})
+		c.Controller.GroupKindConcurrency = joined(c.Controller.GroupKindConcurrency, doc.Controller.GroupKindConcurrency)
+	}
+	c.FeatureGates = joined(c.FeatureGates, doc.FeatureGates)
+	return warnings
+}
+
+// joined has the entries of both, and of two for one key that of the first.
+func joined[V any](first, second map[string]V) map[string]V {
+	out := make(map[string]V, len(first)+len(second))
+	maps.Copy(out, second)
+	maps.Copy(out, first)
+	return out
+}
+
+// Protocols is what the listeners may negotiate.
+type Protocols struct {
+	MinVersion   uint16 // 0: the library's
+	CipherSuites []uint16
+	NextProtos   []string
+}
+
+var versions = map[string]uint16{
+	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
+}
+
+// ResolveTLS reads names of versions and suites. Those that nobody knows are dropped, and those that are not safe taken, with
+// a warning (spec: 50 §4.11).
+func ResolveTLS(c *configtrainer.TLS) (p Protocols, warnings []string) {
+	if c == nil {
+		return p, nil
+	}
+	p.NextProtos = c.NextProtos
+	if c.MinVersion != "" {
+		version, known := versions[c.MinVersion]
+		switch {
+		case !known:
+			warnings = append(warnings, fmt.Sprintf("tls.minVersion: %q is not known, and left out; the default applies", c.MinVersion))
+		case version < tls.VersionTLS12:
+			warnings = append(warnings, fmt.Sprintf("tls.minVersion: %s is not safe; VersionTLS12 applies", c.MinVersion))
+		default:
+			p.MinVersion = version
+		}
+	}
+	for i, name := range c.CipherSuites {
+		named := func(s *tls.CipherSuite) bool { return s.Name == name }
+		if j := slices.IndexFunc(tls.CipherSuites(), named); j >= 0 {
+			p.CipherSuites = append(p.CipherSuites, tls.CipherSuites()[j].ID)
+			continue
+		}
+		j := slices.IndexFunc(tls.InsecureCipherSuites(), named)
+		if j < 0 {
+			warnings = append(warnings, fmt.Sprintf("tls.cipherSuites[%d]: %q is not known, and left out", i, name))
+			continue
+		}
+		p.CipherSuites = append(p.CipherSuites, tls.InsecureCipherSuites()[j].ID)
+		warnings = append(warnings, fmt.Sprintf("tls.cipherSuites[%d]: %s is not safe", i, name))
+	}
+	return p, warnings
+}

@@ -1,0 +1,99 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/placement/plan"
+)
+
+// pod reads "NAME SET [gated] [PHASE] [deleting] [pool=VALUE]".
+func pod(line string) *corev1.Pod {
+	words := strings.Fields(line)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: words[0], UID: types.UID(words[0]), Labels: map[string]string{kueue.PodSetLabel: words[1]},
+		Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: "s1"},
+	}}
+	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "else"}}
+	for _, w := range words[2:] {
+		switch key, value, _ := strings.Cut(w, "="); key {
+		case "gated":
+			p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
+		case "deleting":
+			p.DeletionTimestamp = &metav1.Time{}
+		case "pool":
+			p.Spec.NodeSelector = map[string]string{"pool": value}
+		default:
+			p.Status.Phase = corev1.PodPhase(key)
+		}
+	}
+	return p
+}
+
+func TestDecide(t *testing.T) {
+	tests := map[string]struct {
+		pods    []string
+		freed   string
+		done    int32 // of 3 pods of main
+		shrunk  bool  // to 2
+		want    []string
+		granted *int32
+	}{
+		"lowest names first":              {pods: []string{"d main gated", "b main gated", "c main gated", "a main gated"}, want: []string{"a", "b", "c"}},
+		"those that run take room":        {pods: []string{"a main", "b main", "c main gated", "d main gated"}, want: []string{"c"}},
+		"those that end do, too":          {pods: []string{"a main deleting", "b main", "c main gated", "d main gated"}, want: []string{"c"}},
+		"those that are over do not":      {pods: []string{"a main Succeeded", "b main Failed", "c main gated"}, want: []string{"c"}},
+		"no more than there is room":      {pods: []string{"a main", "b main", "c main", "d main", "e main gated"}},
+		"sets do not share":               {pods: []string{"a main", "b main", "c main", "d main gated", "e side gated", "f side gated"}, want: []string{"e"}},
+		"a set that nobody knows":         {pods: []string{"a other gated"}},
+		"one that is deleted stays gated": {pods: []string{"a main gated deleting", "b main gated"}, want: []string{"b"}},
+		"what was let go before":          {pods: []string{"a main gated", "b main gated", "c main gated", "d main gated"}, freed: "b", want: []string{"a", "c"}},
+		"another node selector":           {pods: []string{"a main gated pool=a100", "b main gated pool=h100", "c main gated", "d main gated"}, want: []string{"b", "c", "d"}},
+		"quota that was given back":       {pods: []string{"a main gated", "b main gated"}, done: 2, want: []string{"a"}},
+		"a slice that shrank":             {pods: []string{"a main gated", "b main gated", "c main gated"}, shrunk: true, want: []string{"a", "b"}},
+		"fewer were admitted":             {pods: []string{"a main gated", "b main gated"}, granted: new(int32(1)), want: []string{"a"}},
+	}
+	for name, tc := range tests {
+		w := &kueue.Workload{Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "main", Count: 3}, {Name: "side", Count: 1}}}}
+		w.Status.Admission = &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(3))}, {Name: "side", Count: new(int32(1))}}}
+		if tc.granted != nil {
+			w.Status.Admission.PodSetAssignments[0].Count = tc.granted
+		}
+		if tc.shrunk {
+			w.Spec.PodSets[0].Count = 2
+		}
+		if tc.done > 0 {
+			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: tc.done}}
+		}
+		o := &plan.Observed{Slice: w, Freed: map[types.UID]bool{types.UID(tc.freed): true}, Infos: []job.PodSetInfo{
+			{Name: "main", NodeSelector: map[string]string{"pool": "h100"}, Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: "s0"}, Tolerations: []corev1.Toleration{{Key: "gpu"}}},
+			{Name: "side"},
+		}}
+		for _, line := range tc.pods {
+			o.Pods = append(o.Pods, pod(line))
+		}
+		var got []string
+		for _, p := range plan.Decide(o) {
+			got = append(got, p.Name)
+			if plan.IsGated(p) || len(p.Spec.SchedulingGates) != 1 {
+				t.Errorf("%s: gates of %s: %v", name, p.Name, p.Spec.SchedulingGates)
+			}
+			if p.Labels[kueue.PodSetLabel] != "main" {
+				continue
+			}
+			if p.Spec.NodeSelector["pool"] != "h100" || p.Annotations[kueue.WorkloadSliceNameAnnotation] != "s0" || len(p.Spec.Tolerations) != 1 {
+				t.Errorf("%s: %s is not told what was admitted: %v %v", name, p.Name, p.ObjectMeta, p.Spec)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}

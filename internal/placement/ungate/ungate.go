@@ -1,0 +1,374 @@
+// Package ungate lets the pods of elastic jobs be scheduled, as many as are
+// admitted. It looks at one chain of slices at a time: a change of a Workload or
+// of a pod of the chain brings it back.
+//
+//	Workloads of the job ─► the slice that is admitted ─┐
+//	pods of the chain ──────────────────────────────────┴─► ungate.Decide ─► one patch for each pod
+//
+// A pod is let go by a patch at the resource version that was seen. What was let
+// go counts as running at once, whatever the cache still shows, so that no pod
+// gets the room of another (spec: 30 §4.11).
+package ungate
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/placement/plan"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// workers is how many chains are handled at once.
+const workers = 4
+
+// Indexes of the cache.
+const (
+	byChain = "berth.chain"        // of pods, and of Workloads: the name of their chain
+	byOwner = "berth.elasticOwner" // of Workloads: the UID of their controller
+)
+
+// Options say what to ungate.
+type Options struct {
+	Config *job.Config
+	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group; may be
+	// nil.
+	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
+	Now     func() time.Time
+}
+
+// reconciler lets pods go.
+type reconciler struct {
+	Options
+	gate   *lookup.Gate
+	client client.Client
+	live   client.Reader
+	pods   *reconcile.Pods // those that were started for an admission; filled once there is an elastic job
+	watch  func() error
+
+	filling sync.Mutex
+	filled  bool
+
+	mu    sync.Mutex
+	freed map[types.NamespacedName]map[types.UID]bool // by chain: let go, and maybe still shown with the gate
+}
+
+// Setup adds the controller to the manager.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	cache, err := reconcile.NewGatedPods(mgr, kueue.PodSetLabel)
+	if err != nil {
+		return err
+	}
+	err = cache.IndexField(ctx, &corev1.Pod{}, byChain, func(o client.Object) []string {
+		if name := plan.Chain(o.(*corev1.Pod)); name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("indexing pods: %w", err)
+	}
+	r := &reconciler{
+		Options: o, gate: lookup.NewGate(o.Config, nil, mgr.GetCache(), mgr.GetAPIReader()), client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		pods: cache, freed: map[types.NamespacedName]map[types.UID]bool{},
+	}
+	for name, value := range map[string]func(*kueue.Workload) string{
+		byChain: slices.Chain,
+		byOwner: func(w *kueue.Workload) string {
+			if ref := metav1.GetControllerOf(w); ref != nil {
+				return string(ref.UID)
+			}
+			return ""
+		},
+	} {
+		err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, name, func(o client.Object) []string {
+			if v := value(o.(*kueue.Workload)); v != "" && job.IsElastic(o) {
+				return []string{v}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("indexing workloads: %w", err)
+		}
+	}
+	c, err := ctrl.NewControllerManagedBy(mgr).Named("elastic_job_ungater").
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(ofWorkload)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Build(r)
+	if err != nil {
+		return fmt.Errorf("controller of elastic pods: %w", err)
+	}
+	r.watch = func() error {
+		return c.Watch(source.Kind(cache.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(ofPod)))
+	}
+	return nil
+}
+
+func ofWorkload(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	w, ok := o.(*kueue.Workload)
+	if !ok || !job.IsElastic(w) {
+		return nil
+	}
+	return request(w.Namespace, slices.Chain(w))
+}
+
+// ofPod finds the chain of a pod. A pod that names a Workload and no chain, and has no gate, is none of ours.
+func ofPod(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
+	if pod.Annotations[kueue.WorkloadSliceNameAnnotation] == "" && !plan.IsGated(pod) {
+		return nil
+	}
+	return request(pod.Namespace, plan.Chain(pod))
+}
+
+func request(namespace, chain string) []ctrlreconcile.Request {
+	if chain == "" {
+		return nil
+	}
+	return []ctrlreconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: chain}}}
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=kueue-manager-elastic-role
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads;resourceflavors,verbs=get;list;watch
+
+// Reconcile lets go the pods of one chain for which there is room.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	err := r.reconcile(ctx, req.NamespacedName)
+	return reconcile.Retry(err).Result(ctx)
+}
+
+func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) error {
+	if err := r.fill(ctx); err != nil {
+		return err
+	}
+	managed, err := r.gate.IsManaged(ctx, chain.Namespace)
+	if err != nil {
+		return err
+	}
+	o := &plan.Observed{}
+	if o.Pods, err = r.podsOf(ctx, chain); err != nil {
+		return err
+	}
+	if !managed {
+		return r.giveBack(ctx, o.Pods)
+	}
+	if o.Freed, err = r.expected(ctx, chain, o.Pods); err != nil {
+		return err
+	}
+	if o.Slice, err = r.granting(ctx, chain, o.Pods); err != nil || o.Slice == nil {
+		return err
+	}
+	flavors, err := r.flavors(ctx, o.Slice)
+	if err != nil {
+		return err
+	}
+	if o.Infos, err = job.InfosFromAdmission(r.Config, o.Slice, flavors); err != nil {
+		return err
+	}
+	for _, pod := range plan.Decide(o) {
+		if err := r.free(ctx, chain, o, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveBack opens the gates of pods that a running job makes after its namespace left management: its template has the gate, and can no longer
+// change. Only pods of a job that Berth started name a chain (spec: 30 §4.2.5 rule 2).
+func (r *reconciler) giveBack(ctx context.Context, pods []*corev1.Pod) error {
+	for _, pod := range pods {
+		if !plan.IsGated(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		next := plan.Free(pod, &job.PodSetInfo{})
+		patch := client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})
+		if err := r.client.Patch(ctx, next, patch, client.FieldOwner("kueue")); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}
+
+// fill begins to watch pods, once. Most clusters have no elastic job, and many pods.
+func (r *reconciler) fill(ctx context.Context) error {
+	r.filling.Lock()
+	defer r.filling.Unlock()
+	if r.filled {
+		return nil
+	}
+	if err := r.pods.Fill(); err != nil {
+		return err
+	}
+	if err := r.watch(); err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	r.filled = true
+	if !r.pods.WaitForCacheSync(ctx) {
+		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	if err := r.pods.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{byChain: chain.Name}); err != nil {
+		return nil, fmt.Errorf("listing pods of %s: %w", chain, err)
+	}
+	out := make([]*corev1.Pod, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+// granting finds the slice that lets pods run: of all slices of the job that the chain belongs to. If nothing is left of
+// the chain but pods, the job is the one that controls them.
+func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, pods []*corev1.Pod) (*kueue.Workload, error) {
+	named, err := r.workloads(ctx, chain.Namespace, byChain, chain.Name)
+	if err != nil {
+		return nil, err
+	}
+	if len(named) == 0 { // the pods may name a later slice
+		var w kueue.Workload
+		if err := r.client.Get(ctx, chain, &w); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading workload %s: %w", chain, err)
+		} else if err == nil {
+			named = append(named, &w)
+		}
+	}
+	owner, known := "", false
+	for _, w := range named {
+		known = true
+		if ref := metav1.GetControllerOf(w); ref != nil {
+			owner = string(ref.UID)
+		}
+	}
+	for _, pod := range pods {
+		if ref := metav1.GetControllerOf(pod); ref != nil && !known {
+			owner = string(ref.UID)
+		}
+	}
+	if owner == "" {
+		return slices.Granting(named), nil
+	}
+	all, err := r.workloads(ctx, chain.Namespace, byOwner, owner)
+	return slices.Granting(all), err
+}
+
+func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
+	var list kueue.WorkloadList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
+	}
+	out := make([]*kueue.Workload, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavors, error) {
+	out := job.Flavors{}
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		for _, name := range a.Flavors {
+			if out[name] != nil {
+				continue
+			}
+			var flavor kueue.ResourceFlavor
+			if err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor); err != nil {
+				return nil, fmt.Errorf("reading flavor %s: %w", name, err)
+			}
+			out[name] = &flavor
+		}
+	}
+	return out, nil
+}
+
+// free takes the gate off one pod. From before the write until the cache shows it, the pod counts as running; if it is not
+// known whether the write was made, that is asked before the next look.
+func (r *reconciler) free(ctx context.Context, chain types.NamespacedName, o *plan.Observed, pod *corev1.Pod) error {
+	r.expect(chain, pod.UID, true)
+	for _, old := range o.Pods {
+		if old.UID != pod.UID {
+			continue
+		}
+		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+		err := r.client.Patch(ctx, pod, patch, client.FieldOwner("kueue"))
+		switch {
+		case err == nil:
+			if r.Ungated != nil {
+				r.Ungated(o.Slice, []string{kueue.ElasticJobSchedulingGate}, false, r.Now())
+			}
+			return nil
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+			r.expect(chain, pod.UID, false)
+		}
+		return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+func (r *reconciler) expect(chain types.NamespacedName, pod types.UID, freed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !freed {
+		delete(r.freed[chain], pod)
+		return
+	}
+	if r.freed[chain] == nil {
+		r.freed[chain] = map[types.UID]bool{}
+	}
+	r.freed[chain][pod] = true
+}
+
+// expected are the pods that were let go and are still shown with the gate. The API server is asked about each: if it
+// shows the gate as well, the write was not made.
+func (r *reconciler) expected(ctx context.Context, chain types.NamespacedName, shown []*corev1.Pod) (map[types.UID]bool, error) {
+	r.mu.Lock()
+	waits := r.freed[chain]
+	delete(r.freed, chain)
+	r.mu.Unlock()
+	out := map[types.UID]bool{}
+	for i, pod := range shown {
+		if !waits[pod.UID] || !plan.IsGated(pod) {
+			continue
+		}
+		var now corev1.Pod
+		err := r.live.Get(ctx, client.ObjectKeyFromObject(pod), &now)
+		if client.IgnoreNotFound(err) != nil {
+			for _, rest := range shown[i:] {
+				out[rest.UID] = out[rest.UID] || waits[rest.UID]
+			}
+			r.restore(chain, out)
+			return nil, fmt.Errorf("reading pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		if err == nil && now.UID == pod.UID && !plan.IsGated(&now) {
+			out[pod.UID] = true
+		}
+	}
+	r.restore(chain, out)
+	return out, nil
+}
+
+func (r *reconciler) restore(chain types.NamespacedName, freed map[types.UID]bool) {
+	for uid, is := range freed {
+		if is {
+			r.expect(chain, uid, true)
+		}
+	}
+}

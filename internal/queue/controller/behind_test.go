@@ -1,0 +1,57 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// TestBehind is that a status is not taken for right, or changed, by what the cache showed before the last write: nobody would look again.
+func TestBehind(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for what, of := range map[string]struct {
+		object client.Object
+		with   func(client.Client, *pace) reconcile.Reconciler
+	}{
+		"a LocalQueue":   {&kueue.LocalQueue{}, func(c client.Client, p *pace) reconcile.Reconciler { return &localQueues{client: c, pace: p} }},
+		"a ClusterQueue": {clusterQueue(metav1.ConditionTrue), func(c client.Client, p *pace) reconcile.Reconciler { return &clusterQueues{client: c, pace: p} }},
+		"a Cohort":       {&kueue.Cohort{}, func(c client.Client, p *pace) reconcile.Reconciler { return &cohorts{client: c, pace: p} }},
+	} {
+		of.object.SetName("q")
+		of.object.SetResourceVersion("9")
+		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(of.object).Build()
+		p := newPace(newTurns(), always)
+		p.now = func() time.Time { return now }
+		name := types.NamespacedName{Name: "q"}
+		p.writes(name)
+		if p.isBehind(name, "9") {
+			t.Fatalf("%s cannot be written", what)
+		}
+		p.wrote(name, "10")
+		got, err := of.with(c, p).Reconcile(t.Context(), ctrl.Request{NamespacedName: name}) // which has no engine to ask
+		if err != nil || got.RequeueAfter != catchUp {
+			t.Errorf("%s is looked at after %s, %v", what, got.RequeueAfter, err)
+		}
+		for version, want := range map[string]bool{"9": true, "10": false, "11": false} {
+			if p.isBehind(name, version) != want {
+				t.Errorf("%s at %s is behind: %v", what, version, !want)
+			}
+		}
+		p.now = func() time.Time { return now.Add(remembered) }
+		if p.isBehind(name, "9") {
+			t.Errorf("%s is waited for without end", what)
+		}
+		p.known = func() bool { return false }
+		if got, err = of.with(c, p).Reconcile(t.Context(), ctrl.Request{NamespacedName: name}); err != nil || got.RequeueAfter != catchUp {
+			t.Errorf("%s is written after %s, %v, although the engine does not know all", what, got.RequeueAfter, err)
+		}
+	}
+}

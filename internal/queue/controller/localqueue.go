@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+)
+
+// localQueues writes the status of LocalQueues.
+type localQueues struct {
+	client client.Client
+	engine *engine.Engine
+	pace   *pace
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues/status,verbs=patch,roleName=kueue-manager-queues-role
+
+// Reconcile brings the status of one LocalQueue up to date.
+func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var lq kueue.LocalQueue
+	if err := r.client.Get(ctx, req.NamespacedName, &lq); err != nil {
+		r.pace.forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.pace.isBehind(req.NamespacedName, lq.ResourceVersion) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	}
+	turn, err := r.pace.take(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer turn.release()
+	var view state.View
+	if err := r.engine.Ask(ctx, func(s *state.State) { view = s.LocalQueue(lq.Namespace, lq.Name) }); err != nil {
+		return ctrl.Result{}, err
+	}
+	var cq *kueue.ClusterQueue
+	found := &kueue.ClusterQueue{}
+	switch err := r.client.Get(ctx, types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}, found); {
+	case err == nil:
+		cq = found
+	case client.IgnoreNotFound(err) != nil:
+		return ctrl.Result{}, err
+	}
+	before := lq.DeepCopy()
+	fillLocal(&lq, cq, view)
+	if equality.Semantic.DeepEqual(before.Status, lq.Status) {
+		return ctrl.Result{}, nil
+	}
+	figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, lq.Status.Conditions)
+	rest, err := turn.write(ctx, r.client, &lq, statusPatch(before, figuresOnly), figuresOnly)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	return ctrl.Result{RequeueAfter: rest}, nil
+}
+
+func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
+	st := &lq.Status
+	st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads = 0, 0, 0
+	st.FlavorsReservation, st.FlavorsUsage = nil, nil
+	if cq != nil {
+		st.PendingWorkloads = int32(view.Active + view.Parked)
+		st.ReservingWorkloads = int32(view.Reserved)
+		st.AdmittedWorkloads = int32(view.Admitted)
+		st.FlavorsReservation = convert.LocalQueueUsage(cq.Spec.ResourceGroups, view.Reservation)
+		st.FlavorsUsage = convert.LocalQueueUsage(cq.Spec.ResourceGroups, view.Usage)
+	}
+	active := metav1.Condition{Type: kueue.LocalQueueActive, ObservedGeneration: lq.Generation}
+	active.Status, active.Reason, active.Message = localActive(lq, cq)
+	apimeta.SetStatusCondition(&st.Conditions, active)
+}
+
+// localActive is the condition Active of a LocalQueue. spec: 10 §4.13.
+func localActive(lq *kueue.LocalQueue, cq *kueue.ClusterQueue) (metav1.ConditionStatus, string, string) {
+	switch {
+	case lq.Spec.StopPolicy != "" && lq.Spec.StopPolicy != kueue.StopPolicyNone:
+		return metav1.ConditionFalse, kueue.ReasonStopped, "It is stopped (stopPolicy " + string(lq.Spec.StopPolicy) + ")"
+	case lq.Spec.ClusterQueue == "":
+		return metav1.ConditionFalse, kueue.ReasonClusterQueueDoesNotExist, "It names no ClusterQueue; set spec.clusterQueue"
+	case cq == nil:
+		return metav1.ConditionFalse, kueue.ReasonClusterQueueDoesNotExist,
+			fmt.Sprintf("ClusterQueue %q does not exist; create it or delete this LocalQueue", lq.Spec.ClusterQueue)
+	case cq.DeletionTimestamp != nil, !apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueActive):
+		return metav1.ConditionFalse, kueue.ReasonClusterQueueIsInactive,
+			fmt.Sprintf("ClusterQueue %q is inactive; its condition Active says why", lq.Spec.ClusterQueue)
+	}
+	return metav1.ConditionTrue, kueue.ReasonReady, "Can submit new workloads to its ClusterQueue"
+}

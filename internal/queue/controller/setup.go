@@ -1,0 +1,212 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+)
+
+// Workers are how many objects of each kind are worked on at once.
+type Workers struct {
+	ClusterQueue, LocalQueue, Cohort, ResourceFlavor int
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Setup adds the controllers to the manager. The engine tells them which figures
+// changed; they write none before it has been told of everything that exists, which known
+// says.
+func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Workers) error {
+	c, turns := mgr.GetClient(), newTurns()
+	ofClusterQueues, ofLocalQueues, ofCohorts := newPace(turns, known), newPace(turns, known), newPace(turns, known)
+	clusterTouched, localTouched, cohortTouched := &touched{pace: ofClusterQueues}, &touched{pace: ofLocalQueues}, &touched{pace: ofCohorts}
+	e.OnTouched(func(queues []state.Name, cohorts []string) {
+		for _, n := range queues {
+			if n.Namespace == "" {
+				clusterTouched.add(types.NamespacedName{Name: n.Name})
+			} else {
+				localTouched.add(types.NamespacedName(n))
+			}
+		}
+		for _, name := range cohorts {
+			cohortTouched.add(types.NamespacedName{Name: name})
+		}
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}, edited).
+		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesFlavor))).
+		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesCheck))).
+		Watches(&kueue.Topology{}, handler.EnqueueRequestsFromMapFunc(placedBy(c))).
+		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(inCohorts(c)), edited).
+		WatchesRawSource(clusterTouched.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
+		Complete(&clusterQueues{c, e, ofClusterQueues})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}, edited).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(turned)).
+		WatchesRawSource(localTouched.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
+		Complete(&localQueues{c, e, ofLocalQueues})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("cohort").For(&kueue.Cohort{}, edited).
+		WatchesRawSource(cohortTouched.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.Cohort}).
+		Complete(&cohorts{c, e, ofCohorts})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("admissioncheck").For(&kueue.AdmissionCheck{}).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(checksOf), edited).
+		Complete(&held[kueue.AdmissionCheck, *kueue.AdmissionCheck]{c, convert.NamesCheck})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf), edited).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ResourceFlavor}).
+		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, convert.NamesFlavor})
+}
+
+// edited lets updates pass that change more than the status; a deletion changes the
+// generation as well.
+var edited = builder.WithPredicates(predicate.GenerationChangedPredicate{})
+
+// turned lets those pass as well with which a ClusterQueue turned active or inactive.
+var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	active := func(o client.Object) bool {
+		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
+	}
+	return active(e.ObjectOld) != active(e.ObjectNew)
+}})
+
+// touched puts what the engine touched into a controller's queue for the time when its
+// figures may be written, behind whatever else there is to do then.
+type touched struct {
+	pace  *pace
+	queue atomic.Pointer[queue]
+}
+
+func (t *touched) source() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		t.queue.Store(&q)
+		return nil
+	})
+}
+
+func (t *touched) add(name types.NamespacedName) {
+	q := t.queue.Load()
+	if q == nil {
+		return
+	}
+	request, after := reconcile.Request{NamespacedName: name}, t.pace.after(name)
+	if ranked, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		ranked.AddWithOpts(priorityqueue.AddOpts{After: after, Priority: new(handler.LowPriority)}, request)
+		return
+	}
+	(*q).AddAfter(request, after)
+}
+
+// usersOf maps a flavor or a check to the ClusterQueues that name it.
+func usersOf(c client.Client, names func(*kueue.ClusterQueue, string) bool) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return names(cq, o.GetName()) })
+	}
+}
+
+// inCohorts maps a Cohort to the ClusterQueues that may be below it.
+func inCohorts(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, _ client.Object) []reconcile.Request {
+		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return cq.Spec.CohortName != "" })
+	}
+}
+
+// placedBy maps a Topology to the ClusterQueues with flavors that it is for.
+func placedBy(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var flavors kueue.ResourceFlavorList
+		if err := c.List(ctx, &flavors, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing ResourceFlavors")
+			return nil
+		}
+		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool {
+			return slices.ContainsFunc(flavors.Items, func(f kueue.ResourceFlavor) bool {
+				return string(f.Spec.TopologyName) == o.GetName() && convert.NamesFlavor(cq, f.Name)
+			})
+		})
+	}
+}
+
+func clusterQueuesThat(ctx context.Context, c client.Client, match func(*kueue.ClusterQueue) bool) []reconcile.Request {
+	var list kueue.ClusterQueueList
+	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if match(&list.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}
+
+// entrancesTo maps a ClusterQueue to the LocalQueues that point to it.
+func entrancesTo(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, cq client.Object) []reconcile.Request {
+		var list kueue.LocalQueueList
+		if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
+			return nil
+		}
+		var out []reconcile.Request
+		for i := range list.Items {
+			if string(list.Items[i].Spec.ClusterQueue) == cq.GetName() {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return out
+	}
+}
+
+func checksOf(_ context.Context, o client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	if s := o.(*kueue.ClusterQueue).Spec.AdmissionChecksStrategy; s != nil {
+		for _, rule := range s.AdmissionChecks {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(rule.Name)}})
+		}
+	}
+	return out
+}
+
+func flavorsOf(_ context.Context, o client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	for _, g := range o.(*kueue.ClusterQueue).Spec.ResourceGroups {
+		for _, f := range g.Flavors {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(f.Name)}})
+		}
+	}
+	return out
+}

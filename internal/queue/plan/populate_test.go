@@ -1,0 +1,145 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/queue/plan"
+)
+
+// clusterQueue selects the namespaces of a team; "" all, "-" none.
+func clusterQueue(name, team string) *kueue.ClusterQueue {
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	switch team {
+	case "-":
+	case "":
+		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	default:
+		cq.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": team}}
+	}
+	return cq
+}
+
+// generated is a LocalQueue as Decide makes it.
+func generated(name, clusterQueue string) *kueue.LocalQueue {
+	return &kueue.LocalQueue{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name,
+			Labels: map[string]string{"kueue.x-k8s.io/is-auto-generated": "true"}, Annotations: map[string]string{plan.Annotation: clusterQueue},
+		},
+		Spec: kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(clusterQueue)},
+	}
+}
+
+// written is one that a user made.
+func written(name, clusterQueue string) *kueue.LocalQueue {
+	lq := generated(name, clusterQueue)
+	lq.Labels, lq.Annotations = nil, nil
+	return lq
+}
+
+func with(lq *kueue.LocalQueue, change func(*kueue.LocalQueue)) *kueue.LocalQueue {
+	change(lq)
+	return lq
+}
+
+func deleted[O metav1.Object](o O) O {
+	o.SetDeletionTimestamp(&metav1.Time{})
+	return o
+}
+
+func say(p plan.Plan) (out []string) {
+	for _, lq := range p.Create {
+		out = append(out, fmt.Sprintf("create %s for %s", lq.Name, lq.Spec.ClusterQueue))
+	}
+	for _, lq := range p.Remove {
+		out = append(out, "remove "+lq.Name)
+	}
+	for _, passed := range p.Passed {
+		out = append(out, fmt.Sprintf("no %s for %s but %s", passed.Name, passed.ClusterQueue.Name, passed.For))
+	}
+	return out
+}
+
+// spec: 70 §4.11.
+func TestDecide(t *testing.T) {
+	type clusterQueues = []*kueue.ClusterQueue
+	type localQueues = []*kueue.LocalQueue
+	a, b, none := clusterQueue("a", "red"), clusterQueue("b", ""), clusterQueue("none", "-")
+	for name, tc := range map[string]struct {
+		own  bool // each is called as its ClusterQueue
+		team string
+		cqs  clusterQueues
+		lqs  localQueues
+		ns   func(*corev1.Namespace)
+		want []string
+	}{
+		"one that selects":              {team: "red", cqs: clusterQueues{a}, want: []string{"create default for a"}},
+		"one that selects others":       {team: "blue", cqs: clusterQueues{a}},
+		"one without a selector":        {team: "red", cqs: clusterQueues{none}},
+		"two, the first by name":        {team: "red", cqs: clusterQueues{b, a}, want: []string{"create default for a", "no default for b but a"}},
+		"two, each with a name":         {own: true, team: "red", cqs: clusterQueues{b, a}, want: []string{"create a for a", "create b for b"}},
+		"nothing to do":                 {team: "red", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}},
+		"who has the name keeps it":     {team: "red", cqs: clusterQueues{a, b}, lqs: localQueues{generated("default", "b")}, want: []string{"no default for a but b"}},
+		"a user has the name":           {team: "red", cqs: clusterQueues{a, b}, lqs: localQueues{written("default", "other")}},
+		"a user has it, for that queue": {team: "red", cqs: clusterQueues{a}, lqs: localQueues{written("default", "a")}},
+		"nobody wants it any more":      {team: "blue", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
+		"another wants it": {
+			team: "blue", cqs: clusterQueues{a, b}, lqs: localQueues{generated("default", "a")},
+			want: []string{"remove default", "no default for b but a"}, // and gets it once that is gone
+		},
+		"the ClusterQueue is gone":     {team: "red", lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
+		"the ClusterQueue goes":        {team: "red", cqs: clusterQueues{deleted(clusterQueue("a", ""))}, lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
+		"it goes already":              {team: "red", lqs: localQueues{deleted(generated("default", "a"))}},
+		"one that goes has the name":   {team: "red", cqs: clusterQueues{a}, lqs: localQueues{deleted(generated("default", "a"))}},
+		"a user's that nobody wants":   {team: "red", lqs: localQueues{written("default", "a")}},
+		"named otherwise from now on":  {own: true, team: "red", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}, want: []string{"create a for a", "remove default"}},
+		"taken over without the label": {team: "red", lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) { lq.Labels = nil })}},
+		"taken over with another value": {team: "red", lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) {
+			lq.Labels[kueue.AutoGeneratedLabel] = "false"
+		})}},
+		"taken over without annotation": {team: "red", lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) { lq.Annotations = nil })}},
+		"annotation of another":         {team: "red", lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) { lq.Annotations[plan.Annotation] = "b" })}},
+		"held by its user": {team: "red", cqs: clusterQueues{a}, lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) {
+			lq.Spec.StopPolicy = kueue.StopPolicyHold
+		})}},
+		"a namespace that goes":          {team: "red", cqs: clusterQueues{a}, ns: func(ns *corev1.Namespace) { deleted(ns) }},
+		"a namespace that is off limits": {team: "red", cqs: clusterQueues{a}, lqs: localQueues{generated("x", "gone")}, ns: func(ns *corev1.Namespace) { ns.Labels["managed"] = "no" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			managed, err := labels.Parse("managed!=no")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := &plan.Config{Managed: managed, Name: kueue.DefaultLocalQueueName}
+			if tc.own {
+				cfg.Name = ""
+			}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": tc.team}}}
+			if tc.ns != nil {
+				tc.ns(ns)
+			}
+			o := &plan.Observed{Namespace: ns, ClusterQueues: tc.cqs, LocalQueues: tc.lqs}
+			p := plan.Decide(cfg, o)
+			if diff := cmp.Diff(tc.want, say(p)); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+			slices.Reverse(o.ClusterQueues)
+			if diff := cmp.Diff(p, plan.Decide(cfg, o)); diff != "" {
+				t.Errorf("the order of what was observed matters:\n%s", diff)
+			}
+			for _, lq := range p.Create {
+				if diff := cmp.Diff(generated(lq.Name, string(lq.Spec.ClusterQueue)), lq); diff != "" || !plan.IsGenerated(lq) {
+					t.Errorf("created (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+const (
+	// reporter is the component that reports events about TrainJobs, and action what it was doing. Clients select events by both.
+	reporter = "trainer-trainjob-controller"
+	action   = "Reconciling"
+)
+
+// newRecorder makes a recorder of core/v1 events: clients read firstTimestamp, which events of events.k8s.io do not have (spec: 50 §4.12).
+// It stops with the manager.
+func newRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("client for events: %w", err)
+	}
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(sink{&corev1client.EventSinkImpl{Interface: core.Events("")}})
+	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: reporter}), mgr.Add(recording{broadcaster})
+}
+
+// recording ends the recording of events with the manager.
+type recording struct{ record.EventBroadcaster }
+
+// Start waits for the end of the manager.
+func (r recording) Start(ctx context.Context) error {
+	<-ctx.Done()
+	r.Shutdown()
+	return nil
+}
+
+// NeedLeaderElection says that it ends on every replica.
+func (recording) NeedLeaderElection() bool { return false }
+
+// sink adds the action, which the recorder of core/v1 events has no argument for, to new events.
+type sink struct{ record.EventSink }
+
+// Create writes a new event.
+func (s sink) Create(event *corev1.Event) (*corev1.Event, error) {
+	event.Action = action
+	return s.EventSink.Create(event)
+}

@@ -1,0 +1,9 @@
+package plan
+
+// HostfileSize is the length that the hostfile of a TrainJob will have.
+func HostfileSize(in *Input) int64 {
+	b := &builder{Input: in}
+	b.begin()
+	b.counts()
+	return b.hostfileSize(b.slots(in.Runtime.Spec.MLPolicy.MPI))
+}

@@ -1,0 +1,142 @@
+package plan
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// Variables of Open MPI, in the order in which they are set. Users may not set them.
+var mpiReserved = []string{
+	"OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots", "OMPI_MCA_plm_rsh_args",
+}
+
+// Volumes of MPI, where the host file is mounted, and its key in the ConfigMap.
+const (
+	mpiSSHVolume      = "mpi-ssh-auth"
+	mpiHostfileVolume = "mpi-hostfile"
+	mpiHostfileDir    = "/etc/mpi"
+	mpiHostfileKey    = "hostfile"
+	mpiDefaultSSHPath = "/root/.ssh"
+	sshPublicKey      = "ssh-publickey"
+)
+
+// sshPath is where the keys are mounted.
+func sshPath(p *trainerv1alpha1.MPIPolicy) string {
+	if p.SSHAuthMountPath != nil && *p.SSHAuthMountPath != "" {
+		return *p.SSHAuthMountPath
+	}
+	return mpiDefaultSSHPath
+}
+
+// slots is the number of processes on a node: the TrainJob's, else the runtime's, but for its 1 on nodes with several
+// GPUs.
+func (b *builder) slots(p *trainerv1alpha1.MPIPolicy) int32 {
+	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
+		return *t.NumProcPerNode
+	}
+	n := int32(1)
+	if p.NumProcPerNode != nil {
+		n = *p.NumProcPerNode
+	}
+	r := b.resources()
+	if gpus := b.Config.gpus(&r); n == 1 && gpus > 1 {
+		return gpus
+	}
+	return n
+}
+
+// mpi gives launcher and nodes their keys and the launcher its host file (spec: 50 §4.6.3).
+func (b *builder) mpi() {
+	p := b.Runtime.Spec.MLPolicy.MPI
+	slots := b.slots(p)
+	for _, name := range []string{trainerv1alpha1.JobNode, trainerv1alpha1.JobLauncher} {
+		s := b.named(name)
+		if s == nil {
+			continue
+		}
+		c := s.container(trainerv1alpha1.ContainerNode)
+		setVolumes(&s.pod.Spec, b.sshVolume())
+		if c != nil {
+			setMounts(c, corev1.VolumeMount{Name: mpiSSHVolume, MountPath: sshPath(p)})
+		}
+		if name == trainerv1alpha1.JobNode {
+			continue
+		}
+		setVolumes(&s.pod.Spec, b.hostfileVolume())
+		if c != nil {
+			setMounts(c, corev1.VolumeMount{Name: mpiHostfileVolume, MountPath: mpiHostfileDir})
+			setEnv(&c.Env,
+				corev1.EnvVar{Name: mpiReserved[0], Value: mpiHostfileDir + "/" + mpiHostfileKey},
+				corev1.EnvVar{Name: mpiReserved[1], Value: "true"},
+				corev1.EnvVar{Name: mpiReserved[2], Value: itoa(slots)},
+				corev1.EnvVar{Name: mpiReserved[3], Value: "-o ConnectionAttempts=10"},
+			)
+		}
+	}
+	b.sshSecret()
+	if !b.files {
+		return
+	}
+	b.plan.ConfigMaps = append(b.plan.ConfigMaps, &corev1.ConfigMap{
+		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.child(trainerv1alpha1.SuffixMPIHostfile), Data: map[string]string{mpiHostfileKey: b.hostfile(slots)},
+	})
+}
+
+func (b *builder) sshVolume() corev1.Volume {
+	return corev1.Volume{Name: mpiSSHVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+		SecretName: b.TrainJob.Name + trainerv1alpha1.SuffixMPISSHAuth, DefaultMode: new(int32(0o400)),
+		Items: []corev1.KeyToPath{
+			{Key: corev1.SSHAuthPrivateKey, Path: "id_rsa", Mode: new(int32(0o640))},
+			{Key: sshPublicKey, Path: "id_rsa.pub", Mode: new(int32(0o644))},
+			{Key: sshPublicKey, Path: "authorized_keys", Mode: new(int32(0o644))},
+		},
+	}}}
+}
+
+func (b *builder) hostfileVolume() corev1.Volume {
+	return corev1.Volume{Name: mpiHostfileVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: b.TrainJob.Name + trainerv1alpha1.SuffixMPIHostfile},
+		Items:                []corev1.KeyToPath{{Key: mpiHostfileKey, Path: mpiHostfileKey, Mode: new(int32(0o444))}},
+	}}}
+}
+
+// hostfileSlots stands before the number of processes in a line of the hostfile.
+const hostfileSlots = " slots="
+
+// inHostfile says whether the pods of a step are nodes of MPI.
+func (b *builder) inHostfile(s *step) bool {
+	launches := s.job.Name == trainerv1alpha1.JobLauncher && launcherIsNode(b.Runtime.Spec.MLPolicy.MPI)
+	return s.job.Name == trainerv1alpha1.JobNode || launches
+}
+
+// hostfile has a line for every node, in the order of the runtime's jobs. Its length is hostfileSize.
+func (b *builder) hostfile(slots int32) string {
+	var out strings.Builder
+	for i := range b.steps {
+		s := &b.steps[i]
+		if !b.inHostfile(s) {
+			continue
+		}
+		for host := range b.endpoints(s) {
+			out.WriteString(host + hostfileSlots + itoa(slots) + "\n")
+		}
+	}
+	return out.String()
+}
+
+// sshSecret holds the keys with which the launcher reaches the nodes.
+func (b *builder) sshSecret() {
+	if len(b.Keys.SSHPrivate) == 0 {
+		return
+	}
+	b.plan.Secrets = append(b.plan.Secrets, &corev1.Secret{
+		TypeMeta: typeMeta("Secret"), ObjectMeta: b.child(trainerv1alpha1.SuffixMPISSHAuth), Type: corev1.SecretTypeSSHAuth, Immutable: new(true),
+		Data: map[string][]byte{corev1.SSHAuthPrivateKey: b.Keys.SSHPrivate, sshPublicKey: b.Keys.SSHPublic},
+	})
+}
+
+func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }

@@ -1,0 +1,218 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+)
+
+// IsOurs says whether the local controller handles a TrainJob.
+func IsOurs(job *trainerv1alpha1.TrainJob) bool {
+	return job.Spec.ManagedBy == nil || *job.Spec.ManagedBy == trainerv1alpha1.DefaultManager
+}
+
+// IsFinished says whether a TrainJob has completed or failed, for good.
+func IsFinished(job *trainerv1alpha1.TrainJob) bool { return HasFinished(&job.Status) }
+
+// HasFinished is IsFinished of a status.
+func HasFinished(s *trainerv1alpha1.TrainJobStatus) bool {
+	return isTrue(s.Conditions, string(trainerv1alpha1.ConditionComplete)) || isTrue(s.Conditions, string(trainerv1alpha1.ConditionFailed))
+}
+
+// Resumes says whether a TrainJob that was suspended is not so any more.
+func Resumes(before, after *trainerv1alpha1.TrainJobStatus) bool {
+	kind := string(trainerv1alpha1.ConditionSuspended)
+	return isTrue(before.Conditions, kind) && !isTrue(after.Conditions, kind)
+}
+
+// IsSuspended says whether a TrainJob wants no pods.
+func IsSuspended(job *trainerv1alpha1.TrainJob) bool { return suspended(job) }
+
+// IsOverdue says whether a TrainJob failed because of its deadline.
+func IsOverdue(job *trainerv1alpha1.TrainJob) bool {
+	c := apimeta.FindStatusCondition(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed))
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == trainerv1alpha1.ReasonDeadlineExceeded
+}
+
+func isTrue(conditions []metav1.Condition, kind string) bool {
+	return apimeta.IsStatusConditionTrue(conditions, kind)
+}
+
+// Observed is what the status of a TrainJob follows from.
+type Observed struct {
+	TrainJob *trainerv1alpha1.TrainJob
+	// JobSet is nil if there is none; Ended is then the final condition that it had when it was deleted, if that was seen.
+	JobSet *jobsetv1alpha2.JobSet
+	Ended  *metav1.Condition
+	// Deleted says that somebody deleted an unfinished JobSet that is not to be made again.
+	Deleted bool
+	// TooLarge is why no plan can be made of the TrainJob, or empty. As the number that is too large cannot change, it fails.
+	TooLarge string
+	// Refused is why the API server will never create what the TrainJob needs, or empty. It fails a TrainJob that HoldsQuota.
+	Refused string
+	Now     time.Time
+}
+
+// HoldsQuota reports whether a TrainJob runs by an admission: the queue has patched what it starts. Such a TrainJob must not
+// wait for ever for what it cannot have, because others wait for its quota.
+func HoldsQuota(job *trainerv1alpha1.TrainJob) bool {
+	return !suspended(job) && slices.ContainsFunc(job.Spec.RuntimePatches, func(p trainerv1alpha1.RuntimePatch) bool {
+		return p.Manager == trainerv1alpha1.QueuePatchManager && p.TrainingRuntimeSpec != nil && p.TrainingRuntimeSpec.Template != nil &&
+			p.TrainingRuntimeSpec.Template.Spec != nil && len(p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs) > 0
+	})
+}
+
+// Status says what the conditions and counters of a TrainJob are (spec: 50 §4.2, §5.1). The rest of the status is as it
+// was. A TrainJob that runs and was never suspended gets no condition: clients take any for a sign that it does not run.
+func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
+	s := o.TrainJob.Status.DeepCopy()
+	set := func(kind trainerv1alpha1.ConditionType, status metav1.ConditionStatus, reason, message string, at metav1.Time) {
+		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: string(kind), Status: status, Reason: reason, Message: message, LastTransitionTime: at,
+		})
+	}
+	now := metav1.NewTime(o.Now)
+	switch {
+	case suspended(o.TrainJob):
+		set(trainerv1alpha1.ConditionSuspended, metav1.ConditionTrue, trainerv1alpha1.ReasonSuspended, trainerv1alpha1.MessageSuspended, now)
+	case isTrue(s.Conditions, string(trainerv1alpha1.ConditionSuspended)):
+		set(trainerv1alpha1.ConditionSuspended, metav1.ConditionFalse, trainerv1alpha1.ReasonResumed, trainerv1alpha1.MessageResumed, now)
+	}
+	if o.JobSet != nil {
+		s.JobsStatus = jobsStatus(o.JobSet)
+	}
+	if IsOverdue(o.TrainJob) {
+		return s
+	}
+	end := o.Ended
+	if o.JobSet != nil {
+		end = End(o.JobSet)
+	}
+	switch {
+	case end != nil && end.Type == string(jobsetv1alpha2.ConditionCompleted):
+		set(trainerv1alpha1.ConditionComplete, metav1.ConditionTrue, end.Reason, end.Message, end.LastTransitionTime)
+	case end != nil:
+		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, end.Reason, end.Message, end.LastTransitionTime)
+	case o.Deleted && !IsFinished(o.TrainJob):
+		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonJobSetDeleted, "The JobSet was deleted", now)
+	case o.impossible() != "" && !IsFinished(o.TrainJob):
+		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.impossible(), now)
+	}
+	return s
+}
+
+// impossible is why the objects of the TrainJob will never be made, or empty while they may be.
+func (o *Observed) impossible() string {
+	if o.TooLarge == "" && o.Refused != "" && HoldsQuota(o.TrainJob) {
+		return o.Refused
+	}
+	return o.TooLarge
+}
+
+// End is the condition with which a JobSet ended, or nil.
+func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
+	for _, kind := range []jobsetv1alpha2.ConditionType{jobsetv1alpha2.ConditionCompleted, jobsetv1alpha2.ConditionFailed} {
+		if c := apimeta.FindStatusCondition(jobset.Status.Conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// IsIdle says whether no pod of a JobSet can be running.
+func IsIdle(jobset *jobsetv1alpha2.JobSet) bool {
+	return !slices.ContainsFunc(jobset.Status.ReplicatedJobsStatus, func(s jobsetv1alpha2.ReplicatedJobStatus) bool { return s.Active > 0 || s.Ready > 0 })
+}
+
+// IsRunning says whether the pods of all Jobs of a JobSet are ready, or their work is done.
+func IsRunning(jobset *jobsetv1alpha2.JobSet) bool {
+	reported := map[string]int32{}
+	for i := range jobset.Status.ReplicatedJobsStatus {
+		s := &jobset.Status.ReplicatedJobsStatus[i]
+		reported[s.Name] = s.Ready + s.Succeeded
+	}
+	return !slices.ContainsFunc(jobset.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool { return reported[rj.Name] < replicas(&rj) })
+}
+
+// Ready says how many Jobs of a TrainJob have all their pods ready, or have ended.
+func Ready(s *trainerv1alpha1.TrainJobStatus) (n int32) {
+	for _, j := range s.JobsStatus {
+		n += j.Ready + j.Succeeded + j.Failed
+	}
+	return n
+}
+
+// IsActive says whether a Job of a TrainJob with this status may have pods.
+func IsActive(s *trainerv1alpha1.TrainJobStatus) bool {
+	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 })
+}
+
+// Phases are all that Phase says.
+var Phases = []string{"Suspended", "Pending", "Running", "Complete", "Failed"}
+
+// Phase is one word about a TrainJob, for those who count: whether it has ended and how, is suspended, or runs, which it
+// does when a Job of it has all its pods ready. Clients have conditions (spec: 50 §5.5, §6).
+func Phase(job *trainerv1alpha1.TrainJob) string {
+	ready := slices.ContainsFunc(job.Status.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Ready > 0 })
+	switch {
+	case isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionComplete)):
+		return "Complete"
+	case isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed)):
+		return "Failed"
+	case suspended(job):
+		return "Suspended"
+	case ready:
+		return "Running"
+	}
+	return "Pending"
+}
+
+func jobsStatus(jobset *jobsetv1alpha2.JobSet) []trainerv1alpha1.JobStatus {
+	var out []trainerv1alpha1.JobStatus
+	for i := range jobset.Status.ReplicatedJobsStatus {
+		s := &jobset.Status.ReplicatedJobsStatus[i]
+		out = append(out, trainerv1alpha1.JobStatus{
+			Name: s.Name, Ready: s.Ready, Succeeded: s.Succeeded, Failed: s.Failed, Active: s.Active, Suspended: s.Suspended,
+		})
+	}
+	return out
+}
+
+// Unsupported is the condition of a TrainJob whose kind of runtime is not known.
+func Unsupported(job *trainerv1alpha1.TrainJob, now time.Time) *trainerv1alpha1.TrainJobStatus {
+	s := job.Status.DeepCopy()
+	group, kind := RefKind(&job.Spec.RuntimeRef)
+	apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: string(trainerv1alpha1.ConditionFailed), Status: metav1.ConditionTrue, Reason: trainerv1alpha1.ReasonTrainingRuntimeNotSupported,
+		Message: fmt.Sprintf("Runtimes of kind %s.%s are not supported", kind, group), LastTransitionTime: metav1.NewTime(now),
+	})
+	return s
+}
+
+// Overdue is the status of a TrainJob that exceeded its deadline.
+func Overdue(s *trainerv1alpha1.TrainJobStatus, now time.Time) {
+	apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: string(trainerv1alpha1.ConditionFailed), Status: metav1.ConditionTrue, Reason: trainerv1alpha1.ReasonDeadlineExceeded,
+		Message: trainerv1alpha1.MessageDeadlineExceeded, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// Deadline is when a TrainJob with this status has been active for too long, counted from its creation or last resume. It
+// has none while it is suspended or finished (spec: 50 §4.2).
+func Deadline(job *trainerv1alpha1.TrainJob, s *trainerv1alpha1.TrainJobStatus) (time.Time, bool) {
+	limit := job.Spec.ActiveDeadlineSeconds
+	if limit == nil || HasFinished(s) || suspended(job) {
+		return time.Time{}, false
+	}
+	start := job.CreationTimestamp.Time
+	if c := apimeta.FindStatusCondition(s.Conditions, string(trainerv1alpha1.ConditionSuspended)); c != nil && c.Status == metav1.ConditionFalse {
+		start = c.LastTransitionTime.Time
+	}
+	return start.Add(time.Duration(*limit) * time.Second), true
+}

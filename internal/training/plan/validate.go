@@ -1,0 +1,206 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/training/plan/patch"
+)
+
+// Request is a TrainJob that somebody wants to store, and what decides about it.
+type Request struct {
+	patch.Request
+	Config *Config
+
+	// Runtime is the snapshot that the TrainJob began with, or else the live runtime, or nil if there is neither.
+	Runtime *Runtime
+	// JobSet is the one of the TrainJob's name, or nil if there is none, and JobSetErr why that is not known. It is looked at
+	// only if NeedsJobSet says so.
+	JobSet    *jobsetv1alpha2.JobSet
+	JobSetErr error
+	// PriorityClasses are those that exist of PriorityClassNames. Nil: they are not checked.
+	PriorityClasses map[string]bool
+}
+
+// Findings are what is wrong with an object.
+type Findings struct {
+	Warnings []string
+	// Errors are what is wrong with fields.
+	Errors field.ErrorList
+	// Unsupported is set if the kind of runtime is not known; there is no field for that error.
+	Unsupported error
+	// DeniedPatches is why runtime patches were refused, and PatchConflicts how often they contradict each other.
+	DeniedPatches  []string
+	PatchConflicts int
+}
+
+// Err is everything that is wrong, or nil.
+func (f *Findings) Err() error {
+	if f.Unsupported == nil {
+		return f.Errors.ToAggregate()
+	}
+	all := []error{f.Unsupported}
+	for _, e := range f.Errors {
+		all = append(all, e)
+	}
+	return utilerrors.NewAggregate(all)
+}
+
+// validation collects findings about one request.
+type validation struct {
+	*Request
+	Findings
+}
+
+func (v *validation) warn(format string, args ...any) {
+	if w := fmt.Sprintf(format, args...); !slices.Contains(v.Warnings, w) {
+		v.Warnings = append(v.Warnings, w)
+	}
+}
+
+func (v *validation) refuse(errs ...*field.Error) { v.Errors = append(v.Errors, errs...) }
+
+// Paths of fields.
+var (
+	specPath       = field.NewPath("spec")
+	trainerPath    = specPath.Child("trainer")
+	runtimeRefPath = specPath.Child("runtimeRef")
+)
+
+// Validate says whether a TrainJob may be stored (spec: 50 §3.2). What the schema and its CEL rules say is not said
+// again. An update that leaves the spec alone, or of an object that is being deleted, is always fine: so is the removal of
+// a finalizer after the runtime has gone.
+func Validate(r *Request) Findings {
+	v := &validation{Request: r}
+	if v.Runtime != nil {
+		v.warnDeprecated()
+	}
+	if v.Old != nil && (v.New.DeletionTimestamp != nil || v.sameSpec()) {
+		return v.Findings
+	}
+	if !IsSupported(&v.New.Spec.RuntimeRef) {
+		group, kind := RefKind(&v.New.Spec.RuntimeRef)
+		v.Unsupported = fmt.Errorf("unsupported runtime: %s.%s", kind, group)
+		return v.Findings
+	}
+	if v.Runtime == nil && v.Old == nil {
+		_, kind := RefKind(&v.New.Spec.RuntimeRef)
+		v.refuse(field.Invalid(runtimeRefPath, v.New.Spec.RuntimeRef.Name, fmt.Sprintf("%s %s does not exist; it must be created before the TrainJob", kind, v.New.Spec.RuntimeRef.Name)))
+	}
+	v.validatePresence()
+	if errs := patch.Transition(v.New, v.Old, v.JobSet, v.JobSetErr); len(errs) > 0 {
+		v.refuse(errs...)
+		v.DeniedPatches = append(v.DeniedPatches, patch.DeniedTransition)
+	}
+	v.validatePatches()
+	if v.Runtime != nil {
+		v.validateRuntime()
+	}
+	return v.Findings
+}
+
+// Fits says whether a TrainJob that is about to start fits its runtime, which may have changed since the TrainJob was
+// stored: the rules of creation but for those about users (spec: 50 §3.2).
+func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config, classes map[string]bool) error {
+	free := cfg.Patches
+	free.Ownership.Mode = patch.OwnershipOff
+	if free.ConflictPolicy == patch.ConflictReject {
+		free.ConflictPolicy = patch.ConflictWarn // what got in is resolved by order, and shown in the status
+	}
+	f := Validate(&Request{
+		Request: patch.Request{New: job, Selected: patch.SelectedOf(job), Config: &free}, Config: cfg, Runtime: r, PriorityClasses: classes,
+	})
+	return f.Err()
+}
+
+// sameSpec says whether an update leaves the spec alone.
+func (v *validation) sameSpec() bool {
+	now, before := v.New.Spec, v.Old.Spec
+	now.RuntimePatches, before.RuntimePatches = patch.WithoutTimes(now.RuntimePatches), patch.WithoutTimes(before.RuntimePatches)
+	return equality.Semantic.DeepEqual(&now, &before)
+}
+
+// validatePatches checks the runtime patches.
+func (v *validation) validatePatches() {
+	var template *trainerv1alpha1.JobSetTemplateSpec
+	reserved := &patch.Reserved{}
+	if v.Runtime != nil {
+		template, reserved = &v.Runtime.Spec.Template, v.reserved()
+	}
+	found := patch.Validate(&v.Request.Request, template, reserved)
+	v.refuse(found.Errors...)
+	for _, w := range found.Warnings {
+		v.warn("%s", w)
+	}
+	v.DeniedPatches, v.PatchConflicts = append(v.DeniedPatches, found.Denied...), found.Conflicts
+}
+
+// validatePresence refuses to add or remove what is immutable while it is there: CEL compares only what is there before
+// and after.
+func (v *validation) validatePresence() {
+	if v.Old == nil {
+		return
+	}
+	for _, f := range []struct {
+		name     string
+		now, was bool
+	}{
+		{"initializer", v.New.Spec.Initializer != nil, v.Old.Spec.Initializer != nil},
+		{"trainer", v.New.Spec.Trainer != nil, v.Old.Spec.Trainer != nil},
+		{"activeDeadlineSeconds", v.New.Spec.ActiveDeadlineSeconds != nil, v.Old.Spec.ActiveDeadlineSeconds != nil},
+	} {
+		if f.now != f.was {
+			v.refuse(field.Forbidden(specPath.Child(f.name), "field is immutable; create a new TrainJob to change "+f.name))
+		}
+	}
+}
+
+// runtimePolicy is where the support of runtimes is explained.
+const runtimePolicy = "https://trainer.kubeflow.org/en/latest/operator-guides/runtime.html#runtime-deprecation-policy"
+
+func (v *validation) warnDeprecated() {
+	if w := deprecation(v.Runtime); w != "" {
+		v.warn("%s", w)
+	}
+}
+
+// deprecation is the warning about a runtime that will be removed, or "".
+func deprecation(r *Runtime) string {
+	if r.Labels[trainerv1alpha1.SupportLabel] != trainerv1alpha1.SupportDeprecated {
+		return ""
+	}
+	return fmt.Sprintf("%s %s is deprecated and will be removed: see %s", r.Kind, r.Name, runtimePolicy)
+}
+
+// maxHostName is how long the label of a host name can be.
+const maxHostName = 63
+
+// warnHostNames warns of pods whose host name is too long, so that the JobSet will be refused.
+func (v *validation) warnHostNames(b *builder) {
+	longest := ""
+	for i := range b.steps {
+		s := &b.steps[i]
+		host := v.New.Name + "-" + s.job.Name + "-" + itoa(max(replicas(s.job)-1, 0)) + "-" + itoa(max(s.count-1, 0))
+		if len(host) > len(longest) {
+			longest = host
+		}
+	}
+	if len(longest) > maxHostName {
+		v.warn("metadata.name: the longest host name of a pod, %s, has %d characters and may have %d; choose a name that is %d shorter",
+			longest, len(longest), maxHostName, len(longest)-maxHostName)
+	}
+}
+
+// sortedList is a text of names.
+func sortedList(names []string) string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}

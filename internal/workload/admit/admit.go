@@ -1,0 +1,243 @@
+// Package admit writes the engine's verdicts into the status of Workloads: the
+// admission of those it admits, and for those that wait, why. One write admits a
+// workload; one that fails gives the quota back. spec: 10 §4.9.
+package admit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+const (
+	// workers are how many verdicts are written at once.
+	workers = 16
+	// patience is how long a workload waits before that is written down: the next head of a
+	// busy queue is mostly admitted in less.
+	patience = time.Second
+	// sameReason is how old a condition must be before only its wording is renewed:
+	// what is short changes with every admission, and is no news.
+	sameReason = 10 * time.Second
+)
+
+// Writer is an engine.Writer. Add it to the manager as a runnable as well.
+type Writer struct {
+	Client   client.Client
+	Reader   client.Reader // reads past the cache
+	Status   *reconcile.WorkloadStatus
+	Events   reconcile.Events
+	Engine   *engine.Engine
+	Machine  lifecycle.Machine
+	Requests convert.Requests
+	Now      func() time.Time
+	Log      logr.Logger
+	// Nominated are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass:
+	// they are written with its reservation. None: they are found later. Nil: nobody is asked.
+	Nominated func(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string
+	// Paused: nothing is admitted, since the manager runs without a scheduler.
+	Paused bool
+	// Took is told how long the write of one verdict took. Nil: nobody is told.
+	Took func(time.Duration)
+
+	verdicts *reconcile.Latest[engine.Decision]
+}
+
+// Init makes the writer ready to take verdicts, which may come before Start.
+func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.failed) }
+
+// Write takes a verdict; an older one about the same workload that is not written
+// yet is forgotten.
+func (w *Writer) Write(d engine.Decision) {
+	if d.Grant != nil {
+		w.verdicts.Put(types.UID(d.UID), d)
+	} else {
+		w.verdicts.PutLater(types.UID(d.UID), d, patience)
+	}
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=update;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Start writes until ctx ends.
+func (w *Writer) Start(ctx context.Context) error { return w.verdicts.Start(ctx) }
+
+// failed gives an admission back to the engine after the pause. Why a workload waits is
+// written again: there may be no other look that would say so, as when its queue is
+// stopped.
+func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (again bool) {
+	gone := apierrors.IsNotFound(err)
+	if !gone {
+		w.Log.Info("Writing a verdict failed, it is tried again",
+			"workload", d.Namespace+"/"+d.Name, "verdict", d.Look.Verdict, "error", err.Error())
+	}
+	if d.Grant == nil {
+		return !gone
+	}
+	time.AfterFunc(pause, func() {
+		w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
+	})
+	return false
+}
+
+// errStale says that the object is no longer the one that the verdict is about.
+type errStale string
+
+func (e errStale) Error() string { return string(e) }
+
+func (w *Writer) write(ctx context.Context, d engine.Decision) error {
+	if w.Took != nil {
+		defer func(start time.Time) { w.Took(w.Now().Sub(start)) }(w.Now())
+	}
+	key := types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
+	return reconcile.OnNewest(ctx, w.Client, w.Reader, key, types.UID(d.UID), func(wl *kueue.Workload) error {
+		if d.Grant != nil {
+			return w.admit(ctx, wl, d)
+		}
+		return w.wait(ctx, wl, d)
+	})
+}
+
+// admit writes the admission, if the workload still is what the engine admitted.
+func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
+	if lifecycle.IsReserved(wl) || lifecycle.IsFinished(wl) || !lifecycle.IsActive(wl) || wl.DeletionTimestamp != nil {
+		return errStale("it changed its state meanwhile")
+	}
+	if wl.Generation != d.Generation {
+		return errStale("its spec changed meanwhile")
+	}
+	now := metav1.NewTime(w.Now())
+	admission := convert.Admission(*d.Grant)
+	required, err := w.checks(ctx, admission)
+	if err != nil {
+		return err
+	}
+	cluster, err := w.clusterOf(ctx, wl)
+	if err != nil {
+		return err
+	}
+	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		if cluster != "" {
+			next.Status.ClusterName = cluster
+		} else if names := w.nominated(wl, required); len(names) > 0 {
+			next.Status.NominatedClusterNames = names
+		}
+		return w.Machine.Reserve(next, admission, required, now)
+	})
+	if err != nil || !wrote {
+		return err
+	}
+	def := convert.Workload(stored, w.Requests)
+	w.Engine.Post(func(s *state.State) { s.AdmissionWritten(def) })
+	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, d, now))
+	if lifecycle.IsAdmitted(stored) {
+		e := lifecycle.AdmittedNow(stored, now)
+		w.Events.Normal(stored, e.Reason, e.Note)
+	}
+	return nil
+}
+
+// reservedNote tells where, after how many whole seconds in line, and what else was tried. spec: 70 §5.2.
+func reservedNote(w *kueue.Workload, d engine.Decision, now metav1.Time) string {
+	note := fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs", d.Queue, now.Sub(lifecycle.InLineSince(w)).Seconds())
+	if d.Look != nil {
+		if tried := considered(d.Look); tried != "" {
+			note += "; Flavors considered: " + tried
+		}
+	}
+	return note
+}
+
+func (w *Writer) nominated(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
+	if w.Nominated == nil {
+		return nil
+	}
+	return w.Nominated(wl, required)
+}
+
+// clusterOf is the worker cluster of the slice whose place a workload takes, which it stays on. spec: 20 §4.11.
+func (w *Writer) clusterOf(ctx context.Context, wl *kueue.Workload) (string, error) {
+	name := slices.Replaces(wl)
+	if name == "" || !w.Requests.Slices {
+		return "", nil
+	}
+	var old kueue.Workload
+	err := w.Client.Get(ctx, types.NamespacedName{Namespace: wl.Namespace, Name: name}, &old, client.UnsafeDisableDeepCopy)
+	if err != nil || !slices.SameOwner(wl, &old) {
+		return "", client.IgnoreNotFound(err)
+	}
+	return old.Status.ClusterName, nil
+}
+
+// checks are those that the admission has to pass.
+func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueue.AdmissionCheckReference, error) {
+	var cq kueue.ClusterQueue
+	key := client.ObjectKey{Name: string(admission.ClusterQueue)}
+	if err := w.Client.Get(ctx, key, &cq, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("reading the admission checks of ClusterQueue %s: %w", key.Name, err)
+	}
+	return lifecycle.RequiredChecks(&cq, admission), nil
+}
+
+// wait writes why a workload waits. The same reason in other words is written only
+// now and then.
+func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
+	if !isWaiting(wl) {
+		return nil
+	}
+	now := metav1.NewTime(w.Now())
+	reason, message := w.pending(d)
+	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
+	news := old == nil || old.Reason != reason
+	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
+	requests := convert.ResourceRequests(wl, w.Requests)
+	others := !equality.Semantic.DeepEqual(requests, wl.Status.ResourceRequests) // a LimitRange changed, or pods are done
+	if !news && !gated && !others && now.Sub(old.LastTransitionTime.Time) < sameReason {
+		return nil
+	}
+	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		next.Status.ResourceRequests = requests
+		blocked := d.Gated && w.Machine.BlockOnPreemptionGates(next, message, now)
+		changed := w.Machine.Pending(next, string(d.Look.Reason), message, now) || blocked || others
+		return w.waitForStart(next, now) || changed
+	})
+	if wrote && news && !d.PassedOver {
+		w.Events.Warning(stored, reason, message)
+	}
+	return err
+}
+
+// pending is the reason and the message of the condition for why a workload waits.
+func (w *Writer) pending(d engine.Decision) (reason, message string) {
+	message = d.Look.NamingOwn().Sentence() // whoever reads the Workload may not know of others
+	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
+		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
+	}
+	return w.Machine.PendingReason(string(d.Look.Reason)), message
+}
+
+// waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation brings the condition along.
+func (w *Writer) waitForStart(next *kueue.Workload, now metav1.Time) bool {
+	return w.Paused && w.Machine.WaitForPodsReady && lifecycle.Condition(next, kueue.WorkloadPodsReady) == nil && w.Machine.PodsReady(next, false, now)
+}
+
+func isWaiting(wl *kueue.Workload) bool {
+	return !lifecycle.IsReserved(wl) && !lifecycle.IsFinished(wl) && wl.DeletionTimestamp == nil
+}

@@ -1,0 +1,154 @@
+package admit
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Teller writes why Workloads wait that are not evaluated themselves: those behind an equivalent one that failed, and those
+// whose turn has not come. It compares what their status says with what the engine knows. A Workload gets one write for each
+// reason, once that has been true for Patience; no more than Rate in each round, and none while other verdicts are due.
+type Teller struct {
+	Writer *Writer
+	Client client.Client // reads from the cache
+	// Interval is the least time between two rounds. A round that takes long is followed by a longer pause.
+	Interval time.Duration
+	Patience time.Duration
+	Rate     int
+
+	since map[types.UID]different
+}
+
+// different is a reason that the status does not show, and when that was found.
+type different struct {
+	reason trace.Reason
+	at     time.Time
+}
+
+// NewTeller returns a Teller that is done within 10 seconds, if not more than some hundred Workloads get another reason at
+// once. It writes at most 100 statuses a second.
+func NewTeller(w *Writer, c client.Client) *Teller {
+	return &Teller{Writer: w, Client: c, Interval: time.Second, Patience: 6 * time.Second, Rate: 100}
+}
+
+// Start works until ctx ends.
+func (t *Teller) Start(ctx context.Context) error {
+	pause := time.NewTimer(t.Interval)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		start := time.Now()
+		if err := t.round(ctx); err != nil && ctx.Err() == nil {
+			t.Writer.Log.Error(err, "Listing the Workloads that wait")
+		}
+		pause.Reset(max(t.Interval, 20*time.Since(start)))
+	}
+}
+
+// atOnce is about how many Workloads the engine is asked in one go, so that no event waits for long.
+const atOnce = 500
+
+func (t *Teller) round(ctx context.Context) error {
+	if t.Writer.verdicts.Backlog() > 0 {
+		return nil
+	}
+	var list kueue.WorkloadList
+	if err := t.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	var waiting []*kueue.Workload
+	for i := range list.Items {
+		if wl := &list.Items[i]; isWaiting(wl) && lifecycle.IsActive(wl) {
+			waiting = append(waiting, wl)
+		}
+	}
+	now, found := t.Writer.Now(), map[types.UID]different{}
+	for chunk := range slices.Chunk(waiting, atOnce) {
+		reasons := make([]trace.Reason, len(chunk))
+		if err := t.Writer.Engine.Ask(ctx, func(s *state.State) {
+			for i, wl := range chunk {
+				reasons[i] = s.Reason(string(wl.UID))
+			}
+		}); err != nil {
+			return err
+		}
+		for i, wl := range chunk {
+			if !t.isNews(wl, reasons[i]) {
+				continue
+			}
+			d := different{reasons[i], now}
+			if before, known := t.since[wl.UID]; known {
+				d.at = before.at
+			}
+			found[wl.UID] = d
+		}
+	}
+	t.since = found
+	return t.tell(ctx, t.due(now))
+}
+
+// isNews tells whether a reason is to replace what the status says. That a Workload is not evaluated yet replaces only what
+// is no longer true of its queues.
+func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
+	c := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
+	switch {
+	case reason == "":
+		return false
+	case c == nil:
+		return true
+	case reason == trace.PendingEvaluation:
+		return c.Reason == kueue.ReasonMisconfigured || c.Reason == kueue.ReasonSuspended || c.Reason == kueue.ReasonDeactivated
+	}
+	return c.Reason != t.Writer.Machine.PendingReason(string(reason))
+}
+
+// due are the Workloads whose reason has been another one for long enough, the longest first, as many as one round may write.
+func (t *Teller) due(now time.Time) []types.UID {
+	var out []types.UID
+	for uid, d := range t.since {
+		if now.Sub(d.at) >= t.Patience {
+			out = append(out, uid)
+		}
+	}
+	slices.SortFunc(out, func(a, b types.UID) int {
+		return cmp.Or(t.since[a].at.Compare(t.since[b].at), strings.Compare(string(a), string(b)))
+	})
+	return out[:min(len(out), t.Rate)]
+}
+
+// tell orders the writes. It does so in the engine's goroutine: an admission that the engine decides afterwards takes the
+// place of such an order, and never the other way round.
+func (t *Teller) tell(ctx context.Context, due []types.UID) error {
+	for chunk := range slices.Chunk(due, 50) {
+		if err := t.Writer.Engine.Ask(ctx, func(s *state.State) {
+			for _, uid := range chunk {
+				if d, ok := s.Why(string(uid)); ok {
+					namespace, name := d.Workload.Split()
+					t.Writer.verdicts.Offer(uid, engine.Decision{
+						Workload:   engine.Workload{UID: string(uid), Namespace: namespace, Name: name},
+						Generation: s.Generation(string(uid)), Queue: d.Queue, Path: s.Path(d.Queue), Look: d.Look, PassedOver: true,
+					})
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+// Package evict tells the victims that the engine names to go. It only asks; the quota is
+// free once the owner of the pods says that they are gone. spec: 10 §4.7.6.
+package evict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// workers are how many victims are told at once. spec: 10 §4.7.6.
+const workers = 8
+
+// Preemptor is an engine.Writer that tells victims to go. Add it to the manager as a
+// runnable as well.
+type Preemptor struct {
+	Client   client.Client
+	Reader   client.Reader // reads past the cache
+	Status   *reconcile.WorkloadStatus
+	Events   reconcile.Events
+	Engine   *engine.Engine
+	Machine  lifecycle.Machine
+	Requests convert.Requests
+	Now      func() time.Time
+	Log      logr.Logger
+	// Preempted is told of every victim once that is written: the ClusterQueue for which it
+	// goes, its own one and the reason. Nil: nobody is told.
+	Preempted func(by, of, reason string)
+
+	orders *reconcile.Latest[order]
+}
+
+// order is a victim and the preemption that it is one of.
+type order struct {
+	victim engine.Victim
+	by     *preemption
+}
+
+// preemption is a decision with victims, and its preemptor as it was when the first of
+// them was evicted: events about the preemptor fold into one only if they name the same
+// version of it.
+type preemption struct {
+	engine.Decision
+	once      sync.Once
+	preemptor *kueue.Workload // nil if it is gone
+}
+
+// Init makes the preemptor ready to take orders, which may come before Start.
+func (p *Preemptor) Init() { p.orders = reconcile.NewLatest(workers, p.preempt, p.failed) }
+
+// Write takes the victims of a decision.
+func (p *Preemptor) Write(d engine.Decision) {
+	by := &preemption{Decision: d}
+	for _, v := range d.Evict {
+		p.orders.Put(types.UID(v.UID), order{v, by})
+	}
+}
+
+// Start tells victims until ctx ends.
+func (p *Preemptor) Start(ctx context.Context) error { return p.orders.Start(ctx) }
+
+// errNotWritten says that a victim was admitted, but that this is not written yet.
+var errNotWritten = errors.New("its admission is still being written")
+
+// failed has the engine decide anew whether the victim has to go.
+func (p *Preemptor) failed(o order, err error, pause time.Duration) (again bool) {
+	if apierrors.IsNotFound(err) {
+		return false // gone, and its quota with it
+	}
+	p.Log.Info("Preempting failed, the preemptor is looked at again",
+		"victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
+	time.AfterFunc(pause, func() {
+		p.Engine.Post(func(s *state.State) { s.EvictionFailed(o.victim.UID) })
+	})
+	return false
+}
+
+func (p *Preemptor) preempt(ctx context.Context, o order) error {
+	key := types.NamespacedName{Namespace: o.victim.Namespace, Name: o.victim.Name}
+	return reconcile.OnNewest(ctx, p.Client, p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
+		if lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl) {
+			p.post(wl) // on its way out already
+			return nil
+		}
+		if !lifecycle.IsReserved(wl) {
+			return errNotWritten // its own admission is; the victim is named again if it still has to go
+		}
+		by := p.preemptor(ctx, o)
+		message, now := message(o, by), metav1.NewTime(p.Now())
+		stored, wrote, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+			return p.Machine.Preempt(next, o.victim.Reason, message, now)
+		})
+		if err != nil {
+			return err
+		}
+		if wrote && p.Preempted != nil {
+			p.Preempted(o.by.Queue, string(wl.Status.Admission.ClusterQueue), o.victim.Reason)
+		}
+		p.post(stored)
+		p.Events.Normal(stored, kueue.ReasonPreempted, message+p.ranks(by, stored))
+		p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message)
+		if by != nil {
+			p.Events.Normal(by, "PreemptedWorkload", preemptedNote(o))
+		}
+		return nil
+	})
+}
+
+// ranks tells the effective priorities of both, and what they are made of; of a preemptor that is gone nothing is known.
+// spec: 10 §5.2.
+func (p *Preemptor) ranks(by, victim *kueue.Workload) string {
+	if by == nil {
+		return ""
+	}
+	rank := func(w *kueue.Workload) string {
+		base, boost := p.Requests.Priority(w)
+		return fmt.Sprintf("%d (base: %d, boost: %d)", base+boost, base, boost)
+	}
+	return "; preemptor effective priority: " + rank(by) + "; preemptee effective priority: " + rank(victim)
+}
+
+func (p *Preemptor) post(wl *kueue.Workload) {
+	def := convert.Workload(wl, p.Requests)
+	p.Engine.Post(func(s *state.State) { s.Written(def) })
+}
+
+// preemptor is who gets the room, nil if it is gone.
+func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
+	o.by.once.Do(func() {
+		by := &kueue.Workload{}
+		err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.by.Namespace, Name: o.by.Name}, by)
+		if err == nil && string(by.UID) == o.by.UID {
+			o.by.preemptor = by
+		}
+	})
+	return o.by.preemptor
+}
+
+// preemptedNote tells of one victim, and names the others of the preemption: of the events
+// about them, which fold into one, clients see the note of the first. Victims of other namespaces
+// are counted, and a single one is told by its UID: readers of the preemptor's events may not list there.
+func preemptedNote(o order) string {
+	victim := fmt.Sprintf("%s/%s (UID: %s)", o.victim.Namespace, o.victim.Name, o.victim.UID)
+	if o.victim.Namespace != o.by.Namespace {
+		victim = fmt.Sprintf("of another namespace (UID: %s)", o.victim.UID)
+	}
+	note := fmt.Sprintf("Preempted workload %s due to %s; preemptor path: %s; preemptee path: %s",
+		victim, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path)
+	var others []string
+	unnamed := 0
+	for _, v := range o.by.Evict {
+		switch {
+		case v.UID == o.victim.UID:
+		case v.Namespace == o.by.Namespace:
+			others = append(others, v.Namespace+"/"+v.Name)
+		default:
+			unnamed++
+		}
+	}
+	if unnamed > 0 {
+		others = append(others, fmt.Sprintf("%d of other namespaces", unnamed))
+	}
+	if len(others) > 0 {
+		note += "; other victims of this preemption: " + strings.Join(others, ", ")
+	}
+	return note
+}
+
+// message begins as tools match it. spec: 10 §4.7.6.
+func message(o order, by *kueue.Workload) string {
+	job := "UNKNOWN"
+	if by != nil && by.Labels[kueue.JobUIDLabel] != "" {
+		job = by.Labels[kueue.JobUIDLabel]
+	}
+	return fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s",
+		o.by.UID, job, preempt.Words(o.victim.Reason), o.by.Path, o.victim.Path)
+}

@@ -1,0 +1,237 @@
+// Package follow follows every Workload through its life, whoever moves it: deadlines and backoffs, admission checks,
+// queues that stop, deactivation, retention. What to do is decided by lifecycle.Follow; this package gathers what that
+// needs, makes the one write that it asks for, and tells about it. spec: 10 §4.10 to §4.12.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// Follower makes the writes that the life of Workloads asks for.
+type Follower struct {
+	Client client.Client
+	Status *reconcile.WorkloadStatus
+	Events reconcile.Events
+	Rules  lifecycle.Rules
+	Now    func() time.Time
+	// Slices finishes the Workloads whose place another took: feature gate ElasticJobsViaWorkloadSlices.
+	Slices bool
+	// Changed, unless it is nil, brings other rules while the manager runs: every Workload is then looked at again.
+	Changed <-chan lifecycle.Rules
+
+	current atomic.Pointer[lifecycle.Rules]
+}
+
+// Setup adds the controller to the manager.
+func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
+	ofQueues := builder.WithPredicates(predicate.GenerationChangedPredicate{}) // a deletion changes it as well
+	f.current.Store(&f.Rules)
+	again := make(chan event.GenericEvent, 1)
+	if f.Changed != nil {
+		if err := mgr.Add(&changes{f: f, again: again}); err != nil {
+			return err
+		}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("workload").For(&kueue.Workload{}).
+		WatchesRawSource(source.Channel(again, handler.EnqueueRequestsFromMapFunc(f.all))).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(f.under), ofQueues).
+		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(f.inside), ofQueues).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(f)
+}
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=update;patch
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues,verbs=get;list;watch
+
+// Reconcile looks at one Workload and makes at most one write.
+func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+	var wl kueue.Workload
+	if found, err := f.get(ctx, req.NamespacedName, &wl); err != nil || !found {
+		return ctrlreconcile.Result{}, err
+	}
+	world, err := f.gather(ctx, &wl)
+	if err != nil {
+		return ctrlreconcile.Result{}, err
+	}
+	now := metav1.NewTime(f.Now())
+	next := wl.DeepCopy()
+	todo := f.current.Load().Follow(next, world, now)
+	if !todo.Status && f.Slices {
+		if err := f.succeed(ctx, &wl, now); err != nil {
+			return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
+		}
+	}
+	told, err := f.write(ctx, &wl, next, todo)
+	if err != nil {
+		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
+	}
+	for _, e := range todo.Events {
+		if e.Warning {
+			f.Events.Warning(told, e.Reason, e.Note)
+		} else {
+			f.Events.Normal(told, e.Reason, e.Note)
+		}
+	}
+	if todo.Wake.IsZero() {
+		return ctrlreconcile.Result{}, nil
+	}
+	return ctrlreconcile.Result{RequeueAfter: max(todo.Wake.Sub(now.Time), time.Millisecond)}, nil
+}
+
+// changes is a runnable that takes new rules, on every replica.
+type changes struct {
+	f     *Follower
+	again chan<- event.GenericEvent
+}
+
+// NeedLeaderElection is false.
+func (c *changes) NeedLeaderElection() bool { return false }
+
+// Start takes new rules until ctx ends.
+func (c *changes) Start(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case rules := <-c.f.Changed:
+			c.f.current.Store(&rules)
+			select {
+			case c.again <- event.GenericEvent{Object: &kueue.Workload{}}: // which stands for all of them
+			default: // all are about to be looked at
+			}
+		}
+	}
+}
+
+func (f *Follower) all(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
+	return f.workloads(ctx, "", func(*kueue.Workload) bool { return true })
+}
+
+// gather reads the queues of a Workload: those that it waits in, or holds quota of.
+func (f *Follower) gather(ctx context.Context, wl *kueue.Workload) (lifecycle.World, error) {
+	var w lifecycle.World
+	name := kueue.ClusterQueueReference("")
+	if wl.Spec.QueueName != "" {
+		lq := &kueue.LocalQueue{}
+		found, err := f.get(ctx, types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}, lq)
+		if err != nil {
+			return w, err
+		}
+		if found {
+			w.LocalQueue, name = lq, lq.Spec.ClusterQueue
+		}
+	}
+	if a := wl.Status.Admission; a != nil {
+		name = a.ClusterQueue
+	}
+	if name == "" {
+		return w, nil
+	}
+	cq := &kueue.ClusterQueue{}
+	found, err := f.get(ctx, types.NamespacedName{Name: string(name)}, cq)
+	if found {
+		w.ClusterQueue = cq
+	}
+	return w, err
+}
+
+// get reads from the cache, without a copy: the object must not be changed.
+func (f *Follower) get(ctx context.Context, key types.NamespacedName, into client.Object) (found bool, err error) {
+	err = f.Client.Get(ctx, key, into, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// write makes the write that there is to make, and returns the Workload to tell about.
+func (f *Follower) write(ctx context.Context, wl, next *kueue.Workload, todo lifecycle.Followed) (*kueue.Workload, error) {
+	pinned := client.MergeFromWithOptions(wl, client.MergeFromWithOptimisticLock{})
+	switch {
+	case todo.Status:
+		return f.Status.Strict(ctx, next)
+	case todo.Deactivate:
+		next.Spec.Active = new(false)
+	case todo.Unfinalize:
+		controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer)
+	case todo.Delete:
+		uid, version := wl.UID, wl.ResourceVersion
+		err := f.Client.Delete(ctx, next, client.Preconditions{UID: &uid, ResourceVersion: &version},
+			client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return wl, named(err, "deleting", wl)
+	default:
+		return wl, nil
+	}
+	return next, named(f.Client.Patch(ctx, next, pinned), "updating", wl)
+}
+
+func named(err error, what string, wl *kueue.Workload) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s workload %s/%s: %w", what, wl.Namespace, wl.Name, err)
+}
+
+// under maps a ClusterQueue to the Workloads that wait in it or hold its quota.
+func (f *Follower) under(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
+	var queues kueue.LocalQueueList
+	if err := f.Client.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
+		return nil
+	}
+	entrance := map[types.NamespacedName]bool{}
+	for i := range queues.Items {
+		if string(queues.Items[i].Spec.ClusterQueue) == cq.GetName() {
+			entrance[client.ObjectKeyFromObject(&queues.Items[i])] = true
+		}
+	}
+	return f.workloads(ctx, "", func(wl *kueue.Workload) bool {
+		a := wl.Status.Admission
+		return entrance[types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}] ||
+			(a != nil && string(a.ClusterQueue) == cq.GetName())
+	})
+}
+
+// inside maps a LocalQueue to its Workloads.
+func (f *Follower) inside(ctx context.Context, lq client.Object) []ctrlreconcile.Request {
+	return f.workloads(ctx, lq.GetNamespace(), func(wl *kueue.Workload) bool {
+		return string(wl.Spec.QueueName) == lq.GetName()
+	})
+}
+
+func (f *Follower) workloads(ctx context.Context, namespace string, match func(*kueue.Workload) bool) []ctrlreconcile.Request {
+	var list kueue.WorkloadList
+	if err := f.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads")
+		return nil
+	}
+	var out []ctrlreconcile.Request
+	for i := range list.Items {
+		if match(&list.Items[i]) {
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}

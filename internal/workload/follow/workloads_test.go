@@ -1,0 +1,435 @@
+package follow
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+
+// world is a namespace with a follower that is called by hand.
+type world struct {
+	t         *testing.T
+	c         client.WithWatch
+	f         *Follower
+	namespace string
+	now       time.Time
+	record    *events.FakeRecorder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c := embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "follow-"}}
+	w := &world{t: t, c: c, now: time.Now().Truncate(time.Second), record: events.NewFakeRecorder(20)}
+	w.must(c.Create(t.Context(), ns))
+	w.namespace = ns.Name
+	w.f = &Follower{
+		Client: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(w.record, nil), Slices: true,
+		Now: func() time.Time { return w.now },
+	}
+	w.rules(lifecycle.Rules{Gated: true, Orphans: true})
+	w.queue("cq")
+	w.must(c.Create(t.Context(), w.localQueue("lq", "cq")))
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) rules(r lifecycle.Rules) { w.f.current.Store(&r) }
+
+// own is the name of a ClusterQueue of this world.
+func (w *world) own(name string) string { return w.namespace + "-" + name }
+
+func (w *world) queue(name string, tune ...func(*kueue.ClusterQueue)) {
+	w.t.Helper()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: w.own(name)}}
+	for _, set := range tune {
+		set(cq)
+	}
+	w.must(w.c.Create(w.t.Context(), cq))
+}
+
+func (w *world) localQueue(name, to string) *kueue.LocalQueue {
+	return &kueue.LocalQueue{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec:       kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(w.own(to))},
+	}
+}
+
+func (w *world) create(name string, tune ...func(*kueue.Workload)) *kueue.Workload {
+	w.t.Helper()
+	wl := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec: kueue.WorkloadSpec{QueueName: "lq", PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "any"}}},
+		}}}},
+	}
+	for _, set := range tune {
+		set(wl)
+	}
+	w.must(w.c.Create(w.t.Context(), wl))
+	return wl
+}
+
+// change writes a transition.
+func (w *world) change(wl *kueue.Workload, change func(lifecycle.Machine, *kueue.Workload) bool) {
+	w.t.Helper()
+	_, _, err := reconcile.NewWorkloadStatus(w.c).Transition(w.t.Context(), w.live(wl), func(x *kueue.Workload) bool {
+		return change(lifecycle.Machine{}, x)
+	})
+	w.must(err)
+}
+
+// reserve gives a Workload quota of a ClusterQueue.
+func (w *world) reserve(wl *kueue.Workload, in string) {
+	w.t.Helper()
+	w.change(wl, func(m lifecycle.Machine, x *kueue.Workload) bool {
+		return m.Reserve(x, &kueue.Admission{
+			ClusterQueue: kueue.ClusterQueueReference(w.own(in)), PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}},
+		}, nil, metav1.NewTime(w.now))
+	})
+}
+
+func (w *world) finish(wl *kueue.Workload) {
+	w.t.Helper()
+	w.change(wl, func(m lifecycle.Machine, x *kueue.Workload) bool {
+		return m.Finish(x, kueue.ReasonSucceeded, "done", metav1.NewTime(w.now))
+	})
+}
+
+func (w *world) live(wl *kueue.Workload) *kueue.Workload {
+	w.t.Helper()
+	out := &kueue.Workload{}
+	w.must(w.c.Get(w.t.Context(), client.ObjectKeyFromObject(wl), out))
+	return out
+}
+
+func (w *world) look(wl *kueue.Workload) ctrl.Result {
+	w.t.Helper()
+	result, err := w.f.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(wl)})
+	w.must(err)
+	return result
+}
+
+// has demands conditions, as Type=Status/Reason.
+func (w *world) has(wl *kueue.Workload, want ...string) {
+	w.t.Helper()
+	got := []string{}
+	for _, c := range w.live(wl).Status.Conditions {
+		got = append(got, c.Type+"="+string(c.Status)+"/"+c.Reason)
+	}
+	for _, c := range want {
+		if !slices.Contains(got, c) {
+			w.t.Errorf("no %s among %q", c, got)
+		}
+	}
+}
+
+// tells demands what was recorded since the last time, of which the note is cut off.
+func (w *world) tells(want ...string) {
+	w.t.Helper()
+	var got []string
+	for {
+		select {
+		case e := <-w.record.Events:
+			got = append(got, strings.Join(strings.SplitN(e, " ", 3)[:2], " "))
+			continue
+		default:
+		}
+		break
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.t.Errorf("events -want +got:\n%s", diff)
+	}
+}
+
+// A look makes the one write that the state asks for, tells about it, and names the time of the next.
+func TestOneWriteALook(t *testing.T) {
+	for name, scene := range map[string]func(*world){
+		"10 §4.10 nothing to do": func(w *world) {
+			wl := w.create("a")
+			before := w.live(wl)
+			if r := w.look(wl); r != (ctrl.Result{}) || w.live(wl).ResourceVersion != before.ResourceVersion {
+				w.t.Errorf("result %+v", r)
+			}
+			w.tells()
+			w.look(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"}})
+		},
+		"10 §4.10 the status, and what is told": func(w *world) {
+			wl := w.create("a", func(wl *kueue.Workload) {
+				wl.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "example.com/a"}
+			})
+			w.look(wl)
+			w.has(wl, "QuotaReserved=False/AdmissionGated")
+			w.tells("Normal AdmissionGated")
+		},
+		"10 §4.11 a warning, then spec.active": func(w *world) {
+			limit := int32(10)
+			wl := w.create("a", func(wl *kueue.Workload) { wl.Spec.MaximumExecutionTimeSeconds = &limit })
+			w.reserve(wl, "cq")
+			if r := w.look(wl); r.RequeueAfter != 10*time.Second {
+				w.t.Errorf("it is looked at again after %s, want 10s", r.RequeueAfter)
+			}
+			w.now = w.now.Add(10 * time.Second)
+			w.look(wl)
+			w.has(wl, "DeactivationTarget=True/MaximumExecutionTimeExceeded")
+			w.tells("Warning MaximumExecutionTimeExceeded")
+			w.look(wl)
+			if got := w.live(wl); lifecycle.IsActive(got) {
+				w.t.Error("it is active")
+			}
+			w.look(wl)
+			w.has(wl, "Evicted=True/DeactivatedDueToMaximumExecutionTimeExceeded")
+			w.tells("Normal EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded")
+		},
+		"10 §4.10 retention lets it go, then deletes it": func(w *world) {
+			keep := time.Minute
+			w.rules(lifecycle.Rules{KeepFinished: &keep})
+			wl := w.create("a", func(wl *kueue.Workload) { wl.Finalizers = []string{kueue.ResourceInUseFinalizer, "example.com/mine"} })
+			w.finish(wl)
+			if r := w.look(wl); r.RequeueAfter != time.Minute {
+				w.t.Errorf("it is looked at again after %s, want 1m", r.RequeueAfter)
+			}
+			w.now = w.now.Add(time.Minute)
+			w.look(wl)
+			if got := w.live(wl); !slices.Equal(got.Finalizers, []string{"example.com/mine"}) || got.DeletionTimestamp != nil {
+				w.t.Errorf("finalizers %q, deleted %v", got.Finalizers, got.DeletionTimestamp)
+			}
+			w.tells()
+			w.look(wl)
+			if got := w.live(wl); got.DeletionTimestamp == nil {
+				w.t.Error("it is not deleted")
+			}
+			w.tells("Normal Deleted")
+		},
+		"10 §4.17 whose job is gone": func(w *world) {
+			wl := w.create("a", func(wl *kueue.Workload) {
+				wl.Labels = map[string]string{kueue.JobUIDLabel: "u"}
+				wl.Finalizers = []string{kueue.ResourceInUseFinalizer}
+			})
+			w.look(wl)
+			w.has(wl, "Finished=True/OwnerNotFound")
+			w.look(wl)
+			if got := w.live(wl); len(got.Finalizers) > 0 {
+				w.t.Errorf("finalizers %q", got.Finalizers)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { scene(newWorld(t)) })
+	}
+}
+
+// Every write is pinned to what was read: if that is old it fails, and the Workload is looked at again.
+func TestLooksAtOldObjects(t *testing.T) {
+	keep := time.Duration(0)
+	for name, scene := range map[string]func(*world) *kueue.Workload{
+		"status": func(w *world) *kueue.Workload {
+			return w.create("a", func(wl *kueue.Workload) {
+				wl.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "example.com/a"}
+			})
+		},
+		"spec.active": func(w *world) *kueue.Workload {
+			wl := w.create("a")
+			w.change(wl, func(m lifecycle.Machine, x *kueue.Workload) bool {
+				return m.RequestDeactivation(x, kueue.ReasonAdmissionCheck, "no", metav1.NewTime(w.now))
+			})
+			return wl
+		},
+		"finalizer": func(w *world) *kueue.Workload {
+			wl := w.create("a", func(wl *kueue.Workload) { wl.Finalizers = []string{kueue.ResourceInUseFinalizer} })
+			w.finish(wl)
+			return wl
+		},
+		"deletion": func(w *world) *kueue.Workload {
+			wl := w.create("a")
+			w.finish(wl)
+			return wl
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.rules(lifecycle.Rules{Gated: true, KeepFinished: &keep})
+			wl := scene(w)
+			old := w.live(wl)
+			changed := old.DeepCopy()
+			changed.Labels = map[string]string{"new": "label"}
+			w.must(w.c.Update(t.Context(), changed))
+			w.f.Client = interceptor.NewClient(w.c, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+					if into, ok := o.(*kueue.Workload); ok {
+						old.DeepCopyInto(into)
+						return nil
+					}
+					return c.Get(ctx, key, o, options...)
+				},
+			})
+			if r, err := w.f.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(wl)}); err != nil && !apierrors.IsConflict(err) || err == nil && r.RequeueAfter == 0 {
+				t.Errorf("result %+v, error %v: it is not looked at again", r, err)
+			}
+			if got := w.live(wl); got.ResourceVersion != changed.ResourceVersion {
+				t.Errorf("an old object was written over a newer one: %+v", got)
+			}
+			w.tells()
+		})
+	}
+}
+
+// The queues that count are those that a Workload waits in or, once it has quota, the one whose quota it is.
+func TestGather(t *testing.T) {
+	w := newWorld(t)
+	w.queue("other")
+	for name, tc := range map[string]struct {
+		wl            *kueue.Workload
+		local, queues string
+	}{
+		"waiting":              {w.create("waiting"), "lq", "cq"},
+		"with quota":           {w.create("reserved"), "lq", "other"},
+		"in no queue":          {w.create("free", func(wl *kueue.Workload) { wl.Spec.QueueName = "" }), "", ""},
+		"in one that is gone":  {w.create("lost", func(wl *kueue.Workload) { wl.Spec.QueueName = "none" }), "", ""},
+		"with quota of nobody": {w.create("ghost"), "lq", ""},
+	} {
+		switch name {
+		case "with quota":
+			w.reserve(tc.wl, "other")
+		case "with quota of nobody":
+			w.reserve(tc.wl, "none")
+		}
+		got, err := w.f.gather(t.Context(), w.live(tc.wl))
+		w.must(err)
+		local, queues := "", ""
+		if got.LocalQueue != nil {
+			local = got.LocalQueue.Name
+		}
+		if got.ClusterQueue != nil {
+			queues = strings.TrimPrefix(got.ClusterQueue.Name, w.namespace+"-")
+		}
+		if local != tc.local || queues != tc.queues {
+			t.Errorf("%s: queues %q and %q, want %q and %q", name, local, queues, tc.local, tc.queues)
+		}
+	}
+}
+
+// A change of a queue concerns those that wait in it and those that hold its quota.
+func TestWhomAQueueConcerns(t *testing.T) {
+	w := newWorld(t)
+	w.queue("other")
+	w.must(w.c.Create(t.Context(), w.localQueue("second", "other")))
+	w.create("here")
+	w.reserve(w.create("moved"), "other")
+	w.create("there", func(wl *kueue.Workload) { wl.Spec.QueueName = "second" })
+	names := func(list []ctrl.Request) (out []string) {
+		for _, r := range list {
+			if r.Namespace == w.namespace {
+				out = append(out, r.Name)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	named := func(name string) *kueue.ClusterQueue {
+		return &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: w.own(name)}}
+	}
+	for name, tc := range map[string]struct {
+		got  []ctrl.Request
+		want []string
+	}{
+		"ClusterQueue":         {w.f.under(t.Context(), named("cq")), []string{"here", "moved"}},
+		"the other":            {w.f.under(t.Context(), named("other")), []string{"moved", "there"}},
+		"LocalQueue":           {w.f.inside(t.Context(), w.localQueue("second", "other")), []string{"there"}},
+		"of another namespace": {w.f.inside(t.Context(), &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lq"}}), nil},
+		"the rules":            {w.f.all(t.Context(), nil), []string{"here", "moved", "there"}},
+	} {
+		if diff := cmp.Diff(tc.want, names(tc.got)); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// New rules hold from the next look on, and every Workload gets one.
+func TestNewRules(t *testing.T) {
+	w := newWorld(t)
+	wl := w.create("a", func(wl *kueue.Workload) {
+		wl.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "example.com/a"}
+	})
+	w.rules(lifecycle.Rules{})
+	w.look(wl)
+	w.tells()
+	changed, again := make(chan lifecycle.Rules), make(chan event.GenericEvent, 1)
+	w.f.Changed = changed
+	c := &changes{f: w.f, again: again}
+	if c.NeedLeaderElection() {
+		t.Error("a replica that waits does not take new rules")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Start(ctx) }()
+	changed <- lifecycle.Rules{}
+	changed <- lifecycle.Rules{Gated: true}
+	<-again
+	cancel()
+	w.must(<-ended)
+	w.look(wl)
+	w.has(wl, "QuotaReserved=False/AdmissionGated")
+}
+
+// spec: 20 §4.11.
+func TestSuccessor(t *testing.T) {
+	w := newWorld(t)
+	owner := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "u", Controller: new(true)}
+	slice := func(name, replaces string) *kueue.Workload {
+		return w.create(name, func(wl *kueue.Workload) {
+			wl.OwnerReferences = []metav1.OwnerReference{owner}
+			wl.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: "first"}
+			if replaces != "" {
+				wl.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = w.namespace + "/" + replaces
+			}
+		})
+	}
+	first := slice("first", "")
+	w.reserve(first, "cq")
+	second := slice("second", "first")
+	w.look(second)
+	if lifecycle.IsFinished(w.live(first)) {
+		t.Fatal("its successor has no quota, and it is finished")
+	}
+	w.reserve(second, "cq")
+	w.f.Slices = false
+	w.look(second)
+	if lifecycle.IsFinished(w.live(first)) {
+		t.Error("the feature is off, and it is finished")
+	}
+	w.f.Slices = true
+	w.look(second)
+	w.has(first, "Finished=True/WorkloadSliceReplaced")
+	w.tells("Normal WorkloadSliceReplaced")
+	w.look(second)
+	w.tells()
+	orphan := slice("third", "none")
+	w.reserve(orphan, "cq")
+	w.look(orphan)
+}

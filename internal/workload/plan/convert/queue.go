@@ -1,0 +1,287 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Flavor converts a ResourceFlavor.
+func Flavor(rf *kueue.ResourceFlavor) flavor.Flavor {
+	f := flavor.Flavor{Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations)}
+	for _, t := range rf.Spec.NodeTaints {
+		f.Taints = append(f.Taints, workload.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+	}
+	return f
+}
+
+// Cohort converts a Cohort.
+func Cohort(c *kueue.Cohort) state.Cohort {
+	return state.Cohort{
+		Name: c.Name, Parent: string(c.Spec.ParentName), Groups: groups(c.Spec.ResourceGroups), Weight: weight(c.Spec.FairSharing),
+	}
+}
+
+// weight of a fair share, in thousandths; nil for the default.
+func weight(f *kueue.FairSharing) *resource.Amount {
+	if f == nil || f.Weight == nil {
+		return nil
+	}
+	w := resource.Amount(f.Weight.MilliValue())
+	return &w
+}
+
+// LocalQueue converts a LocalQueue.
+func LocalQueue(lq *kueue.LocalQueue) state.LocalQueue {
+	return state.LocalQueue{
+		Namespace: lq.Namespace, Name: lq.Name, Queue: string(lq.Spec.ClusterQueue),
+		Stopped: lq.DeletionTimestamp != nil || stopped(lq.Spec.StopPolicy),
+	}
+}
+
+func stopped(p kueue.StopPolicy) bool {
+	return p == kueue.StopPolicyHold || p == kueue.StopPolicyHoldAndDrain
+}
+
+// Queue converts a ClusterQueue. Problems that make it inactive close it.
+func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
+	def := state.Queue{
+		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
+		Strict: cq.Spec.QueueingStrategy == kueue.StrictFIFO, Closed: Sentence(problems),
+		Weight: weight(cq.Spec.FairSharing),
+	}
+	var err error
+	if def.Namespaces, err = selector(cq.Spec.NamespaceSelector); err != nil {
+		return def, fmt.Errorf("spec.namespaceSelector: %w", err)
+	}
+	if f := cq.Spec.FlavorFungibility; f != nil {
+		def.Fungibility = flavor.Fungibility{
+			TryNextWhenBorrowing:    f.WhenCanBorrow == kueue.TryNextFlavor,
+			StopWhenPreempting:      f.WhenCanPreempt == kueue.MayStopSearch,
+			PreemptionOverBorrowing: f.Preference != nil && *f.Preference == kueue.PreemptionOverBorrowing,
+		}
+	}
+	if p := cq.Spec.Preemption; p != nil {
+		def.Preemption = preempt.Policy{Within: within(p.WithinClusterQueue), Reclaim: reclaim(p.ReclaimWithinCohort)}
+		if b := p.BorrowWithinCohort; b != nil && b.Policy == kueue.BorrowWithinCohortLowerPriority {
+			def.Preemption.BorrowWithin = true
+			if b.MaxPriorityThreshold != nil {
+				threshold := int64(*b.MaxPriorityThreshold)
+				def.Preemption.Threshold = &threshold
+			}
+		}
+	}
+	return def, nil
+}
+
+func within(p kueue.PreemptionPolicy) preempt.Rule {
+	switch p {
+	case kueue.PreemptionLowerPriority:
+		return preempt.LowerPriority
+	case kueue.PreemptionLowerOrNewerEqualPriority:
+		return preempt.LowerOrNewerEqualPriority
+	case kueue.PreemptionNever:
+	}
+	return preempt.Never
+}
+
+func reclaim(p kueue.ReclaimPolicy) preempt.Rule {
+	switch p {
+	case kueue.ReclaimAny:
+		return preempt.Any
+	case kueue.ReclaimLowerPriority:
+		return preempt.LowerPriority
+	case kueue.ReclaimNever:
+	}
+	return preempt.Never
+}
+
+func groups(in []kueue.ResourceGroup) []state.Group {
+	out := make([]state.Group, 0, len(in))
+	for _, g := range in {
+		var group state.Group
+		for _, name := range g.CoveredResources {
+			group.Resources = append(group.Resources, string(name))
+		}
+		for _, f := range g.Flavors {
+			fq := state.FlavorQuota{Flavor: string(f.Name)}
+			for _, r := range f.Resources {
+				fq.Resources = append(fq.Resources, state.Quota{
+					Resource: string(r.Name), Nominal: Amount(r.Name, r.NominalQuota),
+					Borrow: limit(r.Name, r.BorrowingLimit), Lend: limit(r.Name, r.LendingLimit),
+				})
+			}
+			group.Flavors = append(group.Flavors, fq)
+		}
+		out = append(out, group)
+	}
+	return out
+}
+
+// selector converts a label selector to ORed terms: none for nil, which selects
+// nothing, one empty term for the empty selector, which selects everything.
+func selector(in *metav1.LabelSelector) ([]workload.Term, error) {
+	if in == nil {
+		return nil, nil
+	}
+	if _, err := metav1.LabelSelectorAsSelector(in); err != nil {
+		return nil, err
+	}
+	term := workload.Term{}
+	//berth:unordered sorted below
+	for key, value := range in.MatchLabels {
+		term = append(term, workload.Expr{Key: key, Op: workload.In, Values: []string{value}})
+	}
+	slices.SortFunc(term, func(a, b workload.Expr) int { return strings.Compare(a.Key, b.Key) })
+	for _, e := range in.MatchExpressions {
+		term = append(term, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+	}
+	return []workload.Term{term}, nil
+}
+
+// Problem is a reason why a ClusterQueue is inactive.
+type Problem struct {
+	Reason  string // of the condition Active. spec: 10 §4.13
+	Message string
+}
+
+// Known is what a ClusterQueue refers to, as far as it exists.
+type Known struct {
+	Flavor   func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor // nil if there is none
+	Check    func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck // nil if there is none
+	Topology func(name kueue.TopologyReference) bool
+	Parent   func(cohort string) string // the one above, "" for none
+}
+
+// Problems lists why a ClusterQueue is inactive, the first one giving the reason; none
+// means that it is active. spec: 10 §4.13, §6 #14.
+func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
+	var out []Problem
+	if cq.DeletionTimestamp != nil {
+		out = append(out, Problem{kueue.ReasonTerminating, "it is being deleted"})
+	}
+	if stopped(cq.Spec.StopPolicy) {
+		out = append(out, Problem{kueue.ReasonStopped, "it is stopped (stopPolicy " + string(cq.Spec.StopPolicy) + ")"})
+	}
+	var missing, unplaced []string
+	for _, g := range cq.Spec.ResourceGroups {
+		for _, f := range g.Flavors {
+			switch flavor := known.Flavor(f.Name); {
+			case flavor == nil:
+				missing = append(missing, string(f.Name))
+			case flavor.Spec.TopologyName != "" && !known.Topology(flavor.Spec.TopologyName):
+				unplaced = append(unplaced, fmt.Sprintf("%s of flavor %s", flavor.Spec.TopologyName, f.Name))
+			}
+		}
+	}
+	out = unless(out, missing, kueue.ReasonFlavorNotFound, "ResourceFlavors not found: ")
+	checks, remote := checkProblems(cq, known)
+	if out = append(out, checks...); !remote { // nodes of the workers are no business of this cluster
+		out = unless(out, unplaced, kueue.ReasonTopologyNotFound, "Topologies not found: ")
+	}
+	if circle := quota.Circle(string(cq.Spec.CohortName), known.Parent); circle != nil {
+		out = append(out, Problem{kueue.ReasonUnknown, quota.InCircle(circle)})
+	}
+	return out
+}
+
+// isForAll says whether a list has all flavors of a ClusterQueue.
+func isForAll(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
+	for _, group := range cq.Spec.ResourceGroups {
+		for i := range group.Flavors {
+			if !slices.Contains(flavors, group.Flavors[i].Name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkProblems are those with the admission checks. It also tells whether workloads are
+// sent to other clusters.
+func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent bool) {
+	if cq.Spec.AdmissionChecksStrategy == nil {
+		return nil, false
+	}
+	var missing, inactive, remote, perFlavor, provisioning []string
+	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+		name, check := string(rule.Name), known.Check(rule.Name)
+		if check == nil {
+			missing = append(missing, name)
+			continue
+		}
+		if !apimeta.IsStatusConditionTrue(check.Status.Conditions, kueue.AdmissionCheckActive) {
+			inactive = append(inactive, name)
+		}
+		switch check.Spec.ControllerName {
+		case kueue.MultiKueueControllerName:
+			remote = append(remote, name)
+			if len(rule.OnFlavors) > 0 && !isForAll(cq, rule.OnFlavors) {
+				perFlavor = append(perFlavor, name)
+			}
+		case kueue.ProvisioningRequestControllerName:
+			provisioning = append(provisioning, name)
+		}
+	}
+	out = unless(out, missing, kueue.ReasonAdmissionCheckNotFound, "AdmissionChecks not found: ")
+	out = unless(out, inactive, kueue.ReasonAdmissionCheckInactive, "AdmissionChecks that are not active (see their condition Active): ")
+	if len(remote) > 1 {
+		out = unless(out, remote, kueue.ReasonMultipleMultiKueueAdmissionChecks, "only one MultiKueue check is allowed, found: ")
+	}
+	out = unless(out, perFlavor, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor, "a MultiKueue check must be for all flavors, so onFlavors has all of them or none: ")
+	if len(remote) > 0 {
+		out = unless(out, provisioning, kueue.ReasonMultiKueueWithProvisioningRequest, "beside a MultiKueue check there may be no provisioning check: ")
+	}
+	return out, len(remote) > 0
+}
+
+// NamesFlavor tells whether a ClusterQueue has quota of a flavor.
+func NamesFlavor(cq *kueue.ClusterQueue, name string) bool {
+	return slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
+		return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == name })
+	})
+}
+
+// NamesCheck tells whether a ClusterQueue asks for an admission check.
+func NamesCheck(cq *kueue.ClusterQueue, name string) bool {
+	return cq.Spec.AdmissionChecksStrategy != nil && slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks,
+		func(r kueue.AdmissionCheckStrategyRule) bool { return string(r.Name) == name })
+}
+
+// unless adds a problem with some names, unless there are none.
+func unless(out []Problem, names []string, reason, message string) []Problem {
+	if len(names) == 0 {
+		return out
+	}
+	slices.Sort(names)
+	return append(out, Problem{reason, message + strings.Join(slices.Compact(names), ", ")})
+}
+
+// Sentence joins problems, "" for none.
+func Sentence(problems []Problem) string {
+	parts := make([]string, 0, len(problems))
+	for _, p := range problems {
+		parts = append(parts, p.Message)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func tolerations(in []corev1.Toleration) []workload.Toleration {
+	var out []workload.Toleration
+	for _, t := range in {
+		out = append(out, workload.Toleration{Key: t.Key, Operator: string(t.Operator), Value: t.Value, Effect: string(t.Effect)})
+	}
+	return out
+}

@@ -1,0 +1,283 @@
+package convert
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Requests are the settings that say what of a pod's requests counts, since when a
+// workload is in line and how it compares with others there.
+type Requests struct {
+	Around
+	ExcludePrefixes []string // resources whose names begin so need no quota
+	// Transformations turn requests into requests for other resources.
+	Transformations []configv1beta2.ResourceTransformation
+	// KeepReclaimable: pods that are done keep their quota.
+	KeepReclaimable bool
+	// HoldClaims: workloads whose pods claim devices, which no quota counts, wait.
+	HoldClaims bool
+	// Boost: an annotation raises or lowers the priority.
+	Boost bool
+	// YieldToBorrowers: who was preempted by a workload that borrows goes behind it. It
+	// keeps the two from preempting each other where the heads of a cohort do not come by
+	// priority.
+	YieldToBorrowers bool
+	// RequeueByCreation: who was evicted because its pods did not get ready keeps its place
+	// in line.
+	RequeueByCreation bool
+	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
+	Gated bool
+	// Slices: workloads may take the place of others, and need only the difference.
+	Slices bool
+}
+
+// Workload converts a Workload as of its resourceVersion.
+func Workload(w *kueue.Workload, r Requests) state.Workload {
+	base, boost := r.Priority(w)
+	def := state.Workload{
+		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
+		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
+		Since: since(w, r), Queueable: queueable(w, r), Resting: resting(w), Problem: problem(w), Gated: gated(w),
+		Priority: base + boost, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
+	}
+	if r.Slices {
+		r.slice(&def, w)
+	}
+	pods, bounds := r.pods(w)
+	for i := range w.Spec.PodSets {
+		def.PodSets = append(def.PodSets, r.podSet(w, i, &pods[i]))
+	}
+	if def.Problem == nil {
+		if why := cmp.Or(r.claims(w), bounds.misfit(w, pods)); why != "" {
+			def.Problem = &workload.Problem{Reason: kueue.ReasonMisconfigured, Note: why}
+		}
+	}
+	r.reserve(&def, w)
+	return def
+}
+
+// slice says whose place the workload takes, and whose it may be. A slice of another namespace is none. spec: 20 §4.11.
+func (r *Requests) slice(def *state.Workload, w *kueue.Workload) {
+	if namespace, name, found := strings.Cut(w.Annotations[kueue.WorkloadSliceReplacementForAnnotation], "/"); found && namespace == w.Namespace {
+		def.Replaces = name
+	}
+	if ref := metav1.GetControllerOf(w); ref != nil {
+		def.Owner = string(ref.UID)
+	}
+	if origin := w.Labels[kueue.MultiKueueOriginLabel]; origin != "" { // a slice that its manager has just made has no job here yet
+		def.Owner = origin + "/" + cmp.Or(w.Annotations[kueue.WorkloadSliceNameAnnotation], w.Name)
+	}
+}
+
+// claims says which claims keep a workload waiting, "" for none. spec: 20 §4.12.
+func (r *Requests) claims(w *kueue.Workload) string {
+	for i := range w.Spec.PodSets {
+		if ps := &w.Spec.PodSets[i]; r.HoldClaims && len(ps.Template.Spec.ResourceClaims) > 0 {
+			return fmt.Sprintf("spec.podSets[%s].template.spec.resourceClaims: this version of Berth does not charge devices to quota; "+
+				"with the feature gate KueueDRARejectWorkloadsWhenDRADisabled off, it admits workloads as if they claimed none", ps.Name)
+		}
+	}
+	return ""
+}
+
+// Priority is that of the spec, and what is added to it. spec: 10 §4.14.
+func (r *Requests) Priority(w *kueue.Workload) (base, boost int64) {
+	if w.Spec.Priority != nil {
+		base = int64(*w.Spec.Priority)
+	}
+	if text, has := w.Annotations[kueue.PriorityBoostAnnotation]; has && r.Boost {
+		if n, err := strconv.ParseInt(text, 10, 32); err == nil { // the webhook refuses any other
+			boost = n
+		}
+	}
+	return base, boost
+}
+
+func instant(nanos int64) workload.Instant { return workload.Instant(nanos) }
+
+// version reads a resourceVersion; API servers give numbers that grow.
+func version(rv string) uint64 {
+	v, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return 0 // an object that was never stored
+	}
+	return v
+}
+
+// since is the queue timestamp: preemption does not cost the place in line, failing
+// to become ready and failing a check do. spec: 10 §4.4.
+func since(w *kueue.Workload, r Requests) workload.Instant {
+	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+	if evicted != nil && evicted.Status == "True" &&
+		((evicted.Reason == kueue.ReasonPodsReadyTimeout && !r.RequeueByCreation) || evicted.Reason == kueue.ReasonAdmissionCheck) {
+		return instant(evicted.LastTransitionTime.UnixNano())
+	}
+	preempted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted)
+	if r.YieldToBorrowers && preempted != nil && preempted.Status == "True" && preempted.Reason == kueue.ReasonInCohortReclaimWhileBorrowing {
+		return instant(preempted.LastTransitionTime.Add(time.Millisecond).UnixNano())
+	}
+	return instant(w.CreationTimestamp.UnixNano())
+}
+
+// queueable tells whether the workload may stand in line, or keep its reservation.
+// spec: 10 §4.4.
+func queueable(w *kueue.Workload, r Requests) bool {
+	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition) }
+	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	onHold := reserved != nil && reserved.Reason == kueue.ReasonOnHold
+	// Whoever follows it says first that the gates are gone, so that nobody misses it.
+	saysGated := reserved != nil && reserved.Status == "False" && reserved.Reason == kueue.ReasonAdmissionGated
+	gated := saysGated || strings.TrimSpace(w.Annotations[kueue.AdmissionGatedByAnnotation]) != ""
+	return w.DeletionTimestamp == nil && !is(kueue.WorkloadFinished) && active(w) && !(r.Gated && gated) && !onHold &&
+		!is(kueue.WorkloadWaitingForReplacementPods)
+}
+
+// resting tells whether the workload waits for something else than quota before it is in
+// line again: a backoff, or that its queue is restarted. Whoever follows it clears both.
+// spec: 10 §4.4.
+func resting(w *kueue.Workload) bool {
+	return apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued) ||
+		(w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil)
+}
+
+// problem is what keeps the workload from being admitted whatever quota is free: checks
+// that failed, until somebody resets them. spec: 10 §4.5 step 3.
+func problem(w *kueue.Workload) *workload.Problem {
+	for _, c := range w.Status.AdmissionChecks {
+		if c.State == kueue.CheckStateRetry || c.State == kueue.CheckStateRejected {
+			return &workload.Problem{Reason: kueue.ReasonPendingEvaluation, Note: fmt.Sprintf("admission check %s is %s", c.Name, c.State)}
+		}
+	}
+	return nil
+}
+
+// gated tells whether a preemption gate is closed, as those are that have no position.
+// spec: 20 §4.14.
+func gated(w *kueue.Workload) bool {
+	for _, g := range w.Spec.PreemptionGates {
+		open := func(s kueue.PreemptionGateState) bool {
+			return s.Name == g.Name && s.Position == kueue.PreemptionGateOpen
+		}
+		if !slices.ContainsFunc(w.Status.PreemptionGates, open) {
+			return true
+		}
+	}
+	return false
+}
+
+func active(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
+
+// reserve adds what the workload holds. A reservation counts as it is written, whoever
+// wrote it, until the workload finishes or is deactivated. spec: 10 §4.9, §4.11.
+func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
+	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if reserved == nil || reserved.Status != "True" || w.Status.Admission == nil ||
+		!active(w) || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+		return
+	}
+	def.Reserved, def.Queue = true, string(w.Status.Admission.ClusterQueue)
+	def.ReservedAt = instant(reserved.LastTransitionTime.UnixNano())
+	def.Admitted = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
+	def.Ready = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady)
+	def.Evicting = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted)
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		def.Held = append(def.Held, r.held(w, &a)...)
+	}
+}
+
+// held is what one pod set still needs of what was recorded at admission: the parts
+// of pods that will not run again are given back. spec: 10 §4.2.
+func (r *Requests) held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
+	count, want := int32(0), int32(0)
+	for _, ps := range w.Spec.PodSets {
+		if ps.Name == a.Name {
+			count, want = ps.Count, ps.Count-min(r.reclaimable(w, ps.Name), ps.Count)
+		}
+	}
+	if a.Count != nil {
+		count = *a.Count
+	}
+	var out []state.Held
+	//berth:unordered sorted below
+	for name, q := range a.ResourceUsage {
+		amount := Amount(name, q)
+		if want < count {
+			amount = amount.Scale(count, want)
+		}
+		out = append(out, state.Held{PodSet: string(a.Name), Flavor: string(a.Flavors[name]), Resource: string(name), Amount: amount})
+	}
+	slices.SortFunc(out, func(a, b state.Held) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// reclaimable is how many pods of a pod set need no quota any more.
+func (r *Requests) reclaimable(w *kueue.Workload, name kueue.PodSetReference) int32 {
+	if r.KeepReclaimable {
+		return 0
+	}
+	for _, done := range w.Status.ReclaimablePods {
+		if done.Name == name {
+			return done.Count
+		}
+	}
+	return 0
+}
+
+// podSet converts the i-th pod set, whose pods ask for what is in pod.
+func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.PodSet {
+	ps := &w.Spec.PodSets[i]
+	count := ps.Count - min(r.reclaimable(w, ps.Name), ps.Count)
+	out := state.PodSet{
+		Name: string(ps.Name), Count: count, Requests: r.charge(podRequests(pod), count), Constraints: constraints(&ps.Template.Spec),
+	}
+	if ps.MinCount != nil {
+		out.MinCount = min(*ps.MinCount, count)
+	}
+	if t := ps.TopologyRequest; t != nil && t.PodSetGroupName != nil {
+		out.Group = *t.PodSetGroupName
+	}
+	out.Shape = shape(out.Constraints)
+	return out
+}
+
+func constraints(spec *corev1.PodSpec) *workload.Constraints {
+	c := &workload.Constraints{Selector: spec.NodeSelector, Tolerations: tolerations(spec.Tolerations)}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil ||
+		spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return c
+	}
+	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		t := workload.Term{}
+		for _, e := range term.MatchExpressions {
+			t = append(t, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+		}
+		c.Affinity = append(c.Affinity, t)
+	}
+	return c
+}
+
+// shape is a canonical text of the constraints: encoding/json sorts maps.
+func shape(c *workload.Constraints) string {
+	if len(c.Selector) == 0 && len(c.Affinity) == 0 && len(c.Tolerations) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic("constraints are plain strings and always marshal: " + err.Error())
+	}
+	return string(text)
+}
