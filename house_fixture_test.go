@@ -88,13 +88,13 @@ var fixtures = map[string]fixture{
 	},
 	"side door in use": {
 		"imports point down",
-		map[string]string{"internal/cli/a.go": coreDoc + `import _ "` + module + `/internal/wire"`},
+		map[string]string{"config/a.go": coreDoc + `import _ "` + module + `/api"`},
 		nil,
 	},
 	"side door forgotten": {
 		"imports point down",
-		map[string]string{"internal/cli/a.go": coreDoc},
-		[]string{"nobody goes from internal/cli to internal/wire any more"},
+		map[string]string{"config/a.go": coreDoc},
+		[]string{"nobody goes from config to api any more"},
 	},
 	"core imports os and context": {
 		"pure rooms import only what is pure",

@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 const chartDir = "charts/berth/templates"
@@ -78,7 +78,7 @@ func chart() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := manifests(config, func(o *wire.InstallOptions) { o.Options.Dashboard.Address = ":8080" })
+	objects, err := manifests(config, func(o *install.Options) { o.Options.Dashboard.Address = ":8080" })
 	if err != nil {
 		return nil, err
 	}
@@ -131,31 +131,31 @@ func switchOf(u *unstructured.Unstructured, part string) string {
 func conditions(config string, all []*unstructured.Unstructured) (map[string][]string, error) {
 	type choice struct {
 		condition string
-		without   func(*wire.InstallOptions)
+		without   func(*install.Options)
 	}
 	choices := []choice{
-		{"not .Values.enableCertManager", func(o *wire.InstallOptions) { o.Options.Certs.Internal = false }},
-		{".Values.enableKueueViz", func(o *wire.InstallOptions) { o.Options.Dashboard.Address = "" }},
+		{"not .Values.enableCertManager", func(o *install.Options) { o.Options.Certs.Internal = false }},
+		{".Values.enableKueueViz", func(o *install.Options) { o.Options.Dashboard.Address = "" }},
 	}
 	for _, gate := range []feature.Gate{feature.MultiKueue, feature.ElasticJobsViaWorkloadSlices} {
 		choices = append(choices, choice{
 			fmt.Sprintf("include \"berth.gate\" (list . %q)", gate),
-			func(o *wire.InstallOptions) { o.Options.Gates = o.Options.Gates.With(gate, false) },
+			func(o *install.Options) { o.Options.Gates = o.Options.Gates.With(gate, false) },
 		})
 	}
 	for _, f := range options.Frameworks() {
-		choices = append(choices, choice{fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *wire.InstallOptions) {
+		choices = append(choices, choice{fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *install.Options) {
 			o.Options.Frameworks = slices.DeleteFunc(slices.Clone(o.Options.Frameworks), func(name string) bool { return name == f.Name })
 		}})
 	}
-	for _, group := range []wire.Group{wire.Queues, wire.Integrations, wire.JobSet, wire.Training, wire.MultiKueue} {
+	for _, group := range []install.Group{install.Queues, install.Integrations, install.JobSet, install.Training, install.MultiKueue} {
 		choices = append(choices, choice{
-			fmt.Sprintf("include \"berth.runs\" (list . %q)", group), func(o *wire.InstallOptions) { delete(o.Groups, group) },
+			fmt.Sprintf("include \"berth.runs\" (list . %q)", group), func(o *install.Options) { delete(o.Groups, group) },
 		})
 	}
 	out := map[string][]string{}
 	for _, c := range choices {
-		rest, err := manifests(config, func(o *wire.InstallOptions) {
+		rest, err := manifests(config, func(o *install.Options) {
 			o.Options.Dashboard.Address = ":8080"
 			c.without(o)
 		})

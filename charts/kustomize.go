@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/config"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 )
 
 // kustomize makes the generated files of the bases: those of access rules for people, services, webhooks and the visibility
 // API, and the list of CRDs with the patch that says who converts.
 func kustomize() (map[string]string, error) {
-	objects, err := manifests(wire.ShippedConfig(), func(o *wire.InstallOptions) { o.Deploy = &wire.Deploy{} })
+	objects, err := manifests(install.ShippedConfig(), func(o *install.Options) { o.Deploy = &install.Deploy{} })
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func kustomize() (map[string]string, error) {
 			return nil, err
 		}
 	}
-	out["config/certmanager/controller_manager_config.yaml"] = wire.ShippedConfig() + "internalCertManagement:\n  enable: false\n"
+	out["config/certmanager/controller_manager_config.yaml"] = install.ShippedConfig() + "internalCertManagement:\n  enable: false\n"
 	patch, err := yaml.Marshal(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "any"},
 		"spec": map[string]any{"conversion": conversion},

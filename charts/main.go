@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 //go:generate go run . ..
@@ -67,18 +67,18 @@ func write(root string) error {
 }
 
 // manifests are what is installed with a configuration in the text of a file.
-func manifests(config string, change func(*wire.InstallOptions)) ([]*unstructured.Unstructured, error) {
+func manifests(config string, change func(*install.Options)) ([]*unstructured.Unstructured, error) {
 	o, err := options.Parse("config", []byte(config), "")
 	if err != nil {
 		return nil, err
 	}
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		return nil, err
 	}
-	install := wire.InstallOptions{Options: o, Groups: groups}
-	change(&install)
-	return wire.Manifests(install)
+	asked := install.Options{Options: o, Groups: groups}
+	change(&asked)
+	return install.Manifests(asked)
 }
 
 // join writes objects as the documents of one file.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 )
 
 const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, services and webhook configurations, and with
@@ -40,14 +40,14 @@ func newInstall(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			install := wire.InstallOptions{WebhookURL: webhookURL, Options: o, Groups: groups}
+			asked := install.Options{WebhookURL: webhookURL, Options: o, Groups: groups}
 			if image != "" {
-				if install, err = s.deploy(image, groups); err != nil {
+				if asked, err = s.deploy(image, groups); err != nil {
 					return err
 				}
 			}
 			if onlyPrint {
-				return printManifests(cmd.OutOrStdout(), install)
+				return printManifests(cmd.OutOrStdout(), asked)
 			}
 			if _, err := newLog(cmd.ErrOrStderr(), "error"); err != nil {
 				return err
@@ -56,7 +56,7 @@ func newInstall(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return wire.Install(cmd.Context(), cfg, install, cmd.OutOrStdout())
+			return install.Apply(cmd.Context(), cfg, asked, cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
@@ -68,8 +68,8 @@ func newInstall(version string) *cobra.Command {
 	return cmd
 }
 
-func printManifests(to io.Writer, install wire.InstallOptions) error {
-	objects, err := wire.Manifests(install)
+func printManifests(to io.Writer, asked install.Options) error {
+	objects, err := install.Manifests(asked)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 // settings are the flags that say what the manager does.
@@ -25,8 +25,8 @@ func (s *settings) add(flags *pflag.FlagSet) {
 }
 
 // load reads and checks them. The error is one of usage.
-func (s *settings) load() (options.Options, wire.Groups, error) {
-	groups, err := wire.ParseGroups(s.controllers)
+func (s *settings) load() (options.Options, install.Groups, error) {
+	groups, err := install.ParseGroups(s.controllers)
 	if err != nil {
 		return options.Options{}, nil, usageError{err}
 	}
@@ -36,26 +36,26 @@ func (s *settings) load() (options.Options, wire.Groups, error) {
 
 // deploy is an installation whose manager runs in the cluster with these settings, and with the configuration that comes
 // with Berth if no other is given.
-func (s *settings) deploy(image string, groups wire.Groups) (wire.InstallOptions, error) {
-	text, source := wire.ShippedConfig(), "the configuration that comes with Berth"
+func (s *settings) deploy(image string, groups install.Groups) (install.Options, error) {
+	text, source := install.ShippedConfig(), "the configuration that comes with Berth"
 	if s.config != "" {
 		data, err := os.ReadFile(s.config)
 		if err != nil {
-			return wire.InstallOptions{}, err
+			return install.Options{}, err
 		}
 		text, source = string(data), s.config
 	}
 	o, err := options.Parse(source, []byte(text), s.gates)
 	if err != nil {
-		return wire.InstallOptions{}, err
+		return install.Options{}, err
 	}
-	d := &wire.Deploy{Image: image, Config: text}
+	d := &install.Deploy{Image: image, Config: text}
 	for _, flag := range [][2]string{{"feature-gates", s.gates}, {"controllers", s.controllers}} {
 		if flag[1] != "" {
 			d.Args = append(d.Args, "--"+flag[0]+"="+flag[1])
 		}
 	}
-	return wire.InstallOptions{Options: o, Groups: groups, Deploy: d}, nil
+	return install.Options{Options: o, Groups: groups, Deploy: d}, nil
 }
 
 // addresses are the flags that say where the manager listens; empty is what the configuration says.

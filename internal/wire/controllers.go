@@ -16,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/admission/rewrite"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/engine/feed"
+	"github.com/berth-project/berth/internal/install"
 	jobcontroller "github.com/berth-project/berth/internal/job/controller"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/lookup"
@@ -58,8 +59,8 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	requests := requests(ctx, mgr, &cfg.Options)
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests}
-	decides := cfg.Groups.Has(Scheduler)
-	if decides || cfg.Groups.Has(Queues) {
+	decides := cfg.Groups.Has(install.Scheduler)
+	if decides || cfg.Groups.Has(install.Queues) {
 		follow.Lead = mgr.Elected()
 	}
 	if !decides {
@@ -67,26 +68,26 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	nominate := &nominator{}
 	for _, part := range []struct {
-		group Group
+		group install.Group
 		add   func() error
 	}{
-		{Scheduler, func() error { return addWriters(mgr, e, requests, nominate, cfg) }},
-		{Queues, func() error {
+		{install.Scheduler, func() error { return addWriters(mgr, e, requests, nominate, cfg) }},
+		{install.Queues, func() error {
 			if decides {
 				return nil
 			}
 			return addWriters(mgr, e, requests, nominate, cfg) // of the reasons to wait
 		}},
-		{Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
-		{Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
-		{Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
-		{Integrations, func() error { return addWarner(ctx, mgr, cfg) }},
-		{JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
-		{Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
-		{Training, func() error { return addTraining(ctx, mgr, cfg) }},
-		{Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
-		{MultiKueue, func() error { return addWorkerClusters(ctx, mgr, nominate, ray, cfg) }},
-		{Webhooks, func() error { return addWebhooks(ctx, mgr, ray, cfg) }},
+		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
+		{install.Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
+		{install.Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
+		{install.Integrations, func() error { return addWarner(ctx, mgr, cfg) }},
+		{install.JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
+		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
+		{install.Training, func() error { return addTraining(ctx, mgr, cfg) }},
+		{install.Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
+		{install.MultiKueue, func() error { return addWorkerClusters(ctx, mgr, nominate, ray, cfg) }},
+		{install.Webhooks, func() error { return addWebhooks(ctx, mgr, ray, cfg) }},
 	} {
 		if !cfg.Groups.Has(part.group) {
 			continue
@@ -154,7 +155,7 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 
 func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) (err error) {
 	mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
-	o := webhookOptions(&cfg.Options, cfg.Groups)
+	o := install.WebhookOptions(&cfg.Options, cfg.Groups)
 	ray.serve(&o)
 	if cfg.Options.HonourUserSuspend {
 		if o.Self, err = account(ctx, mgr); err != nil {
@@ -179,7 +180,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 	admission := &admit.Writer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: status, Events: events,
 		Engine: e, Machine: lookup.Machine(&cfg.Options), Requests: requests, Now: time.Now,
-		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter), Nominated: nominate.names, Paused: !cfg.Groups.Has(Scheduler),
+		Log: cfg.Log.WithName("admission"), Took: written(cfg.meter), Nominated: nominate.names, Paused: !cfg.Groups.Has(install.Scheduler),
 	}
 	admission.Init()
 	e.AddWriter(admission)
@@ -245,7 +246,7 @@ func addPopulator(mgr ctrl.Manager, cfg Config) error {
 
 // addRewriter adds what has all objects stored in the present version of their kind, for the kinds of the groups that run.
 func addRewriter(mgr ctrl.Manager, cfg Config) error {
-	names, err := crdNames(cfg.Groups)
+	names, err := install.CrdNames(cfg.Groups)
 	if err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ func addReadiness(mgr ctrl.Manager, follow *feed.Feed, cfg Config) error {
 		return err
 	}
 	check := follow.Check
-	if cfg.Groups.Has(Webhooks) {
+	if cfg.Groups.Has(install.Webhooks) {
 		answers := serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port)
 		if err := cfg.addReadiness(mgr, "webhooks", answers); err != nil {
 			return err

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/install"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	planjobset "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -44,7 +42,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	err = jobsetcontroller.Setup(mgr, jobsetcontroller.Options{
 		Plan: plan, Workers: workers, QPS: o.JobSet.Client.QPS, Burst: o.JobSet.Client.Burst, Pods: pods, Active: active, Now: time.Now,
 	})
-	if err != nil || !cfg.Groups.Has(Webhooks) {
+	if err != nil || !cfg.Groups.Has(install.Webhooks) {
 		return err
 	}
 	return admission.SetupJobSets(mgr, admission.JobSetOptions{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
@@ -66,8 +64,8 @@ func holdJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) (<-chan stru
 }
 
 // jobSetsServed tells early what TrainJobs lack if nobody has installed JobSets.
-func jobSetsServed(mapper apimeta.RESTMapper, groups Groups) error {
-	if groups.Has(JobSet) {
+func jobSetsServed(mapper apimeta.RESTMapper, groups install.Groups) error {
+	if groups.Has(install.JobSet) {
 		return nil
 	}
 	kind := jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
@@ -75,42 +73,4 @@ func jobSetsServed(mapper apimeta.RESTMapper, groups Groups) error {
 		return err
 	}
 	return fmt.Errorf("TrainJobs are run by JobSets, and there are none in this cluster: install their controller first, or leave out both with --controllers=-jobset,-training")
-}
-
-// handOver removes the webhook configurations of JobSets if these are left to somebody else from now on: nobody would
-// answer, and so refuse, what they lead to. Those of an upstream controller, of the same names, stay.
-func handOver(ctx context.Context, c client.Client, groups Groups) error {
-	if groups.Has(JobSet) && groups.Has(Webhooks) {
-		return nil
-	}
-	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
-	for name, o := range map[string]client.Object{admission.JobSetMutatingName: mutating, admission.JobSetValidatingName: validating} {
-		err := c.Get(ctx, client.ObjectKey{Name: name}, o)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err == nil && leadsHere(mutating, validating) {
-			err = c.Delete(ctx, o)
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("handing over webhook configuration %s: %w", name, err)
-		}
-		mutating.Webhooks, validating.Webhooks = nil, nil
-	}
-	return nil
-}
-
-// leadsHere says whether some webhook leads to ours of JobSets.
-func leadsHere(m *admissionv1.MutatingWebhookConfiguration, v *admissionv1.ValidatingWebhookConfiguration) bool {
-	for i := range m.Webhooks {
-		if admission.IsOfJobSets(&m.Webhooks[i].ClientConfig) {
-			return true
-		}
-	}
-	for i := range v.Webhooks {
-		if admission.IsOfJobSets(&v.Webhooks[i].ClientConfig) {
-			return true
-		}
-	}
-	return false
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -57,7 +58,7 @@ func TestAlone(t *testing.T) {
 		"we ran, long since": {held(us, time.Hour), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(Scheme())
+			c := fake.NewClientBuilder().WithScheme(install.Scheme())
 			if tc.lease != nil {
 				c.WithObjects(tc.lease)
 			}
@@ -98,7 +99,7 @@ func TestHoldJobSets(t *testing.T) {
 		"we were killed, are back": {[]client.Object{namespace, leaseOf(us, now.Add(-time.Hour))}, us, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(tc.objects...).Build()
+			c := fake.NewClientBuilder().WithScheme(install.Scheme()).WithObjects(tc.objects...).Build()
 			l := heldWith(t, c, now)
 			for range 2 { // the second time on what the first wrote
 				if err := l.hold(t.Context()); errors.As(err, new(*heldElsewhere)) != tc.refused || err != nil && !tc.refused {
@@ -147,7 +148,7 @@ func TestLeaseTrouble(t *testing.T) {
 		"no answer": {errors.New("connection refused"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+			c := fake.NewClientBuilder().WithScheme(install.Scheme()).WithInterceptorFuncs(interceptor.Funcs{
 				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 					return tc.err
 				},
@@ -177,7 +178,7 @@ func TestLeaseTrouble(t *testing.T) {
 // with the election that it runs itself, on a real API server.
 func TestUpstreamWaits(t *testing.T) {
 	cfg := embeddedtest.Config(t)
-	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -21,7 +22,7 @@ func TestTrainingNeedsJobSets(t *testing.T) {
 	kind := jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
 	empty, served := meta.NewDefaultRESTMapper(nil), meta.NewDefaultRESTMapper(nil)
 	served.Add(kind, meta.RESTScopeNamespace)
-	ours, theirs := Groups{JobSet: true}, Groups{}
+	ours, theirs := install.Groups{install.JobSet: true}, install.Groups{}
 	if err := jobSetsServed(empty, theirs); err == nil || !strings.Contains(err.Error(), "--controllers=-jobset,-training") {
 		t.Errorf("error %v", err)
 	}
@@ -35,18 +36,18 @@ func TestTrainingNeedsJobSets(t *testing.T) {
 // Leaving JobSets to somebody else takes our webhook configurations away, and leaves theirs.
 func TestHandOver(t *testing.T) {
 	cluster := embeddedtest.Config(t)
-	c, err := client.New(cluster, client.Options{Scheme: Scheme()})
+	c, err := client.New(cluster, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	install := func(list string) {
 		t.Helper()
-		groups, err := ParseGroups(list)
+		groups, err := install.ParseGroups(list)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := InstallOptions{Options: options.Default(), Groups: groups, Namespace: "handover", WebhookURL: "https://127.0.0.1:1"}
-		if err := Install(context.Background(), cluster, o, io.Discard); err != nil {
+		o := install.Options{Options: options.Default(), Groups: groups, Namespace: "handover", WebhookURL: "https://127.0.0.1:1"}
+		if err := install.Apply(context.Background(), cluster, o, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}

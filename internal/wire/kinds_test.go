@@ -26,6 +26,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -81,12 +82,12 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	}
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
-	groups, err := ParseGroups("-training")
+	groups, err := install.ParseGroups("-training")
 	if err != nil {
 		t.Fatal(err)
 	}
 	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
-	if err := Install(ctx, admin, InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
+	if err := install.Apply(ctx, admin, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	account := rest.CopyConfig(admin)
@@ -109,7 +110,7 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	case <-time.After(30 * time.Second):
 		t.Fatal("not ready after 30 s")
 	}
-	c, err := client.New(admin, client.Options{Scheme: Scheme()})
+	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -100,7 +101,7 @@ managedJobsNamespaceSelector: {matchExpressions: [{key: queueing, operator: NotI
 	seen := &warnings{}
 	cfg := rest.CopyConfig(admin)
 	cfg.WarningHandler = seen
-	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

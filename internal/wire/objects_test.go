@@ -18,6 +18,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -46,7 +47,7 @@ func ownServer(t *testing.T) (*rest.Config, client.Client) {
 		t.Fatal(err)
 	}
 	admin.QPS = -1
-	c, err := client.New(admin, client.Options{Scheme: Scheme()})
+	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func (s *seen) warnings() {
 	told := &warned{}
 	cfg := rest.CopyConfig(s.admin)
 	cfg.WarningHandler = told
-	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -8,25 +8,21 @@ import (
 	"path/filepath"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/training/progress"
 	"github.com/berth-project/berth/internal/wire/listen"
 )
 
-// defaultCertSecret is where those who make certificates in our place put them.
-const defaultCertSecret = "kueue-webhook-server-cert"
-
 // servesProgress tells whether training code can report its progress.
-func servesProgress(o *options.Options, groups Groups) bool {
-	return groups.Has(Training) && o.Gates.On(feature.TrainJobStatus)
+func servesProgress(o *options.Options, groups install.Groups) bool {
+	return groups.Has(install.Training) && o.Gates.On(feature.TrainJobStatus)
 }
 
 // locateProgress says, where the manager is not reached by its Service, under which URL training code reports.
@@ -90,20 +86,4 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 		return err
 	}
 	return mgr.Add(at)
-}
-
-// trainingService is the Service under the name that an upstream controller has: for its metrics, and for reports of
-// progress (spec: 50 §4.11).
-func trainingService(o *InstallOptions) *corev1.Service {
-	s := service(o.namespace(), o.Options.Trainer.StatusService, "trainer-service", 443, o.Options.Webhook.Port)
-	if port := portOf(o.Options.Metrics.Address); port > 0 {
-		s.Spec.Ports = append(s.Spec.Ports, servicePort("metrics", 8443, port))
-	}
-	status := o.Options.Trainer.StatusPort
-	s.Spec.Ports = append(s.Spec.Ports, servicePort("status-server", int32(status), status))
-	return s
-}
-
-func servicePort(name string, port int32, target int) corev1.ServicePort {
-	return corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt(target)}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/install"
 )
 
 // active waits until a ClusterQueue is, or is not, for a reason and with words.
@@ -547,7 +548,7 @@ func (s *seen) noShares() {
 func (s *seen) coalesced() {
 	const room = "coalesced"
 	s.room(room, "100")
-	c, err := client.NewWithWatch(s.admin, client.Options{Scheme: Scheme()})
+	c, err := client.NewWithWatch(s.admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// Package wire is the one list of everything that runs, with its switches: it builds
+// the manager, installs what the API server has to know, and runs.
 package wire
 
 import (
@@ -23,6 +25,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/install"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
@@ -35,7 +38,7 @@ import (
 type Config struct {
 	REST    *rest.Config
 	Options options.Options // with the flags applied
-	Groups  Groups
+	Groups  install.Groups
 	// ServingCertDir holds tls.crt and tls.key given by the user; "" has the manager
 	// make a certificate and share it in a Secret.
 	ServingCertDir string
@@ -125,7 +128,7 @@ func announce(cfg *Config) {
 func newManager(cfg Config) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{
-		Scheme: Scheme(), Logger: chatter(cfg.Log),
+		Scheme: install.Scheme(), Logger: chatter(cfg.Log),
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
@@ -163,7 +166,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 	if !o.Metrics.Open {
 		opts.Metrics.FilterProvider = inspect.Guard
 	}
-	if cfg.Groups.Has(Webhooks) {
+	if cfg.Groups.Has(install.Webhooks) {
 		callers, err := webhookCallers(&cfg)
 		if err != nil {
 			return nil, err

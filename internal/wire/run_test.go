@@ -27,6 +27,7 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -47,12 +48,12 @@ func TestRun(t *testing.T) {
 	o.Metrics.Address, o.Health.Address = "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
-	groups, err := ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
-	if err := Install(ctx, admin, InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
+	if err := install.Apply(ctx, admin, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	account := rest.CopyConfig(admin)
@@ -81,7 +82,7 @@ func TestRun(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("not ready after 30 s")
 	}
-	c, err := client.New(admin, client.Options{Scheme: Scheme()})
+	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,16 +244,16 @@ func waitFor(t *testing.T, what string, check func() error) {
 // Installing twice changes nothing, and leaves out the webhooks when they are off.
 func TestInstall(t *testing.T) {
 	cluster := embeddedtest.Config(t)
-	groups, err := ParseGroups("-webhooks")
+	groups, err := install.ParseGroups("-webhooks")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Install(context.Background(), cluster, InstallOptions{Options: options.Default(), Groups: groups, Namespace: "elsewhere"}, io.Discard); err != nil {
+		if err := install.Apply(context.Background(), cluster, install.Options{Options: options.Default(), Groups: groups, Namespace: "elsewhere"}, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
-	objects, err := Manifests(InstallOptions{Options: options.Default(), Groups: groups, Namespace: "elsewhere"})
+	objects, err := install.Manifests(install.Options{Options: options.Default(), Groups: groups, Namespace: "elsewhere"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,11 +273,11 @@ func TestManifestsOfGroups(t *testing.T) {
 	jobsets := []string{"jobsets.jobset.x-k8s.io", admission.JobSetMutatingName, admission.JobSetValidatingName}
 	trains := []string{"trainjobs.trainer.kubeflow.org", "torch-distributed", "kubeflow-trainer-public", admission.TrainingMutatingName, admission.TrainingValidatingName}
 	for list, left := range map[string][]string{"": nil, "-jobset": jobsets, "-training": trains} {
-		groups, err := ParseGroups(list)
+		groups, err := install.ParseGroups(list)
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, err := Manifests(InstallOptions{Options: options.Default(), Groups: groups})
+		objects, err := install.Manifests(install.Options{Options: options.Default(), Groups: groups})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +286,7 @@ func TestManifestsOfGroups(t *testing.T) {
 			names[u.GetName()] = true
 		}
 		trusted := certs.Targets(objects)
-		calling, err := callers(&InstallOptions{Options: options.Default(), Groups: groups})
+		calling, err := install.Callers(&install.Options{Options: options.Default(), Groups: groups})
 		if err != nil {
 			t.Fatal(err)
 		}

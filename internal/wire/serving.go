@@ -18,6 +18,7 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/berth-project/berth/internal/admission/certs"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/visibility"
 	"github.com/berth-project/berth/internal/wire/listen"
@@ -25,11 +26,11 @@ import (
 
 // prepare gets the certificate, where that is ours to make, installs if that is wanted, and makes the certificate trusted.
 func prepare(ctx context.Context, cfg *Config) error {
-	c, err := client.NewWithWatch(cfg.REST, client.Options{Scheme: Scheme()})
+	c, err := client.NewWithWatch(cfg.REST, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	o := InstallOptions{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
+	o := install.Options{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
 	if cfg.keeper, err = certificate(ctx, c, cfg, &o); err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func prepare(ctx context.Context, cfg *Config) error {
 		}
 	}
 	if cfg.Install {
-		return Install(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
+		return install.Apply(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
 	}
 	if cfg.keeper != nil {
 		return cfg.keeper.Trust(ctx, cfg.keeper.CA())
@@ -50,20 +51,20 @@ func prepare(ctx context.Context, cfg *Config) error {
 
 // ownWebhookCert tells whether the webhooks are served with our own certificate.
 func (cfg *Config) ownWebhookCert() bool {
-	return cfg.Groups.Has(Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
+	return cfg.Groups.Has(install.Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
 }
 
 // certificate gets the one of the webhooks, the visibility API and the metrics, which the first replica has made; nil where
 // somebody else makes certificates.
-func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *InstallOptions) (*certs.Keeper, error) {
-	if !cfg.Options.Certs.Internal || (!cfg.ownWebhookCert() && !servesVisibility(&cfg.Options)) {
+func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *install.Options) (*certs.Keeper, error) {
+	if !cfg.Options.Certs.Internal || (!cfg.ownWebhookCert() && !install.ServesVisibility(&cfg.Options)) {
 		return nil, nil // no certificate of ours is no error
 	}
 	hosts, err := certificateHosts(cfg)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := callers(o)
+	objects, err := install.Callers(o)
 	if err != nil {
 		return nil, err
 	}
@@ -106,13 +107,13 @@ func certificateHosts(cfg *Config) ([]string, error) {
 	if cfg.WebhookURL == "" && servesProgress(&cfg.Options, cfg.Groups) {
 		hosts = append(hosts, cfg.Options.Trainer.StatusService+"."+namespace+".svc")
 	}
-	prefix := prefixOf(cfg.Options.Certs.Service)
-	if servesVisibility(&cfg.Options) {
+	prefix := install.PrefixOf(cfg.Options.Certs.Service)
+	if install.ServesVisibility(&cfg.Options) {
 		for _, host := range visibility.Hosts(namespace) {
-			hosts = append(hosts, prefixed(host, prefix))
+			hosts = append(hosts, install.Prefixed(host, prefix))
 		}
 	}
-	return append(hosts, prefixed(metricsService, prefix)+"."+namespace+".svc"), nil
+	return append(hosts, install.Prefixed(install.MetricsService, prefix)+"."+namespace+".svc"), nil
 }
 
 // webhookServer serves with our own certificate, or with that in a folder, which is read again when it changes.

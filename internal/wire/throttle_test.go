@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -28,7 +29,7 @@ func TestOneLimitForAllKinds(t *testing.T) {
 	limitRequests(cfg)
 	read := func(on *rest.Config, object client.Object) error {
 		t.Helper()
-		c, err := client.New(on, client.Options{Scheme: Scheme(), Mapper: testrestmapper.TestOnlyStaticRESTMapper(Scheme())})
+		c, err := client.New(on, client.Options{Scheme: install.Scheme(), Mapper: testrestmapper.TestOnlyStaticRESTMapper(install.Scheme())})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -30,16 +30,16 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	err = trainingcontroller.Setup(mgr, trainingcontroller.Options{
 		Config: plan, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
-		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, defaultCertSecret)},
+		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, install.DefaultCertSecret)},
 	})
 	cfg.meter.SetTrainJobs(phases(mgr.GetCache()))
 	if err == nil && o.Gates.On(feature.TrainJobStatus) {
 		err = addProgress(mgr, &cfg)
 	}
-	if err != nil || !cfg.Groups.Has(Webhooks) {
+	if err != nil || !cfg.Groups.Has(install.Webhooks) {
 		return err
 	}
-	jobs := webhookOptions(o, cfg.Groups)
+	jobs := install.WebhookOptions(o, cfg.Groups)
 	jobs.Self = plan.Patches.Ownership.Self
 	return admission.SetupTraining(mgr, admission.TrainingOptions{
 		Plan: plan, Jobs: &jobs, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
@@ -83,18 +83,4 @@ func account(ctx context.Context, mgr ctrl.Manager) (string, error) {
 		return "", fmt.Errorf("asking the API server for the name of this account: %w", err)
 	}
 	return review.Status.UserInfo.Username, nil
-}
-
-// trainingObjects are what training needs beside CRDs and access rules: the runtimes that come with it, and what clients
-// look for. Runtimes are applied without the webhook, which need not answer yet (spec: 50 §2.5, §4.11).
-func trainingObjects(o *InstallOptions) ([]*unstructured.Unstructured, error) {
-	if !o.Groups.Has(Training) {
-		return nil, nil
-	}
-	public, err := load("training")
-	if err != nil {
-		return nil, err
-	}
-	runtimes, err := load("runtimes")
-	return append(public, runtimes...), err
 }

@@ -4,12 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
-	"net/url"
 	"path/filepath"
-	"strconv"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
@@ -17,8 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/engine/feed"
-	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/visibility"
 	"github.com/berth-project/berth/internal/wire/listen"
 )
@@ -27,14 +22,9 @@ import (
 // somebody else makes certificates. spec: 70 §4.4.
 const visibilityCertDir = "/visibility"
 
-// servesVisibility tells whether the visibility API is to be served.
-func servesVisibility(o *options.Options) bool {
-	return o.Gates.On(feature.VisibilityOnDemand) && o.VisibilityAddress != "0"
-}
-
 // addVisibility adds the visibility API, which answers from the engine on every replica.
 func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, follow *feed.Feed, cfg Config) error {
-	if !servesVisibility(&cfg.Options) {
+	if !install.ServesVisibility(&cfg.Options) {
 		return nil
 	}
 	log := cfg.Log.WithName("visibility")
@@ -101,29 +91,4 @@ func workloadStore(ctx context.Context, mgr ctrl.Manager) (func(namespace, name 
 		w, _ := object.(*kueue.Workload)
 		return w
 	}, nil
-}
-
-// visibilityObjects are what the API server has to know of the visibility API, which it
-// reaches on the machine of the webhooks. spec: 70 §4.6.
-func visibilityObjects(o *InstallOptions) ([]*unstructured.Unstructured, error) {
-	if !servesVisibility(&o.Options) {
-		return nil, nil
-	}
-	_, text, err := net.SplitHostPort(o.Options.VisibilityAddress)
-	if err != nil {
-		return nil, fmt.Errorf("the address of the visibility API: %w", err)
-	}
-	port, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return nil, fmt.Errorf("the port of the visibility API: %w", err)
-	}
-	target := visibility.Target{Namespace: o.namespace(), Port: int32(port), CABundle: o.VisibilityCABundle}
-	if o.WebhookURL != "" {
-		u, err := url.Parse(o.WebhookURL)
-		if err != nil {
-			return nil, fmt.Errorf("webhook URL %q: %w", o.WebhookURL, err)
-		}
-		target.Host = u.Hostname()
-	}
-	return visibility.Objects(target)
 }

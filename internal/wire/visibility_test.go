@@ -27,6 +27,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -39,25 +40,25 @@ type seen struct {
 
 // manage runs a manager with no more than the access rules that are installed, until the
 // test ends, and returns the address of its visibility API.
-func (s *seen) manage(groups string, install bool) string {
+func (s *seen) manage(groups string, installs bool) string {
 	s.Helper()
-	return s.manageWith(options.Default(), groups, install)
+	return s.manageWith(options.Default(), groups, installs)
 }
 
-func (s *seen) manageWith(o options.Options, groups string, install bool) string {
+func (s *seen) manageWith(o options.Options, groups string, installs bool) string {
 	s.Helper()
 	o.LeaderElection.Enabled = false
 	o.Metrics.Address, o.Health.Address = "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(s.T)
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(s.T))
-	g, err := ParseGroups(groups)
+	g, err := install.ParseGroups(groups)
 	if err != nil {
 		s.Fatal(err)
 	}
 	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
 	ctx, cancel := context.WithCancel(context.Background())
-	if install {
-		if err := Install(ctx, s.admin, InstallOptions{WebhookURL: url, Options: o, Groups: g}, io.Discard); err != nil {
+	if installs {
+		if err := install.Apply(ctx, s.admin, install.Options{WebhookURL: url, Options: o, Groups: g}, io.Discard); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/examplecheck"
 )
 
@@ -239,7 +239,7 @@ func TestExampleCheck(t *testing.T) {
 	at := cluster(t)
 	running(t, "")
 	mgr, err := ctrl.NewManager(at.admin, ctrl.Options{
-		Scheme: wire.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+		Scheme: install.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		t.Fatal(err)

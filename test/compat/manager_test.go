@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -77,28 +78,28 @@ func configured(t *testing.T, text string) options.Options {
 func cluster(t *testing.T) *site {
 	t.Helper()
 	admin := embeddedtest.Config(t)
-	shared.Do(func() { shared.site = install(t, admin) })
+	shared.Do(func() { shared.site = setUp(t, admin) })
 	if shared.site == nil {
 		t.Fatal("the installation failed in another test")
 	}
 	return shared.site
 }
 
-func install(t *testing.T, admin *rest.Config) *site {
+func setUp(t *testing.T, admin *rest.Config) *site {
 	t.Helper()
 	s := &site{admin: admin, port: embeddedtest.FreePort(t)}
 	s.url = "https://127.0.0.1:" + strconv.Itoa(s.port)
-	o := wire.InstallOptions{WebhookURL: s.url, Options: configured(t, ""), Groups: groups(t, "")}
-	if err := wire.Install(context.Background(), admin, o, io.Discard); err != nil {
+	o := install.Options{WebhookURL: s.url, Options: configured(t, ""), Groups: groups(t, "")}
+	if err := install.Apply(context.Background(), admin, o, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
 // groups are those of the controllers that a manager runs.
-func groups(t *testing.T, list string) wire.Groups {
+func groups(t *testing.T, list string) install.Groups {
 	t.Helper()
-	g, err := wire.ParseGroups(list)
+	g, err := install.ParseGroups(list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func (l *lines) tail() string {
 // connect makes a client without a rate limit.
 func connect(t *testing.T, admin *rest.Config) client.WithWatch {
 	t.Helper()
-	c, err := client.NewWithWatch(admin, client.Options{Scheme: wire.Scheme()})
+	c, err := client.NewWithWatch(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

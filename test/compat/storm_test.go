@@ -123,7 +123,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	admin := administrator(t, plane)
 	over, left := make(chan struct{}), sync.WaitGroup{}
 	t.Cleanup(func() { stop(plane) }) // after the manager, which cleans up before
-	at := install(t, admin)
+	at := setUp(t, admin)
 	m := launch(t, at, configured(t, quick))
 	m.ready()
 	restarts := 0

@@ -20,7 +20,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -44,7 +44,7 @@ func up(t *testing.T, args ...string) *cluster {
 		t.Fatal(err)
 	}
 	cfg.QPS = -1
-	c.Client, err = client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	c.Client, err = client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -63,7 +63,7 @@ func TestUp(t *testing.T) {
 	}
 	warnings := &heard{}
 	cfg.QPS, cfg.WarningHandler = -1, warnings
-	if c.Client, err = client.New(cfg, client.Options{Scheme: wire.Scheme()}); err != nil {
+	if c.Client, err = client.New(cfg, client.Options{Scheme: install.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("the examples", func(t *testing.T) { c.playExamples(t) })

@@ -33,7 +33,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -84,7 +84,7 @@ func TestHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
-	c, err := client.NewWithWatch(admin, client.Options{Scheme: wire.Scheme()})
+	c, err := client.NewWithWatch(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func tenants(t *testing.T, c client.Client) {
 
 func newAttacker(t *testing.T, admin *rest.Config) *attacker {
 	t.Helper()
-	c, err := client.New(admin, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

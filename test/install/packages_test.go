@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -95,15 +95,15 @@ func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
 // installed is what `berth install --image` applies.
 func installed(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
-	o, err := options.Parse("shipped", []byte(wire.ShippedConfig()), "")
+	o, err := options.Parse("shipped", []byte(install.ShippedConfig()), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := wire.Manifests(wire.InstallOptions{Options: o, Groups: groups, Deploy: &wire.Deploy{Image: image, Config: wire.ShippedConfig()}})
+	made, err := install.Manifests(install.Options{Options: o, Groups: groups, Deploy: &install.Deploy{Image: image, Config: install.ShippedConfig()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func installed(t *testing.T) map[string]*unstructured.Unstructured {
 
 // The packages come to what berth install applies, as the API server would store it.
 func TestPackagesAgree(t *testing.T) {
-	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

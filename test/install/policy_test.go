@@ -15,7 +15,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 )
 
 // policy is that of the overlay, and its binding.
@@ -35,7 +35,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

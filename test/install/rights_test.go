@@ -31,6 +31,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -96,7 +97,7 @@ func newRights(t *testing.T) *rights {
 		t.Fatal(err)
 	}
 	r.admin.QPS, r.admin.WarningHandler = -1, rest.NoWarnings{}
-	if r.c, err = client.New(r.admin, client.Options{Scheme: wire.Scheme()}); err != nil {
+	if r.c, err = client.New(r.admin, client.Options{Scheme: install.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -105,7 +106,7 @@ func newRights(t *testing.T) *rights {
 // install installs what the packages come with, for some groups of controllers, and gives back how to run the manager.
 func (r *rights) install(t *testing.T, list string) wire.Config {
 	t.Helper()
-	o, err := options.Parse("shipped", []byte(wire.ShippedConfig()), "")
+	o, err := options.Parse("shipped", []byte(install.ShippedConfig()), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,12 +116,12 @@ func (r *rights) install(t *testing.T, list string) wire.Config {
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	o.LeaderElection.Namespace = o.Namespace
-	groups, err := wire.ParseGroups(list)
+	groups, err := install.ParseGroups(list)
 	if err != nil {
 		t.Fatal(err)
 	}
 	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
-	if err := wire.Install(t.Context(), r.admin, wire.InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
+	if err := install.Apply(t.Context(), r.admin, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return wire.Config{Options: o, Groups: groups, WebhookURL: url, Log: logr.Discard()}
@@ -350,7 +351,7 @@ func (r *rights) fenced(t *testing.T) {
 	t.Helper()
 	cfg := rest.CopyConfig(r.admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":kueue-controller-manager"}
-	thief, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	thief, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

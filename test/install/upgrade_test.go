@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -33,7 +34,7 @@ func TestInstallOverAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +44,13 @@ func TestInstallOverAnother(t *testing.T) {
 	o.Metrics.Address, o.Health.Address = "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	install := wire.InstallOptions{WebhookURL: "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port), Options: o, Groups: groups}
+	asked := install.Options{WebhookURL: "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port), Options: o, Groups: groups}
 	for range 2 {
-		if err := wire.Install(ctx, cfg, install, io.Discard); err != nil {
+		if err := install.Apply(ctx, cfg, asked, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +63,7 @@ func TestInstallOverAnother(t *testing.T) {
 	running, stop := context.WithCancel(ctx)
 	go func() {
 		ended <- wire.Run(running, wire.Config{
-			REST: account, Options: o, Groups: groups, WebhookURL: install.WebhookURL, OnReady: func() { close(ready) }, Log: testr.New(t),
+			REST: account, Options: o, Groups: groups, WebhookURL: asked.WebhookURL, OnReady: func() { close(ready) }, Log: testr.New(t),
 		})
 	}()
 	defer func() {
@@ -168,7 +169,7 @@ func TestPrintedIsApplied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

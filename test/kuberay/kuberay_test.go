@@ -30,7 +30,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -88,7 +88,7 @@ func newCluster(t *testing.T) *world {
 	w.rest, err = clientcmd.BuildConfigFromFlags("", w.config)
 	w.must(err)
 	w.rest.QPS, w.rest.WarningHandler = -1, w
-	scheme := wire.Scheme()
+	scheme := install.Scheme()
 	w.must(apiextensionsv1.AddToScheme(scheme))
 	w.Client, err = client.New(w.rest, client.Options{Scheme: scheme})
 	w.must(err)

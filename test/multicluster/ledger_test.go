@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 )
 
 // ledger counts writes by what they changed: a watch shows every one of them.
@@ -57,7 +57,7 @@ func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: wire.Scheme()})
+	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

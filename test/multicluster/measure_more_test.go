@@ -22,7 +22,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 )
 
 var (
@@ -80,7 +80,7 @@ func (c *cluster) dispatchTimes(prefix string, n int) []time.Duration {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	watching, err := client.NewWithWatch(cfg, client.Options{Scheme: wire.Scheme()})
+	watching, err := client.NewWithWatch(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		c.t.Fatal(err)
 	}

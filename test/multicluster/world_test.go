@@ -27,8 +27,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -89,7 +89,7 @@ func startWith(t *testing.T, names []string, configs map[string]string, prepare 
 			t.Fatal(err)
 		}
 		cfg.QPS = -1
-		if c.Client, err = client.New(cfg, client.Options{Scheme: wire.Scheme()}); err != nil {
+		if c.Client, err = client.New(cfg, client.Options{Scheme: install.Scheme()}); err != nil {
 			t.Fatal(err)
 		}
 		prepare(c)

@@ -29,6 +29,7 @@ import (
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -56,7 +57,7 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	}
 	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
 	k := &cluster{t: t, ctx: t.Context(), admin: admin}
-	k.c, err = client.New(admin, client.Options{Scheme: wire.Scheme()})
+	k.c, err = client.New(admin, client.Options{Scheme: install.Scheme()})
 	k.must(err)
 	o := options.Default()
 	o.Frameworks = append(o.Frameworks, "trainer.kubeflow.org/trainjob")
@@ -66,10 +67,10 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	for _, c := range change {
 		c(&o)
 	}
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	k.must(err)
 	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
-	k.must(wire.Install(k.ctx, admin, wire.InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard))
+	k.must(install.Apply(k.ctx, admin, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard))
 	account := rest.CopyConfig(admin)
 	account.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + o.Namespace + ":kueue-controller-manager",

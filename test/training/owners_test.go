@@ -24,8 +24,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 // apply creates what a file has.
@@ -55,7 +55,7 @@ func TestStartRefused(t *testing.T) {
 	manager.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + options.Default().Namespace + ":kueue-controller-manager", Groups: []string{"system:authenticated"},
 	}
-	c, err := client.New(manager, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(manager, client.Options{Scheme: install.Scheme()})
 	k.must(err)
 	k.eventually("the policy is in force", func() error {
 		job := k.trainJob("probe")
@@ -94,7 +94,7 @@ func TestOwnersWithoutWebhook(t *testing.T) {
 	}
 	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
 	k := &cluster{t: t, ctx: t.Context(), admin: admin}
-	k.c, err = client.New(admin, client.Options{Scheme: wire.Scheme()})
+	k.c, err = client.New(admin, client.Options{Scheme: install.Scheme()})
 	k.must(err)
 	for _, name := range []string{"kubeflow-system", "lab"} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -110,7 +110,7 @@ func TestOwnersWithoutWebhook(t *testing.T) {
 		})
 		cfg := rest.CopyConfig(admin)
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
-		c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+		c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 		k.must(err)
 		return c
 	}

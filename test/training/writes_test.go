@@ -20,7 +20,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
-	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/install"
 )
 
 var measuring = flag.Bool("measure", false, "take the figures of 1,000 TrainJobs; minutes")
@@ -74,7 +74,7 @@ func (l *ledger) wrap(next http.RoundTripper) http.RoundTripper {
 // runs watches when all pods of each TrainJob were first seen to run.
 func (k *cluster) runs(jobs int) (at map[string]time.Time) {
 	k.t.Helper()
-	watching, err := client.NewWithWatch(k.admin, client.Options{Scheme: wire.Scheme()})
+	watching, err := client.NewWithWatch(k.admin, client.Options{Scheme: install.Scheme()})
 	k.must(err)
 	at = map[string]time.Time{}
 	for deadline := time.After(20 * time.Minute); ; {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -355,13 +356,13 @@ func (w *world) manage() {
 	o := options.Default()
 	o.LeaderElection.Enabled, o.Metrics.Address, o.Health.Address = false, "0", "0"
 	o.Webhook.Host, o.Webhook.Port, o.VisibilityAddress = "127.0.0.1", port(), fmt.Sprint("127.0.0.1:", port())
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		w.Fatal(err)
 	}
 	url := fmt.Sprint("https://127.0.0.1:", o.Webhook.Port)
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := wire.Install(ctx, w.cfg, wire.InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
+	if err := install.Apply(ctx, w.cfg, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
 		w.Fatal(err)
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)

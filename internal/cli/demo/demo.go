@@ -27,8 +27,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 // limit is how long the jobs may take altogether: some three times what they need.
@@ -53,7 +53,7 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error { return run(ctx, cfg, scenario) }
 
 func run(ctx context.Context, cfg Config, steps []step) error {
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func show(ctx context.Context, out io.Writer, record local.Record, meter *meter,
 	if err != nil {
 		return err
 	}
-	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func watch(ctx context.Context, cfg *rest.Config) (<-chan client.Object, error) 
 	for _, team := range teams {
 		namespaces[team] = cache.Config{}
 	}
-	informers, err := cache.New(cfg, cache.Options{Scheme: wire.Scheme(), DefaultNamespaces: namespaces})
+	informers, err := cache.New(cfg, cache.Options{Scheme: install.Scheme(), DefaultNamespaces: namespaces})
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -521,13 +522,13 @@ func (s *server) manage() {
 	o.LeaderElection.Enabled, o.Metrics.Address, o.Health.Address = false, "0", "0"
 	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(s.T)
 	o.VisibilityAddress = fmt.Sprint("127.0.0.1:", embeddedtest.FreePort(s.T))
-	groups, err := wire.ParseGroups("-training")
+	groups, err := install.ParseGroups("-training")
 	if err != nil {
 		s.Fatal(err)
 	}
 	url := fmt.Sprint("https://127.0.0.1:", o.Webhook.Port)
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := wire.Install(ctx, s.cfg, wire.InstallOptions{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
+	if err := install.Apply(ctx, s.cfg, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard); err != nil {
 		s.Fatal(err)
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/wire/listen"
@@ -36,7 +37,7 @@ type Config struct {
 	// Options and Groups of the manager. Its webhooks listen on a free port, which is reserved. So do metrics, probes and
 	// the visibility API where the options say nothing but the default. Leader election is off.
 	Options options.Options
-	Groups  wire.Groups
+	Groups  install.Groups
 	// Intercept, if set, sees all requests of the manager to the API server.
 	Intercept transport.WrapperFunc
 	// OnReady is called once, when everything can be used.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 )
 
 // started runs a bare control plane, with or without a manager, until the test ends it.
@@ -27,7 +27,7 @@ type started struct {
 
 func start(t *testing.T, change func(*Config)) *started {
 	t.Helper()
-	groups, err := wire.ParseGroups("")
+	groups, err := install.ParseGroups("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestRunWithManager(t *testing.T) {
 	if writes.Load() < 15 { // it has installed more than that
 		t.Errorf("saw %d writes of the manager", writes.Load())
 	}
-	groups, _ := wire.ParseGroups("")
+	groups, _ := install.ParseGroups("")
 	err = Run(context.Background(), Config{Plane: embedded.Config{Dir: dir, Bare: true}, Options: options.Default(), Groups: groups})
 	if err == nil || !strings.Contains(err.Error(), "already runs in "+dir) {
 		t.Errorf("a second one: %v", err)

@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -127,7 +127,7 @@ func (d *demo) reach(name, kubeconfig string) error {
 		return err
 	}
 	cfg.QPS = -1
-	c, err := client.New(cfg, client.Options{Scheme: wire.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	d.clusters[name] = &Cluster{kubeconfig, c}
 	return err
 }

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 )
 
 // managerRoles are the rules of what is installed for the manager, and whether they are bound.
-func managerRoles(t *testing.T, o InstallOptions) (rules map[string][]rbacv1.PolicyRule, bound map[string]bool) {
+func managerRoles(t *testing.T, o Options) (rules map[string][]rbacv1.PolicyRule, bound map[string]bool) {
 	t.Helper()
 	objects, err := Manifests(o)
 	if err != nil {
@@ -43,14 +43,14 @@ func managerRoles(t *testing.T, o InstallOptions) (rules map[string][]rbacv1.Pol
 	return rules, bound
 }
 
-func everything() InstallOptions {
+func everything() Options {
 	o := options.Default()
 	for _, f := range options.Frameworks() {
 		o.Frameworks = append(o.Frameworks, f.Name)
 	}
 	o.Dashboard.Address = ":8080"
 	groups, _ := ParseGroups("") // which is right
-	return InstallOptions{Options: o, Groups: groups}
+	return Options{Options: o, Groups: groups}
 }
 
 // TestRightsAreNarrow is that no ClusterRole of the manager lists or changes what it need not: Secrets and ConfigMaps of all
@@ -88,7 +88,7 @@ func TestRightsAreNarrow(t *testing.T) {
 // TestRightsByFeature is that what is off is not bound.
 func TestRightsByFeature(t *testing.T) {
 	_, all := managerRoles(t, everything())
-	without := func(change func(*InstallOptions)) []string {
+	without := func(change func(*Options)) []string {
 		o := everything()
 		change(&o)
 		_, bound := managerRoles(t, o)
@@ -102,21 +102,21 @@ func TestRightsByFeature(t *testing.T) {
 		return gone
 	}
 	for name, tc := range map[string]struct {
-		change func(*InstallOptions)
+		change func(*Options)
 		want   string
 	}{
-		"everything":         {func(*InstallOptions) {}, "[]"},
-		"no training":        {func(o *InstallOptions) { delete(o.Groups, Training) }, "[training training-certificates training-crds training-secrets]"},
-		"no JobSets":         {func(o *InstallOptions) { delete(o.Groups, JobSet) }, "[jobset jobset-certificates jobset-crds]"},
-		"no queues":          {func(o *InstallOptions) { delete(o.Groups, Queues) }, "[crds queues storage]"},
-		"no worker clusters": {func(o *InstallOptions) { delete(o.Groups, MultiKueue) }, "[multikueue multikueue-secrets]"},
-		"their gate is off":  {func(o *InstallOptions) { o.Options.Gates = o.Options.Gates.With(feature.MultiKueue, false) }, "[multikueue multikueue-secrets]"},
-		"no elastic jobs": {func(o *InstallOptions) {
+		"everything":         {func(*Options) {}, "[]"},
+		"no training":        {func(o *Options) { delete(o.Groups, Training) }, "[training training-certificates training-crds training-secrets]"},
+		"no JobSets":         {func(o *Options) { delete(o.Groups, JobSet) }, "[jobset jobset-certificates jobset-crds]"},
+		"no queues":          {func(o *Options) { delete(o.Groups, Queues) }, "[crds queues storage]"},
+		"no worker clusters": {func(o *Options) { delete(o.Groups, MultiKueue) }, "[multikueue multikueue-secrets]"},
+		"their gate is off":  {func(o *Options) { o.Options.Gates = o.Options.Gates.With(feature.MultiKueue, false) }, "[multikueue multikueue-secrets]"},
+		"no elastic jobs": {func(o *Options) {
 			o.Options.Gates = o.Options.Gates.With(feature.ElasticJobsViaWorkloadSlices, false)
 		}, "[elastic]"},
-		"no dashboard":         {func(o *InstallOptions) { o.Options.Dashboard.Address = "" }, "[dashboard]"},
-		"others' certificates": {func(o *InstallOptions) { o.Options.Certs.Internal = false }, "[certificates certificates-secret jobset-certificates training-certificates]"},
-		"one kind": {func(o *InstallOptions) {
+		"no dashboard":         {func(o *Options) { o.Options.Dashboard.Address = "" }, "[dashboard]"},
+		"others' certificates": {func(o *Options) { o.Options.Certs.Internal = false }, "[certificates certificates-secret jobset-certificates training-certificates]"},
+		"one kind": {func(o *Options) {
 			o.Options.Frameworks = []string{"batch/job", "pod", "ray.io/rayjob", "ray.io/raycluster", "ray.io/rayservice"}
 		}, "[framework-appwrapper framework-deployment framework-jaxjob framework-jobset framework-leaderworkerset framework-mpijob framework-paddlejob " +
 			"framework-pytorchjob framework-sparkapplication framework-statefulset framework-tfjob framework-trainjob framework-xgboostjob]"},

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ const (
 	configMapName = "kueue-manager-config"
 	configMapKey  = "controller_manager_config.yaml"
 	// metricsService is the name of the Service of the metrics.
-	metricsService = "kueue-controller-manager-metrics-service"
+	MetricsService = "kueue-controller-manager-metrics-service"
 )
 
 // ShippedConfig is the text of the configuration file that the packages come with.
@@ -49,13 +49,13 @@ func ShippedConfig() string {
 }
 
 // services are those of the webhooks, of the metrics and of training, for a manager in the cluster.
-func services(o *InstallOptions) []runtime.Object {
+func services(o *Options) []runtime.Object {
 	var out []runtime.Object
 	if !o.Groups.Has(Training) || o.service() != o.Options.Trainer.StatusService { // else that of training is for the webhooks too
 		out = append(out, service(o.namespace(), o.service(), "webhook-service", 443, o.Options.Webhook.Port))
 	}
 	if port := portOf(o.Options.Metrics.Address); port > 0 {
-		metrics := service(o.namespace(), metricsService, "metrics-service", 8443, port)
+		metrics := service(o.namespace(), MetricsService, "metrics-service", 8443, port)
 		metrics.Labels["control-plane"] = "controller-manager"
 		out = append(out, metrics)
 	}
@@ -90,7 +90,7 @@ func portOf(address string) int {
 }
 
 // deployment are the manager and its configuration file.
-func deployment(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func deployment(o *Options) ([]*unstructured.Unstructured, error) {
 	if o.Deploy == nil {
 		return nil, nil
 	}
@@ -150,7 +150,7 @@ func managerPods() map[string]string {
 }
 
 // disruptionBudget keeps a replica while nodes are drained.
-func disruptionBudget(o *InstallOptions) *policyv1.PodDisruptionBudget {
+func disruptionBudget(o *Options) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace(), Name: managerAccount},
@@ -160,7 +160,7 @@ func disruptionBudget(o *InstallOptions) *policyv1.PodDisruptionBudget {
 
 // networkPolicy says who may connect to the manager: the API server, whose address is not known, and the kubelet from anywhere,
 // and pods of the cluster to what is for them. What the manager connects to is not limited.
-func networkPolicy(o *InstallOptions, listeners map[string]int) *networkingv1.NetworkPolicy {
+func networkPolicy(o *Options, listeners map[string]int) *networkingv1.NetworkPolicy {
 	open := func(ports ...int) (out networkingv1.NetworkPolicyIngressRule) {
 		for _, port := range ports {
 			if port > 0 {
@@ -191,4 +191,23 @@ func networkPolicy(o *InstallOptions, listeners map[string]int) *networkingv1.Ne
 		}
 	}
 	return out
+}
+
+// defaultCertSecret is where those who make certificates in our place put them.
+const DefaultCertSecret = "kueue-webhook-server-cert"
+
+// trainingService is the Service under the name that an upstream controller has: for its metrics, and for reports of
+// progress (spec: 50 §4.11).
+func trainingService(o *Options) *corev1.Service {
+	s := service(o.namespace(), o.Options.Trainer.StatusService, "trainer-service", 443, o.Options.Webhook.Port)
+	if port := portOf(o.Options.Metrics.Address); port > 0 {
+		s.Spec.Ports = append(s.Spec.Ports, servicePort("metrics", 8443, port))
+	}
+	status := o.Options.Trainer.StatusPort
+	s.Spec.Ports = append(s.Spec.Ports, servicePort("status-server", int32(status), status))
+	return s
+}
+
+func servicePort(name string, port int32, target int) corev1.ServicePort {
+	return corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt(target)}
 }

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -13,7 +13,7 @@ const kindsRole = "kueue-configured-kinds-role"
 
 // kindAccess lets the manager use the job kinds that the configuration names, which its own role cannot know: declared ones
 // like any other, external ones as owners of jobs, and those that go to other clusters.
-func kindAccess(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func kindAccess(o *Options) ([]*unstructured.Unstructured, error) {
 	var rules []rbacv1.PolicyRule
 	for _, k := range o.Options.DeclaredKinds {
 		rules = append(rules, rbacv1.PolicyRule{

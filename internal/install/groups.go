@@ -1,6 +1,4 @@
-// Package wire is the one list of everything that runs, with its switches: it builds
-// the manager, installs what the API server has to know, and runs.
-package wire
+package install
 
 import (
 	"fmt"

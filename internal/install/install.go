@@ -1,4 +1,8 @@
-package wire
+// Package install makes the manifests of Berth from its options, and applies them: CRDs, access rules, webhook configurations, services, the
+// deployment of the manager, and the runtimes that come with it.
+//
+//	Options ─► Manifests ─► Apply, `berth install --print`, the Helm chart, kustomize
+package install
 
 import (
 	"context"
@@ -19,12 +23,12 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// installer is the field manager of what Install applies.
+// installer is the field manager of what Apply applies.
 const installer = client.FieldOwner("berth-install")
 
-// Install applies the manifests by server-side apply and waits until the API server
+// Apply applies the manifests by server-side apply and waits until the API server
 // serves the CRDs. Progress gets a line a group of objects.
-func Install(ctx context.Context, cfg *rest.Config, o InstallOptions, progress io.Writer) error {
+func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer) error {
 	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // callers are those of the Manifests by which the API server calls the manager, with no more of a CRD than who converts:
 // to read the schemas of all of them is half of a manager's start, and the manager has no use for them.
-func callers(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func Callers(o *Options) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, name := range conversion.CRDs() {
 		u := &unstructured.Unstructured{Object: map[string]any{
@@ -34,7 +34,7 @@ func callers(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 		}
 	}
 	for _, u := range out {
-		rename(u, prefixOf(o.service()))
+		rename(u, PrefixOf(o.service()))
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	"cmp"
@@ -31,8 +31,8 @@ const (
 )
 
 // granted says of each ClusterRole in config/rbac/role.yaml, but for those of job kinds, whether the manager needs it.
-var granted = map[string]func(*InstallOptions) bool{
-	"kueue-manager-role":                  func(*InstallOptions) bool { return true },
+var granted = map[string]func(*Options) bool{
+	"kueue-manager-role":                  func(*Options) bool { return true },
 	"kueue-manager-queues-role":           runs(Queues),
 	"kueue-manager-storage-role":          runs(Queues),
 	"kueue-manager-integrations-role":     runs(Integrations),
@@ -41,19 +41,19 @@ var granted = map[string]func(*InstallOptions) bool{
 	"kueue-manager-training-secrets-role": runs(Training),
 	"kueue-manager-multikueue-role":       runsWith(MultiKueue, feature.MultiKueue),
 	"kueue-manager-elastic-role":          runsWith(Integrations, feature.ElasticJobsViaWorkloadSlices),
-	"kueue-manager-dashboard-role":        func(o *InstallOptions) bool { return o.Options.Dashboard.Served() },
+	"kueue-manager-dashboard-role":        func(o *Options) bool { return o.Options.Dashboard.Served() },
 }
 
-func runs(group Group) func(*InstallOptions) bool {
-	return func(o *InstallOptions) bool { return o.Groups.Has(group) }
+func runs(group Group) func(*Options) bool {
+	return func(o *Options) bool { return o.Groups.Has(group) }
 }
 
-func runsWith(group Group, gate feature.Gate) func(*InstallOptions) bool {
-	return func(o *InstallOptions) bool { return o.Groups.Has(group) && o.Options.Gates.On(gate) }
+func runsWith(group Group, gate feature.Gate) func(*Options) bool {
+	return func(o *Options) bool { return o.Groups.Has(group) && o.Options.Gates.On(gate) }
 }
 
 // needed tells whether the manager needs a ClusterRole of config/rbac/role.yaml.
-func needed(role string, o *InstallOptions) (bool, error) {
+func needed(role string, o *Options) (bool, error) {
 	if kind, ok := strings.CutPrefix(strings.TrimSuffix(role, roleSuffix), frameworkPrefix); ok {
 		for _, f := range options.Frameworks() {
 			if strings.ToLower(f.GVK.Kind) == kind {
@@ -68,7 +68,7 @@ func needed(role string, o *InstallOptions) (bool, error) {
 }
 
 // managerRights are the bindings of the manager's ClusterRoles that are needed, and the roles whose rules name single objects.
-func managerRights(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	roles, err := load("rbac")
 	if err != nil {
@@ -137,7 +137,7 @@ func bindManagerIn(role *rbacv1.Role, namespace string) *rbacv1.RoleBinding {
 // namedRoles are ClusterRoles over single objects: the CRDs whose stored versions the manager shortens, and what the API server
 // calls it by, where it makes its certificate itself. Those of JobSets and TrainJobs are roles of their own, so that what is
 // left to another controller is not granted.
-func namedRoles(o *InstallOptions) ([]*rbacv1.ClusterRole, error) {
+func namedRoles(o *Options) ([]*rbacv1.ClusterRole, error) {
 	var out []*rbacv1.ClusterRole
 	for _, part := range []struct {
 		group Group
@@ -146,7 +146,7 @@ func namedRoles(o *InstallOptions) ([]*rbacv1.ClusterRole, error) {
 		if !o.Groups.Has(part.group) {
 			continue
 		}
-		names, err := crdNames(Groups{part.group: true})
+		names, err := CrdNames(Groups{part.group: true})
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func namedRoles(o *InstallOptions) ([]*rbacv1.ClusterRole, error) {
 	if !o.Options.Certs.Internal {
 		return out, nil
 	}
-	objects, err := callers(o)
+	objects, err := Callers(o)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func certificatesRole(object string) string {
 
 // namespaceRoles are the roles in the manager's own namespace: the Lease of its leader, its certificate, and the credentials of
 // worker clusters. The API server cannot check the name of what is created.
-func namespaceRoles(o *InstallOptions) []*rbacv1.Role {
+func namespaceRoles(o *Options) []*rbacv1.Role {
 	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
 		return &rbacv1.Role{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
@@ -213,7 +213,7 @@ func namespaceRoles(o *InstallOptions) []*rbacv1.Role {
 	rule := func(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
 	}
-	secret := []string{cmp.Or(o.Options.Certs.Secret, defaultCertSecret)}
+	secret := []string{cmp.Or(o.Options.Certs.Secret, DefaultCertSecret)}
 	leader := role("kueue-leader-election-role",
 		rule("coordination.k8s.io", "leases", []string{o.Options.LeaderElection.Name}, "get", "update"),
 		rule("coordination.k8s.io", "leases", nil, "create"),
@@ -235,15 +235,15 @@ func namespaceRoles(o *InstallOptions) []*rbacv1.Role {
 }
 
 // withdraw removes bindings of the manager's roles that an earlier installation made for what is off now.
-func withdraw(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured, o *InstallOptions) error {
+func withdraw(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured, o *Options) error {
 	keep := map[string]bool{}
 	for _, u := range wanted {
 		keep[u.GetKind()+" "+u.GetName()] = true
 	}
-	prefix := prefixOf(o.service())
+	prefix := PrefixOf(o.service())
 	ours := func(name, role string, subjects []rbacv1.Subject) bool {
-		return strings.HasPrefix(role, prefixed(managerPrefix, prefix)) && name == bindingOf(role) &&
-			len(subjects) == 1 && subjects[0].Name == prefixed(managerAccount, prefix)
+		return strings.HasPrefix(role, Prefixed(managerPrefix, prefix)) && name == bindingOf(role) &&
+			len(subjects) == 1 && subjects[0].Name == Prefixed(managerAccount, prefix)
 	}
 	var gone []client.Object
 	var wide rbacv1.ClusterRoleBindingList

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	"bytes"
@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,10 +29,12 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/visibility"
 )
 
-// InstallOptions say how the manager will be reached and what it will do.
-type InstallOptions struct {
+// Options say how the manager will be reached and what it will do.
+type Options struct {
 	// WebhookURL is the base URL under which the API server reaches the webhooks;
 	// "" is the Service of the manager's namespace.
 	WebhookURL string
@@ -46,7 +51,7 @@ type InstallOptions struct {
 	Deploy *Deploy
 }
 
-func (o *InstallOptions) namespace() string {
+func (o *Options) namespace() string {
 	if o.Namespace != "" {
 		return o.Namespace
 	}
@@ -54,12 +59,12 @@ func (o *InstallOptions) namespace() string {
 }
 
 // service is the name of the webhooks' Service. Whoever makes certificates in our place knows it by the usual one.
-func (o *InstallOptions) service() string {
+func (o *Options) service() string {
 	return cmp.Or(o.Options.Certs.Service, "kueue-webhook-service")
 }
 
 // conversionClient is how the API server finds the webhook that converts between the versions of an object.
-func (o *InstallOptions) conversionClient() apiextensionsv1.WebhookClientConfig {
+func (o *Options) conversionClient() apiextensionsv1.WebhookClientConfig {
 	c := apiextensionsv1.WebhookClientConfig{CABundle: o.CABundle}
 	if o.WebhookURL != "" {
 		c.URL = new(strings.TrimSuffix(o.WebhookURL, "/") + conversion.Path)
@@ -77,18 +82,18 @@ func (o *InstallOptions) conversionClient() apiextensionsv1.WebhookClientConfig 
 // the policy about queue labels.
 // The name of the webhooks' Service, less "-webhook-service", is the prefix of their
 // names (spec: 70 §4.4).
-func Manifests(o InstallOptions) ([]*unstructured.Unstructured, error) {
+func Manifests(o Options) ([]*unstructured.Unstructured, error) {
 	out, err := manifests(&o)
 	if err != nil {
 		return nil, err
 	}
 	for _, u := range out {
-		rename(u, prefixOf(o.service()))
+		rename(u, PrefixOf(o.service()))
 	}
 	return out, nil
 }
 
-func manifests(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func manifests(o *Options) ([]*unstructured.Unstructured, error) {
 	namespace := &corev1.Namespace{}
 	namespace.APIVersion, namespace.Kind, namespace.Name = "v1", "Namespace", o.namespace()
 	out, err := toUnstructured(nil, namespace)
@@ -116,7 +121,7 @@ func manifests(o *InstallOptions) ([]*unstructured.Unstructured, error) {
 			}
 		}
 	}
-	for _, more := range []func(*InstallOptions) ([]*unstructured.Unstructured, error){managerRights, fence, userRoles, kindAccess, trainingObjects, visibilityObjects, deployment} {
+	for _, more := range []func(*Options) ([]*unstructured.Unstructured, error){managerRights, fence, userRoles, kindAccess, trainingObjects, visibilityObjects, deployment} {
 		objects, err := more(o)
 		if err != nil {
 			return nil, err
@@ -151,9 +156,9 @@ func everyScope(u *unstructured.Unstructured) {
 }
 
 // webhookConfigurations make the API server call the webhooks of all groups that run, and warn of queue labels that are ignored.
-func webhookConfigurations(o *InstallOptions) []runtime.Object {
+func webhookConfigurations(o *Options) []runtime.Object {
 	target := admission.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
-	hooks := webhookOptions(&o.Options, o.Groups)
+	hooks := WebhookOptions(&o.Options, o.Groups)
 	mutating, validating := admission.Configurations(target, hooks)
 	out := []runtime.Object{mutating, validating}
 	if o.Groups.Has(Integrations) {
@@ -172,7 +177,7 @@ func webhookConfigurations(o *InstallOptions) []runtime.Object {
 }
 
 // webhookOptions are those of the webhooks of queues and jobs.
-func webhookOptions(o *options.Options, groups Groups) admission.Options {
+func WebhookOptions(o *options.Options, groups Groups) admission.Options {
 	out := admission.NewOptions(o, all.DescriptorsWith(lookup.TrainConfig(o, ""), o.DeclaredKinds))
 	out.Training = groups.Has(Training)
 	return out
@@ -190,7 +195,7 @@ func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 
 // crdNames are the names of the CRDs of the groups that run. The files are named for group and plural: their schemas need not
 // be read.
-func crdNames(groups Groups) ([]string, error) {
+func CrdNames(groups Groups) ([]string, error) {
 	files, err := fs.Glob(config.FS, "crd/*_*.yaml")
 	if err != nil {
 		return nil, err
@@ -243,7 +248,7 @@ func load(dir string) ([]*unstructured.Unstructured, error) {
 const defaultPrefix = "kueue"
 
 // prefixOf is the prefix of all names, of which the name of the webhooks' Service has one.
-func prefixOf(service string) string {
+func PrefixOf(service string) string {
 	prefix, ok := strings.CutSuffix(service, "-webhook-service")
 	if !ok || prefix == "" {
 		return defaultPrefix
@@ -252,7 +257,7 @@ func prefixOf(service string) string {
 }
 
 // prefixed is a name under another prefix.
-func prefixed(name, prefix string) string {
+func Prefixed(name, prefix string) string {
 	if rest, ok := strings.CutPrefix(name, defaultPrefix+"-"); ok {
 		return prefix + "-" + rest
 	}
@@ -264,7 +269,7 @@ func rename(u *unstructured.Unstructured, prefix string) {
 	if prefix == defaultPrefix || u.GetKind() == "Namespace" {
 		return
 	}
-	u.SetName(prefixed(u.GetName(), prefix))
+	u.SetName(Prefixed(u.GetName(), prefix))
 	for _, path := range [][]string{
 		{"roleRef", "name"},
 		{"spec", "service", "name"},
@@ -273,7 +278,7 @@ func rename(u *unstructured.Unstructured, prefix string) {
 		{"spec", "policyName"},
 	} {
 		if name, found, _ := unstructured.NestedString(u.Object, path...); found {
-			_ = unstructured.SetNestedField(u.Object, prefixed(name, prefix), path...) // its parent was found
+			_ = unstructured.SetNestedField(u.Object, Prefixed(name, prefix), path...) // its parent was found
 		}
 	}
 	for _, path := range [][]string{{"subjects"}, {"spec", "template", "spec", "volumes"}} {
@@ -284,7 +289,7 @@ func rename(u *unstructured.Unstructured, prefix string) {
 				entry = volume
 			}
 			if name, ok := entry["name"].(string); ok {
-				entry["name"] = prefixed(name, prefix)
+				entry["name"] = Prefixed(name, prefix)
 			}
 		}
 		if len(entries) > 0 {
@@ -318,4 +323,48 @@ func toUnstructured(to []*unstructured.Unstructured, o runtime.Object) ([]*unstr
 	delete(m, "status")
 	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
 	return append(to, &unstructured.Unstructured{Object: m}), nil
+}
+
+// trainingObjects are what training needs beside CRDs and access rules: the runtimes that come with it, and what clients
+// look for. Runtimes are applied without the webhook, which need not answer yet (spec: 50 §2.5, §4.11).
+func trainingObjects(o *Options) ([]*unstructured.Unstructured, error) {
+	if !o.Groups.Has(Training) {
+		return nil, nil
+	}
+	public, err := load("training")
+	if err != nil {
+		return nil, err
+	}
+	runtimes, err := load("runtimes")
+	return append(public, runtimes...), err
+}
+
+// servesVisibility tells whether the visibility API is to be served.
+func ServesVisibility(o *options.Options) bool {
+	return o.Gates.On(feature.VisibilityOnDemand) && o.VisibilityAddress != "0"
+}
+
+// visibilityObjects are what the API server has to know of the visibility API, which it
+// reaches on the machine of the webhooks. spec: 70 §4.6.
+func visibilityObjects(o *Options) ([]*unstructured.Unstructured, error) {
+	if !ServesVisibility(&o.Options) {
+		return nil, nil
+	}
+	_, text, err := net.SplitHostPort(o.Options.VisibilityAddress)
+	if err != nil {
+		return nil, fmt.Errorf("the address of the visibility API: %w", err)
+	}
+	port, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("the port of the visibility API: %w", err)
+	}
+	target := visibility.Target{Namespace: o.namespace(), Port: int32(port), CABundle: o.VisibilityCABundle}
+	if o.WebhookURL != "" {
+		u, err := url.Parse(o.WebhookURL)
+		if err != nil {
+			return nil, fmt.Errorf("webhook URL %q: %w", o.WebhookURL, err)
+		}
+		target.Host = u.Hostname()
+	}
+	return visibility.Objects(target)
 }

@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	"fmt"
@@ -24,12 +24,12 @@ const harmlessSecret = `request.resource.resource != 'secrets' || object == null
 
 // fence narrows what access rules cannot: of the ConfigMaps and Secrets of other namespaces, the manager's account writes those
 // of TrainJobs only. The API server itself enforces it, so a stolen token is bound by it too (docs/rights.md).
-func fence(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func fence(o *Options) ([]*unstructured.Unstructured, error) {
 	if !o.Groups.Has(Training) {
 		return nil, nil
 	}
 	version, meta := admissionv1.SchemeGroupVersion.String(), metav1.ObjectMeta{Name: fenceName}
-	account := prefixed(managerAccount, prefixOf(o.service()))
+	account := Prefixed(managerAccount, PrefixOf(o.service()))
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: meta,
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{

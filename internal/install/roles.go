@@ -1,4 +1,4 @@
-package wire
+package install
 
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -65,7 +65,7 @@ var (
 )
 
 // userRoles are the ClusterRoles that administrators bind to people.
-func userRoles(o *InstallOptions) ([]*unstructured.Unstructured, error) {
+func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 	roles := []*rbacv1.ClusterRole{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
 	for _, k := range rolesOfKinds {
 		editor := clusterRole("kueue-"+k.kind+"-editor-role", objectRules(k.group, k.resource, editVerbs)...)
