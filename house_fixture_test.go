@@ -245,6 +245,19 @@ var fixtures = map[string]fixture{
 		map[string]string{"internal/core/util/a.go": coreDoc, "pkg/a/a.go": coreDoc, "internal/core/packing/a.go": coreDoc},
 		[]string{"a folder named util", "a folder named pkg"},
 	},
+	"retired words": {
+		"one word, one meaning",
+		map[string]string{"internal/core/a/a.go": coreDoc + `
+			// settle says whether the queue has quota.
+			func settle(heirs int) (parkedSince int) { tickets := heirs; return tickets }
+			// Take is a name of the API in a call, not in a declaration.
+			var _ = b.Take
+			type shelf struct{ family, Spot int }`},
+		[]string{
+			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, "a.go:5: the name heirs", "a.go:5: the name settle",
+			"a.go:5: the name tickets: wake condition", "a.go:8: the name Spot", "a.go:8: the name shelf",
+		},
+	},
 	"words": {
 		"nothing from outside leaks in",
 		map[string]string{
@@ -284,8 +297,8 @@ func allRooms() string {
 
 // TestLaws shows that every law can be broken, and that it says where.
 func TestLaws(t *testing.T) {
-	defer func(ours map[string]exception) { exceptions = ours }(exceptions)
-	exceptions = nil
+	defer func(sizes map[string]exception, words map[string]int) { exceptions, dialect = sizes, words }(exceptions, dialect)
+	exceptions, dialect = nil, nil
 	breaks := map[string]bool{}
 	for name, fx := range fixtures {
 		t.Run(name, func(t *testing.T) {

@@ -98,6 +98,12 @@ var laws = []law{
 		checkDrawers,
 	},
 	{
+		12, "one word, one meaning",
+		"a reader who knows Kubernetes should not have to learn a dialect",
+		"use the standard word; for a converted room nothing is left in `dialect` (house_words_test.go)",
+		checkRetired,
+	},
+	{
 		13, "nothing from outside leaks in",
 		"paths and habits of one machine mean nothing to the next reader",
 		"say it without them",
