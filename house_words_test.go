@@ -35,11 +35,14 @@ var retiredPhrases = []struct {
 	{regexp.MustCompile(`(?i)\bwho(m|ever)\b`), "name the workload, the user or the controller"},
 	{regexp.MustCompile(`(?i)\bsays (whether|what|how|who|if)\b`), "reports whether, returns, describes"},
 	{regexp.MustCompile(`(?i)\b(those|that) (that|who|of)\b`), "name the thing"},
-	{regexp.MustCompile(`(?i)\bwhat (it|one|they|was|a|an) `), "name the thing"},
+	{regexp.MustCompile(`(?i)\bwhat (it|one|they|was) `), "name the thing"},
 	{regexp.MustCompile(`(?i)\btold to\b|\blets? (it |them )?go\b|\bhas (it|them) \w+ed\b`), "use the verb of the field: evict, delete, requeue, ungate"},
 	{regexp.MustCompile(`(?i)\blook(s|ed)? at (it |them )?(again|yet|anew)\b`), "evaluate, retry, requeue"},
 	{regexp.MustCompile(`(?i)\bhas quota\b`), "has a quota reservation"},
 }
+
+// marker is a line for a generator: its messages are the API's.
+var marker = regexp.MustCompile(`(?m)^\+.*$`)
 
 // dialect counts the retired words that a room still has. The counts only fall, and a room without any is not listed.
 var dialect = map[string]int{}
@@ -117,7 +120,7 @@ func (tr *tree) retiredIn(f *file) (out []string) {
 		return true
 	})
 	for _, group := range f.ast.Comments {
-		text := strings.Join(strings.Fields(group.Text()), " ")
+		text := strings.Join(strings.Fields(marker.ReplaceAllString(group.Text(), "")), " ")
 		for _, p := range retiredPhrases {
 			for _, m := range p.re.FindAllString(text, -1) {
 				out = append(out, fmt.Sprintf("%s: a comment says %q: %s", tr.at(group), strings.TrimSpace(m), p.say))

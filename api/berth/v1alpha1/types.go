@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Explanation is the decision trace of a Workload: what was tried for it, what is
-// short by how much, and what would bring it back. The figures are those of the moment
-// of the request.
+// Explanation is the decision trace of a Workload: the flavors that were tried, the amounts that
+// are short, and the changes that would requeue it. The figures are computed at the time of the
+// request.
 //
 // +kubebuilder:object:root=true
 type Explanation struct {
@@ -41,7 +41,7 @@ type Explanation struct {
 	// +optional
 	PositionInClusterQueue *int32 `json:"positionInClusterQueue,omitempty"`
 
-	// Flavors are those that it holds, or that it would get.
+	// Flavors are the flavors that it holds or would get.
 	// +optional
 	Flavors []FlavorChoice `json:"flavors,omitempty"`
 	// Shortfalls are what did not work out, flavor by flavor.
@@ -50,8 +50,8 @@ type Explanation struct {
 	// Preempts are the Workloads that have to go for it.
 	// +optional
 	Preempts []Victim `json:"preempts,omitempty"`
-	// WakesOn are those flavors and resources, "flavor/resource", whose release has it
-	// looked at again.
+	// WakesOn are the flavors and resources, as "flavor/resource", whose release requeues
+	// it.
 	// +optional
 	WakesOn []string `json:"wakesOn,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 // GroupVersion is what an old configuration file names in its apiVersion.
 var GroupVersion = schema.GroupVersion{Group: configv1beta2.GroupVersion.Group, Version: "v1beta1"}
 
-// Configuration is the whole configuration file. Fields that are not explained here are those of v1beta2.
+// Configuration is the whole configuration file. Fields without a comment are the same as in v1beta2.
 //
 // +kubebuilder:object:root=true
 type Configuration struct {
@@ -24,7 +24,7 @@ type Configuration struct {
 	// +optional
 	LeaderElection *configv1beta2.LeaderElection `json:"leaderElection,omitempty"`
 
-	// Metrics is the Prometheus endpoint and what it exports. Custom labels come from ClusterQueues only.
+	// Metrics configures the Prometheus endpoint and its series. Custom labels come from ClusterQueues only.
 	// +optional
 	Metrics Metrics `json:"metrics,omitempty,omitzero"`
 
@@ -54,7 +54,7 @@ type Configuration struct {
 	// +optional
 	Integrations *Integrations `json:"integrations,omitempty"`
 
-	// QueueVisibility has no effect: the visibility API says what is pending.
+	// QueueVisibility has no effect: the visibility API lists pending Workloads.
 	// +optional
 	QueueVisibility *QueueVisibility `json:"queueVisibility,omitempty"`
 
@@ -69,7 +69,7 @@ type Configuration struct {
 	// +optional
 	AdmissionFairSharing *configv1beta2.AdmissionFairSharing `json:"admissionFairSharing,omitempty"`
 
-	// Resources says how the requests of pods become requests for quota.
+	// Resources specifies how the requests of pods become requests for quota.
 	// +optional
 	Resources *Resources `json:"resources,omitempty"`
 
@@ -79,7 +79,7 @@ type Configuration struct {
 	ObjectRetentionPolicies *configv1beta2.ObjectRetentionPolicies `json:"objectRetentionPolicies,omitempty"`
 }
 
-// Metrics says what is exported and where.
+// Metrics specifies what is exported and where.
 type Metrics struct {
 	// +optional
 	BindAddress string `json:"bindAddress,omitempty"`
@@ -192,7 +192,7 @@ type FairSharing struct {
 	PreemptionStrategies []configv1beta2.PreemptionStrategy `json:"preemptionStrategies,omitempty"`
 }
 
-// Resources says how the requests of pods become requests for quota.
+// Resources specifies how the requests of pods become requests for quota.
 type Resources struct {
 	// +optional
 	ExcludeResourcePrefixes []string `json:"excludeResourcePrefixes,omitempty"`

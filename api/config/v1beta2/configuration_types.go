@@ -38,7 +38,7 @@ type Configuration struct {
 	// +optional
 	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
 
-	// InternalCertManagement says who makes the certificates of the
+	// InternalCertManagement selects the issuer of the certificates of the
 	// webhooks. Default: the manager does.
 	// +optional
 	InternalCertManagement *InternalCertManagement `json:"internalCertManagement,omitempty"`
@@ -71,7 +71,7 @@ type Configuration struct {
 	// +optional
 	AdmissionFairSharing *AdmissionFairSharing `json:"admissionFairSharing,omitempty"`
 
-	// Resources says how the requests of pods become requests for quota.
+	// Resources specifies how the requests of pods become requests for quota.
 	// +optional
 	Resources *Resources `json:"resources,omitempty"`
 
@@ -80,7 +80,7 @@ type Configuration struct {
 	// +optional
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 
-	// ObjectRetentionPolicies deletes objects that nobody needs any more.
+	// ObjectRetentionPolicies deletes objects that are no longer needed.
 	// Default: everything is kept.
 	// +optional
 	ObjectRetentionPolicies *ObjectRetentionPolicies `json:"objectRetentionPolicies,omitempty"`
@@ -104,7 +104,7 @@ type Configuration struct {
 	Trainer *Trainer `json:"trainer,omitempty"`
 }
 
-// InternalCertManagement says whether the manager makes and renews the
+// InternalCertManagement specifies whether the manager makes and renews the
 // certificates of its webhooks itself. (spec: 70 §2.1.4)
 type InternalCertManagement struct {
 	// Enable: true makes the manager issue and rotate them; false leaves it
@@ -179,8 +179,8 @@ type Integrations struct {
 	// +optional
 	ExternalChildren []ExternalChildren `json:"externalChildren,omitempty"`
 
-	// HonourUserSuspend has a user who suspends a job that is admitted obeyed:
-	// it stays stopped, without quota, until somebody resumes it. Berth has it
+	// HonourUserSuspend keeps an admitted job stopped that a user suspends:
+	// it holds no quota until a user resumes it. Berth has it
 	// beyond upstream, where such a job is started again. Default: false.
 	// (spec: 30 §6)
 	// +optional
@@ -232,14 +232,14 @@ const (
 
 // SparkIntegration is about SparkApplications.
 type SparkIntegration struct {
-	// ImplicitMemoryOverhead counts the memory that Spark adds to that of a
-	// role that has no memoryOverhead: a share of it, at least 384Mi.
+	// ImplicitMemoryOverhead counts the memory that Spark adds to a role
+	// without memoryOverhead: a share of its memory, at least 384Mi.
 	// Default: false. (spec: 30 §4.9)
 	// +optional
 	ImplicitMemoryOverhead bool `json:"implicitMemoryOverhead,omitempty"`
 }
 
-// ObjectRetentionPolicies says how long objects are kept. (spec: 70 §2.1.10)
+// ObjectRetentionPolicies specifies how long objects are kept. (spec: 70 §2.1.10)
 type ObjectRetentionPolicies struct {
 	// Workloads is the policy for Workloads and their jobs.
 	// +optional
@@ -264,15 +264,15 @@ type WorkloadRetentionPolicy struct {
 type LocalQueues struct {
 	// Generate makes a LocalQueue in every namespace that
 	// managedJobsNamespaceSelector and the namespaceSelector of a
-	// ClusterQueue match, and removes it when that is over: Default has it
-	// called "default", which jobs without a queue name use, AsClusterQueue
+	// ClusterQueue match, and removes it when they no longer match: Default names it
+	// "default", which jobs without a queue name use, AsClusterQueue
 	// as the ClusterQueue. None makes and removes nothing. Default: None.
 	// (spec: 70 §4.11)
 	// +optional
 	Generate LocalQueueGeneration `json:"generate,omitempty"`
 }
 
-// LocalQueueGeneration says how LocalQueues are called that the manager makes.
+// LocalQueueGeneration specifies how LocalQueues are called that the manager makes.
 type LocalQueueGeneration string
 
 // The ways.

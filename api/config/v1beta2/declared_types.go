@@ -32,12 +32,11 @@ type DeclaredKind struct {
 	// template, in its place, is a pod template made up by the expression.
 	PodSets string `json:"podSets"`
 
-	// Inject is for pod templates that the job does not have as such. It
-	// gives a merge patch for the job that brings about podSets, a list of
-	// {name, count, labels, annotations, nodeSelector, tolerations,
-	// schedulingGates} with everything that the pods are to have: at the
-	// start, what was admitted as well; at the stop, only what the job wanted
-	// before. A map or list that is empty is removed.
+	// Inject is for jobs without ordinary pod templates. It returns a merge
+	// patch for the job that applies podSets, a list of {name, count, labels,
+	// annotations, nodeSelector, tolerations, schedulingGates} with all values
+	// of the pods: at the start including the admission, at the stop only the
+	// user's. An empty map or list is removed.
 	// +optional
 	Inject string `json:"inject,omitempty"`
 

@@ -14,7 +14,7 @@ type MultiKueueExternalFramework struct {
 	// +optional
 	ControllerType string `json:"controllerType,omitempty"`
 
-	// ManagedBy says how a job tells that it is to be sent.
+	// ManagedBy specifies how a job tells that it is to be sent.
 	// +optional
 	ManagedBy *ExternalManagedBy `json:"managedBy,omitempty"`
 
@@ -37,7 +37,7 @@ type MultiKueueExternalFramework struct {
 	// +optional
 	Creation *ExternalCreation `json:"creation,omitempty"`
 
-	// StatusSync says what of the copy's status the job here gets.
+	// StatusSync specifies what of the copy's status the job here gets.
 	// +optional
 	StatusSync *ExternalStatusSync `json:"statusSync,omitempty"`
 
@@ -45,7 +45,7 @@ type MultiKueueExternalFramework struct {
 	// +optional
 	SpecSync *ExternalSpecSync `json:"specSync,omitempty"`
 
-	// Lifecycle says who starts and ends the copies.
+	// Lifecycle controls the start and the end of the copies.
 	// +optional
 	Lifecycle *ExternalLifecycle `json:"lifecycle,omitempty"`
 
@@ -111,8 +111,8 @@ type ExternalCreation struct {
 	OnError string `json:"onError,omitempty"`
 }
 
-// ExternalMutation is a patch that an expression gives. It has the form of
-// those of a MutatingAdmissionPolicy.
+// ExternalMutation is a patch that an expression returns, in the form of
+// a patch of a MutatingAdmissionPolicy.
 type ExternalMutation struct {
 	// Name of the mutation.
 	Name string `json:"name"`
@@ -132,7 +132,7 @@ type ExternalExpression struct {
 	Expression string `json:"expression"`
 }
 
-// ExternalStatusSync says what of the copy's status the job here gets.
+// ExternalStatusSync specifies what of the copy's status the job here gets.
 type ExternalStatusSync struct {
 	// Mode: Replace, Mutate (the mutations change it) or Disabled.
 	// Default: Replace.
@@ -178,7 +178,7 @@ type ExternalSpecSync struct {
 	Mutations []ExternalMutation `json:"mutations"`
 }
 
-// ExternalLifecycle says who starts and ends copies.
+// ExternalLifecycle controls the start and the end of copies.
 type ExternalLifecycle struct {
 	// WorkerIntegration: Kueue, or None if nothing on the workers integrates
 	// the kind: the manager does it then. Default: Kueue.
@@ -203,7 +203,7 @@ type ExternalLimits struct {
 	// CostPerPass is for all expressions of a phase. Default: 10000000.
 	// +optional
 	CostPerPass *int64 `json:"costPerPass,omitempty"`
-	// MaxObjectBytes of what a mutation makes. Default: 1048576.
+	// MaxObjectBytes is the maximum size of the object that a mutation returns, in bytes. Default: 1048576.
 	// +optional
 	MaxObjectBytes *int64 `json:"maxObjectBytes,omitempty"`
 }

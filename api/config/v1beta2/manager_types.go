@@ -18,7 +18,7 @@ type Manager struct {
 	// +optional
 	LeaderElection *LeaderElection `json:"leaderElection,omitempty"`
 
-	// Metrics is the Prometheus endpoint and what it exports.
+	// Metrics configures the Prometheus endpoint and its series.
 	// +optional
 	Metrics Metrics `json:"metrics,omitempty,omitzero"`
 
@@ -105,7 +105,7 @@ type LeaderElection struct {
 	ResourceNamespace string `json:"resourceNamespace,omitempty"`
 }
 
-// Metrics says what is exported and where. (spec: 70 §2.1.2)
+// Metrics specifies what is exported and where. (spec: 70 §2.1.2)
 type Metrics struct {
 	// BindAddress is the host:port of the HTTPS endpoint; "0" turns it off.
 	// Callers need a bearer token that may get /metrics. Default: ":8443".

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The dispatchers that are built in. Any other name is that of a controller
+// The dispatchers that are built in. Any other name belongs to a controller
 // outside the manager.
 const (
 	DispatcherAllAtOnce   = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
@@ -14,8 +14,8 @@ const (
 // MultiKueue configures the dispatch of jobs to worker clusters.
 // (spec: 70 §2.1.7, 40 §2.5)
 type MultiKueue struct {
-	// GCInterval is the time between two looks for objects on the workers
-	// that nobody owns any more. 0s means never. Default: 1m.
+	// GCInterval is the time between two searches for objects on the workers
+	// that have no owner any more. 0s means never. Default: 1m.
 	// +optional
 	GCInterval *metav1.Duration `json:"gcInterval,omitempty"`
 
@@ -29,7 +29,7 @@ type MultiKueue struct {
 	// +optional
 	WorkerLostTimeout *metav1.Duration `json:"workerLostTimeout,omitempty"`
 
-	// DispatcherName says who picks the workers: one of the built-in ones,
+	// DispatcherName selects the dispatcher that picks the workers: one of the built-in ones,
 	// or the name of an outside controller in the form domain/name, at most
 	// 63 characters. Default: kueue.x-k8s.io/multikueue-dispatcher-all-at-once.
 	// +optional
@@ -69,7 +69,7 @@ type MultiKueue struct {
 	// +optional
 	AllowHTTP *bool `json:"allowHTTP,omitempty"`
 
-	// ClusterProfile says how workers known by a ClusterProfile are reached.
+	// ClusterProfile specifies how workers known by a ClusterProfile are reached.
 	// +optional
 	ClusterProfile *ClusterProfile `json:"clusterProfile,omitempty"`
 }
@@ -106,11 +106,11 @@ type ClusterProfileProvider struct {
 	// Name by which ClusterProfiles refer to it.
 	Name string `json:"name"`
 
-	// ExecConfig says how the plugin is called.
+	// ExecConfig specifies how the plugin is called.
 	ExecConfig ExecConfig `json:"execConfig"`
 }
 
-// ExecInteractiveMode says whether a plugin gets standard input.
+// ExecInteractiveMode specifies whether a plugin gets standard input.
 type ExecInteractiveMode string
 
 // The modes of standard input of a plugin.
@@ -120,7 +120,7 @@ const (
 	AlwaysInteractive      ExecInteractiveMode = "Always"
 )
 
-// ExecConfig says how a credential plugin is called. It has the fields of the
+// ExecConfig specifies how a credential plugin is called. It has the fields of the
 // exec section of a kubeconfig user.
 type ExecConfig struct {
 	// Command to run.

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// QuotaCheckStrategy says what a request for a resource that the ClusterQueue
+// QuotaCheckStrategy specifies what a request for a resource that the ClusterQueue
 // does not cover means.
 type QuotaCheckStrategy string
 
@@ -16,7 +16,7 @@ const (
 	IgnoreUndeclared QuotaCheckStrategy = "IgnoreUndeclared"
 )
 
-// Resources says how the requests of pods become requests for quota.
+// Resources specifies how the requests of pods become requests for quota.
 // (spec: 70 §2.1.9)
 type Resources struct {
 	// QuotaCheckStrategy for resources that the ClusterQueue does not cover:
@@ -42,7 +42,7 @@ type Resources struct {
 	DeviceClassMappings []DeviceClassMapping `json:"deviceClassMappings,omitempty"`
 }
 
-// TransformationStrategy says whether the transformed resource stays.
+// TransformationStrategy specifies whether the transformed resource stays.
 type TransformationStrategy string
 
 // The ways to treat the input of a transformation.
@@ -82,7 +82,7 @@ type DeviceClassMapping struct {
 	// DeviceClassNames are the 1 to 8 classes whose devices count.
 	DeviceClassNames []corev1.ResourceName `json:"deviceClassNames"`
 
-	// Sources measure devices by what they consume in place of counting
+	// Sources measure devices by their consumption instead of counting
 	// them. All counters or all capacities. Default: devices are counted.
 	// +optional
 	Sources []DeviceClassSource `json:"sources,omitempty"`

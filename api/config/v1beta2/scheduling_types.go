@@ -23,7 +23,7 @@ type WaitForPodsReady struct {
 	// +optional
 	BlockAdmission *bool `json:"blockAdmission,omitempty"`
 
-	// RequeuingStrategy says how an evicted Workload comes back.
+	// RequeuingStrategy specifies how an evicted Workload comes back.
 	// +optional
 	RequeuingStrategy *RequeuingStrategy `json:"requeuingStrategy,omitempty"`
 }
@@ -39,7 +39,7 @@ const (
 	CreationTimestamp RequeuingTimestamp = "Creation"
 )
 
-// RequeuingStrategy says how a Workload evicted for its pods comes back.
+// RequeuingStrategy specifies how a Workload evicted for its pods comes back.
 type RequeuingStrategy struct {
 	// Timestamp that orders it among the others. Default: Eviction.
 	// +optional

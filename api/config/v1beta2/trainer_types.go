@@ -2,8 +2,8 @@ package v1beta2
 
 // Trainer configures how TrainJobs are run. (spec: 50 §4.13.7)
 type Trainer struct {
-	// RuntimePatches says what may be written to spec.runtimePatches of a
-	// TrainJob, and by whom.
+	// RuntimePatches restricts the content of spec.runtimePatches of a
+	// TrainJob, and its writers.
 	// +optional
 	RuntimePatches *RuntimePatches `json:"runtimePatches,omitempty"`
 
@@ -13,15 +13,14 @@ type Trainer struct {
 	// +optional
 	RecreateDeletedJobSet *bool `json:"recreateDeletedJobSet,omitempty"`
 
-	// GPUResources are resource names that count as GPUs besides those that
-	// contain "gpu", when the number of processes of a node is found out.
+	// GPUResources are resource names that count as GPUs, in addition to names that
+	// contain "gpu", when the processes of a node are counted.
 	// Default: none.
 	// +optional
 	GPUResources []string `json:"gpuResources,omitempty"`
 
 	// CountMergedResources counts the processes of a node by the resources
-	// that its pods end up with: the runtime's, with those of the TrainJob
-	// merged into them. Otherwise a TrainJob whose resourcesPerNode names
+	// of its pods: the runtime's, merged with the TrainJob's. Otherwise a TrainJob whose resourcesPerNode names
 	// CPUs or GPUs is counted by its own resources alone. Default: false.
 	// +optional
 	CountMergedResources *bool `json:"countMergedResources,omitempty"`
@@ -34,19 +33,19 @@ type Trainer struct {
 
 // RuntimePatches configures the checks of runtime patches. (spec: 50 §4.13)
 type RuntimePatches struct {
-	// ConflictPolicy says what happens when two managers set one field to
+	// ConflictPolicy specifies what happens when two managers set one field to
 	// different values: Reject, Warn or Ignore. Under the latter two the
 	// later entry wins. Default: Warn, which existing clients expect; Reject
 	// is safer where all clients are known.
 	// +optional
 	ConflictPolicy string `json:"conflictPolicy,omitempty"`
 
-	// Ownership says who may write the entry of which manager.
+	// Ownership restricts who may write the entry of a manager.
 	// +optional
 	Ownership *RuntimePatchOwnership `json:"ownership,omitempty"`
 
 	// SchedulingManagers are merged after all others, and their tolerations
-	// are added to those that are there: names, or a domain followed by "/*".
+	// are added to the existing ones: names, or a domain followed by "/*".
 	// Default: kueue.x-k8s.io/*.
 	// +optional
 	SchedulingManagers []string `json:"schedulingManagers,omitempty"`
@@ -71,8 +70,8 @@ type RuntimePatchOwnership struct {
 	// +optional
 	Mode string `json:"mode,omitempty"`
 
-	// Reserved are the protected managers and who owns them besides those
-	// whom RBAC lets manage them. Default: kueue.x-k8s.io/* belongs to this
+	// Reserved are the protected managers and their owners, in addition to the accounts
+	// that RBAC permits to manage them. Default: kueue.x-k8s.io/* belongs to this
 	// manager and to the service account of Kueue.
 	// +optional
 	Reserved []ReservedManager `json:"reserved,omitempty"`

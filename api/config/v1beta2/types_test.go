@@ -28,7 +28,7 @@ func TestNanoseconds(t *testing.T) {
 			err := json.Unmarshal([]byte(tc.in), &n)
 			if tc.bad {
 				if err == nil || !strings.Contains(err.Error(), "want a duration") {
-					t.Errorf("want an error that says what is wanted, got %v", err)
+					t.Errorf("want an error that names the expected value, got %v", err)
 				}
 				return
 			}

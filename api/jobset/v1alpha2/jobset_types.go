@@ -58,7 +58,7 @@ type JobSetSpec struct {
 	// +listMapKey=name
 	ReplicatedJobs []ReplicatedJob `json:"replicatedJobs,omitempty"`
 
-	// network says how the pods find each other by name. The mutating webhook adds it, with host names on, if it is absent;
+	// network specifies how the pods find each other by name. The mutating webhook adds it, with host names on, if it is absent;
 	// a stored object without it gets no host names (spec: 60 §3.1).
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable; create a new JobSet to change network"
@@ -69,7 +69,7 @@ type JobSetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable; create a new JobSet to change successPolicy"
 	SuccessPolicy *SuccessPolicy `json:"successPolicy,omitempty"`
 
-	// failurePolicy says what a failed Job causes. Without it the first failed Job fails the JobSet (spec: 60 §4.6).
+	// failurePolicy specifies what a failed Job causes. Without it the first failed Job fails the JobSet (spec: 60 §4.6).
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable; create a new JobSet to change failurePolicy"
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
@@ -160,7 +160,7 @@ type DependsOn struct {
 	Status DependencyStatus `json:"status"`
 }
 
-// Network says how the pods of a JobSet find each other by name (spec: 60 §4.9).
+// Network specifies how the pods of a JobSet find each other by name (spec: 60 §4.9).
 type Network struct {
 	// enableDNSHostnames gives every pod a stable host name through a headless Service. The webhook defaults it to true; in a
 	// stored object that lacks it, it counts as false.
@@ -175,7 +175,7 @@ type Network struct {
 	PublishNotReadyAddresses *bool `json:"publishNotReadyAddresses,omitempty"`
 }
 
-// Operator says whether all or any of a set of Jobs must satisfy a policy.
+// Operator specifies whether all or any of a set of Jobs must satisfy a policy.
 //
 // +kubebuilder:validation:Enum=All;Any
 type Operator string
@@ -189,7 +189,7 @@ const (
 
 // SuccessPolicy says when a JobSet is Completed (spec: 60 §4.5).
 type SuccessPolicy struct {
-	// operator says whether All or Any of the targeted Jobs must succeed. The webhook's default policy uses All.
+	// operator specifies whether All or Any of the targeted Jobs must succeed. The webhook's default policy uses All.
 	Operator Operator `json:"operator"`
 	// targetReplicatedJobs names the replicated jobs that count. Empty means all.
 	// +optional
@@ -197,7 +197,7 @@ type SuccessPolicy struct {
 	TargetReplicatedJobs []string `json:"targetReplicatedJobs,omitempty"`
 }
 
-// RestartStrategy says how Jobs are replaced in a restart.
+// RestartStrategy specifies how Jobs are replaced in a restart.
 //
 // +kubebuilder:validation:Enum=Recreate;BlockingRecreate;InPlaceRestart
 type RestartStrategy string
@@ -211,12 +211,12 @@ const (
 	RestartInPlace RestartStrategy = "InPlaceRestart"
 )
 
-// FailurePolicy says what a failed Job causes (spec: 60 §4.6).
+// FailurePolicy specifies what a failed Job causes (spec: 60 §4.6).
 type FailurePolicy struct {
 	// maxRestarts is the number of counted restarts allowed before the JobSet fails. Default: 0. Negative counts as 0.
 	// +optional
 	MaxRestarts int32 `json:"maxRestarts,omitempty"`
-	// restartStrategy says how Jobs are replaced in a restart. Default: Recreate.
+	// restartStrategy specifies how Jobs are replaced in a restart. Default: Recreate.
 	// +optional
 	// +kubebuilder:default=Recreate
 	RestartStrategy RestartStrategy `json:"restartStrategy,omitempty"`
@@ -304,13 +304,13 @@ type VolumeClaimPolicy struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:XValidation:rule="!has(self.metadata) || !has(self.metadata.__namespace__) || self.metadata.__namespace__ == ''",message="metadata.namespace must not be set; claims are made in the namespace of the JobSet",fieldPath=".metadata"
 	Templates []corev1.PersistentVolumeClaim `json:"templates,omitempty"`
-	// retentionPolicy says what becomes of the claims when the JobSet is deleted. The webhook defaults it to Delete; a stored
+	// retentionPolicy specifies what becomes of the claims when the JobSet is deleted. The webhook defaults it to Delete; a stored
 	// policy without it keeps them.
 	// +optional
 	RetentionPolicy *VolumeClaimRetentionPolicy `json:"retentionPolicy,omitempty"`
 }
 
-// RetentionPolicyType says what becomes of a volume claim when its JobSet is deleted.
+// RetentionPolicyType specifies what becomes of a volume claim when its JobSet is deleted.
 //
 // +kubebuilder:validation:Enum=Delete;Retain
 type RetentionPolicyType string
@@ -322,9 +322,9 @@ const (
 	RetentionRetain RetentionPolicyType = "Retain"
 )
 
-// VolumeClaimRetentionPolicy says what becomes of volume claims over time.
+// VolumeClaimRetentionPolicy specifies what becomes of volume claims over time.
 type VolumeClaimRetentionPolicy struct {
-	// whenDeleted says what becomes of the claims when the JobSet is deleted: Delete or Retain. Default: Delete.
+	// whenDeleted specifies what becomes of the claims when the JobSet is deleted: Delete or Retain. Default: Delete.
 	// +optional
 	// +kubebuilder:default=Delete
 	WhenDeleted RetentionPolicyType `json:"whenDeleted,omitempty"`

@@ -1,5 +1,5 @@
 // Package v1alpha1 holds the configuration file of JobSet's own controller: group config.jobset.x-k8s.io, kind Configuration
-// (spec: 60 §2.2, 70 §2.2). It is read as a document of the manager's file, so that who had such a file keeps it. The API
+// (spec: 60 §2.2, 70 §2.2). It is read as a document of the manager's file, so that existing files stay valid. The API
 // server never serves it.
 //
 // +kubebuilder:skip
@@ -18,8 +18,8 @@ const Kind = "Configuration"
 // GroupVersion is what a document names in its apiVersion.
 var GroupVersion = schema.GroupVersion{Group: "config.jobset.x-k8s.io", Version: "v1alpha1"}
 
-// Configuration of the controller of JobSets. Its listeners and certificates are those of the manager, which the document of
-// config.kueue.x-k8s.io describes; here they may only say the same.
+// Configuration of the controller of JobSets. It uses the manager's listeners and certificates, which the document of
+// config.kueue.x-k8s.io describes; values here may only repeat them.
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -41,7 +41,7 @@ type Configuration struct {
 	// +optional
 	LeaderElection *configv1beta2.LeaderElection `json:"leaderElection,omitempty"`
 
-	// InternalCertManagement says who makes the certificates. Default: the manager; jobset-webhook-service,
+	// InternalCertManagement selects the issuer of the certificates. Default: the manager; jobset-webhook-service,
 	// jobset-webhook-server-cert.
 	// +optional
 	InternalCertManagement *configv1beta2.InternalCertManagement `json:"internalCertManagement,omitempty"`

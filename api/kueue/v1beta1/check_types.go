@@ -7,7 +7,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// AdmissionCheckSpec says who makes the check.
+// AdmissionCheckSpec names the controller of the check.
 type AdmissionCheckSpec struct {
 	// controllerName is the controller that makes the check. Immutable.
 	//
@@ -52,7 +52,7 @@ type AdmissionCheckParametersReference struct {
 
 // AdmissionCheckStatus is the observed state of an AdmissionCheck.
 type AdmissionCheckStatus struct {
-	// conditions of the check; Active says whether it can be made.
+	// conditions of the check; Active reports whether it can be made.
 	//
 	// +optional
 	// +listType=map
@@ -75,7 +75,7 @@ type AdmissionCheck struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says who makes the check.
+	// spec names the controller of the check.
 	//
 	// +optional
 	Spec AdmissionCheckSpec `json:"spec"`
@@ -95,7 +95,7 @@ type AdmissionCheckList struct {
 	Items           []AdmissionCheck `json:"items"`
 }
 
-// ProvisioningRequestConfigSpec says what ProvisioningRequests look like and when they are made again.
+// ProvisioningRequestConfigSpec specifies what ProvisioningRequests look like and when they are made again.
 type ProvisioningRequestConfigSpec struct {
 	// provisioningClassName is the class of the ProvisioningRequests: a DNS-1123 subdomain of at most 253 characters.
 	//
@@ -118,14 +118,14 @@ type ProvisioningRequestConfigSpec struct {
 	// +kubebuilder:validation:MaxItems=100
 	ManagedResources []corev1.ResourceName `json:"managedResources,omitempty"`
 
-	// retryStrategy says how often and when a failed ProvisioningRequest is made again. Default: 3 times, after 60 s and
+	// retryStrategy specifies how often and when a failed ProvisioningRequest is made again. Default: 3 times, after 60 s and
 	// doubling, at most 1800 s.
 	//
 	// +optional
 	// +kubebuilder:default={backoffLimitCount:3,backoffBaseSeconds:60,backoffMaxSeconds:1800}
 	RetryStrategy *kueue.ProvisioningRequestRetryStrategy `json:"retryStrategy,omitempty"`
 
-	// podSetUpdates says what the pods get from a provisioned request.
+	// podSetUpdates specifies what the pods get from a provisioned request.
 	//
 	// +optional
 	PodSetUpdates *ProvisioningRequestPodSetUpdates `json:"podSetUpdates,omitempty"`
@@ -158,7 +158,7 @@ type ProvisioningRequestConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says what to ask for.
+	// spec specifies what to ask for.
 	//
 	// +optional
 	Spec ProvisioningRequestConfigSpec `json:"spec"`

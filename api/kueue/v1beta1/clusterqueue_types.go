@@ -24,7 +24,7 @@ type ClusterQueueSpec struct {
 	// +optional
 	Cohort kueue.CohortReference `json:"cohort,omitempty"`
 
-	// queueingStrategy says whether a Workload that cannot be admitted blocks the ones behind it (StrictFIFO) or not
+	// queueingStrategy specifies whether a Workload that cannot be admitted blocks the ones behind it (StrictFIFO) or not
 	// (BestEffortFIFO, the default).
 	//
 	// +optional
@@ -72,7 +72,7 @@ type ClusterQueueSpec struct {
 	// +optional
 	FairSharing *kueue.FairSharing `json:"fairSharing,omitempty"`
 
-	// admissionScope says whether the LocalQueues of this queue share it by their past usage.
+	// admissionScope specifies whether the LocalQueues of this queue share it by their past usage.
 	//
 	// +optional
 	AdmissionScope *AdmissionScope `json:"admissionScope,omitempty"`
@@ -104,7 +104,7 @@ type ResourceGroup struct {
 	Flavors []kueue.FlavorQuotas `json:"flavors"`
 }
 
-// FlavorFungibility says how far the search for a flavor goes.
+// FlavorFungibility specifies how far the search for a flavor goes.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.preference) || (self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor')",message="preference has a meaning only if whenCanBorrow and whenCanPreempt are both TryNextFlavor",fieldPath=".preference"
 type FlavorFungibility struct {

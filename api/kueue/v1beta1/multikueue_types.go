@@ -13,14 +13,14 @@ type KubeConfig struct {
 	// +required
 	Location string `json:"location"`
 
-	// locationType says what location is. Default Secret.
+	// locationType specifies what location is. Default Secret.
 	//
 	// +required
 	// +kubebuilder:default=Secret
 	LocationType kueue.LocationType `json:"locationType"`
 }
 
-// MultiKueueClusterSpec says how to reach a worker cluster: clusterSource in v1beta2.
+// MultiKueueClusterSpec specifies how to reach a worker cluster: clusterSource in v1beta2.
 //
 // +kubebuilder:validation:XValidation:rule="(size(self.kubeConfig.location) > 0) != has(self.clusterProfileRef)",message="exactly one of kubeConfig.location and clusterProfileRef must be set"
 type MultiKueueClusterSpec struct {
@@ -37,7 +37,7 @@ type MultiKueueClusterSpec struct {
 
 // MultiKueueClusterStatus is the observed state of a worker cluster.
 type MultiKueueClusterStatus struct {
-	// conditions of the cluster; Active says whether it is connected.
+	// conditions of the cluster; Active reports whether it is connected.
 	//
 	// +optional
 	// +listType=map
@@ -61,7 +61,7 @@ type MultiKueueCluster struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says how to reach the cluster.
+	// spec specifies how to reach the cluster.
 	//
 	// +optional
 	Spec MultiKueueClusterSpec `json:"spec"`

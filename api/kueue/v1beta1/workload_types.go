@@ -7,7 +7,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// WorkloadSpec says what a Workload wants to run.
+// WorkloadSpec specifies what a Workload wants to run.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.priorityClassName) || has(self.priority)",message="priority must be set together with priorityClassName",fieldPath=".priority"
 type WorkloadSpec struct {
@@ -40,7 +40,7 @@ type WorkloadSpec struct {
 	// +optional
 	Priority *int32 `json:"priority,omitempty"`
 
-	// priorityClassSource says what priorityClassName names: a WorkloadPriorityClass, a PriorityClass of pods, or, if
+	// priorityClassSource specifies what priorityClassName names: a WorkloadPriorityClass, a PriorityClass of pods, or, if
 	// empty, nothing.
 	//
 	// +optional
@@ -48,7 +48,7 @@ type WorkloadSpec struct {
 	// +kubebuilder:validation:Enum=kueue.x-k8s.io/workloadpriorityclass;scheduling.k8s.io/priorityclass;""
 	PriorityClassSource string `json:"priorityClassSource,omitempty"`
 
-	// active says whether the Workload may be admitted. Setting it to false evicts the Workload; setting it to true again
+	// active specifies whether the Workload may be admitted. Setting it to false evicts the Workload; setting it to true again
 	// puts it back into its queue. Default true.
 	//
 	// +optional
@@ -93,7 +93,7 @@ type PodSet struct {
 	// +kubebuilder:validation:Minimum=1
 	MinCount *int32 `json:"minCount,omitempty"`
 
-	// topologyRequest says how the pods are to be placed in the topology of the nodes.
+	// topologyRequest specifies how the pods are to be placed in the topology of the nodes.
 	//
 	// +optional
 	TopologyRequest *PodSetTopologyRequest `json:"topologyRequest,omitempty"`
@@ -178,7 +178,7 @@ type Workload struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says what to run.
+	// spec specifies what to run.
 	//
 	// +optional
 	Spec WorkloadSpec `json:"spec"`

@@ -58,7 +58,7 @@ type WorkloadStatus struct {
 	AdmissionChecks []AdmissionCheckState `json:"admissionChecks,omitempty"`
 
 	// accumulatedPastExexcutionTimeSeconds is the time, in seconds, that the Workload spent admitted in earlier
-	// admissions. The spelling is that of the API; v1beta2 has accumulatedPastExecutionTimeSeconds.
+	// admissions. The API has this spelling; v1beta2 has accumulatedPastExecutionTimeSeconds.
 	//
 	// +optional
 	AccumulatedPastExexcutionTimeSeconds *int32 `json:"accumulatedPastExexcutionTimeSeconds,omitempty"`
@@ -104,7 +104,7 @@ type Admission struct {
 	PodSetAssignments []PodSetAssignment `json:"podSetAssignments"`
 }
 
-// PodSetAssignment is what one pod set got.
+// PodSetAssignment is the assignment of one pod set.
 type PodSetAssignment struct {
 	// name of the pod set. Default main.
 	//
@@ -128,7 +128,7 @@ type PodSetAssignment struct {
 	// +kubebuilder:validation:Minimum=0
 	Count *int32 `json:"count,omitempty"`
 
-	// topologyAssignment says how many pods go into which domain. Absent without topology-aware placement.
+	// topologyAssignment specifies how many pods go into which domain. Absent without topology-aware placement.
 	//
 	// +optional
 	TopologyAssignment *TopologyAssignment `json:"topologyAssignment,omitempty"`
@@ -140,7 +140,7 @@ type PodSetAssignment struct {
 	DelayedTopologyRequest *string `json:"delayedTopologyRequest,omitempty"`
 }
 
-// TopologyAssignment says how many pods of a pod set go into which topology domain: slices of domains in v1beta2. The number
+// TopologyAssignment specifies how many pods of a pod set go into which topology domain: slices of domains in v1beta2. The number
 // of domains is not bounded, so no rule can look at each: domains without a value for each level are refused when they are
 // converted.
 type TopologyAssignment struct {
@@ -158,7 +158,7 @@ type TopologyAssignment struct {
 	Domains []TopologyDomainAssignment `json:"domains"`
 }
 
-// TopologyDomainAssignment says how many pods go into one topology domain.
+// TopologyDomainAssignment specifies how many pods go into one topology domain.
 type TopologyDomainAssignment struct {
 	// values holds the value of the node label of each level. 1 to 16 entries, as many as there are levels.
 	//

@@ -111,7 +111,7 @@ type PodSetUpdate struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
 
-// AdmissionCheckSpec says who makes the check.
+// AdmissionCheckSpec names the controller of the check.
 type AdmissionCheckSpec struct {
 	// controllerName is the controller that makes the check, 1 to 253 characters. Immutable.
 	//
@@ -155,7 +155,7 @@ type AdmissionCheckParametersReference struct {
 
 // AdmissionCheckStatus is the observed state of an AdmissionCheck.
 type AdmissionCheckStatus struct {
-	// conditions holds at most 16 conditions; Active says whether the check can be made.
+	// conditions holds at most 16 conditions; Active reports whether the check can be made.
 	//
 	// +optional
 	// +listType=map
@@ -180,7 +180,7 @@ type AdmissionCheck struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says who makes the check.
+	// spec names the controller of the check.
 	//
 	// +optional
 	Spec AdmissionCheckSpec `json:"spec"`

@@ -24,7 +24,7 @@ const (
 type ClusterQueueSpec struct {
 	// resourceGroups holds the quota. A group is a set of resources that are always assigned the same flavor; a resource
 	// and a flavor belong to at most one group. At most 16 groups, over all of them at most 256 flavors and 256
-	// resources. May change at any time; running Workloads keep what they have (spec: 10 §2.2).
+	// resources. May change at any time; running Workloads keep their quota (spec: 10 §2.2).
 	//
 	// +optional
 	// +listType=atomic
@@ -37,7 +37,7 @@ type ClusterQueueSpec struct {
 	// +optional
 	CohortName CohortReference `json:"cohortName,omitempty"`
 
-	// queueingStrategy says whether a Workload that cannot be admitted blocks the ones behind it (StrictFIFO) or not
+	// queueingStrategy specifies whether a Workload that cannot be admitted blocks the ones behind it (StrictFIFO) or not
 	// (BestEffortFIFO, the default). Workloads are ordered by priority, then by age. May change at any time.
 	//
 	// +optional
@@ -79,7 +79,7 @@ type ClusterQueueSpec struct {
 	// +optional
 	FairSharing *FairSharing `json:"fairSharing,omitempty"`
 
-	// admissionScope says whether the LocalQueues of this queue share it by their past usage.
+	// admissionScope specifies whether the LocalQueues of this queue share it by their past usage.
 	//
 	// +optional
 	AdmissionScope *AdmissionScope `json:"admissionScope,omitempty"`
@@ -155,7 +155,7 @@ type ResourceQuota struct {
 	LendingLimit *resource.Quantity `json:"lendingLimit,omitempty"`
 }
 
-// FlavorFungibilityPolicy says what to do with a flavor that could be used.
+// FlavorFungibilityPolicy specifies what to do with a flavor that could be used.
 //
 // +kubebuilder:validation:Enum=MayStopSearch;TryNextFlavor
 type FlavorFungibilityPolicy string
@@ -179,7 +179,7 @@ const (
 	PreemptionOverBorrowing FlavorFungibilityPreference = "PreemptionOverBorrowing"
 )
 
-// FlavorFungibility says how far the search for a flavor goes (spec: 10 §4.6.4).
+// FlavorFungibility specifies how far the search for a flavor goes (spec: 10 §4.6.4).
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.preference) || (self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor')",message="preference has a meaning only if whenCanBorrow and whenCanPreempt are both TryNextFlavor",fieldPath=".preference"
 type FlavorFungibility struct {
@@ -210,7 +210,7 @@ type ReclaimPolicy string
 const (
 	// ReclaimNever evicts none.
 	ReclaimNever ReclaimPolicy = "Never"
-	// ReclaimLowerPriority evicts those of lower priority.
+	// ReclaimLowerPriority evicts Workloads of lower priority.
 	ReclaimLowerPriority ReclaimPolicy = "LowerPriority"
 	// ReclaimAny evicts any that use borrowed quota.
 	ReclaimAny ReclaimPolicy = "Any"
@@ -224,13 +224,13 @@ type PreemptionPolicy string
 const (
 	// PreemptionNever evicts none.
 	PreemptionNever PreemptionPolicy = "Never"
-	// PreemptionLowerPriority evicts those of lower priority.
+	// PreemptionLowerPriority evicts Workloads of lower priority.
 	PreemptionLowerPriority PreemptionPolicy = "LowerPriority"
-	// PreemptionLowerOrNewerEqualPriority evicts those of lower priority and younger ones of the same priority.
+	// PreemptionLowerOrNewerEqualPriority evicts Workloads of lower priority and younger ones of the same priority.
 	PreemptionLowerOrNewerEqualPriority PreemptionPolicy = "LowerOrNewerEqualPriority"
 )
 
-// BorrowWithinCohortPolicy says whether a Workload may preempt while it borrows.
+// BorrowWithinCohortPolicy specifies whether a Workload may preempt while it borrows.
 //
 // +kubebuilder:validation:Enum=Never;LowerPriority
 type BorrowWithinCohortPolicy string
@@ -269,7 +269,7 @@ type ClusterQueuePreemption struct {
 
 // BorrowWithinCohort bounds preemption by a Workload that borrows.
 type BorrowWithinCohort struct {
-	// policy says whether to preempt while borrowing. Anything but Never needs reclaimWithinCohort to be other than
+	// policy specifies whether to preempt while borrowing. Anything but Never needs reclaimWithinCohort to be other than
 	// Never. Default Never.
 	//
 	// +optional
@@ -310,7 +310,7 @@ type AdmissionCheckStrategyRule struct {
 	OnFlavors []ResourceFlavorReference `json:"onFlavors,omitempty"`
 }
 
-// AdmissionMode says how the LocalQueues of a ClusterQueue share it.
+// AdmissionMode specifies how the LocalQueues of a ClusterQueue share it.
 //
 // +kubebuilder:validation:Enum=UsageBasedAdmissionFairSharing;NoAdmissionFairSharing
 type AdmissionMode string
@@ -345,15 +345,15 @@ const (
 
 // ConcurrentAdmissionPolicy configures concurrent admission in a ClusterQueue (spec: 20 §4.13).
 type ConcurrentAdmissionPolicy struct {
-	// migration says what happens after the first admission.
+	// migration specifies what happens after the first admission.
 	//
 	// +required
 	Migration ConcurrentAdmissionMigration `json:"migration"`
 }
 
-// ConcurrentAdmissionMigration says whether an admitted Workload moves to a better flavor.
+// ConcurrentAdmissionMigration specifies whether an admitted Workload moves to a better flavor.
 type ConcurrentAdmissionMigration struct {
-	// mode says whether better flavors are tried after the first admission.
+	// mode specifies whether better flavors are tried after the first admission.
 	//
 	// +required
 	Mode ConcurrentAdmissionMode `json:"mode"`

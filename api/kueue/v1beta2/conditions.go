@@ -28,7 +28,7 @@ const (
 const (
 	// ClusterQueueActive is True while the ClusterQueue can admit Workloads (spec: 10 §4.13).
 	ClusterQueueActive = "Active"
-	// ClusterQueueQuotaAutomation says whether the quota is kept at the sum of the workers (spec: 40 §4.11).
+	// ClusterQueueQuotaAutomation specifies whether the quota is kept at the sum of the workers (spec: 40 §4.11).
 	ClusterQueueQuotaAutomation = "MultiKueueManagerQuotaAutomation"
 	// LocalQueueActive is True while the LocalQueue and its ClusterQueue can admit Workloads (spec: 10 §4.13).
 	LocalQueueActive = "Active"

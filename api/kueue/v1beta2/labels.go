@@ -61,7 +61,7 @@ const (
 	JobOwnerGVKAnnotation = "kueue.x-k8s.io/job-owner-gvk"
 	// JobOwnerNameAnnotation, on a Workload, is the name of the true owner.
 	JobOwnerNameAnnotation = "kueue.x-k8s.io/job-owner-name"
-	// ComponentWorkloadIndexAnnotation, on a Workload, is its index among those of the same owner.
+	// ComponentWorkloadIndexAnnotation, on a Workload, is its index among the Workloads of the same owner.
 	ComponentWorkloadIndexAnnotation = "kueue.x-k8s.io/component-workload-index"
 	// IsGroupWorkloadAnnotation marks the Workload of a pod group.
 	IsGroupWorkloadAnnotation = "kueue.x-k8s.io/is-group-workload"

@@ -23,7 +23,7 @@ type KubeConfig struct {
 	// +kubebuilder:validation:MaxLength=256
 	Location string `json:"location"`
 
-	// locationType says what location is. Default Secret.
+	// locationType specifies what location is. Default Secret.
 	//
 	// +optional
 	// +kubebuilder:default=Secret
@@ -40,7 +40,7 @@ type ClusterProfileReference struct {
 	Name string `json:"name"`
 }
 
-// ClusterSource says how to reach a worker cluster; exactly one of its fields is set.
+// ClusterSource specifies how to reach a worker cluster; exactly one of its fields is set.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.kubeConfig) != has(self.clusterProfileRef)",message="exactly one of kubeConfig and clusterProfileRef must be set"
 type ClusterSource struct {
@@ -55,7 +55,7 @@ type ClusterSource struct {
 	ClusterProfileRef *ClusterProfileReference `json:"clusterProfileRef,omitempty"`
 }
 
-// MultiKueueClusterSpec says how to reach a worker cluster.
+// MultiKueueClusterSpec specifies how to reach a worker cluster.
 type MultiKueueClusterSpec struct {
 	// clusterSource holds the credentials. May change at any time: the connection is made anew.
 	//
@@ -65,7 +65,7 @@ type MultiKueueClusterSpec struct {
 
 // MultiKueueClusterStatus is the observed state of a worker cluster.
 type MultiKueueClusterStatus struct {
-	// conditions holds at most 16 conditions; Active says whether the cluster is connected.
+	// conditions holds at most 16 conditions; Active reports whether the cluster is connected.
 	//
 	// +optional
 	// +listType=map
@@ -90,7 +90,7 @@ type MultiKueueCluster struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says how to reach the cluster.
+	// spec specifies how to reach the cluster.
 	//
 	// +optional
 	Spec MultiKueueClusterSpec `json:"spec"`
@@ -110,7 +110,7 @@ type MultiKueueClusterList struct {
 	Items           []MultiKueueCluster `json:"items"`
 }
 
-// QuotaManagement says who writes the quota of the ClusterQueues on the manager.
+// QuotaManagement selects the writer of the quota of the ClusterQueues on the manager.
 //
 // +kubebuilder:validation:Enum=Manual;Automated
 type QuotaManagement string
@@ -135,7 +135,7 @@ type MultiKueueConfigSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b == a))",message="clusters must not name a cluster twice"
 	Clusters []string `json:"clusters"`
 
-	// quotaManagement says who writes the quota of the ClusterQueues that use this configuration. Absent means Manual.
+	// quotaManagement selects the writer of the quota of the ClusterQueues that use this configuration. Absent means Manual.
 	// Automated needs the feature gate MultiKueueManagerQuotaAutomation (spec: 40 §4.11).
 	//
 	// +optional

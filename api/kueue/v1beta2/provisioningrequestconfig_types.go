@@ -10,7 +10,7 @@ import (
 // +kubebuilder:validation:MaxLength=255
 type ProvisioningRequestParameter string
 
-// ProvisioningRequestConfigSpec says what ProvisioningRequests look like and when they are made again. May change at any
+// ProvisioningRequestConfigSpec specifies what ProvisioningRequests look like and when they are made again. May change at any
 // time: requests that no longer agree are replaced.
 type ProvisioningRequestConfigSpec struct {
 	// provisioningClassName is the class of the ProvisioningRequests: a DNS-1123 subdomain, 1 to 253 characters.
@@ -36,14 +36,14 @@ type ProvisioningRequestConfigSpec struct {
 	// +kubebuilder:validation:MaxItems=100
 	ManagedResources []corev1.ResourceName `json:"managedResources,omitempty"`
 
-	// retryStrategy says how often and when a failed ProvisioningRequest is made again. Default: 3 times, after 60 s and
+	// retryStrategy specifies how often and when a failed ProvisioningRequest is made again. Default: 3 times, after 60 s and
 	// doubling, at most 1800 s.
 	//
 	// +optional
 	// +kubebuilder:default={backoffLimitCount:3,backoffBaseSeconds:60,backoffMaxSeconds:1800}
 	RetryStrategy *ProvisioningRequestRetryStrategy `json:"retryStrategy,omitempty"`
 
-	// podSetUpdates says what the pods get from a provisioned request.
+	// podSetUpdates specifies what the pods get from a provisioned request.
 	//
 	// +optional
 	PodSetUpdates *ProvisioningRequestPodSetUpdates `json:"podSetUpdates,omitempty"`
@@ -133,7 +133,7 @@ type ProvisioningRequestConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says what to ask for.
+	// spec specifies what to ask for.
 	//
 	// +optional
 	Spec ProvisioningRequestConfigSpec `json:"spec"`

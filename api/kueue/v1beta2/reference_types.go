@@ -45,7 +45,7 @@ type AdmissionCheckReference string
 // +kubebuilder:validation:Pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 type PodSetReference string
 
-// StopPolicy says whether a queue admits, and what happens to what it already admitted (spec: 10 §4.12).
+// StopPolicy stops a queue's admissions, and optionally evicts the Workloads that it has admitted (spec: 10 §4.12).
 //
 // +kubebuilder:validation:Enum=None;Hold;HoldAndDrain
 type StopPolicy string

@@ -11,7 +11,7 @@ import (
 type ResourceFlavorSpec struct {
 	// nodeLabels are the labels of the nodes behind this flavor, at most 8. They decide whether the node selector and
 	// affinity of a Workload match, and are added to the node selector of the pods that start. May change at any time;
-	// admitted Workloads keep what they have.
+	// admitted Workloads keep their pods.
 	//
 	// +optional
 	// +mapType=atomic

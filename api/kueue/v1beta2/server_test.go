@@ -112,8 +112,8 @@ func celRules(schema *apiextensionsv1.JSONSchemaProps, path string) []celRule {
 	return rules
 }
 
-// testDefaults creates each object of testdata/defaults.yaml and compares what the server stores, without what it adds to
-// the metadata, with what is wanted.
+// testDefaults creates each object of testdata/defaults.yaml and compares the stored objects, without
+// added metadata, with the expected ones.
 func (s *server) testDefaults(t *testing.T) {
 	var cases []struct {
 		Name   string `json:"name"`
@@ -135,7 +135,7 @@ func (s *server) testDefaults(t *testing.T) {
 	}
 }
 
-// testFullObjects writes objects with every field and compares what the server has with what was sent: nothing is pruned.
+// testFullObjects writes objects with every field and compares the stored objects with the sent ones: nothing is pruned.
 func (s *server) testFullObjects(t *testing.T) {
 	for i, want := range fullObjects(t) {
 		kind, _ := want["kind"].(string)
@@ -271,7 +271,7 @@ func (s *server) try(ctx context.Context, by string, base *unstructured.Unstruct
 	return fmt.Errorf("by is %q, want create, update or status", by)
 }
 
-// invalid says what is wrong with a refusal that must be 422 for that field, with these words; empty if nothing is.
+// invalid returns the fault of a refusal that must be 422 for that field with these words; empty without a fault.
 func invalid(err error, field, message string) string {
 	for _, cause := range causes(err) {
 		if cause.Field == field && strings.Contains(cause.Message, message) {

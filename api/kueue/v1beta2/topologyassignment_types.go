@@ -1,6 +1,6 @@
 package v1beta2
 
-// TopologyAssignment says how many pods of a pod set go into which topology domain. The domains are written as slices of
+// TopologyAssignment specifies how many pods of a pod set go into which topology domain. The domains are written as slices of
 // neighbours, so that thousands of nodes stay small (spec: 20 §2.4).
 //
 // +kubebuilder:validation:XValidation:rule="self.slices.all(s, size(s.valuesPerLevel) == size(self.levels))",message="valuesPerLevel of every slice must have one entry for each of levels",fieldPath=".slices"

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// WorkloadSpec says what a Workload wants to run.
+// WorkloadSpec specifies what a Workload wants to run.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.priorityClassRef) || has(self.priority)",message="priority must be set together with priorityClassRef",fieldPath=".priority"
 type WorkloadSpec struct {
@@ -36,7 +36,7 @@ type WorkloadSpec struct {
 	// +optional
 	Priority *int32 `json:"priority,omitempty"`
 
-	// active says whether the Workload may be admitted. Setting it to false evicts the Workload; setting it to true again
+	// active specifies whether the Workload may be admitted. Setting it to false evicts the Workload; setting it to true again
 	// puts it back into its queue. Default true.
 	//
 	// +optional
@@ -90,7 +90,7 @@ type PodSet struct {
 	// +kubebuilder:validation:Minimum=1
 	MinCount *int32 `json:"minCount,omitempty"`
 
-	// topologyRequest says how the pods are to be placed in the topology of the nodes.
+	// topologyRequest specifies how the pods are to be placed in the topology of the nodes.
 	//
 	// +optional
 	TopologyRequest *PodSetTopologyRequest `json:"topologyRequest,omitempty"`
@@ -263,7 +263,7 @@ type Workload struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec says what to run.
+	// spec specifies what to run.
 	//
 	// +optional
 	Spec WorkloadSpec `json:"spec"`

@@ -118,7 +118,7 @@ type Admission struct {
 	PodSetAssignments []PodSetAssignment `json:"podSetAssignments,omitempty"`
 }
 
-// PodSetAssignment is what one pod set got.
+// PodSetAssignment is the assignment of one pod set.
 type PodSetAssignment struct {
 	// name of the pod set. Default main.
 	//
@@ -143,7 +143,7 @@ type PodSetAssignment struct {
 	// +kubebuilder:validation:Minimum=0
 	Count *int32 `json:"count,omitempty"`
 
-	// topologyAssignment says how many pods go into which domain. Absent without topology-aware placement.
+	// topologyAssignment specifies how many pods go into which domain. Absent without topology-aware placement.
 	//
 	// +optional
 	TopologyAssignment *TopologyAssignment `json:"topologyAssignment,omitempty"`
@@ -168,7 +168,7 @@ const (
 	DelayedTopologyRequestReady DelayedTopologyRequestState = "Ready"
 )
 
-// PodSetRequest is what one pod set asks for.
+// PodSetRequest is the request of one pod set.
 type PodSetRequest struct {
 	// name of the pod set.
 	//
@@ -223,7 +223,7 @@ type SchedulingStats struct {
 
 // EvictionCount counts evictions for one reason and cause.
 type EvictionCount struct {
-	// reason is that of the Evicted condition, without the cause: Preempted, PodsReadyTimeout, Deactivated and so on. At
+	// reason is the reason of the Evicted condition, without the cause: Preempted, PodsReadyTimeout, Deactivated and so on. At
 	// most 316 characters.
 	//
 	// +required

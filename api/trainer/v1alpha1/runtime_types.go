@@ -63,7 +63,7 @@ type ClusterTrainingRuntimeList struct {
 //
 // +kubebuilder:validation:MinProperties=1
 type TrainingRuntimeSpec struct {
-	// mlPolicy says how many nodes train and how they find each other. Unset means that nothing is injected.
+	// mlPolicy specifies how many nodes train and how they find each other. Unset means that nothing is injected.
 	// +optional
 	MLPolicy *MLPolicy `json:"mlPolicy,omitempty"`
 	// podGroupPolicy asks for all pods of a TrainJob to be scheduled together.
@@ -88,7 +88,7 @@ type JobSetTemplateSpec struct {
 	Spec jobsetv1alpha2.JobSetSpec `json:"spec,omitzero"`
 }
 
-// MLPolicy says how many nodes train and how they find each other.
+// MLPolicy specifies how many nodes train and how they find each other.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost), has(self.flux)].filter(set, set).size() <= 1",message="mlPolicy may set at most one of torch, mpi, jax, xgboost and flux"
 type MLPolicy struct {
@@ -234,7 +234,7 @@ type VolcanoPolicy struct {
 	NetworkTopology *NetworkTopology `json:"networkTopology,omitempty"`
 }
 
-// NetworkTopologyMode says how strictly nodes must be close.
+// NetworkTopologyMode specifies how strictly nodes must be close.
 //
 // +kubebuilder:validation:Enum=hard;soft
 type NetworkTopologyMode string

@@ -157,7 +157,7 @@ type PodSpecPatch struct {
 	// affinity is merged field by field; its inner lists are replaced whole.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
-	// tolerations replace the pod's tolerations, at most 128. Those of a queue's manager are added instead (spec: 50 §4.9).
+	// tolerations replace the pod's tolerations, at most 128. Tolerations of a queue's manager are added instead (spec: 50 §4.9).
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128

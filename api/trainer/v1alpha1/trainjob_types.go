@@ -21,7 +21,7 @@ type TrainJob struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what to run.
+	// spec specifies what to run.
 	// +required
 	Spec TrainJobSpec `json:"spec,omitzero"`
 	// status is what the controller observed.
@@ -269,7 +269,7 @@ type Metric struct {
 	Value string `json:"value"`
 }
 
-// RuntimePatchState says what became of a manager's runtime patch.
+// RuntimePatchState is the outcome of a manager's runtime patch.
 //
 // +kubebuilder:validation:Enum=Pending;Applied;Overridden
 type RuntimePatchState string
@@ -283,7 +283,7 @@ const (
 	RuntimePatchOverridden RuntimePatchState = "Overridden"
 )
 
-// RuntimePatchStatus says what became of one manager's runtime patch (spec: 50 §4.13.6).
+// RuntimePatchStatus is the outcome of one manager's runtime patch (spec: 50 §4.13.6).
 type RuntimePatchStatus struct {
 	// manager is the entry of spec.runtimePatches that this is about.
 	// +kubebuilder:validation:MinLength=1

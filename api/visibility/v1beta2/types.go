@@ -51,7 +51,7 @@ type PendingWorkload struct {
 	// Workload, and its owners by apiVersion, kind, name and uid only.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Priority that orders the queue: that of the Workload's class plus its
+	// Priority that orders the queue: the priority of the Workload's class plus its
 	// boost. 0 for a Workload without one.
 	Priority int32 `json:"priority"`
 

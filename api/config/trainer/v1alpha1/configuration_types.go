@@ -37,7 +37,7 @@ type Configuration struct {
 	// +optional
 	Controller *Controller `json:"controller,omitempty"`
 
-	// CertManagement says who makes the certificates. Defaults:
+	// CertManagement selects the issuer of the certificates. Defaults:
 	// kubeflow-trainer-controller-manager and kubeflow-trainer-webhook-cert.
 	// +optional
 	CertManagement *configv1beta2.InternalCertManagement `json:"certManagement,omitempty"`
@@ -71,7 +71,7 @@ type Webhook struct {
 	Host string `json:"host,omitempty"`
 }
 
-// Metrics says where metrics are served, and to whom.
+// Metrics configures the metrics endpoint and access to it.
 type Metrics struct {
 	// BindAddress is the host:port; "0" turns it off. Default: ":8443".
 	// +optional
@@ -81,7 +81,7 @@ type Metrics struct {
 	// +optional
 	SecureServing *bool `json:"secureServing,omitempty"`
 
-	// Auth lets only those read metrics whom RBAC allows it.
+	// Auth restricts metrics to clients that RBAC permits to read them.
 	// +optional
 	Auth *MetricsAuth `json:"auth,omitempty"`
 }
@@ -102,7 +102,7 @@ type Controller struct {
 	GroupKindConcurrency map[string]int `json:"groupKindConcurrency,omitempty"`
 }
 
-// TLS restricts what the listeners negotiate. Names that nobody knows are
+// TLS restricts what the listeners negotiate. Unknown names are
 // dropped, with a warning.
 type TLS struct {
 	// MinVersion is the oldest version spoken, such as VersionTLS12.
