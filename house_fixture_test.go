@@ -254,7 +254,7 @@ var fixtures = map[string]fixture{
 			var _ = b.Take
 			type shelf struct{ family, Spot int }`},
 		[]string{
-			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, "a.go:5: the name heirs", "a.go:5: the name settle",
+			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, "a.go:5: the function settle", "a.go:5: the name heirs",
 			"a.go:5: the name tickets: wake condition", "a.go:8: the name Spot", "a.go:8: the name shelf",
 		},
 	},

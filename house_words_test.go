@@ -18,13 +18,14 @@ var retiredParts = map[string]string{
 	"heir": "replacedBy, or preemptor", "forerunner": "replaces", "sight": "observation", "rehearse": "dry run", "fuse": "circuit breaker",
 }
 
-// retiredNames are whole names that are not used, in either case: a verb needs its object, and a thing its standard name.
+// retiredNames are whole names that are not used, in either case, and the standard word for each.
 var retiredNames = map[string]string{
-	"settle": "a verb with its object", "gather": "a verb with its object", "turn": "a verb with its object",
-	"give": "a verb with its object", "keep": "a verb with its object", "take": "a verb with its object",
 	"spot": "heap index", "slab": "arena", "stick": "prioritize", "stand": "head reservation", "roll": "pending list", "mend": "repair", "led": "child gating",
 	"careful": "guard", "parked": "inadmissible",
 }
+
+// bareVerbs are no names of functions: a verb needs its object.
+var bareVerbs = []string{"settle", "gather", "turn", "give", "keep", "take"}
 
 // retiredPhrases are turns of phrase that no comment has, and the way out.
 var retiredPhrases = []struct {
@@ -34,7 +35,7 @@ var retiredPhrases = []struct {
 	{regexp.MustCompile(`(?i)\bnobody\b`), "say what is: no workload, no other controller"},
 	{regexp.MustCompile(`(?i)\bwho(m|ever)\b`), "name the workload, the user or the controller"},
 	{regexp.MustCompile(`(?i)\bsays (whether|what|how|who|if)\b`), "reports whether, returns, describes"},
-	{regexp.MustCompile(`(?i)\b(those|that) (that|who|of)\b`), "name the thing"},
+	{regexp.MustCompile(`(?i)\bthose (that|who|of)\b`), "name the thing"},
 	{regexp.MustCompile(`(?i)\bwhat (it|one|they|was) `), "name the thing"},
 	{regexp.MustCompile(`(?i)\btold to\b|\blets? (it |them )?go\b|\bhas (it|them) \w+ed\b`), "use the verb of the field: evict, delete, requeue, ungate"},
 	{regexp.MustCompile(`(?i)\blook(s|ed)? at (it |them )?(again|yet|anew)\b`), "evaluate, retry, requeue"},
@@ -99,6 +100,9 @@ func (tr *tree) retiredIn(f *file) (out []string) {
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
+			if slices.Contains(bareVerbs, strings.ToLower(n.Name.Name)) {
+				out = append(out, fmt.Sprintf("%s: the function %s: a verb needs its object", tr.at(n.Name), n.Name.Name))
+			}
 			declared(n.Name)
 		case *ast.TypeSpec:
 			declared(n.Name)

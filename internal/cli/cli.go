@@ -37,7 +37,7 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 // Main runs the command line args, of which the first is the name of the program, and returns the exit code: 0 when it is done,
 // 1 when it failed, 2 for bad usage or configuration. An error is written to stderr, on one line if it does not come with a log.
 func Main(version string, args []string, stdout, stderr io.Writer) int {
-	// Whoever read our messages may be gone, and then it is time to stop in order, not to drop dead.
+	// The reader of our output may have ended; the command then stops in order instead of dying of the signal.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -151,7 +151,7 @@ const clusterGroup = "clusters"
 // calledAs is how the user calls the program, by the name of its file: kubectl finds its plugins by theirs.
 var calledAs = map[string]string{
 	"kubectl-berth": "kubectl berth", completer: "kubectl berth",
-	// For those who come from Kueue's own client, with links of its names.
+	// Names of links that users of Kueue's own client expect.
 	"kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl",
 }
 

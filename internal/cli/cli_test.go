@@ -250,7 +250,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// Whoever calls it by the name of a plugin reads that name in the help, and the errors.
+// A call by the name of a plugin shows that name in the help and in errors.
 func TestPluginName(t *testing.T) {
 	for program, name := range map[string]string{"berth": "berth", "kubectl-berth": "kubectl berth", "kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl", "elsewhere": "berth"} {
 		root := newRoot("test", program)
@@ -329,7 +329,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// The manager's flags go over its configuration, and only those that are given.
+// Flags of the manager override its configuration, only where they are set.
 func TestManagerFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string

@@ -71,8 +71,8 @@ func locate(kubeconfig string) (cfg *rest.Config, source string, err error) {
 	return cfg, source, nil
 }
 
-// onLoopback says whether the API server runs on this very machine, outside of the cluster's network: then it cannot reach
-// Services, but an address of this machine.
+// onLoopback reports whether the API server runs on this machine, outside of the cluster's network: it then reaches
+// addresses of this machine, but no Services.
 func onLoopback(cfg *rest.Config) bool {
 	u, err := url.Parse(cfg.Host)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // background runs `berth up` with the given flags in a session of its own, with its output in the directory's logs/berth.log,
-// and returns its record once it is ready. If it ends before, the error is what it complained about; if ctx does, it is stopped.
+// and returns its record once it is ready. If it ends before that, the error is its last output; if ctx ends, it is stopped.
 func background(ctx context.Context, dir string, flags ...string) (local.Record, error) {
 	self, err := os.Executable()
 	if err != nil {

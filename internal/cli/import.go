@@ -122,7 +122,7 @@ func (m *imports) check(flags *pflag.FlagSet) (err error) {
 	return nil
 }
 
-// rules are those of the flags that say which pods go into which LocalQueue; mapped says that --queuemapping is one of them.
+// rules returns the rules of the flags that map pods to LocalQueues; mapped: --queuemapping is set.
 func (m *imports) rules(mapped bool) (*mapping.Rules, error) {
 	switch {
 	case m.label != "" && m.file != "":
@@ -143,7 +143,7 @@ func (m *imports) rules(mapped bool) (*mapping.Rules, error) {
 	return nil, usage("--queuelabel or --queuemapping-file: is missing: say which pods go into which LocalQueue")
 }
 
-// ownLabels are those that an import sets itself.
+// ownLabels are the labels that an import sets.
 var ownLabels = []string{kueue.QueueNameLabel, kueue.ManagedLabel, kueue.JobUIDLabel}
 
 func checkAddLabels(labels map[string]string) error {

@@ -21,7 +21,7 @@ type logging struct {
 	zap   zap.Options
 }
 
-// zapFlags are those of the library that are known to the manager's users, beside the level. spec: 70 §5.5.
+// zapFlags are the library's flags that users of the manager know, besides the level. spec: 70 §5.5.
 var zapFlags = map[string]string{
 	"zap-encoder":          "how lines are written: console or json",
 	"zap-devel":            "log as for development: level debug, stacks of warnings",
@@ -48,12 +48,12 @@ func logFlag(flags *pflag.FlagSet, level *string) {
 
 const levelInfo = "info"
 
-// newLog makes a log in readable lines, and leads those of the libraries to it.
+// newLog makes a log in readable lines, also for the libraries.
 func newLog(to io.Writer, level string) (logr.Logger, error) {
 	return (&logging{level: level}).open(to)
 }
 
-// open makes the log as the flags say, and leads those of the libraries to it.
+// open makes the log of the flags, also for the libraries.
 func (l *logging) open(to io.Writer) (logr.Logger, error) {
 	enabled, err := parseLevel(l.level)
 	if err != nil {

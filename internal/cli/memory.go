@@ -10,13 +10,13 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// memoryLimits are the files in which the kernel says how much memory the container may take: cgroups of version 2, then 1.
+// memoryLimits are the kernel's files with the container's memory limit: cgroups of version 2, then 1.
 var memoryLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
 // ofLimit is the part of the container's memory from which on garbage is collected harder: what is not the heap needs some too.
 const ofLimit = 0.9
 
-// limitMemory has garbage collected harder before the container's limit is reached, unless GOMEMLIMIT says what is wanted.
+// limitMemory sets Go's memory limit below the container's, unless GOMEMLIMIT is set.
 func limitMemory(log logr.Logger, files []string) {
 	limit := containerMemory(files)
 	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {

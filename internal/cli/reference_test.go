@@ -53,13 +53,13 @@ func words(line string) (out []string) {
 	return out
 }
 
-// TestExamples: every command shows how it is used, and what it shows is right.
+// TestExamples: every command shows examples, and they are valid.
 func TestExamples(t *testing.T) {
 	for _, c := range append(commands(newRoot("test", "berth")), newRoot("test", "berth")) {
 		own := c.HasSubCommands() && c.HasParent() && c.Name() != "top"
 		for _, line := range example.FindAllStringSubmatch(c.Long, -1) {
 			args := words(line[1])[1:]
-			target, rest, err := newRoot("test", "berth").Find(args) // flags keep what they were given: a new tree each time
+			target, rest, err := newRoot("test", "berth").Find(args) // flags keep their values: a new tree each time
 			if err != nil || !target.Runnable() || !target.HasParent() {
 				t.Errorf("%s: %q is of no command: %v", c.CommandPath(), line[1], err)
 				continue

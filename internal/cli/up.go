@@ -135,7 +135,7 @@ func misuse(err error) error {
 	return err
 }
 
-// ready says what runs where, and what to try.
+// ready lists the addresses of the running parts, and commands to try.
 func (u *up) ready(stdout io.Writer, r local.Record) {
 	nodes := fmt.Sprintf("%d simulated nodes", u.nodes)
 	if u.noNodes || u.nodes == 0 {
@@ -161,5 +161,5 @@ func (u *up) ready(stdout io.Writer, r local.Record) {
 // errInterrupted is the end of a command that was to finish something.
 var errInterrupted = errors.New("interrupted")
 
-// interrupted says whether somebody ended the command.
+// interrupted reports whether the user ended the command.
 func interrupted(ctx context.Context) bool { return ctx.Err() != nil }

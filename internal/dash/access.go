@@ -39,7 +39,7 @@ const (
 	tokenSubprotocol = "kueueviz.auth."
 )
 
-// access knows who calls and what they may read, as the API server says.
+// access authenticates callers and authorizes their reads through the API server.
 type access struct {
 	disabled   bool
 	audiences  []string
@@ -53,7 +53,7 @@ type access struct {
 	tokens  *lru.Cache // of review, by the hash of the token
 }
 
-// review is what the API server said about a token; who is nil if it is nobody's.
+// review is the API server's answer about a token; who is nil for an unknown token.
 type review struct {
 	who user.Info
 	at  time.Time
@@ -86,7 +86,7 @@ func newAccess(forRights, forTokens *rest.Config, httpClient *http.Client, o *op
 	return a, nil
 }
 
-// caller is who asks. The zero value is somebody where nobody is asked for a token, who may read everything.
+// caller is an authenticated user. The zero value is a caller of a server without authentication, and may read everything.
 type caller struct{ info user.Info }
 
 func (c caller) name() string {
@@ -96,8 +96,8 @@ func (c caller) name() string {
 	return c.info.GetName()
 }
 
-// errNobody is the error for a token that is missing, or nobody's.
-var errNobody = errors.New("show a token that the API server knows")
+// errUnauthenticated is the error for a missing or unknown token.
+var errUnauthenticated = errors.New("show a token that the API server knows")
 
 // caller finds out who asks, from what the API server said not longer than age ago; 0 leaves that to the configuration.
 func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration) (caller, error) {
@@ -106,7 +106,7 @@ func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration)
 	}
 	token := tokenOf(r)
 	if token == "" {
-		return caller{}, errNobody
+		return caller{}, errUnauthenticated
 	}
 	who, err := a.know(inflight.For(ctx, inflight.AddressOf(r)), token, age)
 	return caller{who}, err
@@ -171,7 +171,7 @@ func (a *access) know(ctx context.Context, token string, age time.Duration) (use
 
 func known(who user.Info) error {
 	if who == nil {
-		return errNobody
+		return errUnauthenticated
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (a *access) ask(ctx context.Context, token string) (user.Info, error) {
 	s := &got.Status
 	meant := len(a.audiences) == 0 || slices.ContainsFunc(s.Audiences, func(have string) bool { return slices.Contains(a.audiences, have) })
 	if !s.Authenticated || !meant {
-		return nil, nil // nobody is no error
+		return nil, nil // an unknown token is no error
 	}
 	extra := map[string][]string{}
 	for key, values := range s.User.Extra {
@@ -251,8 +251,8 @@ func (a *access) must(ctx context.Context, who caller, what schema.GroupVersionR
 	return &refused{text}
 }
 
-// within tells in which of some namespaces somebody may read: whoever may list in all of them is asked about none. In namespaces
-// themselves one may read if one may get them.
+// within returns the namespaces in which a caller may read. A caller that may list in all namespaces needs one review only.
+// Namespaces themselves are readable for callers that may get them.
 func (a *access) within(ctx context.Context, who caller, what schema.GroupVersionResource, among map[string]bool) (map[string]bool, error) {
 	all, err := a.may(ctx, who, what, "", "")
 	if err != nil || all {

@@ -100,12 +100,12 @@ func TestTokensAreKept(t *testing.T) {
 		{"bad", 2 * time.Second, 0, false, 7, true},
 	} {
 		r.down = step.down
-		if err := r.knows(step.token, step.after, step.age); (err != nil) != step.err || errors.Is(err, errNobody) != (step.err && !step.down) || r.asked != step.asked {
+		if err := r.knows(step.token, step.after, step.age); (err != nil) != step.err || errors.Is(err, errUnauthenticated) != (step.err && !step.down) || r.asked != step.asked {
 			t.Errorf("step %d: %v, asked %d times, want %d", i, err, r.asked, step.asked)
 		}
 	}
 	for i := range tokensKept + 10 {
-		if err := r.knows(fmt.Sprint("bad ", i), 0, 0); !errors.Is(err, errNobody) {
+		if err := r.knows(fmt.Sprint("bad ", i), 0, 0); !errors.Is(err, errUnauthenticated) {
 			t.Fatal(err)
 		}
 	}
@@ -114,14 +114,14 @@ func TestTokensAreKept(t *testing.T) {
 	}
 }
 
-// TestAudiences: if audiences are named, a token of another one is nobody's.
+// TestAudiences: if audiences are configured, a token of another one is unknown.
 func TestAudiences(t *testing.T) {
 	r := newReviewer(t, func(o *options.Dashboard) { o.Audiences = []string{"boards", "screens"} })
 	if err := r.knows(r.token("screens"), 0, 0); err != nil {
 		t.Error(err)
 	}
 	for _, token := range []string{r.token(), r.token("another")} {
-		if err := r.knows(token, 0, 0); !errors.Is(err, errNobody) {
+		if err := r.knows(token, 0, 0); !errors.Is(err, errUnauthenticated) {
 			t.Errorf("a token of another audience: %v", err)
 		}
 	}

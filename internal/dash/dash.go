@@ -1,6 +1,6 @@
-// Package dash is the dashboard: a back end that shows queues, workloads and what they wait for, over WebSockets, and a few pages that
-// read from it. It is part of the manager and reads from the manager's caches, on every replica. What a caller sees is what the API server
-// lets that caller read. spec: 70 §4.10.
+// Package dash is the dashboard: a back end that shows queues, workloads and reasons to wait over WebSockets, and its web pages. It is
+// part of the manager and reads from the manager's caches, on every replica. Callers see only objects that the API server permits them
+// to read. spec: 70 §4.10.
 package dash
 
 import (
@@ -43,10 +43,10 @@ type Server struct {
 	log     logr.Logger
 
 	hub    *hub
-	kin    *kin
+	owners *owners
 	limits *limits
 	mux    *http.ServeMux
-	// connections bounds those that are open, turns the views and objects that are made at once. Both share fairly between callers.
+	// connections bounds the open connections, turns the views and objects that are built at once. Both share fairly between callers.
 	connections, turns *inflight.Limiter
 
 	// pace is how long things take; tests are less patient.
@@ -55,7 +55,7 @@ type Server struct {
 
 type pace struct{ debounce, write, ping, recheck time.Duration }
 
-// route says what is where.
+// route registers the handlers.
 func (s *Server) route() {
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	s.mux.HandleFunc("GET "+statusPath, s.authStatus)
@@ -93,7 +93,7 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) (answered b
 	header.Add("Vary", "Origin")
 	if !mayRead(&s.options, r) {
 		if r.URL.Path == statusPath {
-			return false // to whom it may be shown the browser decides
+			return false // the browser enforces the origin
 		}
 		refuse(w, http.StatusForbidden, "this origin is not among those that may read from the dashboard")
 		return true

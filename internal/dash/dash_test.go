@@ -92,7 +92,7 @@ func TestOneNamespace(t *testing.T) {
 	}
 }
 
-// TestOpen: where nobody is asked for a token, everybody sees everything, but for pages of other origins. spec: 70 §4.10.
+// TestOpen: without authentication all callers see everything, except pages of other origins. spec: 70 §4.10.
 func TestOpen(t *testing.T) {
 	w := newWorld(t, func(s *Server) { s.options.AuthMode, s.access.disabled = options.AuthDisabled, true })
 	w.queues()

@@ -21,7 +21,7 @@ const aboutName = "involvedObject.name"
 
 // +kubebuilder:rbac:groups="",resources=pods;nodes;events,verbs=get;list;watch,roleName=kueue-manager-dashboard-role
 
-// newExtra makes the cache of what only the dashboard looks at: pods, of which it keeps what it shows, and events about Workloads.
+// newExtra makes the cache of objects that only the dashboard reads: pods, reduced to the fields shown, and events about Workloads.
 func newExtra(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
 	c, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

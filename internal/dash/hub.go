@@ -35,7 +35,7 @@ type hub struct {
 	once  sync.Once
 }
 
-// subscription is one view's. changed holds one note at most, so nobody waits for a view that is slow.
+// subscription is one view's. changed holds one note at most, so a slow view delays no other.
 type subscription struct {
 	topics    topic
 	namespace string // "" for all

@@ -50,7 +50,7 @@ func busy(w http.ResponseWriter, why string) {
 	refuse(w, http.StatusTooManyRequests, why)
 }
 
-// limits are those of requests.
+// limits bound requests.
 type limits struct {
 	all *rate.Limiter
 	now func() time.Time

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Requests of the dashboard to the API server, in a second and at once. They have a limit of their own, so they are in nobody's way.
+// Requests of the dashboard to the API server, in a second and at once. They have a limit of their own, so they delay no controller.
 const (
 	requestQPS   = 100
 	requestBurst = 200
@@ -45,7 +45,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.
 		options: o, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery},
 	}
-	s.kin = newKin(live, func(namespace string) { s.hub.changed(pods, namespace) })
+	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })
 	if err := s.follow(ctx); err != nil {
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
@@ -62,7 +62,7 @@ func (s *Server) Run(ctx context.Context) error {
 		ended <- s.extra.Start(ctx)
 		stop()
 	}()
-	s.kin.run(ctx)
+	s.owners.run(ctx)
 	return <-ended
 }
 

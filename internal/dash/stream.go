@@ -105,7 +105,7 @@ func (s *Server) stream(v view) http.HandlerFunc {
 	}
 }
 
-// callerKey tells callers apart: by their names, or where nobody shows a token by their addresses.
+// callerKey tells callers apart: by their names, or without authentication by their addresses.
 func (s *Server) callerKey(who caller, r *http.Request) string {
 	if who.info == nil {
 		return inflight.AddressOf(r)
@@ -119,7 +119,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, bool)
 	switch {
 	case err == nil:
 		return who, true
-	case errors.Is(err, errNobody):
+	case errors.Is(err, errUnauthenticated):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		refuse(w, http.StatusUnauthorized, err.Error())
 	default:
@@ -165,7 +165,7 @@ func (c *connection) listen(gone func()) {
 	}
 }
 
-// serve sends the view now and after each change. It returns why it ends; 0 if there is nobody to tell.
+// serve sends the view now and after each change. It returns why it ends; 0 if the client is gone.
 func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why string) {
 	ping, recheck := time.NewTicker(c.pace.ping), time.NewTicker(c.pace.recheck)
 	defer ping.Stop()
@@ -203,11 +203,11 @@ func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why 
 	}
 }
 
-// recheck looks again who the caller is and what they may see. That the API server cannot be asked counts the second time.
+// recheck authenticates and authorizes the caller again. An unreachable API server is tolerated once.
 func (c *connection) recheck(ctx context.Context, r *http.Request) error {
 	who, err := c.access.caller(ctx, r, c.pace.recheck/2)
 	switch {
-	case errors.Is(err, errNobody):
+	case errors.Is(err, errUnauthenticated):
 		return &refused{"the token is no longer good"}
 	case err != nil && c.unsure:
 		return err
@@ -219,7 +219,7 @@ func (c *connection) recheck(ctx context.Context, r *http.Request) error {
 	return c.send(ctx) // permissions may have changed, which no cache tells
 }
 
-// ending is how a connection ends because of an error; 0 if there is nobody to tell.
+// ending is the close code of a connection that ends by an error; 0 if the client is gone.
 func (c *connection) ending(ctx context.Context, err error) (code int, why string) {
 	no, forbidden := errors.AsType[*refused](err)
 	switch {

@@ -29,7 +29,7 @@ func (w *world) annotate(of *kueue.Workload, value string) {
 	w.must(w.c.Patch(w.Context(), of, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// TestRevoked: a permission that is gone hides what it showed, and a token that is no longer good ends what was opened with it.
+// TestRevoked: a revoked permission hides its objects, and a token that became invalid ends its connections.
 // spec: 70 §4.10.
 func TestRevoked(t *testing.T) {
 	w := newWorld(t, func(s *Server) { s.pace.recheck = 500 * time.Millisecond })
@@ -107,7 +107,7 @@ func TestOversized(t *testing.T) {
 	}
 }
 
-// TestSlow: a caller who takes nothing holds nobody up, and is given up.
+// TestSlow: a caller that reads nothing delays no other, and is disconnected.
 func TestSlow(t *testing.T) {
 	w := newWorld(t, func(s *Server) { s.pace.write = 2 * time.Second })
 	var work *kueue.Workload

@@ -111,7 +111,7 @@ func (s *Server) read(ctx context.Context, into client.ObjectList, namespace str
 	return nil
 }
 
-// readable are those of some objects with namespaces that a caller may list, in order.
+// readable returns the objects in namespaces where the caller may list them, in order.
 func readable[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, items []T, keep func(P) bool) ([]P, error) {
 	var out []P
 	among := map[string]bool{}
@@ -261,7 +261,7 @@ func (s *Server) clusterQueues(ctx context.Context, a *ask) (any, error) {
 	return a.page(show(found, kindOf("ClusterQueue"))), nil
 }
 
-// clusterQueueView is a ClusterQueue with the LocalQueues that lead to it, of those that the caller may read.
+// clusterQueueView is a ClusterQueue with its LocalQueues, as far as the caller may read them.
 type clusterQueueView struct {
 	kueue.ClusterQueue
 	LocalQueues *list `json:"localQueues"`
@@ -279,14 +279,14 @@ func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
 	return clusterQueueView{*q, a.whole(show(queues, kindOf("LocalQueue")))}, nil
 }
 
-// cohortView is a Cohort and the names of the ClusterQueues in it, of those that the caller may list. One that is only named by
-// ClusterQueues has no more than its name.
+// cohortView is a Cohort and the names of its ClusterQueues, as far as the caller may list them. A Cohort that only
+// ClusterQueues name has nothing but its name.
 type cohortView struct {
 	kueue.Cohort
 	ClusterQueues []string `json:"clusterQueues"`
 }
 
-// allCohorts are the Cohorts, also those that are only named.
+// allCohorts lists the Cohorts, also the implicit ones.
 func (s *Server) allCohorts(ctx context.Context, a *ask) ([]entry, error) {
 	if err := s.access.must(ctx, a.who, cohortsResource, "", ""); err != nil {
 		return nil, err
@@ -329,7 +329,7 @@ func (s *Server) cohorts(ctx context.Context, a *ask) (any, error) {
 	return a.page(all), nil
 }
 
-// cohortDetail is a Cohort with the ClusterQueues in it, of those that the caller may list.
+// cohortDetail is a Cohort with its ClusterQueues, as far as the caller may list them.
 type cohortDetail struct {
 	kueue.Cohort
 	ClusterQueues *list `json:"clusterQueues"`
@@ -370,7 +370,7 @@ func (s *Server) flavors(ctx context.Context, a *ask) (any, error) {
 	return a.page(show(found, kindOf("ResourceFlavor"))), nil
 }
 
-// flavorView is a ResourceFlavor with the ClusterQueues that have quota of it, of those that the caller may list.
+// flavorView is a ResourceFlavor with the ClusterQueues that offer it, as far as the caller may list them.
 type flavorView struct {
 	kueue.ResourceFlavor
 	ClusterQueues *list `json:"clusterQueues"`
@@ -389,7 +389,7 @@ func (s *Server) flavor(ctx context.Context, a *ask) (any, error) {
 	return flavorView{*f, a.whole(show(queues, kindOf("ClusterQueue")))}, nil
 }
 
-// uses tells whether a ClusterQueue has quota of a flavor.
+// uses reports whether a ClusterQueue offers a flavor.
 func uses(q *kueue.ClusterQueue, flavor string) bool {
 	return slices.ContainsFunc(q.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
 		return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == flavor })

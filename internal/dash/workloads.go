@@ -90,7 +90,7 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	if err != nil {
 		return nil, err
 	}
-	podsOf := s.kin.match(found, readablePods)
+	podsOf := s.owners.match(found, readablePods)
 	out := make([]entry, 0, len(found))
 	for _, w := range found {
 		w.TypeMeta = kindOf("Workload")
@@ -149,11 +149,11 @@ type overview struct {
 	ClusterQueues *list `json:"clusterQueues"`
 	Queues        *list `json:"queues"`
 	Workloads     *list `json:"workloads"`
-	// WorkloadsByUID are the names, such as red/train, of all Workloads, not only those of a page: messages of conditions name UIDs.
+	// WorkloadsByUID are the names, such as red/train, of all Workloads, also outside of the page: messages of conditions name UIDs.
 	WorkloadsByUID map[types.UID]string `json:"workloads_by_uid"`
 }
 
-// dashboard has no more than the caller may list: it is empty for those who may list nothing.
+// dashboard shows only objects that the caller may list.
 func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 	kinds, _, err := s.allFlavors(ctx, a)
 	if err != nil {

@@ -255,7 +255,7 @@ func (w *world) dial(token, path string) *socket {
 	return &socket{w, conn}
 }
 
-// try is dial with what was answered; 0 is nothing.
+// try dials and returns the status code of the answer; 0 without one.
 func (w *world) try(token, path string, header http.Header) (conn *websocket.Conn, code int, err error) {
 	dialer := &websocket.Dialer{Subprotocols: []string{"kueueviz.v1"}, HandshakeTimeout: patient}
 	if token != "" {
@@ -317,7 +317,7 @@ func (d document) at(keys ...string) any {
 	return at
 }
 
-// names are those of the items of a list, with their namespaces.
+// names returns the names of a list's items, with their namespaces.
 func names(list any) []string {
 	d, _ := list.(map[string]any)
 	items, _ := d["items"].([]any)

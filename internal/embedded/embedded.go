@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// Config says what to start. The zero value of every field but Dir is good.
+// Config configures a control plane. The zero value of every field but Dir is valid.
 type Config struct {
 	// Dir holds the data, certificates, logs and the kubeconfig; it is made if it does not exist. Data that is there is used again.
 	Dir string
@@ -127,7 +127,7 @@ func (c *ControlPlane) Server() string { return c.ready.Server }
 // PID is the process that runs the control plane. SIGTERM stops it cleanly.
 func (c *ControlPlane) PID() int { return c.process.Pid }
 
-// Done is closed when the control plane has ended, whoever ended it.
+// Done is closed when the control plane has ended for any reason.
 func (c *ControlPlane) Done() <-chan struct{} { return c.done }
 
 // Err says why the control plane ended: nil after a clean stop, otherwise which program died and the end of its log.

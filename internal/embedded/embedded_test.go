@@ -172,7 +172,7 @@ func TestEndsWithItsParent(t *testing.T) {
 	}
 }
 
-// ended says whether a process no longer runs. An orphan may stay in the table of processes until init looks after it.
+// ended reports whether a process no longer runs. An orphan may stay in the process table until init reaps it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))

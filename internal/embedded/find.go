@@ -76,7 +76,7 @@ func moduleRoot() (string, bool) {
 	}
 }
 
-// Running describes the control plane that runs in a directory, whoever started it.
+// Running describes the control plane that runs in a directory.
 type Running struct {
 	PID    int    // SIGTERM stops it
 	Server string // such as https://127.0.0.1:6443; empty with PID 0 while it is just starting

@@ -11,7 +11,7 @@ import (
 )
 
 // entries are the names in a control plane's directory that Berth and its control plane read and write. The same rules are in
-// controlplane/supervise, a module of its own, for those who start the control plane by itself.
+// controlplane/supervise, a module of its own, for control planes started without Berth.
 var entries = []string{
 	"berth.json", "lock", "version", "version.new", "pki", "pki.new", "etcd", "logs", "kubeconfig", "kubeconfig.new", "job.yaml",
 }
@@ -34,7 +34,7 @@ func Private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := i.parents(); err != nil { // those that were missing before
+	if err := i.parents(); err != nil { // missing before
 		return err
 	}
 	return i.content()
@@ -70,7 +70,7 @@ type inspection struct {
 	uid int
 }
 
-// parents examines the directories above, as the path names them and as links lead. Those that do not exist are made later.
+// parents examines the directories above, as the path names them and as links lead. Missing ones are made later.
 func (i *inspection) parents() error {
 	parent := filepath.Dir(i.dir)
 	if err := i.above(parent); err != nil {
@@ -195,7 +195,7 @@ func (i *inspection) refuse(path string, info fs.FileInfo, why string) error {
 // isClosed reports whether only the owner can reach what is in a directory.
 func isClosed(info fs.FileInfo) bool { return info.IsDir() && info.Mode()&0o011 == 0 }
 
-// ownerOf is the user to whom a file belongs; -1 if there is none.
+// ownerOf returns the user ID of a file's owner; -1 if unknown.
 func ownerOf(info fs.FileInfo) int {
 	if info == nil {
 		return -1

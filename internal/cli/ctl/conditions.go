@@ -14,7 +14,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// byConditions explains a Workload without the manager: by what was last written about it and its queues.
+// byConditions explains a Workload without the manager, from its conditions and the status of its queues.
 func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1alpha1.Explanation {
 	out := &berthv1alpha1.Explanation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: w.CreationTimestamp},

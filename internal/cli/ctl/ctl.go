@@ -1,6 +1,6 @@
-// Package ctl is the commands for those who use and operate the queues: list, stop, resume, explain, top, create, delete, version and
-// completion, and get, describe, edit and patch, which kubectl does. They need an API server and nothing else; only explain asks the
-// manager, too, and does without it if it must. spec: 70 §4.9.
+// Package ctl holds the commands for users and operators of queues: list, stop, resume, explain, top, create, delete, version and
+// completion, and get, describe, edit and patch, which kubectl does. They need only an API server; explain asks the
+// manager first. spec: 70 §4.9.
 package ctl
 
 import (
@@ -86,7 +86,7 @@ func (t *tool) open(cmd *cobra.Command) (*session, error) {
 	return &session{s}, err
 }
 
-// run connects, and does the work of a command with what it needs.
+// run connects and runs a command.
 func (t *tool) run(cmd *cobra.Command, work func(ctx context.Context, s *session) error) error {
 	s, err := t.open(cmd)
 	if err != nil {

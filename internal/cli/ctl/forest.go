@@ -15,13 +15,14 @@ import (
 // pair is a resource of a flavor.
 type pair struct{ flavor, resource string }
 
-// share is what is owned and used of a pair. Reserved is what nobody else can have; admitted is the part of it that runs.
+// share is the owned and used quota of a flavor and resource. Reserved is used by QuotaReserved Workloads; admitted is the part of
+// Admitted ones.
 type share struct {
 	pair
 	nominal, reserved, admitted, borrowed resource.Quantity
 }
 
-func (s *share) take(other *share) {
+func (s *share) add(other *share) {
 	s.nominal.Add(other.nominal)
 	s.reserved.Add(other.reserved)
 	s.admitted.Add(other.admitted)
@@ -127,7 +128,7 @@ func (f *forest) sum(to, n *node, seen map[string]bool) {
 			if at < 0 {
 				at, to.shares = len(to.shares), append(to.shares, share{pair: shares[i].pair})
 			}
-			to.shares[at].take(&shares[i])
+			to.shares[at].add(&shares[i])
 		}
 	}
 	add(n.own)

@@ -166,8 +166,8 @@ func (l *listing) scope(s *session) []string {
 	return []string{s.Namespace}
 }
 
-// unmanaged are the namespaces among those that are listed that the manager does not look after: only there the label of a kind
-// that is listed may be ignored, so that most objects need not be read. If there are many, it is "" for all.
+// unmanaged lists the unmanaged namespaces among the listed ones: only there the label of a listed kind may be ignored, so that
+// most objects need not be read. If there are many, it is "" for all.
 func (l *listing) unmanaged(ctx context.Context, s *session, q *queueLabels) (out []string) {
 	if !l.everywhere {
 		if s.isManaged(ctx, q, s.Namespace) {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
-// newKubectl is a command that kubectl does, for those who have one program in their fingers. spec: 70 §4.9.
+// newKubectl is a command that runs kubectl, so that users need one program only. spec: 70 §4.9.
 func (t *tool) newKubectl(verb string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb, Short: verb + " an object of the queueing API, with kubectl",

@@ -67,7 +67,7 @@ func (l *listing) flags(cmd *cobra.Command, namespaced bool) {
 	l.output.addTable(cmd)
 }
 
-// show prints what was found. An empty table is a line on stderr, and no error.
+// show prints the list. An empty one is a line on stderr, not an error.
 func (l *listing) show(ctx context.Context, s *session, k *cluster.Kind, list runtime.Object, t *table) error {
 	if !l.asTable() {
 		return l.print(s.Out, list)

@@ -108,7 +108,7 @@ func (l *listWorkloads) read(ctx context.Context, s *session) (*kueue.WorkloadLi
 	return list, nil
 }
 
-// workloadsOf are the Workloads of an object: those with its label, and only if nobody has that, those that it owns. spec: 70 §4.9.
+// workloadsOf lists the Workloads of an object by its label; if there is none, by ownership. spec: 70 §4.9.
 func (s *session) workloadsOf(ctx context.Context, namespace string, owner types.UID, o *client.ListOptions) ([]kueue.Workload, error) {
 	labeled := *o
 	labeled.Namespace = namespace
@@ -257,8 +257,8 @@ func (s *session) ran(w *kueue.Workload) string {
 	return duration.HumanDuration(end.Sub(admitted.LastTransitionTime.Time))
 }
 
-// places are the positions in their LocalQueues of those that wait, as far as they can be had: who may not ask, or has no
-// manager to ask, gets none. spec: 70 §7 example 49.
+// places returns the positions of pending Workloads in their LocalQueues; none without permission or without a
+// manager. spec: 70 §7 example 49.
 func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.NamespacedName]int32 {
 	out, asked := map[types.NamespacedName]int32{}, map[types.NamespacedName]bool{}
 	for i := range items {
@@ -269,7 +269,7 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.
 		asked[queue] = true
 		summary, err := s.pending(ctx, "namespaces/"+queue.Namespace+"/localqueues/"+queue.Name)
 		if err != nil && !apierrors.IsForbidden(err) && !named(err) {
-			return out // nobody answers
+			return out // no manager answers
 		}
 		if err != nil {
 			continue
@@ -281,7 +281,7 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.
 	return out
 }
 
-// named says whether an error is about an object that is missing, rather than about an API that is.
+// named reports whether an error is about a missing object rather than a missing API.
 func named(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name != ""

@@ -25,7 +25,7 @@ import (
 // output is how objects are printed: -o and its company.
 type output struct {
 	format    string
-	formats   []string // that are allowed, without those of templates
+	formats   []string // allowed formats besides templates
 	managed   bool
 	noHeaders bool
 }
@@ -60,7 +60,7 @@ func (o *output) check() error {
 	return cluster.Usage("-o %q: must be %s, or %s with =…", o.format, strings.Join(o.formats, ", "), strings.Join(templates, ", "))
 }
 
-// asTable says whether a table is wanted.
+// asTable reports whether the output is a table.
 func (o *output) asTable() bool { return o.format == "" || o.format == "wide" }
 
 // print prints an object or a list in a format other than a table.

@@ -56,7 +56,7 @@ func (t *tool) newSwitch(verb string, k *cluster.Kind, on bool) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return t.run(cmd, func(ctx context.Context, s *session) error { return s.turn(ctx, k, args[0], on, keep, &o, d) })
+			return t.run(cmd, func(ctx context.Context, s *session) error { return s.setActive(ctx, k, args[0], on, keep, &o, d) })
 		},
 	}
 	if !on && k != cluster.Workload {
@@ -79,7 +79,7 @@ func switchHelp(verb string, k *cluster.Kind, example string) string {
 	return what + "\n\n  berth " + verb + " " + k.Name + " " + example
 }
 
-// running says whether an object is on. spec: 70 §4.9.
+// running reports whether an object is active. spec: 70 §4.9.
 func running(object client.Object) bool {
 	switch o := object.(type) {
 	case *kueue.Workload:
@@ -93,7 +93,7 @@ func running(object client.Object) bool {
 }
 
 // turn turns an object on or off by a merge patch.
-func (s *session) turn(ctx context.Context, k *cluster.Kind, name string, on, keep bool, o *output, d dryRun) error {
+func (s *session) setActive(ctx context.Context, k *cluster.Kind, name string, on, keep bool, o *output, d dryRun) error {
 	policy := kueue.StopPolicyHoldAndDrain
 	switch {
 	case on:

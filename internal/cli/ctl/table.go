@@ -14,7 +14,7 @@ type column struct {
 	wide   bool
 }
 
-// columns makes columns of their headers; those that begin with + are wide.
+// columns makes columns from headers; a leading + marks wide output.
 func columns(headers ...string) []column {
 	out := make([]column, 0, len(headers))
 	for _, h := range headers {

@@ -178,7 +178,7 @@ func tally(admitted, pending int32) string {
 	return fmt.Sprintf("%d admitted, %d pending", admitted, pending)
 }
 
-// wants says whether something of this name is to be shown.
+// wants reports whether an object of this name is shown.
 func (o *top) wants(name string) bool {
 	o.seen = append(o.seen, name)
 	return len(o.names) == 0 || slices.Contains(o.names, name)

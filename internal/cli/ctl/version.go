@@ -21,7 +21,7 @@ var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "kueue", "co
 
 const managerContainer = "manager"
 
-// Where it is by default, for those who may not look everywhere.
+// managerHomes are the default places, for users who may not list all namespaces.
 var managerHomes = []client.ObjectKey{
 	{Namespace: "kueue-system", Name: "kueue-controller-manager"}, {Namespace: "berth-system", Name: "kueue-controller-manager"},
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// limit is how long the jobs may take altogether: some three times what they need.
+// limit is the time for all jobs, about three times the usual.
 const limit = 90 * time.Second
 
 // aftermath is the time in which the last writes come to their end.

@@ -72,7 +72,7 @@ func (v *screen) draw(s *story, at time.Duration) {
 	}
 	b.WriteString("\x1b[J")
 	v.drawn, v.width, v.height = len(picture), width, height
-	_, _ = io.WriteString(v.out, b.String()) // nobody can be told when the terminal is gone
+	_, _ = io.WriteString(v.out, b.String()) // an error of a closed terminal cannot be shown
 }
 
 func (v *screen) close() {

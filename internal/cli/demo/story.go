@@ -17,7 +17,7 @@ type phase int
 const (
 	submitted phase = iota // Berth has not seen it yet
 	waiting                // for quota
-	starting               // has quota; its pods come
+	starting               // holds a quota reservation; its pods start
 	running
 	stopping // lost its quota to somebody; its pods go
 	finished
@@ -28,7 +28,7 @@ var phaseNames = [...]string{"submitted", "waiting", "starting", "running", "sto
 
 func (p phase) String() string { return phaseNames[p] }
 
-// holds says whether quota is charged for it.
+// holds reports whether quota is charged for it.
 func (p phase) holds() bool { return p == starting || p == running || p == stopping }
 
 func (p phase) over() bool { return p == finished || p == failed }
@@ -79,12 +79,12 @@ func (s *story) submit(o order, at time.Duration) {
 	s.jobs = append(s.jobs, &life{order: o, spans: []span{{submitted, at}}})
 }
 
-// ahead says whether there are jobs that Berth has not seen yet.
+// ahead reports whether there are jobs that Berth has not seen yet.
 func (s *story) ahead() bool {
 	return slices.ContainsFunc(s.jobs, func(l *life) bool { return l.now().phase == submitted })
 }
 
-// done says whether all jobs have come and gone.
+// done reports whether all jobs have come and gone.
 func (s *story) done() bool {
 	for _, l := range s.jobs {
 		if !l.now().over() {
@@ -103,7 +103,7 @@ func (s *story) find(team, name string) *life {
 	return nil
 }
 
-// sawJob takes in a Job. The second result says whether something is new.
+// sawJob takes in a Job. The second result reports whether something is new.
 func (s *story) sawJob(j *batchv1.Job, at time.Duration) (news, bool) {
 	l := s.find(j.Namespace, j.Name)
 	if l == nil {

@@ -90,7 +90,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// terminal understands the few sequences that the screen writes, and what they leave to be seen.
+// terminal interprets the few escape sequences that the screen writes.
 type terminal struct {
 	lines []string
 	row   int

@@ -129,7 +129,8 @@ func serverWrites(ctx context.Context, client rest.Interface) (counts, error) {
 // perJob are the writes that a job costs; the others depend on the clock, not on the jobs.
 var perJob = []target{"workloads", "workloads/status", "jobs", "jobs/status"}
 
-// report says what the manager wrote, by its own count, and what the API server counted for Workloads, which nobody else writes.
+// report shows the writes of the manager by its own count, and those of Workloads as the API server counted them: only the manager
+// writes Workloads.
 func report(manager, server counts, s *story) []string {
 	jobs := len(s.jobs)
 	sum := manager.sum(perJob...)

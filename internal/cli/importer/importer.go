@@ -45,7 +45,7 @@ type Import struct {
 	Workers int
 	// DryRun ends after the check.
 	DryRun bool
-	// Verbosity 1 tells of every pod that is imported, 2 of those that are skipped or were imported before as well.
+	// Verbosity 1 reports every imported pod, 2 also skipped pods and pods imported before.
 	Verbosity int
 	// Now is the time of the admissions.
 	Now func() metav1.Time
@@ -56,7 +56,7 @@ type Import struct {
 // pageSize is how many pods are read at a time. spec: 70 §4.11.
 const pageSize = 100
 
-// Run checks all pods and, if each of them can be imported, imports them. The error says how many cannot; the report has said which.
+// Run checks all pods and, if each of them can be imported, imports them. The error has the number of refused pods; the report names them.
 func (i *Import) Run(ctx context.Context) error {
 	if err := i.findNamespaces(ctx); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (i *Import) importAll(ctx context.Context, planned int) (*report, error) {
 	return r, err
 }
 
-// silent says whether nothing is told of a pod; ordinary pods are those to which nothing happens.
+// silent reports whether a pod is not reported; ordinary pods are unchanged.
 func (i *Import) silent(ordinary bool) bool {
 	return i.Verbosity == 0 || (ordinary && i.Verbosity < 2)
 }

@@ -370,7 +370,7 @@ func (s *server) foreign() {
 	}())
 }
 
-// names: a Workload that the pod names is made, or taken over if it is there and nobody's.
+// names: a Workload that the pod names is created, or adopted if it exists without an owner.
 func (s *server) names() {
 	s.space("names")
 	s.runPods(running("names", "made", map[string]string{"to": "main", kueue.PrebuiltWorkloadLabel: "mine"}, "cpu", "1"),
@@ -451,7 +451,7 @@ func (s *server) twiceThenManager() {
 		}
 		return nil
 	})
-	time.Sleep(2 * time.Second) // whoever would undo the import has had the time to
+	time.Sleep(2 * time.Second) // enough for another controller to undo the import
 	if diff := cmp.Diff(uids, s.uids()); diff != "" {
 		s.Errorf("the manager changed the Workloads of pods that run:\n%s", diff)
 	}
@@ -483,7 +483,7 @@ func (s *server) finishAll(pods []*corev1.Pod) {
 	wait.Wait()
 }
 
-// uids are those of the Workloads of the imported pods, by name, with whether they are admitted.
+// uids returns the UIDs of the imported pods' Workloads and whether they are admitted, by pod name.
 func (s *server) uids() map[string]string {
 	out := map[string]string{}
 	for _, w := range s.workloads("twice") {

@@ -34,7 +34,7 @@ type plan struct {
 	skip         bool
 	queue        string
 	clusterQueue kueue.ClusterQueueReference
-	labels       map[string]string // of the pod, those that are new or other
+	labels       map[string]string // new and changed labels of the pod
 	observed     *job.Observed     // with the pod as it is going to be
 	workload     *kueue.Workload
 	admission    *kueue.Admission
@@ -51,7 +51,7 @@ func (p *plan) line(pod *corev1.Pod, said string) string {
 
 var (
 	descriptor = pod.Descriptor()
-	// settings are those of a manager without a configuration: nothing in one says more about the Workload of a pod than the flags do.
+	// settings are the defaults of a manager: the flags say all that matters for the Workload of a pod.
 	settings = func() *job.Config {
 		o := options.Default()
 		return lookup.NewConfig(&o)

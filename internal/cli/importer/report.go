@@ -18,8 +18,8 @@ import (
 type report struct {
 	namespaces []string
 	pods       int // all that were looked at
-	planned    int // those that can be imported, or were
-	unchanged  int // those of planned that needed no write
+	planned    int // pods that can be imported, or were
+	unchanged  int // planned pods that needed no write
 	skipped    int
 	gone       int
 	queues     map[queue]int

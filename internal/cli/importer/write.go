@@ -129,7 +129,7 @@ func (t *writer) ensure(ctx context.Context, p *plan) (w *kueue.Workload, change
 	return t.existing(ctx, p)
 }
 
-// existing is the Workload that is there. One that the pod names, and nobody owns, becomes the pod's.
+// existing returns the existing Workload. One that the pod names and that has no owner is adopted.
 func (t *writer) existing(ctx context.Context, p *plan) (w *kueue.Workload, changed bool, err error) {
 	w = &kueue.Workload{}
 	if err := t.client.Get(ctx, client.ObjectKeyFromObject(p.workload), w); err != nil {

@@ -26,7 +26,7 @@ import (
 // stopLimit is how long a control plane may take to stop before it is killed.
 const stopLimit = 30 * time.Second
 
-// Config says what to run.
+// Config selects the programs to run and their flags.
 type Config struct {
 	// Plane is the control plane; Plane.Dir is the directory of everything.
 	Plane embedded.Config

@@ -145,7 +145,7 @@ func TestRunStopsWhenControlPlaneDoes(t *testing.T) {
 	}
 }
 
-// Stop also ends a control plane that nobody looks after.
+// Stop also ends a control plane without an `up`.
 func TestStopControlPlaneAlone(t *testing.T) {
 	dir := t.TempDir()
 	plane, err := embedded.Start(context.Background(), embedded.Config{Dir: dir, Bare: true})

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded"
 )
 
-// recordName is the file in the directory that says who runs there.
+// recordName is the file with the Record of the running process.
 const recordName = "berth.json"
 
 // Record is the content of DIR/berth.json. Addresses are empty until they are known.
@@ -29,7 +29,7 @@ type Record struct {
 	Ready       bool   `json:"ready"`
 }
 
-// Find says who runs in a directory, if somebody does. The record is empty for the moment in which the other one writes it.
+// Find returns the record of the process that runs in a directory; empty while that process writes it.
 func Find(dir string) (Record, bool, error) {
 	file, err := embedded.OpenOwned(filepath.Join(dir, recordName), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +53,7 @@ func Find(dir string) (Record, bool, error) {
 	return found, true, nil
 }
 
-// Occupied is the error for a directory in which somebody runs already: who it is and what to do. Nil if nobody does.
+// Occupied is the error for a directory with a running process: it names the process and the way out. Nil without one.
 func Occupied(dir string) error {
 	other, found, err := Find(dir)
 	if err != nil || !found {
@@ -134,7 +134,7 @@ func (h *holding) release() {
 	_ = h.file.Close()
 }
 
-// alive says what runs in the directory: an `up`, or a control plane without one.
+// alive finds the process that runs in the directory: an `up`, or a control plane without one.
 func alive(dir string) (pid int, found bool, err error) {
 	record, found, err := Find(dir)
 	if err != nil || found {

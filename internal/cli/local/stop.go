@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// killLimit is how long what was killed may take to be gone, with all that it had started.
+// killLimit is the time that a killed process and its children may take to end.
 const killLimit = 20 * time.Second
 
-// Stop ends what runs in the directory and returns when nothing of it runs any more. It says whether anything ran. What does
-// not end by itself within the limit is killed, and messages gets a line about that.
+// Stop ends the processes of the directory and waits for their end. It reports whether any ran. After the limit they are killed,
+// with a line to messages.
 func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writer) (bool, error) {
 	pid, found, err := alive(dir)
 	if err != nil || !found {
@@ -90,8 +90,8 @@ const SampleName = "job.yaml"
 // names are all files and folders that an `up` and its control plane make in their directory.
 var names = []string{recordName, "lock", "version", "pki", "etcd", "logs", "kubeconfig", "kubeconfig.new", "version.new", SampleName}
 
-// Purge removes what an `up` left in a directory, and the directory if nothing else is in it. It refuses a directory that does
-// not look like one of an `up`. It says whether there was anything. Nothing may run there.
+// Purge removes the files of an `up` from a directory, and the directory if it is empty then. It refuses a directory that no `up`
+// made. It reports whether there was anything. Nothing may run there.
 func Purge(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +119,7 @@ func Purge(dir string) (bool, error) {
 	return true, os.Remove(dir)
 }
 
-// ours says whether an `up` made the directory: the control plane has signed it, or the start failed before that and there is
+// ours reports whether an `up` made the directory: the control plane has signed it, or the start failed before that and there is
 // nothing in it but our files.
 func ours(dir string, entries []os.DirEntry) bool {
 	if data, err := os.ReadFile(filepath.Join(dir, "version")); err == nil {

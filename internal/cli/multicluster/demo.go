@@ -86,7 +86,7 @@ type demo struct {
 	out      io.Writer
 	began    time.Time
 	clusters map[string]*Cluster
-	seen     map[string]string // what was told last of a thing
+	seen     map[string]string // the last message about an object
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -214,7 +214,7 @@ func (d *demo) create(ctx context.Context, name string, text []byte, more ...cli
 	return nil
 }
 
-// active says whether the hub is connected to a worker.
+// active reports whether the hub is connected to a worker.
 func (d *demo) active(ctx context.Context, name string) bool {
 	var c kueue.MultiKueueCluster
 	err := d.clusters[Hub].client.Get(ctx, client.ObjectKey{Name: name}, &c)
@@ -246,7 +246,7 @@ func (d *demo) until(ctx context.Context, what string, is func() bool) error {
 	return fmt.Errorf("after %s still not: %s", limit, what)
 }
 
-// workloads are those of the hub, by the names of their jobs.
+// workloads returns the hub's Workloads by the names of their jobs.
 func (d *demo) workloads(ctx context.Context) map[string]*kueue.Workload {
 	out := map[string]*kueue.Workload{}
 	var list kueue.WorkloadList

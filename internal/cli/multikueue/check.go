@@ -149,7 +149,7 @@ func (c *Check) workload(local *unstructured.Unstructured) (*kueue.Workload, err
 	return w, nil
 }
 
-// parse reads an object as a manager does, to whom 1 is a whole number.
+// parse reads an object as a manager does: 1 is an integer.
 func parse(text []byte, flag string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	body, err := yaml.YAMLToJSON(text)

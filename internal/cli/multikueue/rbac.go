@@ -80,7 +80,8 @@ type kind struct {
 	external, carried, forwarded, whole bool
 }
 
-// kinds are those that a configuration has sent, in order. Nothing asks a cluster: the resource of an external kind is the usual plural.
+// kinds returns the kinds that a configuration dispatches, in order. No cluster is asked: the resource of an external kind is the
+// usual plural.
 func kinds(o *options.Options) []kind {
 	var out []kind
 	for _, d := range wire.Kinds(o) {

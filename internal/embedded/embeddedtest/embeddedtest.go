@@ -44,7 +44,7 @@ func Start(t testing.TB, options ...Option) (kubeconfig string) {
 	return plane.Kubeconfig()
 }
 
-// shared is the control plane of Config, started by the first test that asks, and those of Lane; Main stops them.
+// shared is the control plane of Config, started by the first test that asks, and the ones of Lane; Main stops them.
 var shared struct {
 	sync.Mutex
 	dir   string // set while Main runs

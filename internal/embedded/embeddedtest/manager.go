@@ -112,8 +112,8 @@ func lockPort(port int) (bool, error) {
 
 var errKilled = errors.New("the manager is dead")
 
-// Mortal kills a manager at one of its writes, events apart: that write is made, but nobody learns of it, and no other
-// one gets through.
+// Mortal kills a manager at one of its writes, events apart: that write is made without an answer, and later
+// ones fail.
 type Mortal struct {
 	Dies    int64 // at which write; 0: never
 	writes  atomic.Int64

@@ -140,7 +140,7 @@ func (s *Session) otherNamespace(ctx context.Context, name string) string {
 // enough is how many names are read to find the one that was meant.
 const enough = 500
 
-// names are those of a kind's objects, in the namespace if they live in one.
+// names lists the names of a kind's objects; of a namespaced kind, in the session's namespace.
 func (s *Session) names(ctx context.Context, k *Kind) (names []string, ok bool) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(kueue.GroupVersion.WithKind(k.Kind + "List"))

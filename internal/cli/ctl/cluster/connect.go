@@ -1,5 +1,4 @@
-// Package cluster is the API server as a command sees it: how to reach it, what it serves, whole lists read in pages, and what to
-// do next when it refuses.
+// Package cluster connects a command to the API server: discovery, lists in pages, and advice for refusals.
 package cluster
 
 import (
@@ -116,7 +115,7 @@ func (c *Connection) contexts(*cobra.Command, []string, string) ([]string, cobra
 	return names(&raw), cobra.ShellCompDirectiveNoFileComp
 }
 
-// OrAll says what was meant, or what there is.
+// OrAll suggests the closest known name, or lists all.
 func OrAll(name string, known []string) string {
 	if near := options.Nearest(name, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -139,7 +138,7 @@ type Session struct {
 	Program   string // as the user calls it
 
 	http   *http.Client
-	served map[string]*metav1.APIResourceList // by version of an API, what was asked already
+	served map[string]*metav1.APIResourceList // discovery answers, by API version
 }
 
 // Scheme has the types that the commands read and write.

@@ -20,7 +20,7 @@ type Kind struct {
 // Plural is the name of the resource.
 func (k *Kind) Plural() string { return k.Aliases[len(k.Aliases)-1] }
 
-// Is says whether a word names the kind.
+// Is reports whether a word names the kind.
 func (k *Kind) Is(word string) bool {
 	word = strings.TrimSuffix(strings.ToLower(word), "."+kueue.GroupVersion.Group)
 	return word == k.Name || slices.Contains(k.Aliases, word)

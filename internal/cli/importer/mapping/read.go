@@ -66,7 +66,7 @@ func (f *file) document(data []byte) (root *yaml.Node) {
 	return root
 }
 
-// check says what is wrong with rules that could be read.
+// check validates parsed rules.
 func (f *file) check(rules []Rule) {
 	if len(rules) == 0 {
 		f.wrong("", "has no rules: write a list of them, each with match and toLocalQueue or skip")

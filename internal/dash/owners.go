@@ -23,13 +23,13 @@ const (
 	maxSteps    = 8 // from a pod to the job at the top
 )
 
-// kin finds the Workload of a pod, of whatever kind its job is: by the name that pods of elastic jobs carry, or else by the owners of the
+// owners finds the Workload of a pod, of whatever kind its job is: by the name that pods of elastic jobs carry, or else by the owners of the
 // pod, their owners and so on, up to an owner of the Workload. Owners in between are read once each, in the background.
-type kin struct {
+type owners struct {
 	live  client.Reader
 	learn func(namespace string) // is called when there is something new
 	queue workqueue.TypedRateLimitingInterface[link]
-	// parents are the owners, as []link, by the UID of what they own.
+	// parents are the owners, as []link, by the UID of the owned object.
 	parents *lru.Cache
 }
 
@@ -40,9 +40,9 @@ type link struct {
 	uid             types.UID
 }
 
-func newKin(live client.Reader, learn func(namespace string)) *kin {
+func newOwners(live client.Reader, learn func(namespace string)) *owners {
 	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[link](time.Second, 5*time.Minute)
-	return &kin{live: live, learn: learn, queue: workqueue.NewTypedRateLimitingQueue(limit), parents: lru.New(parentsKept)}
+	return &owners{live: live, learn: learn, queue: workqueue.NewTypedRateLimitingQueue(limit), parents: lru.New(parentsKept)}
 }
 
 // ownersOf are the owners that an object names. Pods of a JobSet name it beside the Job in between.
@@ -59,14 +59,14 @@ func ownersOf(o metav1.Object) []link {
 	return out
 }
 
-// owned is an owner, and the namespace of what it owns: labels of pods name owners unchecked.
+// owned is an owner and the namespace of the owned object: labels of pods name owners unchecked.
 type owned struct {
 	namespace string
 	by        types.UID
 }
 
 // match finds the pods of Workloads, by the UIDs of these.
-func (k *kin) match(among []*kueue.Workload, of []*corev1.Pod) map[types.UID][]*corev1.Pod {
+func (k *owners) match(among []*kueue.Workload, of []*corev1.Pod) map[types.UID][]*corev1.Pod {
 	byOwner, byName := map[owned][]types.UID{}, map[types.NamespacedName]types.UID{}
 	for _, w := range among {
 		byName[client.ObjectKeyFromObject(w)] = w.UID
@@ -91,7 +91,7 @@ func (k *kin) match(among []*kueue.Workload, of []*corev1.Pod) map[types.UID][]*
 }
 
 // climb goes from a pod up to the first that owns a Workload, as far as is known, and has somebody find out the rest.
-func (k *kin) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.UID {
+func (k *owners) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.UID {
 	if found := byOwner[owned{pod.Namespace, pod.UID}]; found != nil {
 		return found
 	}
@@ -116,7 +116,7 @@ func (k *kin) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.UID 
 }
 
 // run finds out who owns the owners until ctx ends.
-func (k *kin) run(ctx context.Context) {
+func (k *owners) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	for {
 		owner, end := k.queue.Get()
@@ -134,7 +134,7 @@ func (k *kin) run(ctx context.Context) {
 }
 
 // find reads the owners of an owner, unless they are known. It is false if that has to be tried again.
-func (k *kin) find(ctx context.Context, owner link) bool {
+func (k *owners) find(ctx context.Context, owner link) bool {
 	if _, known := k.parents.Get(owner.uid); known {
 		return true
 	}
