@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
-	visibilityv1beta1 "github.com/berth-project/berth/api/visibility/v1beta1"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 )
 
@@ -40,7 +39,7 @@ type endpoint struct {
 // groups is all that is served. spec: 70 §2.4.
 var groups = []group{
 	{
-		name: visibilityv1beta2.GroupVersion.Group, versions: []string{visibilityv1beta2.GroupVersion.Version, visibilityv1beta1.GroupVersion.Version},
+		name: visibilityv1beta2.GroupVersion.Group, versions: []string{visibilityv1beta2.GroupVersion.Version, visibilityv1beta2.VersionV1Beta1},
 		resources: []*endpoint{
 			{
 				name: "clusterqueues", singular: "clusterqueue", kind: "ClusterQueue",

@@ -14,6 +14,9 @@ import (
 // GroupVersion of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "visibility.kueue.x-k8s.io", Version: "v1beta2"}
 
+// VersionV1Beta1 is the older version of the group, which has the same shapes.
+const VersionV1Beta1 = "v1beta1"
+
 var (
 	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
