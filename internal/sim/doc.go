@@ -1,7 +1,7 @@
-// Package sim plays scripts: a small world, what happens in it, and what the engine says
-// to that. It drives the same state and engine as production, and plays the shell around
-// them: Run plays a script, and testdata has some for most rules of the spec. WriteRecord
-// and Replay are for what happened in production.
+// Package sim runs scripts: a small world, events in it, and the engine's decisions. It
+// drives the same state and engine as production, in place of the shell: Run runs a
+// script, and testdata has some for most rules of the spec. WriteRecord and Replay are
+// for flight records of production.
 //
 //	# Two workloads of 3 cpu for a queue that has 4: the second one waits.
 //	queue A f/cpu=4
@@ -11,11 +11,10 @@
 //	| default/w-0001 in A (priority 0): admitted
 //	| ...
 //
-// A script is a command a line. Lines that begin with # are prose, and lines that begin
-// with | the output of the command above, which Run writes anew. In the usages below words
-// in capitals are yours to choose, [what is in brackets] may be left out, and ... says that
-// there may be more of the same. What has no "=" and no brackets stands in its place; the
-// rest may come in any order.
+// A script has one command per line. Lines that begin with # are comments, and lines that
+// begin with | are the output of the command above, which Run rewrites. In the usages below
+// words in capitals are values, [brackets] mark optional words, and ... means repetition.
+// Words without "=" and brackets are positional; the others come in any order.
 //
 // # Time
 //
@@ -24,7 +23,7 @@
 //
 //	wait SECONDS
 //
-// moves the clock on, and does nothing else.
+// advances the clock.
 //
 // # The world
 //
@@ -33,17 +32,17 @@
 //	        [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial]
 //	        [no-classes] [claim-timeout=SECONDS] [edit-window=SECONDS]
 //
-// are settings that differ from the usual ones (cycle.Defaults). They come first, if at
-// all. fair is fair sharing; its strategies are LessThanOrEqualToFinalShare and
-// LessThanInitialShare, in that order unless others are named. no-within-nominal takes from
-// it that whoever stays within its own quota need not compare shares; no-non-borrowing-first
-// that such heads come first. no-priority-in-cohort orders heads of different queues
-// without their priorities; preemptor-first puts those first whose victims are leaving.
-// block-admission admits nobody while somebody with a reservation is not ready.
-// no-recompute-overlap and no-keep-scan forget what is known of a head that loses to
-// another one; no-fungibility ignores try-when-borrowing and its like; no-partial admits
-// all pods or none; no-classes looks at equal workloads one by one. A claim-timeout of 0 is
-// for ever, and an edit-window of 0 looks again after every edit.
+// are settings that differ from the defaults (cycle.Defaults). This command comes first, if
+// at all. fair is fair sharing; its strategies are LessThanOrEqualToFinalShare and
+// LessThanInitialShare, in that order unless others are named. no-within-nominal compares
+// shares also for workloads within their own nominal quota; no-non-borrowing-first does not
+// order heads that do not borrow first. no-priority-in-cohort orders heads of different
+// queues without their priorities; preemptor-first orders preemptors with evicted victims
+// first. block-admission admits no workload while one with a reservation is not ready.
+// no-recompute-overlap and no-keep-scan drop the results of a head that loses to another
+// one; no-fungibility ignores try-when-borrowing and similar words; no-partial admits all
+// pods or none; no-classes evaluates equivalent workloads one by one. A claim-timeout of 0
+// never expires, and an edit-window of 0 requeues after every edit.
 //
 //	namespace NAME [KEY=VALUE ...]
 //
@@ -65,20 +64,20 @@
 //	      [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing]
 //	      [QUOTA ...]
 //
-// is a ClusterQueue. strict is StrictFIFO; closed admits nobody; namespaces are those
-// with a label. A RULE says who may be preempted, in the own queue (within) or in others
-// that borrow (reclaim): never, lower, lower-or-newer, any. The three words on flavors are
+// is a ClusterQueue. strict is StrictFIFO; closed admits no workload; namespaces are
+// selected by a label. A RULE selects the victims in the own queue (within) or in borrowing
+// queues (reclaim): never, lower, lower-or-newer, any. The three words on flavors are
 // whenCanBorrow=TryNextFlavor, whenCanPreempt=MayStopSearch and
-// preference=PreemptionOverBorrowing. Flavors that the quotas name come to be, without
-// labels, and so does a LocalQueue of the same name in the namespace default.
+// preference=PreemptionOverBorrowing. Flavors that the quotas name are created
+// without labels, and a LocalQueue of the same name in the namespace default.
 //
 //	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped]
 //	delete workload|queue|cohort|flavor|localqueue|namespace NAME [namespace=NAMESPACE]
 //
 // The namespace is that of a localqueue.
 //
-// A second flavor, cohort, queue, localqueue or namespace of the same name is an edit of
-// the first one, and has to say everything again.
+// A second flavor, cohort, queue, localqueue or namespace of the same name replaces the
+// whole definition of the first one.
 //
 // # Workloads
 //
@@ -86,12 +85,12 @@
 //	       [owner=UID] [replaces=NAME] [gated] [checked] [problem=WHY] [PODS]
 //	       [/ NAME [xCOUNT] [PODS] ...]
 //
-// is a workload, or copies of it named NAME-0001 and so on; the name may be that of one
-// that is finished or deleted. at is when it was created, now
-// if nothing is said. replaces names the slice of the same owner whose place it takes;
-// gated keeps it from preempting, a problem from being admitted at all; checked has checks
-// to pass once it has quota. After each / comes a pod set with the number of its pods;
-// what stands before the first / is one pod set "main" of one pod. PODS are
+// is a workload, or copies of it named NAME-0001 and so on; the name of a
+// finished or deleted workload may be used again. at is its creation, by default now.
+// replaces names the slice of the same owner that it replaces; gated prevents it from
+// preempting, problem from being admitted; checked adds checks after its quota reservation.
+// After each / follows a pod set with the number of its pods; the words before the first /
+// are one pod set "main" of one pod. PODS are
 //
 //	[min=COUNT] [group=NAME] [selector.KEY=VALUE ...] [tolerate=KEY[:VALUE] ...]
 //	[affinity=KEY:VALUE ...] [RESOURCE=AMOUNT ...]
@@ -102,40 +101,41 @@
 //	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated]
 //	     [gate=open|closed] [problem=WHY] [rest=yes|no] [ready=yes|no] [PODS] [/ NAME [xCOUNT] [PODS] ...]
 //
-// changes what is said, and pod sets as a whole. stale is an update that arrives late: it
-// is older than what is known. A problem of none is over; who rests waits outside the line;
-// ready are all pods of a workload, or not.
+// changes the named values, and pod sets as a whole. stale is an update that arrives late,
+// older than the known one. problem=none ends a problem; rest=yes keeps it out of its queue
+// for now; ready is about all pods of a workload.
 //
 //	reserve NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [pending]
 //	        FLAVOR/RESOURCE=AMOUNT ...
 //
-// is a workload whose reservation in a ClusterQueue somebody else wrote, since that second
-// or now. It is admitted, unless its checks are pending.
+// is a workload with a reservation that another controller wrote, since that second or now.
+// It is admitted unless its checks are pending.
 //
 //	finish NAME
 //	evict NAME
 //	evicted NAME
 //	passes NAME
 //
-// A workload is finished; somebody else tells it to go; whoever was told to go, by the
-// engine or others, is gone and waits again; whoever has quota passes its checks.
+// finish finishes a workload; evict evicts it as another controller would; evicted ends an
+// eviction of the engine or of others, after which the workload is pending again; passes
+// passes the checks of a workload with a quota reservation.
 //
 // # Decisions
 //
 //	step [budget=CYCLES] [unwritten] [quiet]
 //
-// runs the engine, and prints how many cycles it took, what it decided (but not when
-// quiet), whether there is more to do within this second, and when it wants to be asked
-// again. Admissions and evictions are written at once; after that a second step must have
-// nothing to decide, which is ErrUnsettled. unwritten leaves that to
+// runs the engine, and prints the number of cycles, the decisions (not when quiet), whether
+// more is to do within this second, and the time of the next step. Admissions and evictions
+// are written at once; a second step must decide nothing then, or it fails with
+// ErrUnsettled. unwritten leaves the writes to
 //
 //	written NAME
 //	write-fails NAME
 //	evict-fails NAME
 //
-// which write, for one workload, its admission or else that it has to go; let its admission
-// fail; let telling it fail. What is unwritten after that is written after the next step.
-// An admission fails by itself when the workload was edited, finished or deleted meanwhile.
+// which write the admission or eviction of one workload; fail its admission; fail its
+// eviction. The rest is written after the next step. An admission fails by itself when the
+// workload was edited, finished or deleted meanwhile.
 //
 // # Questions
 //
@@ -145,6 +145,6 @@
 //	available FLAVOR RESOURCE
 //	shares
 //
-// print the whole world; the last look at a workload; the counters and amounts of a queue's
+// print the whole world; the last evaluation of a workload; the counters and amounts of a queue's
 // status; the figures of every node for one flavor-resource; the fair share of every node.
 package sim

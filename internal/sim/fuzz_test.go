@@ -56,10 +56,10 @@ func FuzzScript(f *testing.F) {
 	})
 }
 
-// TestMixtures plays what no script has, but all of them together: the world of one, and
-// then commands of all in any order. Nothing panics, every step settles what there is to
-// settle, a second player says the same, and so does a replay of what the first recorded.
-// In the end nobody is left to wait who would be admitted if looked at.
+// TestMixtures plays the world of one script and then commands of all scripts in any order.
+// Nothing panics, every step decides all that can be decided, a second player and a replay
+// of the first one's record agree. In the end no pending workload would be admitted by a
+// fresh evaluation.
 func TestMixtures(t *testing.T) {
 	src := scripts(t)
 	paths := sortedKeys(src)
@@ -130,8 +130,8 @@ func TestMixtures(t *testing.T) {
 	})
 }
 
-// missed returns what a state that remembers nothing decides beyond what p's did, if
-// nobody is on the way out.
+// missed returns a decision of a state without history that p's state did not make, unless
+// evictions are in progress.
 func missed(t *rapid.T, p *player) *trace.Look {
 	from := p.s.Snapshot()
 	from.Memory = cycle.Memory{}

@@ -16,7 +16,7 @@ func quote(word string) string {
 	return strconv.Quote(word)
 }
 
-// didYouMean says what to write in place of a word that means nothing.
+// didYouMean suggests a known word for an unknown one.
 func didYouMean(word string, known []string) string {
 	if near := nearest(word, known); near != "" {
 		return "did you mean " + strconv.Quote(near) + "?"

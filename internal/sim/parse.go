@@ -12,13 +12,13 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// args are the words after a command. Methods take away what they return; done, once all
-// is taken, says whether everything was understood. The first mistake stays in err, and
-// what the methods return from there on is of no use.
+// args are the words after a command. Methods remove the words that they return; done
+// reports whether all were understood. The first mistake stays in err; later results of the
+// methods are meaningless.
 type args struct {
 	command, usage string
 	words          []string
-	known          []string // what was asked for: "flag", "key=", "prefix." or "" for any key
+	known          []string // the names that methods asked for: "flag", "key=", "prefix." or "" for any key
 	err            error
 }
 

@@ -204,7 +204,7 @@ func TestUnwritten(t *testing.T) {
 	const free = "queue A f/cpu=1\nsubmit w queue=A cpu=1\nstep unwritten\n"
 	tests := map[string]struct {
 		src                        string
-		reserved, evicting, queued bool // w has a reservation, r is told to go, w is in line
+		reserved, evicting, queued bool // w has a reservation, r is evicted, w is in line
 	}{
 		"not told":                  {full, false, false, true},
 		"told":                      {full + "written r", false, true, true},

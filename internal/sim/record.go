@@ -28,9 +28,9 @@ func WriteRecord(to io.Writer, from *state.Snapshot, events []state.Event) error
 	return nil
 }
 
-// Replay reads what WriteRecord wrote and runs it again. It calls seen, if not nil, after
-// each step with what was decided, and stops with an error at the first step that decides
-// otherwise than the record says. It returns the state at the end and the number of steps.
+// Replay runs a record of WriteRecord again. It calls seen, if not nil, with the decisions
+// of each step, and returns an error at the first step whose decisions differ from the
+// record. It returns the final state and the number of steps.
 func Replay(from io.Reader, seen func(state.Step, cycle.Result)) (*state.State, int, error) {
 	dec := json.NewDecoder(from)
 	dec.DisallowUnknownFields()

@@ -38,9 +38,9 @@ const (
 )
 
 // Run plays a script in an empty world and returns it with its output: every command is
-// followed by what it says, each line of it after "| ". Such lines in src are left out,
-// so a script can be its own expected output. An error names the line that is wrong; the
-// output up to there comes with it. See the package for the language.
+// followed by its output, each line after "| ". Such lines in src are ignored, so a script
+// can be its own expected output. An error names the wrong line, and comes with the output
+// up to there. The package doc describes the language.
 func Run(src string) (string, error) { return run(src, usual) }
 
 func run(src string, most limits) (string, error) {
@@ -119,7 +119,7 @@ type command struct {
 	all   bool // may look at every workload there is, see spend
 }
 
-// commands by name. What they take is told in doc.go in the same words.
+// commands by name. doc.go has the same usages.
 var commands = map[string]command{
 	"options": {"[ignore-undeclared] [fair[=STRATEGY,...]] [no-within-nominal] [no-non-borrowing-first] [no-priority-in-cohort] " +
 		"[preemptor-first] [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] " +

@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestHeaders: every script says first what it is about.
+// TestHeaders: every script begins with its purpose.
 func TestHeaders(t *testing.T) {
 	for path, src := range scripts(t) {
 		if !strings.HasPrefix(src, "# ") {
@@ -60,7 +60,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestDoc holds the usages in doc.go against those that errors show.
+// TestDoc compares the usages in doc.go with the usages in errors.
 func TestDoc(t *testing.T) {
 	src, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestDoc(t *testing.T) {
 	}
 }
 
-// TestOutput: what Run keeps of a script, and what it writes anew.
+// TestOutput: the lines of a script that Run keeps, and the ones that it rewrites.
 func TestOutput(t *testing.T) {
 	tests := map[string]struct{ src, want string }{
 		"nothing":                  {"", ""},

@@ -29,7 +29,7 @@ func TestVictimsAreThoseThatSharesNeed(t *testing.T) {
 		for _, q := range waiting {
 			script += fmt.Sprintf("+ submit %s x%d queue=%s cpu=%d\n", q, each, q, size)
 		}
-		got, left := settle(t, r, script, pods)
+		got, left := playOut(t, r, script, pods)
 		if want := pods - left; len(got) != want {
 			t.Errorf("seed %d: %d victims for %d: %v\n%s", seed, len(got), want, got, script)
 		}
@@ -72,7 +72,7 @@ func fourQueues(r *rand.Rand, size int) (script string, pods int) {
 
 // settle lets victims leave in any order, some at once, until no more are chosen. It returns them, and how many workloads
 // a1, which had some, is left with.
-func settle(t *testing.T, r *rand.Rand, script string, had int) (victims []string, left int) {
+func playOut(t *testing.T, r *rand.Rand, script string, had int) (victims []string, left int) {
 	t.Helper()
 	var leaving []string
 	for left = had; ; {

@@ -149,9 +149,9 @@ func (b *bench) figure(name string, value float64) {
 	b.figures = append(b.figures, figure{name, value})
 }
 
-// measuring is called before each measurement: what was done until then is in no
-// profile, and its garbage is collected on its own account. Not so once a processor
-// profile runs, which would show that collection as part of what is measured.
+// measuring is called before each measurement: earlier work is in no profile, and its
+// garbage is collected first. Not so once a processor profile runs, which would show that
+// collection as part of the measurement.
 func (b *bench) measuring() error {
 	if b.allocs {
 		runtime.MemProfileRate = 16 << 10

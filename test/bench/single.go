@@ -91,9 +91,8 @@ func arrivals(queues, n int) []state.Workload {
 }
 
 // parked: 100,000 equal workloads of 8 GPUs wait in the 20 queues of one cohort, which
-// are full. One GPU with what belongs to it is given back, which helps nobody, and taken
-// again; an event is the giving back with the step that follows, its part of the time by
-// the clock.
+// are full. One GPU with its CPUs is released, which admits no workload, and charged
+// again; an event is the release with the step that follows.
 // one_queue is the same with all of them in one queue and namespace.
 func (b *bench) parked() error {
 	for _, lines := range []int{perCohort, 1} {
@@ -159,9 +158,9 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 	return median(releases), median(pairs), float64(seen) / (5 * events), nil
 }
 
-// memory: what 100,000 pending workloads with two pod sets each add to the heap of a
-// full world of 1,000 queues, once they were looked at. What they share with the
-// generator, which are the strings, counts; the generator keeps nothing.
+// memory: the heap that 100,000 pending workloads with two pod sets each add to a full
+// world of 1,000 queues after their evaluation. Strings shared with the generator count;
+// the generator keeps nothing.
 func (b *bench) memory() error {
 	for _, distinct := range []bool{false, true} {
 		s := newState(cycle.Defaults())

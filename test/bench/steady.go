@@ -14,7 +14,7 @@ const (
 	mostInOne = 20_000 // events
 )
 
-// steady: 1,000 queues in 50 cohorts and 100,000 that wait; nobody is preempted.
+// steady: 1,000 queues in 50 cohorts and 100,000 pending workloads; no preemption.
 func (b *bench) steady() error {
 	return b.keepBusy("steady", cycle.Defaults(), preempt.Policy{}, 1000)
 }

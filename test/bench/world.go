@@ -43,7 +43,7 @@ type queueSpec struct {
 	lend       resource.Amount // GPUs of each flavor, or quota.NoLimit
 	preemption preempt.Policy
 	weight     *resource.Amount
-	idle       bool // nobody uses it; others borrow what it has
+	idle       bool // unused; others borrow its quota
 }
 
 // newState returns a state with four flavors.

@@ -19,7 +19,7 @@ import (
 // yard is the closed world of the steady figures. Cohorts have 20 queues of 8 GPUs of
 // each of four flavors, and half as much again in shared pools. One queue of five is
 // idle and lends; the others have long lines of 50 shapes in three priorities, are full
-// and borrow, some of them within limits. Whoever finishes comes back as a new workload
+// and borrow, some of them within limits. A finished workload is submitted again as a new one
 // of the same shape, priority and queue. Small ones still take the room of large ones,
 // so before each round as many are added as wait too few.
 type yard struct {
@@ -87,7 +87,7 @@ func (y *yard) topUp() error {
 			q := y.busy[len(y.jobs)%len(y.busy)]
 			y.submit(q, y.priority(), &y.shapes[q][y.rnd.IntN(len(y.shapes[q]))])
 		}
-		y.settle()
+		y.runToEnd()
 	}
 	return fmt.Errorf("%d of %d wait: there is too much room", len(y.jobs)-len(y.running), y.pending)
 }
@@ -123,9 +123,9 @@ func serial(uid string) int {
 	return int(n)
 }
 
-// settle steps until nothing is left to decide or to carry out, and writes down what was
-// decided as it would come back from an API server.
-func (y *yard) settle() {
+// runToEnd steps until nothing is left to decide or to carry out, and applies the decisions
+// as events of an API server.
+func (y *yard) runToEnd() {
 	for evicted := true; evicted; {
 		evicted = false
 		y.now += millis
@@ -179,14 +179,13 @@ func (y *yard) stopped(j *job) {
 	j.at = -1
 }
 
-// event finishes any one of the running workloads, lets others start, and has it
-// submitted again.
+// event finishes a random running workload, starts others, and submits it again.
 func (y *yard) event() {
 	n := y.running[y.rnd.IntN(len(y.running))]
 	j := &y.jobs[n]
 	y.stopped(j)
 	y.s.DeleteWorkload(j.def.UID)
-	y.settle()
+	y.runToEnd()
 	j.def.UID, j.def.Name = y.uids[0], y.names[0]
 	y.uids, y.names = y.uids[1:], y.names[1:]
 	y.slots = append(y.slots, n)
@@ -207,7 +206,7 @@ func (y *yard) prepare(events int) {
 	y.running = append(make([]int32, 0, len(y.jobs)), y.running...)
 }
 
-// round is what one round of events came to.
+// round is the result of one round of events.
 type round struct {
 	took                                       time.Duration
 	events, looks, admissions, evictions, news float64

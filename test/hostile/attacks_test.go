@@ -44,7 +44,7 @@ type attacker struct {
 	longest string        // which of them that was
 }
 
-// attacks are what one tenant can do to the manager, one try each.
+// attacks are the attacks of one tenant on the manager, one try each.
 var attacks = map[string]func(a *attacker, ctx context.Context, r *rand.Rand) error{
 	"objects":  (*attacker).objects,
 	"counts":   (*attacker).counts,
@@ -89,7 +89,7 @@ func (a *attacker) name(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, a.serial)
 }
 
-// create creates an object, on some tries only as a dry run, and removes the oldest of what it made, so that etcd is not what fills up.
+// create creates an object, on some tries only as a dry run, and deletes its oldest objects, so that etcd does not fill up.
 func (a *attacker) create(ctx context.Context, r *rand.Rand, o *unstructured.Unstructured) error {
 	if r.IntN(3) == 0 {
 		return a.Create(ctx, o, client.DryRunAll)
@@ -110,7 +110,7 @@ func (a *attacker) create(ctx context.Context, r *rand.Rand, o *unstructured.Uns
 	return client.IgnoreNotFound(a.Delete(ctx, oldest, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
-// objects creates an object of some kind with a few fields that are not what they should be.
+// objects creates an object of some kind with a few invalid fields.
 func (a *attacker) objects(ctx context.Context, r *rand.Rand) error {
 	o := object(kinds[r.IntN(len(kinds))], a.name("odd"))
 	for range 1 + r.IntN(3) {
@@ -294,7 +294,7 @@ func (a *attacker) slow(ctx context.Context, r *rand.Rand) error {
 	return a.post(ctx, a.webhooks+a.paths[r.IntN(len(a.paths))], in, nil)
 }
 
-// readers asks many questions at once, some of which nobody waits for.
+// readers asks many questions at once, and abandons some of them.
 func (a *attacker) readers(ctx context.Context, r *rand.Rand) error {
 	paths := []string{
 		"/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/" + evil + "/localqueues/main/pendingworkloads?limit=1000000&offset=0",

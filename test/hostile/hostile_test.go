@@ -288,8 +288,8 @@ func newAttacker(t *testing.T, admin *rest.Config) *attacker {
 	return a
 }
 
-// fourWrites writes as often as a Job needs to start, one write after the other, twice a second: objects that no webhook is called for and that nobody
-// watches. It returns how long each four took, which is what the API server itself makes of the attack.
+// fourWrites writes as often as a Job needs to start, one write after the other, twice a second: objects without webhooks and watches.
+// It returns the duration of each four writes: the effect of the attack on the API server itself.
 func fourWrites(ctx context.Context, t *testing.T, c client.Client) (took []time.Duration) {
 	for i := 0; ctx.Err() == nil; i++ {
 		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: good, Name: fmt.Sprintf("plain-%d", i)}}

@@ -134,7 +134,7 @@ func first(list []any) (map[string]any, bool) {
 	return element, ok
 }
 
-// plain says whether a map has texts only, such as labels or requests.
+// plain reports whether a map has texts only, such as labels or requests.
 func plain(m map[string]any) bool {
 	for _, v := range m {
 		if _, ok := v.(string); !ok {

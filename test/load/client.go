@@ -31,8 +31,8 @@ const (
 // placeholder stands for the name in an encoded workload.
 const placeholder = "NAME-OF-THE-WORKLOAD"
 
-// owner makes the writes that the owner of a job makes. It encodes what it can only
-// once, and does not decode answers.
+// owner makes the writes of a job's owner. It encodes objects once where possible, and
+// does not decode answers.
 type owner struct {
 	shape  *shape
 	rest   rest.Interface

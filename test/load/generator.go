@@ -109,7 +109,7 @@ func (g *generator) run(ctx context.Context) error {
 	for _, work := range g.ends {
 		close(work)
 	}
-	writers.Wait() // the last answers come after what was watched
+	writers.Wait() // the last answers arrive after the watch events
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (g *generator) see(s sight) {
 	}
 }
 
-// fire has those finish whose time is over, and says how long the next one takes.
+// fire finishes the workloads whose time is over, and returns the time until the next one.
 func (g *generator) fire(now time.Duration) (wait time.Duration, more bool) {
 	for len(g.timers) > 0 {
 		t := g.timers[0]
@@ -245,7 +245,7 @@ func (g *generator) report() {
 		l.running, l.done, l.evictions, used, l.shape.quota()*int64(l.shape.cohorts))
 }
 
-// stuck says what did not happen.
+// stuck returns an error that names the missing transitions.
 func (g *generator) stuck() error {
 	l := g.ledger
 	why := ""
@@ -331,7 +331,7 @@ func (t *timers) Pop() any {
 	return last
 }
 
-// sleep waits, and says whether ctx still goes on.
+// sleep waits, and reports whether ctx still runs.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -16,7 +16,7 @@ type phase int8
 const (
 	waiting phase = iota // without quota, or not seen yet
 	running
-	leaving // evicted, and told to give its quota back
+	leaving // evicted, and asked to release its quota
 	done
 )
 
@@ -51,10 +51,9 @@ const (
 // maxProblems is how many broken promises are kept in words; the rest are counted.
 const maxProblems = 20
 
-// ledger follows all workloads and holds the system to its promises: no cohort and no
-// queue uses more than it may, nobody runs twice at a time or loses its quota without an
-// eviction, nobody is lost. It trusts that it is shown every write in the order in which
-// the API server took them.
+// ledger follows all workloads and checks the system's guarantees: no cohort and no queue
+// exceeds its quota, no workload runs twice at a time or loses its quota without an
+// eviction, none is lost. It must see every write in the API server's order.
 type ledger struct {
 	shape    *shape
 	entries  []entry
@@ -95,8 +94,8 @@ func (l *ledger) find(w *kueue.Workload) (int, bool) {
 	return i, true
 }
 
-// see takes note of a workload as it was at that time, created at the given one, and
-// says what to do about it.
+// see notes a workload as it was at that time, created at the given one, and returns the
+// next action.
 func (l *ledger) see(i int, w *kueue.Workload, created, at time.Duration) order {
 	e := &l.entries[i]
 	if !e.seen {
@@ -206,7 +205,7 @@ func (l *ledger) checkAdmission(e *entry, w *kueue.Workload) {
 	}
 }
 
-// gone takes note of a workload that was deleted: nobody may do that.
+// gone notes a deleted workload: no part of the system may delete one.
 func (l *ledger) gone(i int) {
 	l.problem("%s was deleted", l.shape.workloadName(&l.entries[i].arrival))
 }
@@ -219,7 +218,7 @@ func (l *ledger) problem(format string, args ...any) {
 	}
 }
 
-// due says whether the run with this number is still going on.
+// due reports whether the run with this number still runs.
 func (l *ledger) due(i, run int) bool {
 	e := &l.entries[i]
 	return e.phase == running && e.run == run

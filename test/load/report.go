@@ -49,8 +49,8 @@ func (m *measurement) wall() time.Duration {
 	return points[len(points)-1].at
 }
 
-// figures are all lines. Writes are those that the API server accepted, whoever made
-// them; processor times are those of the load, but that of the manager from its start.
+// figures prints all lines. Writes are the accepted writes of all clients at the API server;
+// processor times are measured during the load, the manager's from its start.
 func (m *measurement) figures(line func(name string, value float64)) {
 	l, n := m.ledger, float64(len(m.ledger.entries))
 	wall, limit := m.wall().Seconds(), m.shape.limit().Seconds()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requests are writes that the API server has served, by whoever made them.
+// requests are writes that the API server has served, of all clients.
 type requests struct {
 	accepted map[string]float64 // by resource, subresource and verb
 	refused  map[string]float64 // by these and the code: conflicts and the like
@@ -66,7 +66,7 @@ func parseRequests(text string) (requests, error) {
 	return out, nil
 }
 
-// since is what was added after an earlier count.
+// since returns the difference to an earlier count.
 func (r requests) since(before requests) requests {
 	return requests{added(r.accepted, before.accepted), added(r.refused, before.refused), r.events - before.events}
 }

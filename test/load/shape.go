@@ -70,10 +70,10 @@ func parseShape(name string, scale float64) (shape, error) {
 	return shape{}, fmt.Errorf("-shape %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// quota is what one cohort has, in cores.
+// quota is the quota of one cohort, in cores.
 func (s *shape) quota() int64 { return int64(s.queues) * s.nominal }
 
-// ceiling is what one queue can ever use, in cores.
+// ceiling is the maximum usage of one queue, in cores.
 func (s *shape) ceiling() int64 { return min(s.nominal+s.borrowingLimit, s.quota()) }
 
 // limit is how long the work takes if the quota is in use all the time and nothing is

@@ -105,13 +105,13 @@ func (s *system) startManager(ctx context.Context, dir, berth string, extra []st
 		return err
 	}
 	go func() {
-		_ = s.manager.Wait() // its log says how it ended
+		_ = s.manager.Wait() // its log has its end
 		close(s.ended)
 	}()
 	return s.ready(ctx, "http://"+health+"/readyz")
 }
 
-// shared says whether an argument of the manager changes what is installed as well.
+// shared reports whether an argument of the manager changes the installed objects as well.
 func shared(arg string) bool {
 	return slices.ContainsFunc([]string{"--controllers=", "--config=", "--feature-gates="}, func(flag string) bool {
 		return strings.HasPrefix(arg, flag)
@@ -227,7 +227,7 @@ func (s *system) stop() error {
 	return s.plane.Stop(ctx)
 }
 
-// freePorts finds ports of 127.0.0.1 that nobody listens on.
+// freePorts finds unused ports of 127.0.0.1.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
