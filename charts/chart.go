@@ -8,11 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/review"
 )
 
 const chartDir = "charts/berth/templates"
@@ -239,9 +240,9 @@ func openVariables(policy *unstructured.Unstructured) error {
 	for _, v := range variables {
 		variable, _ := v.(map[string]any)
 		switch variable["name"] {
-		case admission.ManagedVariable:
+		case webhook.ManagedVariable:
 			variable["expression"] = aManaged
-		case admission.UnlistedVariable:
+		case webhook.UnlistedVariable:
 			variable["expression"] = aKinds
 		}
 	}
@@ -254,7 +255,7 @@ func unlistedKinds() string {
 	b.WriteString("|-\n      {\n")
 	for _, d := range all.Descriptors() {
 		fmt.Fprintf(&b, "      {{- if not (include \"berth.enabled\" (list . %q)) }}\n      %s\n      {{- end }}\n",
-			d.Framework, admission.UnlistedEntry(d.GVK.Group, d.Resource, d.Framework))
+			d.Framework, webhook.UnlistedEntry(d.GVK.Group, d.Resource, d.Framework))
 	}
 	return b.String() + "      }"
 }
@@ -306,7 +307,7 @@ func webhookTemplate(hook map[string]any, framework string, mutating bool) (stri
 func frameworkOf(hook map[string]any) string {
 	path, _, _ := unstructured.NestedString(hook, "clientConfig", "service", "path")
 	for _, f := range options.Frameworks() {
-		if path == admission.Path(f.GVK, true) || path == admission.Path(f.GVK, false) {
+		if path == review.NewPath(f.GVK, true) || path == review.NewPath(f.GVK, false) {
 			return f.Name
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/review"
 )
 
 // The webhook of a kind that is not enabled is left out; that of a kind which Kubernetes itself makes all the time is there, and
@@ -26,7 +26,7 @@ func TestWebhookTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hook := map[string]any{
-				"clientConfig":  map[string]any{"service": map[string]any{"path": admission.Path(tc.gvk, false)}},
+				"clientConfig":  map[string]any{"service": map[string]any{"path": review.NewPath(tc.gvk, false)}},
 				"failurePolicy": "Fail", "name": "x", "matchConditions": []any{map[string]any{"name": "b", "expression": "a"}},
 			}
 			text, err := webhookTemplate(hook, frameworkOf(hook), false)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -113,7 +113,7 @@ func part(u *unstructured.Unstructured) string {
 	case "APIService":
 		return "visibility"
 	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-		if u.GetName() == admission.QueueLabelPolicyName {
+		if u.GetName() == webhook.QueueLabelPolicyName {
 			return "webhook"
 		}
 		return "rbac"

@@ -2,16 +2,7 @@ package admission_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path"
 	"strings"
@@ -37,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -46,7 +36,10 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/webhook"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	workloadwebhook "github.com/berth-project/berth/internal/workload/webhook"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -65,7 +58,7 @@ var cronJob = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
 func testOptions() admission.Options {
 	managed := metav1.LabelSelector{MatchLabels: map[string]string{"managed": "yes"}}
-	return admission.Options{
+	return admission.Options{Options: webhook.Options{
 		Jobs: &job.Config{
 			ManagedNamespaces: labels.SelectorFromSet(managed.MatchLabels),
 			Kinds:             job.Kinds{batchv1.SchemeGroupVersion.WithKind("Job"): true, cronJob: true},
@@ -73,27 +66,7 @@ func testOptions() admission.Options {
 			AdmissionGatedBy:  true, AnnotationIdentifiers: true, DefaultPriorityClass: true, MultiKueue: true, PartialAdmission: true, Topology: true, HonourUserSuspend: true, VerifyOwners: true,
 		},
 		Descriptors: all.Descriptors(), Namespaces: managed, Self: "berth",
-		NonNegative: true, PodSetMetadata: true, PriorityBoost: true,
-	}
-}
-
-// serverCertificate makes a self-signed certificate for 127.0.0.1.
-func serverCertificate(t testing.TB) (tls.Certificate, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}, Workloads: workloadwebhook.Options{NonNegative: true, PodSetMetadata: true, PriorityBoost: true}}
 }
 
 // serve starts the webhooks and tells the API server of them. It returns a client and a managed namespace.
@@ -119,25 +92,14 @@ func serveWith(t testing.TB, o admission.Options) (client.Client, string) {
 		}
 	}
 	install(t, c)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	port := listener.Addr().(*net.TCPAddr).Port
-	must(listener.Close())
-	certificate, ca := serverCertificate(t)
-	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) {
-				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
-			},
-		}}),
-	})
+	server, url, ca := reviewtest.NewServer(t)
+	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, WebhookServer: server})
 	must(err)
 	must(admission.Setup(mgr, o))
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(running) }()
-	mutating, validating := admission.Configurations(admission.Target{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CABundle: ca}, o)
+	mutating, validating := admission.Configurations(admission.Target{URL: url, CABundle: ca}, o)
 	t.Cleanup(func() {
 		_ = c.Delete(context.WithoutCancel(ctx), mutating)
 		_ = c.Delete(context.WithoutCancel(ctx), validating)

@@ -28,6 +28,7 @@ import (
 	"github.com/berth-project/berth/internal/admission/conversion"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/lookup"
+	jobwebhook "github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/visibility"
@@ -162,7 +163,7 @@ func webhookConfigurations(o *Options) []runtime.Object {
 	mutating, validating := admission.Configurations(target, hooks)
 	out := []runtime.Object{mutating, validating}
 	if o.Groups.Has(Integrations) {
-		policy, binding := admission.QueueLabelPolicy(&hooks)
+		policy, binding := jobwebhook.QueueLabelPolicy(&hooks.Options)
 		out = append(out, policy, binding)
 	}
 	if o.Groups.Has(JobSet) {

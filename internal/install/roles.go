@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
-	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/job/webhook"
 )
 
 // Labels of the roles for users. spec: 70 §5.6.
@@ -92,7 +92,7 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 		roles = append(roles, role)
 	}
 	label := clusterRole("kueue-queue-label-viewer-role", rbacv1.PolicyRule{
-		APIGroups: []string{admissionv1.GroupName}, Resources: []string{"validatingadmissionpolicies"}, ResourceNames: []string{admission.QueueLabelPolicyName},
+		APIGroups: []string{admissionv1.GroupName}, Resources: []string{"validatingadmissionpolicies"}, ResourceNames: []string{webhook.QueueLabelPolicyName},
 		Verbs: []string{"get"},
 	})
 	roles = append(roles, label)

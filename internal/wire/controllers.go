@@ -13,7 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/conversion"
-	"github.com/berth-project/berth/internal/admission/rewrite"
+	"github.com/berth-project/berth/internal/admission/conversion/rewrite"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/engine/feed"
 	"github.com/berth-project/berth/internal/install"

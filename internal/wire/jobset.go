@@ -13,6 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/install"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	planjobset "github.com/berth-project/berth/internal/jobset/plan"
+	jobsetwebhook "github.com/berth-project/berth/internal/jobset/webhook"
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
@@ -45,7 +46,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil || !cfg.Groups.Has(install.Webhooks) {
 		return err
 	}
-	return admission.SetupJobSets(mgr, admission.JobSetOptions{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
+	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
 }
 
 // holdJobSets keeps upstream's controller of JobSets away. The channel it gives is closed once ours may act; nil is at once.

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 	trainingcontroller "github.com/berth-project/berth/internal/training/controller"
 	trainingplan "github.com/berth-project/berth/internal/training/plan"
+	trainingwebhook "github.com/berth-project/berth/internal/training/webhook"
 )
 
 // addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
@@ -41,9 +42,9 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	}
 	jobs := install.WebhookOptions(o, cfg.Groups)
 	jobs.Self = plan.Patches.Ownership.Self
-	return admission.SetupTraining(mgr, admission.TrainingOptions{
-		Plan: plan, Jobs: &jobs, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
-	})
+	return admission.SetupTraining(mgr, trainingwebhook.Options{
+		Plan: plan, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
+	}, &jobs)
 }
 
 // phases looks up the phase of each TrainJob in the cache.

@@ -18,8 +18,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 
-	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/review"
 )
 
 // With webhook.clientCAFile a manager answers no review of who presents no certificate, and still converts.
@@ -55,7 +55,7 @@ func TestReviewsNeedACertificate(t *testing.T) {
 		t.Fatal("not ready after a minute")
 	}
 	with := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	review := admission.Path(batchv1.SchemeGroupVersion.WithKind("Job"), false)
+	review := review.NewPath(batchv1.SchemeGroupVersion.WithKind("Job"), false)
 	for _, tc := range []struct {
 		what, path string
 		certs      []tls.Certificate

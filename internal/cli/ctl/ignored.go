@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/cel"
 	planjob "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -30,19 +30,19 @@ type queueLabels struct {
 // queueLabels reads the policy. It returns nil where there is none, or where the caller may not read it.
 func (s *session) queueLabels(ctx context.Context) *queueLabels {
 	var policy admissionv1.ValidatingAdmissionPolicy
-	if err := s.Get(ctx, client.ObjectKey{Name: admission.QueueLabelPolicyName}, &policy); err != nil {
+	if err := s.Get(ctx, client.ObjectKey{Name: webhook.QueueLabelPolicyName}, &policy); err != nil {
 		return nil
 	}
 	out := &queueLabels{known: map[string]bool{}}
 	for _, v := range policy.Spec.Variables {
 		switch v.Name {
-		case admission.ManagedVariable:
+		case webhook.ManagedVariable:
 			managed, err := cel.Compile(v.Name, v.Expression, cel.Scope{Names: []string{"variables"}}, cel.Bool)
 			if err != nil {
 				return nil
 			}
 			out.managed = managed
-		case admission.UnlistedVariable:
+		case webhook.UnlistedVariable:
 			unlisted, err := cel.Compile(v.Name, v.Expression, cel.Scope{}, cel.Map)
 			if err != nil {
 				return nil
@@ -78,7 +78,7 @@ func (s *session) ignored(ctx context.Context, q *queueLabels, resource schema.G
 	if !s.isManaged(ctx, q, object.GetNamespace()) {
 		return planjob.UnmanagedNote(object.GetNamespace())
 	}
-	if framework, ok := q.unlisted[admission.QueueableName(resource)].(string); ok {
+	if framework, ok := q.unlisted[webhook.QueueableName(resource)].(string); ok {
 		return planjob.UnlistedNote(framework)
 	}
 	return ""
@@ -130,7 +130,7 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 		}
 		resource := mapping.Resource.GroupResource()
 		in := unmanaged
-		if q.unlisted[admission.QueueableName(resource)] != nil {
+		if q.unlisted[webhook.QueueableName(resource)] != nil {
 			in = l.scope(s)
 		}
 		for _, namespace := range in {

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/admission"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/webhook"
 )
 
 // Objects whose queue label is ignored are named by list and explained by explain, as the policy says which they are. Without the
@@ -33,7 +33,7 @@ func TestIgnoredLabels(t *testing.T) {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{kueue.QueueNameLabel: "lq"}}
 	}
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{"queues": "on"}}
-	policy, _ := admission.QueueLabelPolicy(&admission.Options{
+	policy, _ := webhook.QueueLabelPolicy(&webhook.Options{
 		Descriptors: all.Descriptors(), Namespaces: selector,
 		Jobs: &planjob.Config{ManagedNamespaces: labels.SelectorFromSet(selector.MatchLabels), Kinds: planjob.Kinds{batchv1.SchemeGroupVersion.WithKind("Job"): true}},
 	})

@@ -2,11 +2,8 @@ package jobtest
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/webhook"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 )
 
 // RunWebhooks holds the webhooks of all kinds to what they share, called by a real API server: a job with a queue waits from
@@ -54,26 +51,14 @@ func RunWebhooks(t *testing.T, kinds []*Kind) {
 // serveWebhooks runs a manager with nothing but webhooks, and has the API server call them.
 func (w *world) serveWebhooks() {
 	w.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	server, url, ca := reviewtest.NewServer(w.t)
+	mgr, err := ctrl.NewManager(w.plain, ctrl.Options{Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, WebhookServer: server})
 	w.must(err)
-	port := listener.Addr().(*net.TCPAddr).Port
-	w.must(listener.Close())
-	ca, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	w.must(err)
-	pair, err := tls.X509KeyPair(ca, key)
-	w.must(err)
-	mgr, err := ctrl.NewManager(w.plain, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) {
-				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }
-			},
-		}}),
-	})
-	w.must(err)
-	o := admission.Options{Jobs: w.cfg, Descriptors: w.kinds, Namespaces: metav1.LabelSelector{MatchLabels: map[string]string{"managed": "yes"}}}
+	o := admission.Options{Options: webhook.Options{
+		Jobs: w.cfg, Descriptors: w.kinds, Namespaces: metav1.LabelSelector{MatchLabels: map[string]string{"managed": "yes"}},
+	}}
 	w.must(admission.Setup(mgr, o))
-	mutating, validating := admission.Configurations(admission.Target{URL: "https://127.0.0.1:" + strconv.Itoa(port), CABundle: ca}, o)
+	mutating, validating := admission.Configurations(admission.Target{URL: url, CABundle: ca}, o)
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -16,19 +16,20 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/trainjob"
+	jobwebhook "github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
 // newQueuedWorld is a world in which every TrainJob waits in a queue.
 func newQueuedWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorldWith(t, nil, &admission.Options{
+	return newWorldWith(t, nil, &admission.Options{Options: jobwebhook.Options{
 		Jobs: &job.Config{
 			ManagedNamespaces: labels.Everything(), ManageAll: true, Topology: true,
 			Kinds: job.Kinds{trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob): true},
 		},
 		Descriptors: []*job.Descriptor{trainjob.Descriptor(plan.DefaultConfig())},
-	})
+	}})
 }
 
 // TestNameTaken creates a TrainJob whose name is taken: the API server refuses it with AlreadyExists, which clients test for.

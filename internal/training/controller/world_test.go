@@ -3,19 +3,10 @@ package controller_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -38,7 +29,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -47,8 +37,10 @@ import (
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/webhook"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -256,22 +248,17 @@ func (w *world) start() {
 	w.t.Helper()
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.traffic.wrap)
-	port, certificate, ca := serving(w.t)
+	server, url, ca := reviewtest.NewServer(w.t)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) {
-				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
-			},
-		}}),
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
 	})
 	w.must(err)
 	w.must(controller.Setup(mgr, w.options))
-	w.must(admission.SetupTraining(mgr, admission.TrainingOptions{Plan: w.options.Config, Jobs: w.queue, Now: w.options.Now}))
+	w.must(admission.SetupTraining(mgr, webhook.Options{Plan: w.options.Config, Now: w.options.Now}, w.queue))
 	stop := embeddedtest.Run(w.t, mgr)
 	w.eventually("the webhooks answer", func() error { return mgr.GetWebhookServer().StartedChecker()(nil) })
-	forget := w.register(port, ca)
+	forget := w.register(url, ca)
 	w.stop = sync.OnceFunc(func() {
 		forget()
 		stop()
@@ -280,10 +267,10 @@ func (w *world) start() {
 }
 
 // register tells the API server to call the webhooks for this namespace, and returns how to end that.
-func (w *world) register(port int, ca []byte) func() {
+func (w *world) register(url string, ca []byte) func() {
 	w.t.Helper()
 	ctx := context.WithoutCancel(w.ctx)
-	mutating, validating := admission.TrainingConfigurations(admission.Target{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CABundle: ca})
+	mutating, validating := admission.TrainingConfigurations(admission.Target{URL: url, CABundle: ca})
 	here := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}}
 	mutating.Name, validating.Name = "m-"+w.namespace, "v-"+w.namespace
 	for i := range mutating.Webhooks {
@@ -308,25 +295,6 @@ func (w *world) register(port int, ca []byte) func() {
 		_ = w.c.Delete(ctx, mutating)
 		_ = w.c.Delete(ctx, validating)
 	}
-}
-
-// serving finds a free port and makes a certificate for it.
-func serving(t *testing.T) (int, tls.Certificate, []byte) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	port := listener.Addr().(*net.TCPAddr).Port
-	must(listener.Close())
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(err)
-	return port, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 func (w *world) must(err error) {

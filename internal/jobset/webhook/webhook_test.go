@@ -1,11 +1,10 @@
-package admission_test
+package webhook_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,7 +29,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -37,7 +37,11 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
+	"github.com/berth-project/berth/internal/jobset/webhook"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 )
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 // yard is an API server with the webhooks and the controllers of JobSets.
 type yard struct {
@@ -58,9 +62,11 @@ func (y *yard) HandleWarningHeader(_ int, _, text string) {
 func serveJobSets(t *testing.T, restConfig *rest.Config) *yard {
 	t.Helper()
 	log.SetLogger(logr.Discard())
-	scheme := newScheme()
+	scheme := runtime.NewScheme()
 	y := &yard{t: t}
-	y.must(jobsetv1alpha2.AddToScheme(scheme))
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, jobsetv1alpha2.AddToScheme} {
+		y.must(add(scheme))
+	}
 	mine := rest.CopyConfig(restConfig)
 	mine.WarningHandler = y
 	var err error
@@ -73,28 +79,19 @@ func serveJobSets(t *testing.T, restConfig *rest.Config) *yard {
 	y.must(client.IgnoreAlreadyExists(y.c.Create(t.Context(), &crd)))
 	y.eventually("JobSets are served", func() error { return y.c.List(t.Context(), &jobsetv1alpha2.JobSetList{}) })
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	y.must(err)
-	port := listener.Addr().(*net.TCPAddr).Port
-	y.must(listener.Close())
-	certificate, ca := serverCertificate(t)
+	server, url, ca := reviewtest.NewServer(t)
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: port, TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) {
-				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
-			},
-		}}),
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
 	})
 	y.must(err)
 	running, cancel := context.WithCancel(context.Background())
 	pods, err := jobsetcontroller.NewPods(running, mgr)
 	y.must(err)
 	y.must(jobsetcontroller.Setup(mgr, jobsetcontroller.Options{Workers: 4, Pods: pods, Now: time.Now}))
-	y.must(admission.SetupJobSets(mgr, admission.JobSetOptions{Pods: pods, PodsByJob: jobsetcontroller.PodsByJob}))
+	y.must(admission.SetupJobSets(mgr, webhook.Options{Pods: pods, PodsByJob: jobsetcontroller.PodsByJob}))
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(running) }()
-	mutating, validating := admission.JobSetConfigurations(admission.Target{URL: fmt.Sprintf("https://127.0.0.1:%d", port), CABundle: ca})
+	mutating, validating := admission.JobSetConfigurations(admission.Target{URL: url, CABundle: ca})
 	t.Cleanup(func() {
 		_ = y.c.Delete(context.WithoutCancel(t.Context()), mutating)
 		_ = y.c.Delete(context.WithoutCancel(t.Context()), validating)

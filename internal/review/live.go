@@ -1,4 +1,4 @@
-package admission
+package review
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -33,18 +32,14 @@ const (
 	retryAfter         = 1       // seconds
 )
 
-// live asks the API server on behalf of webhooks. Namespaces share its budget fairly.
-type live struct {
+// Live asks the API server on behalf of webhooks. Namespaces share its budget fairly.
+type Live struct {
 	to    client.Client
 	turns *inflight.Limiter
 }
 
-func newLive(mgr ctrl.Manager) (*live, error) {
-	return connectLive(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
-}
-
 // connectLive makes a client with a mapper of its own, since the names of owners in a review can make that ask the API server, too.
-func connectLive(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*live, error) {
+func connectLive(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Live, error) {
 	cfg = inflight.OnBudget(cfg, liveQPS, liveBurst)
 	mapper, err := apiutil.NewDynamicRESTMapper(cfg, httpClient)
 	if err != nil {
@@ -54,24 +49,24 @@ func connectLive(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Sche
 	if err != nil {
 		return nil, fmt.Errorf("connecting the webhooks to the API server: %w", err)
 	}
-	return &live{to, &inflight.Limiter{Seats: liveAtOnce, PerCaller: livePerNamespace, Waiting: liveWaiting, WaitingPerCaller: liveWaiting / 4}}, nil
+	return &Live{to, &inflight.Limiter{Seats: liveAtOnce, PerCaller: livePerNamespace, Waiting: liveWaiting, WaitingPerCaller: liveWaiting / 4}}, nil
 }
 
-// review is the request that live requests are made for.
-type review struct {
+// caller is the request that live requests are made for.
+type caller struct {
 	namespace string
 	requests  atomic.Int32
 }
 
-type reviewKey struct{}
+type callerKey struct{}
 
 var errTooMuch = errors.New("the object takes too many questions to the API server to be judged; name fewer others in it")
 
 // begin waits until a request may be made.
-func (l *live) begin(ctx context.Context) (end func(), err error) {
-	r, _ := ctx.Value(reviewKey{}).(*review)
+func (l *Live) begin(ctx context.Context) (end func(), err error) {
+	r, _ := ctx.Value(callerKey{}).(*caller)
 	if r == nil {
-		return nil, errors.New("a live request belongs to a review: serve the webhook with guarded")
+		return nil, errors.New("a live request belongs to a review: serve the webhook by its Handler")
 	}
 	if r.requests.Add(1) > livePerReview {
 		return nil, errTooMuch
@@ -80,7 +75,7 @@ func (l *live) begin(ctx context.Context) (end func(), err error) {
 }
 
 // Get reads an object.
-func (l *live) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+func (l *Live) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	end, err := l.begin(ctx)
 	if err != nil {
 		return err
@@ -90,7 +85,7 @@ func (l *live) Get(ctx context.Context, key client.ObjectKey, into client.Object
 }
 
 // List reads objects.
-func (l *live) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+func (l *Live) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
 	end, err := l.begin(ctx)
 	if err != nil {
 		return err
@@ -100,7 +95,7 @@ func (l *live) List(ctx context.Context, into client.ObjectList, options ...clie
 }
 
 // Create makes a review of permissions.
-func (l *live) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+func (l *Live) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
 	end, err := l.begin(ctx)
 	if err != nil {
 		return err
@@ -119,7 +114,7 @@ func guarded(gvk schema.GroupVersionKind, next admission.Handler) admission.Hand
 		if len(content.IsPathSegmentName(req.Name)) > 0 {
 			return admission.Allowed("") // the API server refuses the name itself, with the field
 		}
-		ctx = context.WithValue(ctx, reviewKey{}, &review{namespace: req.Namespace})
+		ctx = context.WithValue(ctx, callerKey{}, &caller{namespace: req.Namespace})
 		return next.Handle(inflight.For(ctx, req.Namespace), req)
 	})
 }

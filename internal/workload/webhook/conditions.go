@@ -1,14 +1,6 @@
-package admission
+package webhook
 
-import (
-	"strings"
-
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/berth-project/berth/internal/job"
-)
+import "strings"
 
 // Match conditions are CEL, which the API server evaluates by itself. They keep it from calling a webhook about a request
 // that the webhook has nothing to say about: most writes of a Workload are of its status, and a call costs both sides
@@ -48,40 +40,3 @@ const plainAdmission = `has(object.status.admission) && object.status.admission.
 // yet: && is false where one side is, whatever the other one comes to, so that anything odd counts as to be defaulted.
 const defaulted = `!(has(object.spec) && type(object.spec) == map && (!has(object.spec.podSets) ||
   type(object.spec.podSets) == list && object.spec.podSets.all(p, type(p) == map && !has(p.minCount))))`
-
-// builtIn are the groups of the kinds that Kubernetes itself makes all the time.
-var builtIn = []string{corev1.GroupName, appsv1.GroupName}
-
-// marked is the match condition of the webhooks of an open kind. It is true of objects that bear a mark of a queue, on themselves or
-// on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or
-// where users may stop jobs that belong to others.
-func marked(o *Options, d *job.Descriptor) string {
-	if !d.Open || o.Jobs.ManageAll || hasUserStop(o, d) {
-		return ""
-	}
-	places := []string{"?metadata"}
-	for _, path := range d.Templates {
-		places = append(places, "?"+strings.ReplaceAll(path, ".", ".?")+".?metadata")
-	}
-	in := func(object string) string {
-		var out []string
-		for _, place := range places {
-			for _, names := range []string{"labels", "annotations"} {
-				out = append(out, object+"."+place+".?"+names+".orValue({}).exists(k, "+ourKey+")")
-			}
-		}
-		return strings.Join(out, " ||\n")
-	}
-	return in("object") + " ||\noldObject != null && (" + in("oldObject") + ")"
-}
-
-// ourKey is true of the key of a label or an annotation that says something to a queue.
-const ourKey = `k.startsWith('kueue.x-k8s.io/')`
-
-// conditions are the match conditions of the webhook, nil for none.
-func (h *hook) conditions() []admissionv1.MatchCondition {
-	if h.onlyIf == "" {
-		return nil
-	}
-	return []admissionv1.MatchCondition{{Name: "has-something-to-say", Expression: h.onlyIf}}
-}

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/review"
 )
 
 var (
@@ -19,7 +20,6 @@ var (
 	classPath       = labelsPath.Key(kueue.PriorityClassLabel)
 	maxTimePath     = labelsPath.Key(kueue.MaxExecTimeSecondsLabel)
 	elasticPath     = annotationsPath.Key(kueue.ElasticJobAnnotation)
-	gatesPath       = annotationsPath.Key(kueue.AdmissionGatedByAnnotation)
 )
 
 // jobRules are the rules for the metadata of every kind of jobs.
@@ -42,7 +42,7 @@ func (r *jobRules) create() field.ErrorList {
 		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
 	}
 	if r.cfg.AdmissionGatedBy {
-		errs = append(errs, validateGates(r.job)...)
+		errs = append(errs, review.ValidateGates(r.job)...)
 	}
 	return errs
 }
@@ -121,7 +121,7 @@ func (r *jobRules) fixed() (errs field.ErrorList) {
 		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
 	}
 	if r.cfg.AdmissionGatedBy {
-		errs = append(errs, validateGatesChange(r.job, r.old)...)
+		errs = append(errs, review.ValidateGatesChange(r.job, r.old)...)
 	}
 	return errs
 }

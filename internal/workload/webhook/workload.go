@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -17,50 +17,47 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 var (
-	podSetsPath     = specPath.Child("podSets")
+	podSetsPath     = field.NewPath("spec", "podSets")
 	statusPath      = field.NewPath("status")
 	admissionPath   = statusPath.Child("admission")
 	checksPath      = statusPath.Child("admissionChecks")
 	reclaimablePath = statusPath.Child("reclaimablePods")
-	boostPath       = annotationsPath.Key(kueue.PriorityBoostAnnotation)
+	boostPath       = field.NewPath("metadata", "annotations").Key(kueue.PriorityBoostAnnotation)
 )
 
 // defaultWorkload drops minimum counts if partial admission is off.
-func (s *server) defaultWorkload() defaulter {
-	return func(_ context.Context, _ *admission.Request, object client.Object) error {
-		if w := object.(*kueue.Workload); !s.o.Jobs.PartialAdmission {
-			for i := range w.Spec.PodSets {
-				w.Spec.PodSets[i].MinCount = nil
-			}
+func (s *server) defaultWorkload(_ context.Context, _ *admission.Request, object client.Object) error {
+	if w := object.(*kueue.Workload); !s.jobs.PartialAdmission {
+		for i := range w.Spec.PodSets {
+			w.Spec.PodSets[i].MinCount = nil
 		}
-		return nil
 	}
+	return nil
 }
 
 // validateWorkload checks a Workload, or its status (spec: 10 §3).
-func (s *server) validateWorkload() validator {
-	return func(_ context.Context, _ *admission.Request, object, oldObject client.Object) error {
-		w := object.(*kueue.Workload)
-		old, update := oldObject.(*kueue.Workload)
-		errs := s.validatePodSets(w)
-		errs = append(errs, s.validateAnnotations(w)...)
-		wasBroken := update && lifecycle.IsReserved(old) && old.Status.Admission == nil
-		errs = append(errs, validateAdmission(w, wasBroken)...)
-		errs = append(errs, metav1validation.ValidateConditions(w.Status.Conditions, statusPath.Child("conditions"))...)
-		errs = append(errs, s.validateReclaimable(w, old)...)
-		for i := range w.Status.AdmissionChecks {
-			errs = append(errs, validatePodSetUpdates(w, &w.Status.AdmissionChecks[i], checksPath.Index(i).Child("podSetUpdates"))...)
-		}
-		if update {
-			errs = append(errs, s.validateWorkloadChange(w, old)...)
-		}
-		return refuse(errs)
+func (s *server) validateWorkload(_ context.Context, _ *admission.Request, object, oldObject client.Object) error {
+	w := object.(*kueue.Workload)
+	old, update := oldObject.(*kueue.Workload)
+	errs := s.validatePodSets(w)
+	errs = append(errs, s.validateAnnotations(w)...)
+	wasBroken := update && lifecycle.IsReserved(old) && old.Status.Admission == nil
+	errs = append(errs, validateAdmission(w, wasBroken)...)
+	errs = append(errs, metav1validation.ValidateConditions(w.Status.Conditions, statusPath.Child("conditions"))...)
+	errs = append(errs, s.validateReclaimable(w, old)...)
+	for i := range w.Status.AdmissionChecks {
+		errs = append(errs, validatePodSetUpdates(w, &w.Status.AdmissionChecks[i], checksPath.Index(i).Child("podSetUpdates"))...)
 	}
+	if update {
+		errs = append(errs, s.validateWorkloadChange(w, old)...)
+	}
+	return review.Refuse(errs)
 }
 
 func (s *server) validatePodSets(w *kueue.Workload) field.ErrorList {
@@ -75,7 +72,7 @@ func (s *server) validatePodSets(w *kueue.Workload) field.ErrorList {
 			}
 		}
 		template := at.Child("template")
-		if s.o.PodSetMetadata {
+		if s.PodSetMetadata {
 			errs = append(errs, metav1validation.ValidateLabels(set.Template.Labels, template.Child("metadata", "labels"))...)
 			errs = append(errs, apivalidation.ValidateAnnotations(set.Template.Annotations, template.Child("metadata", "annotations"))...)
 		}
@@ -107,12 +104,12 @@ func (s *server) validateResources(r *corev1.ResourceRequirements, path *field.P
 		if _, ok := list.values[corev1.ResourcePods]; ok {
 			errs = append(errs, field.Invalid(at.Key(string(corev1.ResourcePods)), corev1.ResourcePods, "is counted by Berth itself and may not be requested"))
 		}
-		if !s.o.NonNegative {
+		if !s.NonNegative {
 			continue
 		}
 		for _, name := range sortedNames(list.values) {
 			q := list.values[name]
-			errs = append(errs, nonNegative(&q, at.Key(string(name)))...)
+			errs = append(errs, review.NonNegative(&q, at.Key(string(name)))...)
 		}
 	}
 	return errs
@@ -129,10 +126,10 @@ func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 
 func (s *server) validateAnnotations(w *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
-	if s.o.Jobs.AdmissionGatedBy {
-		errs = append(errs, validateGates(w)...)
+	if s.jobs.AdmissionGatedBy {
+		errs = append(errs, review.ValidateGates(w)...)
 	}
-	if text, ok := w.Annotations[kueue.PriorityBoostAnnotation]; ok && s.o.PriorityBoost {
+	if text, ok := w.Annotations[kueue.PriorityBoostAnnotation]; ok && s.PriorityBoost {
 		if _, err := strconv.ParseInt(text, 10, 32); err != nil {
 			errs = append(errs, field.Invalid(boostPath, text, fmt.Sprintf("must be a whole number from %d to %d", math.MinInt32, math.MaxInt32)))
 		}
@@ -210,7 +207,7 @@ func validatePodSetUpdates(w *kueue.Workload, check *kueue.AdmissionCheckState, 
 		errs = append(errs, metav1validation.ValidateLabels(u.Labels, at.Child("labels"))...)
 		errs = append(errs, apivalidation.ValidateAnnotations(u.Annotations, at.Child("annotations"))...)
 		errs = append(errs, metav1validation.ValidateLabels(u.NodeSelector, at.Child("nodeSelector"))...)
-		errs = append(errs, validateTolerationKeys(u.Tolerations, at.Child("tolerations"))...)
+		errs = append(errs, review.ValidateTolerationKeys(u.Tolerations, at.Child("tolerations"))...)
 	}
 	return errs
 }
@@ -218,8 +215,8 @@ func validatePodSetUpdates(w *kueue.Workload, check *kueue.AdmissionCheckState, 
 // validateWorkloadChange checks what may not change, most of it while quota is reserved.
 func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
-	if s.o.Jobs.AdmissionGatedBy {
-		errs = append(errs, validateGatesChange(w, old)...)
+	if s.jobs.AdmissionGatedBy {
+		errs = append(errs, review.ValidateGatesChange(w, old)...)
 	}
 	if lifecycle.IsReserved(old) {
 		errs = append(errs, s.validatePodSetsFixed(w, old)...)
@@ -229,7 +226,7 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 	}
 	if cluster := w.Status.ClusterName; cluster != "" && old.Status.ClusterName == "" &&
 		!slices.Contains(old.Status.NominatedClusterNames, cluster) &&
-		(!s.o.Jobs.ElasticJobs || w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] == "") {
+		(!s.jobs.ElasticJobs || w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] == "") {
 		errs = append(errs, field.Invalid(statusPath.Child("clusterName"), cluster, "must have been one of nominatedClusterNames"))
 	}
 	if w.Status.Admission != nil && old.Status.Admission != nil &&
@@ -241,7 +238,7 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 
 // mayShrink tells whether counts of pod sets may decrease while quota is reserved: those of any Workload with the feature
 // gate ElasticJobsViaWorkloadSlices, else those of Workloads that were elastic before the gate was turned off.
-func (s *server) mayShrink(w *kueue.Workload) bool { return s.o.Jobs.ElasticJobs || job.IsElastic(w) }
+func (s *server) mayShrink(w *kueue.Workload) bool { return s.jobs.ElasticJobs || job.IsElastic(w) }
 
 // validatePodSetsFixed allows counts to shrink where they may, and nothing else to change.
 func (s *server) validatePodSetsFixed(w, old *kueue.Workload) field.ErrorList {

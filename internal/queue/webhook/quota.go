@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/review"
 )
 
 // Limits of a ClusterQueue over all of its groups, and of one group.
@@ -30,38 +30,26 @@ var leastWeight = resource.MustParse("1n")
 
 var specPath = field.NewPath("spec")
 
-// holdUntilUnused adds the finalizer that keeps an object until nothing depends on it.
-func (*server) holdUntilUnused() defaulter {
-	return func(_ context.Context, _ *admission.Request, object client.Object) error {
-		controllerutil.AddFinalizer(object, kueue.ResourceInUseFinalizer)
-		return nil
+func (o Options) validateClusterQueue(_ context.Context, _ *admission.Request, object, oldObject client.Object) error {
+	cq := object.(*kueue.ClusterQueue)
+	old, _ := oldObject.(*kueue.ClusterQueue)
+	errs := validateQuotas(cq.Spec.ResourceGroups, limits{
+		parent: cq.Spec.CohortName != "", parentField: "cohortName", lendAtMostNominal: true, bounded: true,
+	})
+	errs = append(errs, validatePolicies(&cq.Spec)...)
+	errs = append(errs, validateWeight(cq.Spec.FairSharing)...)
+	if cq.Spec.NamespaceSelector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(cq.Spec.NamespaceSelector,
+			metav1validation.LabelSelectorValidationOptions{}, specPath.Child("namespaceSelector"))...)
 	}
+	errs = append(errs, o.validateOnFlavors(cq, old)...)
+	return review.Refuse(append(errs, validateConcurrentAdmission(cq, old)...))
 }
 
-func (s *server) validateClusterQueue() validator {
-	return func(_ context.Context, _ *admission.Request, object, oldObject client.Object) error {
-		cq := object.(*kueue.ClusterQueue)
-		old, _ := oldObject.(*kueue.ClusterQueue)
-		errs := validateQuotas(cq.Spec.ResourceGroups, limits{
-			parent: cq.Spec.CohortName != "", parentField: "cohortName", lendAtMostNominal: true, bounded: true,
-		})
-		errs = append(errs, validatePolicies(&cq.Spec)...)
-		errs = append(errs, validateWeight(cq.Spec.FairSharing)...)
-		if cq.Spec.NamespaceSelector != nil {
-			errs = append(errs, metav1validation.ValidateLabelSelector(cq.Spec.NamespaceSelector,
-				metav1validation.LabelSelectorValidationOptions{}, specPath.Child("namespaceSelector"))...)
-		}
-		errs = append(errs, s.validateOnFlavors(cq, old)...)
-		return refuse(append(errs, validateConcurrentAdmission(cq, old)...))
-	}
-}
-
-func (*server) validateCohort() validator {
-	return func(_ context.Context, _ *admission.Request, object, _ client.Object) error {
-		cohort := object.(*kueue.Cohort)
-		errs := validateQuotas(cohort.Spec.ResourceGroups, limits{parent: cohort.Spec.ParentName != "", parentField: "parentName"})
-		return refuse(append(errs, validateWeight(cohort.Spec.FairSharing)...))
-	}
+func validateCohort(_ context.Context, _ *admission.Request, object, _ client.Object) error {
+	cohort := object.(*kueue.Cohort)
+	errs := validateQuotas(cohort.Spec.ResourceGroups, limits{parent: cohort.Spec.ParentName != "", parentField: "parentName"})
+	return review.Refuse(append(errs, validateWeight(cohort.Spec.FairSharing)...))
 }
 
 // limits says how quotas of a ClusterQueue and of a Cohort differ.
@@ -123,7 +111,7 @@ func validateFlavorQuotas(f *kueue.FlavorQuotas, covered []corev1.ResourceName, 
 		if k < len(covered) && q.Name != covered[k] {
 			errs = append(errs, field.Invalid(at.Child("name"), q.Name, fmt.Sprintf("must be %s: the resources of a flavor follow coveredResources", covered[k])))
 		}
-		errs = append(errs, nonNegative(&q.NominalQuota, at.Child("nominalQuota"))...)
+		errs = append(errs, review.NonNegative(&q.NominalQuota, at.Child("nominalQuota"))...)
 		for _, limit := range []struct {
 			name  string
 			value *resource.Quantity
@@ -131,7 +119,7 @@ func validateFlavorQuotas(f *kueue.FlavorQuotas, covered []corev1.ResourceName, 
 			if limit.value == nil {
 				continue
 			}
-			errs = append(errs, nonNegative(limit.value, at.Child(limit.name))...)
+			errs = append(errs, review.NonNegative(limit.value, at.Child(limit.name))...)
 			if !l.parent {
 				errs = append(errs, field.Invalid(at.Child(limit.name), limit.value.String(), "must be absent unless spec."+l.parentField+" is set"))
 			}
@@ -143,13 +131,6 @@ func validateFlavorQuotas(f *kueue.FlavorQuotas, covered []corev1.ResourceName, 
 	return errs
 }
 
-func nonNegative(q *resource.Quantity, path *field.Path) field.ErrorList {
-	if q.Sign() < 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), "must not be negative")}
-	}
-	return nil
-}
-
 func validateWeight(f *kueue.FairSharing) field.ErrorList {
 	if f == nil || f.Weight == nil {
 		return nil
@@ -158,7 +139,7 @@ func validateWeight(f *kueue.FairSharing) field.ErrorList {
 	if f.Weight.Sign() > 0 && f.Weight.Cmp(leastWeight) <= 0 {
 		return field.ErrorList{field.Invalid(path, f.Weight.String(), "must be 0 or greater than 1n")}
 	}
-	return nonNegative(f.Weight, path)
+	return review.NonNegative(f.Weight, path)
 }
 
 // validatePolicies checks combinations of preemption and fungibility policies that make no sense.
@@ -190,13 +171,13 @@ func flavorNames(cq *kueue.ClusterQueue) map[kueue.ResourceFlavorReference]bool 
 
 // validateOnFlavors checks that admission checks are for flavors of the queue. What was wrong already and did not change
 // may stay wrong, so that such a queue can be edited at all.
-func (s *server) validateOnFlavors(cq, old *kueue.ClusterQueue) field.ErrorList {
+func (o Options) validateOnFlavors(cq, old *kueue.ClusterQueue) field.ErrorList {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	flavors := flavorNames(cq)
-	tolerant := old != nil && !s.o.StrictOnFlavors && sameKeys(flavorNames(old), flavors)
+	tolerant := old != nil && !o.StrictOnFlavors && sameKeys(flavorNames(old), flavors)
 	path := specPath.Child("admissionChecksStrategy", "admissionChecks")
 	for i, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
 		for j, name := range rule.OnFlavors {
@@ -273,37 +254,24 @@ func samePolicy(a, b *kueue.ConcurrentAdmissionPolicy) bool {
 }
 
 // validateResourceFlavor checks what ends up on pods and is compared with nodes.
-func (*server) validateResourceFlavor() validator {
-	return func(_ context.Context, _ *admission.Request, object, _ client.Object) error {
-		flavor := object.(*kueue.ResourceFlavor)
-		errs := metav1validation.ValidateLabels(flavor.Spec.NodeLabels, specPath.Child("nodeLabels"))
-		type taint struct {
-			key    string
-			effect corev1.TaintEffect
-		}
-		seen := map[taint]bool{}
-		for i, t := range flavor.Spec.NodeTaints {
-			at := specPath.Child("nodeTaints").Index(i)
-			errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
-			for _, why := range validation.IsValidLabelValue(t.Value) {
-				errs = append(errs, field.Invalid(at.Child("value"), t.Value, why))
-			}
-			if seen[taint{t.Key, t.Effect}] {
-				errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
-			}
-			seen[taint{t.Key, t.Effect}] = true
-		}
-		return refuse(append(errs, validateTolerationKeys(flavor.Spec.Tolerations, specPath.Child("tolerations"))...))
+func validateResourceFlavor(_ context.Context, _ *admission.Request, object, _ client.Object) error {
+	flavor := object.(*kueue.ResourceFlavor)
+	errs := metav1validation.ValidateLabels(flavor.Spec.NodeLabels, specPath.Child("nodeLabels"))
+	type taint struct {
+		key    string
+		effect corev1.TaintEffect
 	}
-}
-
-// validateTolerationKeys checks the keys; all other rules are in the schema.
-func validateTolerationKeys(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, t := range tolerations {
-		if t.Key != "" {
-			errs = append(errs, metav1validation.ValidateLabelName(t.Key, path.Index(i).Child("key"))...)
+	seen := map[taint]bool{}
+	for i, t := range flavor.Spec.NodeTaints {
+		at := specPath.Child("nodeTaints").Index(i)
+		errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
+		for _, why := range validation.IsValidLabelValue(t.Value) {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, why))
 		}
+		if seen[taint{t.Key, t.Effect}] {
+			errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
+		}
+		seen[taint{t.Key, t.Effect}] = true
 	}
-	return errs
+	return review.Refuse(append(errs, review.ValidateTolerationKeys(flavor.Spec.Tolerations, specPath.Child("tolerations"))...))
 }

@@ -1,4 +1,4 @@
-package admission
+package review
 
 import (
 	"context"
@@ -13,30 +13,40 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/berth-project/berth/internal/inflight"
-	"github.com/berth-project/berth/internal/job"
 )
 
-// refused is an error that is the client's to mend.
-type refused struct{ error }
+// Refused is an error of the client's: the answer is 403 with its text.
+type Refused struct{ Mistakes error }
 
-// refuse makes the refusal of an object, or nil if there is nothing wrong.
-func refuse(errs field.ErrorList) error {
+func (r Refused) Error() string { return r.Mistakes.Error() }
+
+// Unwrap returns the mistakes.
+func (r Refused) Unwrap() error { return r.Mistakes }
+
+// Refuse makes the refusal of an object, or nil if there is nothing wrong.
+func Refuse(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return refused{errs.ToAggregate()}
+	return Refused{errs.ToAggregate()}
 }
+
+// Invalid refuses an object as the API server does for its schema: 422 with the mistakes as causes.
+type Invalid struct{ *apierrors.StatusError }
 
 // failure is the answer to a request that was refused, or that could not be judged.
 func failure(err error) admission.Response {
-	if _, ok := errors.AsType[refused](err); ok || errors.Is(err, errTooMuch) {
+	if invalid, ok := errors.AsType[Invalid](err); ok {
+		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &invalid.ErrStatus}}
+	}
+	if _, ok := errors.AsType[Refused](err); ok || errors.Is(err, errTooMuch) {
 		return admission.Denied(err.Error())
 	}
 	if errors.Is(err, inflight.ErrFull) {
@@ -45,26 +55,21 @@ func failure(err error) admission.Response {
 	return admission.Errored(http.StatusInternalServerError, err)
 }
 
-// decode reads an object. Jobs are of the type that their descriptor says.
-func (s *server) decode(raw runtime.RawExtension, gvk schema.GroupVersionKind) (client.Object, error) {
-	var object runtime.Object
-	var err error
-	if at := slices.IndexFunc(s.descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk }); at >= 0 {
-		object = s.descriptors[at].New()
-	} else if object, err = s.scheme.New(gvk); err != nil {
-		return nil, err
+func badRequest(err error) admission.Response { return admission.Errored(http.StatusBadRequest, err) }
+
+// Decode reads an object of a request. kind is for the error.
+func Decode[T client.Object](raw runtime.RawExtension, kind string, into T) (T, error) {
+	if err := json.Unmarshal(raw.Raw, into); err != nil {
+		return into, fmt.Errorf("decoding %s: %w", kind, err)
 	}
-	if err := json.Unmarshal(raw.Raw, object); err != nil {
-		return nil, fmt.Errorf("decoding %s: %w", gvk.Kind, err)
-	}
-	return object.(client.Object), nil
+	return into, nil
 }
 
 // mutate answers with the changes as a patch. The patch is the difference between what was understood of the object
 // before and after, so fields that this version does not know survive. A new object that cannot be read is left as it is: the schema,
 // which is asked next, says what is wrong with which field. If it finds nothing the validating webhook refuses the object.
-func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, change defaulter) admission.Response {
-	object, err := s.decode(req.Object, gvk)
+func (h *Webhook) mutate(ctx context.Context, req *admission.Request) admission.Response {
+	object, err := Decode(req.Object, h.GVK.Kind, h.New())
 	if err != nil && req.Operation == admissionv1.Create {
 		return admission.Allowed("")
 	}
@@ -72,8 +77,7 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 		return badRequest(err)
 	}
 	before := object.DeepCopyObject()
-	told := &advice{}
-	if err := change(context.WithValue(ctx, adviceKey{}, told), req, object); err != nil {
+	if err := h.Defaults(ctx, req, object); err != nil {
 		return failure(err)
 	}
 	operations, err := difference(before, object)
@@ -83,7 +87,7 @@ func (s *server) mutate(ctx context.Context, req *admission.Request, gvk schema.
 	if operations, err = rooted(req.Object.Raw, operations); err != nil {
 		return badRequest(err)
 	}
-	return admission.Patched("", operations...).WithWarnings(told.lines...)
+	return admission.Patched("", operations...)
 }
 
 // difference is what makes one object of the other. Most objects are right as they are, and are not encoded for it.
@@ -153,28 +157,27 @@ func rooted(raw []byte, operations []jsonpatch.Operation) ([]jsonpatch.Operation
 }
 
 // validate answers whether the object may be stored.
-func (s *server) validate(ctx context.Context, req *admission.Request, gvk schema.GroupVersionKind, check validator) admission.Response {
-	object, err := s.decode(req.Object, gvk)
+func (h *Webhook) validate(ctx context.Context, req *admission.Request) admission.Response {
+	object, err := Decode(req.Object, h.GVK.Kind, h.New())
 	if err != nil {
 		return badRequest(err)
 	}
 	var old client.Object
 	if req.Operation == admissionv1.Update {
-		if old, err = s.decode(req.OldObject, gvk); err != nil {
+		if old, err = Decode(req.OldObject, h.GVK.Kind, h.New()); err != nil {
 			return badRequest(err)
 		}
 	}
-	if err := check(ctx, req, object, old); err != nil {
+	if err := h.Validate(ctx, req, object, old); err != nil {
 		return failure(err)
 	}
-	warnings := append(notYet(object), s.inert(object)...)
-	if old != nil { // only of what the change brings: the rest was told before
-		known := append(notYet(old), s.inert(old)...)
+	if h.Warn == nil {
+		return admission.Allowed("")
+	}
+	warnings := h.Warn(object)
+	if old != nil && len(warnings) > 0 { // only of what the change brings: the rest was told before
+		known := h.Warn(old)
 		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(known, w) })
 	}
-	more, err := s.warn(ctx, req.Namespace, gvk, object, old)
-	if err != nil {
-		return failure(err)
-	}
-	return admission.Allowed("").WithWarnings(append(warnings, more...)...)
+	return admission.Allowed("").WithWarnings(warnings...)
 }

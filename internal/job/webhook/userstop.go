@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -26,7 +27,7 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || s.isOwn(d, req) {
 		return err
 	}
-	old, err := s.decode(req.OldObject, d.GVK)
+	old, err := review.Decode(req.OldObject, d.GVK.Kind, d.New())
 	if err != nil {
 		return err
 	}

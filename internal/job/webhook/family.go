@@ -1,9 +1,10 @@
-package admission
+package webhook
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -26,20 +28,27 @@ import (
 // takes away is put back, and what may not be let go yet is refused. The rules look at what there is, never at who asks, so
 // they hold for Berth's own writes too, also in the middle of a restart (spec: 30 §4.10.3, Limitation 2).
 
-// familyHooks are the webhooks of the pods of jobs that are led. There are as many whatever is installed in the cluster: who writes
+// ofFamily are the webhooks of the pods of jobs that are led. There are as many whatever is installed in the cluster: who writes
 // their configurations does not know, and one that nobody serves would keep all those pods from being made. Whether a job is led
 // is asked anew each time.
-func familyHooks(o *Options, d *job.Descriptor) []hook {
-	configured := *o.Jobs
+func (s *server) ofFamily(d *job.Descriptor) []review.Webhook {
+	configured := *s.o.Jobs
 	configured.RayService.Legacy = nil
 	if !d.Family.CanLead() || !d.Family.Leads(&configured) {
 		return nil
 	}
-	h := hook{jobs: true, family: d, gvk: corev1.SchemeGroupVersion.WithKind("Pod"), resources: []string{"pods"}, label: d.Family.PodLabel}
+	h := review.Webhook{
+		GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Resources: []string{"pods"}, New: func() client.Object { return &corev1.Pod{} },
+		Namespaces: s.o.Namespaces.DeepCopy(),
+		Objects:    &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: d.Family.PodLabel, Operator: metav1.LabelSelectorOpExists}}},
+	}
+	of := strings.ToLower(d.GVK.Kind)
 	create, update := h, h
-	create.mutating, create.defaults = true, func(s *server) defaulter { return s.gateFamilyPod(d) }
-	update.validate = func(s *server) validator { return s.keepFamilyPod(d) }
-	return []hook{create, update}
+	create.Name, create.Path = review.NewName("pod."+of, true), review.NewPath(h.GVK, true)+"-of-"+of
+	create.Defaults = s.gateFamilyPod(d)
+	update.Name, update.Path = review.NewName("pod."+of, false), review.NewPath(h.GVK, false)+"-of-"+of
+	update.Updates, update.Validate = true, s.keepFamilyPod(d)
+	return []review.Webhook{create, update}
 }
 
 // leaderOf is the kind of the job that leads an object; nil if nobody does.
@@ -76,7 +85,7 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || object.GetDeletionTimestamp() != nil {
 		return err
 	}
-	old, err := s.decode(req.OldObject, d.GVK)
+	old, err := review.Decode(req.OldObject, d.GVK.Kind, d.New())
 	if err != nil {
 		return err
 	}
@@ -98,8 +107,10 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 		in.Reach = v.Reach
 		warnings, errs = d.Guard(object, old, in)
 	}
-	advise(ctx, warnings...)
-	return refuse(errs)
+	if len(errs) == 0 {
+		review.Advise(ctx, warnings...)
+	}
+	return review.Refuse(errs)
 }
 
 // workloadsOf are the Workloads of a job as the cache has them, and, if none of them is admitted, as the API server has.
@@ -161,7 +172,7 @@ func (s *server) podLeader(ctx context.Context, d *job.Descriptor, namespace str
 }
 
 // gateFamilyPod gives a new pod of a job that is led its gate, should the object that it is of have lost it.
-func (s *server) gateFamilyPod(d *job.Descriptor) defaulter {
+func (s *server) gateFamilyPod(d *job.Descriptor) review.Defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
 		pod := object.(*corev1.Pod)
 		if podset.HasGate(pod.Spec.SchedulingGates) || pod.Spec.NodeName != "" {
@@ -176,7 +187,7 @@ func (s *server) gateFamilyPod(d *job.Descriptor) defaulter {
 }
 
 // keepFamilyPod lets a pod lose its gate only if there is room for it.
-func (s *server) keepFamilyPod(d *job.Descriptor) validator {
+func (s *server) keepFamilyPod(d *job.Descriptor) review.Validator {
 	return func(ctx context.Context, req *admission.Request, object, oldObject client.Object) error {
 		if req.Operation != admissionv1.Update {
 			return nil
@@ -201,19 +212,7 @@ func (s *server) keepFamilyPod(d *job.Descriptor) validator {
 				return err
 			}
 		}
-		return refuse(field.ErrorList{field.Forbidden(specPath.Child("schedulingGates"), "the gate "+kueue.ElasticJobSchedulingGate+" of a pod of "+
+		return review.Refuse(field.ErrorList{field.Forbidden(field.NewPath("spec", "schedulingGates"), "the gate "+kueue.ElasticJobSchedulingGate+" of a pod of "+
 			d.GVK.Kind+" "+lead.Object.GetName()+" stays until there is quota for the pod; Berth takes it off then")})
-	}
-}
-
-// advice are the warnings of one answer.
-type advice struct{ lines []string }
-
-type adviceKey struct{}
-
-// advise adds warnings to the answer that is being made.
-func advise(ctx context.Context, lines ...string) {
-	if a, ok := ctx.Value(adviceKey{}).(*advice); ok {
-		a.lines = append(a.lines, lines...)
 	}
 }

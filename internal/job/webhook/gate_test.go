@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -39,12 +39,11 @@ func (n namespaces) Get(_ context.Context, key client.ObjectKey, into client.Obj
 
 // gateServer is a server with everything on that could make it touch a job of a kind.
 func gateServer(d *job.Descriptor, reader namespaces) *server {
-	s := testServer()
-	c := s.o.Jobs
+	o := testOptions()
+	c := o.Jobs
 	c.DefaultPriorityClass, c.ManageAll, c.MultiKueue, c.ElasticJobs, c.Topology, c.HonourUserSuspend = true, true, true, true, true, true
 	c.ManagedNamespaces, c.Kinds = labels.SelectorFromSet(labels.Set{"managed": "yes"}), job.Kinds{d.GVK: true}
-	s.reader, s.gate, s.descriptors = reader, lookup.NewGate(c, nil, reader, reader), []*job.Descriptor{d}
-	return s
+	return &server{o: o, reader: reader, gate: lookup.NewGate(c, nil, reader, reader), descriptors: []*job.Descriptor{d}}
 }
 
 // tempting is a job with everything that Berth changes or refuses.

@@ -1,7 +1,6 @@
-package admission
+package webhook
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -11,55 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/version"
-	apiadmission "k8s.io/apiserver/pkg/admission"
-	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	"k8s.io/apiserver/pkg/cel/environment"
 	"pgregory.net/rapid"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 )
 
-// fatal is what tests and properties have in common.
-type fatal interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
-// condition compiles a match condition as the oldest Kubernetes that we support does, and tells whether the webhook is called.
-func condition(t fatal, expression string) func(t fatal, object, old map[string]any) bool {
-	t.Helper()
-	compiler := admissioncel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
-	compiled := compiler.CompileCondition([]admissioncel.ExpressionAccessor{&matchconditions.MatchCondition{Expression: expression}},
-		admissioncel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
-	if errs := compiled.CompilationErrors(); len(errs) > 0 {
-		t.Fatalf("compiling: %v", errs)
-	}
-	return func(t fatal, object, old map[string]any) bool {
-		t.Helper()
-		operation, before := apiadmission.Create, runtime.Object(nil)
-		if old != nil {
-			operation, before = apiadmission.Update, &unstructured.Unstructured{Object: old}
-		}
-		after := &unstructured.Unstructured{Object: object}
-		gvk, gvr := kueue.GroupVersion.WithKind("Workload"), kueue.GroupVersion.WithResource("workloads")
-		attributes := apiadmission.NewAttributesRecord(after, before, gvk, "ns", "w", gvr, "", operation, nil, false, nil)
-		request := admissioncel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(gvr), metav1.GroupVersionKind(gvk))
-		got, _, err := compiled.ForInput(context.Background(), &apiadmission.VersionedAttributes{
-			Attributes: attributes, VersionedKind: gvk, VersionedObject: apiadmission.NewLazyObject(after), VersionedOldObject: apiadmission.NewLazyObject(before),
-		}, request, admissioncel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
-		if err != nil || len(got) != 1 || got[0].Error != nil {
-			t.Fatalf("evaluating: %v %+v", err, got)
-		}
-		return got[0].EvalResult.Value().(bool)
-	}
-}
-
-func wire(t fatal, w *kueue.Workload) map[string]any {
+func wire(t reviewtest.Fatal, w *kueue.Workload) map[string]any {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w)
 	if err != nil {
@@ -157,9 +115,9 @@ func twoPods() *kueue.Workload {
 
 // Whatever becomes of a Workload, the webhook is called for it unless it would allow it without a warning.
 func TestConditionMissesNothing(t *testing.T) {
-	judges := condition(t, judged)
+	judges := reviewtest.Condition(t, judged)
 	s := testServer()
-	check := s.validateWorkload()
+	check := s.validateWorkload
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.SliceOfN(rapid.SampledFrom(sortedKeys(edits)), 0, 5)
 		old := twoPods()
@@ -184,7 +142,7 @@ func TestConditionMissesNothing(t *testing.T) {
 
 // The webhook is not called for the writes by which workloads live: that is what the condition is for.
 func TestConditionSparesCalls(t *testing.T) {
-	judges := condition(t, judged)
+	judges := reviewtest.Condition(t, judged)
 	cases := map[string]struct {
 		before, change []string
 		called         bool
@@ -240,7 +198,7 @@ func TestConditionSparesCalls(t *testing.T) {
 // A new Workload is only sent to be defaulted if that may change it, or if nobody has looked at its schema yet and would
 // stumble over it.
 func TestConditionOfDefaults(t *testing.T) {
-	needs := condition(t, defaulted)
+	needs := reviewtest.Condition(t, defaulted)
 	podSets := func(sets ...any) map[string]any { return map[string]any{"spec": map[string]any{"podSets": sets}} }
 	cases := map[string]struct {
 		object map[string]any

@@ -1,18 +1,17 @@
-package admission
+package webhook
 
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/review"
 )
 
 // defaultName is the name of the LocalQueue, and of the WorkloadPriorityClass, for jobs that name none.
@@ -33,7 +32,7 @@ func (s *server) exists(ctx context.Context, key client.ObjectKey, object client
 
 // defaultJob makes a new job wait in its queue (spec: 30 §3.1). A job that runs until then is marked, so that it is given back when it leaves
 // management.
-func (s *server) defaultJob(d *job.Descriptor) defaulter {
+func (s *server) defaultJob(d *job.Descriptor) review.Defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
 		if d.Serving {
 			return s.defaultAny(d)(ctx, req, object)
@@ -53,7 +52,7 @@ func (s *server) defaultJob(d *job.Descriptor) defaulter {
 	}
 }
 
-func (s *server) defaultAny(d *job.Descriptor) defaulter {
+func (s *server) defaultAny(d *job.Descriptor) review.Defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
 		if req.Operation == admissionv1.Update && !d.Serving {
 			return s.changeJob(ctx, d, req, object)
@@ -105,7 +104,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 			return err
 		}
 		warnings, _ := d.Guard(sent, nil, in)
-		advise(ctx, warnings...)
+		review.Advise(ctx, warnings...)
 	}
 	d.Default(object, reach == job.Managed, in)
 	return nil
@@ -117,7 +116,7 @@ func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.V
 		d.Suspend(object)
 	}
 	if v.NotMade != nil {
-		advise(ctx, "metadata.ownerReferences: the object is queued by itself, and not with its owner: "+v.NotMade.Error())
+		review.Advise(ctx, "metadata.ownerReferences: the object is queued by itself, and not with its owner: "+v.NotMade.Error())
 	}
 }
 
@@ -187,7 +186,7 @@ func (s *server) judge(ctx context.Context, d *job.Descriptor, namespace string,
 	case err != nil:
 		return v, err
 	case v.Err != nil:
-		return v, refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
+		return v, review.Refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "ownerReferences"), v.Err.Error())})
 	}
 	return v, nil
 }
@@ -224,53 +223,52 @@ func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace stri
 }
 
 // validateJob checks the labels and annotations of a job, and what is special to its kind (spec: 30 §3.2).
-func (s *server) validateJob(d *job.Descriptor) validator {
+func (s *server) validateJob(d *job.Descriptor) review.Validator {
 	return func(ctx context.Context, req *admission.Request, object, old client.Object) error {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
 			return err
 		}
-		if s.isFree(d, object, old) {
-			return nil
-		}
-		rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
-		var errs field.ErrorList
-		if old == nil {
-			errs = rules.create()
-		} else {
-			if err := s.defaultQueue(ctx, req.Namespace, &rules); err != nil {
-				return err
-			}
-			errs = rules.update()
-		}
-		if d.Validate == nil && d.Sizes == nil {
-			return refuse(errs)
-		}
-		in, err := s.setting(ctx, d, object)
-		if err != nil {
+		if err := s.checkJob(ctx, d, req.Namespace, object, old); err != nil {
 			return err
 		}
-		var before job.Object // nil, and not an interface around nil, for a new job
-		if old != nil {
-			before = old
+		if d.Warn != nil {
+			review.Advise(ctx, d.Warn(object, old, s.o.Jobs)...)
 		}
-		errs = append(errs, in.ValidateSize(d, object, before)...)
-		if d.Validate != nil {
-			errs = append(errs, d.Validate(object, before, in)...)
-		}
-		return refuse(errs)
+		return nil
 	}
 }
 
-// warn says what is odd about a job in a managed namespace.
-func (s *server) warn(ctx context.Context, namespace string, gvk schema.GroupVersionKind, object, old client.Object) ([]string, error) {
-	at := slices.IndexFunc(s.descriptors, func(d *job.Descriptor) bool { return d.GVK == gvk && d.Warn != nil })
-	if at < 0 {
-		return nil, nil
+// checkJob refuses a job in a managed namespace.
+func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace string, object, old client.Object) error {
+	if s.isFree(d, object, old) {
+		return nil
 	}
-	if ok, err := s.managed(ctx, namespace); err != nil || !ok {
-		return nil, err
+	rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
+	var errs field.ErrorList
+	if old == nil {
+		errs = rules.create()
+	} else {
+		if err := s.defaultQueue(ctx, namespace, &rules); err != nil {
+			return err
+		}
+		errs = rules.update()
 	}
-	return s.descriptors[at].Warn(object, old, s.o.Jobs), nil
+	if d.Validate == nil && d.Sizes == nil {
+		return review.Refuse(errs)
+	}
+	in, err := s.setting(ctx, d, object)
+	if err != nil {
+		return err
+	}
+	var before job.Object // nil, and not an interface around nil, for a new job
+	if old != nil {
+		before = old
+	}
+	errs = append(errs, in.ValidateSize(d, object, before)...)
+	if d.Validate != nil {
+		errs = append(errs, d.Validate(object, before, in)...)
+	}
+	return review.Refuse(errs)
 }
 
 // isFree says whether the queue has no say about an object of a kind, though its namespace is managed.

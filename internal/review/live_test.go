@@ -1,4 +1,4 @@
-package admission
+package review
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func (managersLimit) Wait(context.Context) error {
 
 // apiServer is one that holds its answers back while the test wants that.
 type apiServer struct {
-	*live
+	*Live
 	asked, now, most atomic.Int32 // requests for objects and reviews
 	held             chan struct{}
 }
@@ -78,7 +78,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.live = live
+	s.Live = live
 	return s
 }
 

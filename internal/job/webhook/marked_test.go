@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/leaderworkerset"
 	"github.com/berth-project/berth/internal/job/kind/pod"
 	"github.com/berth-project/berth/internal/job/kind/statefulset"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 )
 
 // bases are the smallest objects of the kinds that marked is about.
@@ -69,12 +70,10 @@ func drawMarks(t *rapid.T, d *job.Descriptor, base string) map[string]any {
 
 // A webhook is not called for a pod or for an object that serves only if it would not change it, refuse it or warn of it.
 func TestMarkedMissesNothing(t *testing.T) {
-	s := testServer()
 	cfg := &job.Config{Topology: true, AdmissionGatedBy: true, AnnotationIdentifiers: true, ImmutableGroupSize: true}
 	for name, of := range bases {
 		t.Run(name, func(t *testing.T) {
-			s.descriptors = append(s.descriptors, of.d)
-			called := condition(t, marked(&Options{Jobs: cfg}, of.d))
+			called := reviewtest.Condition(t, marked(&Options{Jobs: cfg}, of.d))
 			decode := func(t *rapid.T, tree map[string]any) job.Object {
 				raw, err := json.Marshal(tree)
 				if err != nil {
@@ -145,39 +144,12 @@ func TestMarked(t *testing.T) {
 		"none before":    {object: none, old: none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := condition(t, marked(&Options{Jobs: &job.Config{}}, bases["Deployment"].d))(t, tc.object, tc.old); got != tc.want {
+			if got := reviewtest.Condition(t, marked(&Options{Jobs: &job.Config{}}, bases["Deployment"].d))(t, tc.object, tc.old); got != tc.want {
 				t.Errorf("called: %v", got)
 			}
 		})
 	}
 	if got := marked(&Options{Jobs: &job.Config{ManageAll: true}}, bases["Pod"].d); got != "" {
 		t.Errorf("where every pod is queued, some are left out: %s", got)
-	}
-}
-
-// TestOpenWebhooks is that what the cluster itself needs to run is stored while no manager answers. Without a configuration file
-// the API server does not even ask about it.
-func TestOpenWebhooks(t *testing.T) {
-	for name, labelledOnly := range map[string]bool{"with a file": false, "without one": true} {
-		t.Run(name, func(t *testing.T) {
-			o := Options{
-				Jobs: &job.Config{Kinds: job.Kinds{bases["Pod"].d.GVK: true}}, Descriptors: []*job.Descriptor{bases["Pod"].d}, LabelledOnly: labelledOnly,
-			}
-			mutating, validating := Configurations(Target{URL: "https://a"}, o)
-			policies := map[string]string{}
-			for _, w := range mutating.Webhooks {
-				policies[w.Name] = string(*w.FailurePolicy)
-			}
-			for _, w := range validating.Webhooks {
-				policies[w.Name] = string(*w.FailurePolicy)
-			}
-			open := "Ignore"
-			if labelledOnly {
-				open = ""
-			}
-			if policies["mpod.kb.io"] != "Fail" || policies["default.mpod.kb.io"] != open || policies["vpod.kb.io"] != "Fail" {
-				t.Errorf("got %v", policies)
-			}
-		})
 	}
 }

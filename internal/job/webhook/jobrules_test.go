@@ -1,0 +1,91 @@
+package webhook
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/review"
+	"github.com/berth-project/berth/internal/review/reviewtest"
+)
+
+func testOptions() *Options {
+	return &Options{Jobs: &job.Config{AdmissionGatedBy: true, AnnotationIdentifiers: true, PartialAdmission: true}}
+}
+
+func TestJobRules(t *testing.T) {
+	const label, annotation = "metadata.labels[kueue.x-k8s.io/", "metadata.annotations[kueue.x-k8s.io/"
+	type change func(j *batchv1.Job)
+	set := func(key, value string) change {
+		return func(j *batchv1.Job) {
+			if value == "" {
+				delete(j.Labels, key)
+			} else {
+				j.Labels[key] = value
+			}
+		}
+	}
+	annotate := func(key, value string) change { return func(j *batchv1.Job) { j.Annotations[key] = value } }
+	runs := func(j *batchv1.Job) { j.Spec.Suspend = new(false) }
+	both := func(a, b change) change { return func(j *batchv1.Job) { a(j); b(j) } }
+	tests := map[string]struct {
+		old, change  change // without old it is a new job
+		defaultQueue bool
+		want         []string
+	}{
+		"plain":                          {change: func(*batchv1.Job) {}},
+		"bad queue":                      {change: set(kueue.QueueNameLabel, "A_B"), want: []string{label + "queue-name]"}},
+		"bad workload":                   {change: set(kueue.PrebuiltWorkloadLabel, "A_B"), want: []string{label + "prebuilt-workload-name]"}},
+		"bad workload, annotation":       {change: annotate(kueue.PrebuiltWorkloadLabel, "A_B"), want: []string{annotation + "prebuilt-workload-name]"}},
+		"only the one in effect":         {change: both(set(kueue.PrebuiltWorkloadLabel, "A_B"), annotate(kueue.PrebuiltWorkloadLabel, "ok"))},
+		"time is no number":              {change: set(kueue.MaxExecTimeSecondsLabel, "x"), want: []string{label + "max-exec-time-seconds]"}},
+		"gates":                          {change: annotate(kueue.AdmissionGatedByAnnotation, "x"), want: []string{annotation + "admission-gated-by]"}},
+		"queue changes while suspended":  {old: func(*batchv1.Job) {}, change: set(kueue.QueueNameLabel, "b")},
+		"queue changes while it runs":    {old: runs, change: set(kueue.QueueNameLabel, "b"), want: []string{label + "queue-name]"}},
+		"queue and start at once":        {old: set(kueue.QueueNameLabel, ""), change: both(set(kueue.QueueNameLabel, "b"), runs), want: []string{label + "queue-name]"}},
+		"queue is removed":               {old: func(*batchv1.Job) {}, change: set(kueue.QueueNameLabel, "")},
+		"queue is removed, default":      {old: func(*batchv1.Job) {}, change: set(kueue.QueueNameLabel, ""), defaultQueue: true, want: []string{label + "queue-name]"}},
+		"a stop under way is no suspend": {old: runs, change: both(func(j *batchv1.Job) { j.Spec.Suspend = new(true) }, both(annotate(kueue.JobStoppingAnnotation, "true"), set(kueue.QueueNameLabel, "b"))), want: []string{label + "queue-name]"}},
+		"workload named while suspended": {old: func(*batchv1.Job) {}, change: set(kueue.PrebuiltWorkloadLabel, "w")},
+		"workload named while it runs":   {old: runs, change: set(kueue.PrebuiltWorkloadLabel, "w"), want: []string{label + "prebuilt-workload-name]"}},
+		"workload moves to annotation": {
+			old:    both(runs, set(kueue.PrebuiltWorkloadLabel, "w")),
+			change: both(set(kueue.PrebuiltWorkloadLabel, ""), annotate(kueue.PrebuiltWorkloadLabel, "w")),
+		},
+		"time while suspended":           {old: func(*batchv1.Job) {}, change: set(kueue.MaxExecTimeSecondsLabel, "5")},
+		"time while it starts":           {old: func(*batchv1.Job) {}, change: both(runs, set(kueue.MaxExecTimeSecondsLabel, "5")), want: []string{label + "max-exec-time-seconds]"}},
+		"class is added":                 {old: func(*batchv1.Job) {}, change: set(kueue.PriorityClassLabel, "p")},
+		"class is added while it runs":   {old: runs, change: set(kueue.PriorityClassLabel, "p"), want: []string{label + "priority-class]"}},
+		"class is changed while it runs": {old: both(runs, set(kueue.PriorityClassLabel, "p")), change: set(kueue.PriorityClassLabel, "q")},
+		"class is removed":               {old: set(kueue.PriorityClassLabel, "p"), change: set(kueue.PriorityClassLabel, ""), want: []string{label + "priority-class]"}},
+		"elastic later":                  {old: func(*batchv1.Job) {}, change: annotate(kueue.ElasticJobAnnotation, "true"), want: []string{annotation + "elastic-job]"}},
+		"gates later":                    {old: func(*batchv1.Job) {}, change: annotate(kueue.AdmissionGatedByAnnotation, "a.io/x"), want: []string{annotation + "admission-gated-by]"}},
+		"all at once": {
+			old: runs, change: both(set(kueue.QueueNameLabel, "A_B"), set(kueue.MaxExecTimeSecondsLabel, "x")),
+			want: []string{label + "max-exec-time-seconds]", label + "max-exec-time-seconds]", label + "queue-name]", label + "queue-name]"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			j := &batchv1.Job{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kueue.QueueNameLabel: "a"}, Annotations: map[string]string{}},
+				Spec:       batchv1.JobSpec{Suspend: new(true)},
+			}
+			rules := jobRules{cfg: testOptions().Jobs, d: all.Descriptors()[0], job: j, hasDefaultQueue: tc.defaultQueue}
+			check := rules.create
+			if tc.old != nil {
+				tc.old(j)
+				rules.old, check = j.DeepCopy(), rules.update
+			}
+			tc.change(j)
+			if diff := cmp.Diff(tc.want, reviewtest.Fields(t, review.Refuse(check()))); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}

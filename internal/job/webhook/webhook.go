@@ -1,0 +1,112 @@
+// Package webhook is the one webhook of all job kinds, and the policy that warns of queue labels without effect.
+//
+//	jobs ─► the hard gate ─► defaults, or rules of all kinds + the kind's own
+//
+// spec: 30 §3
+package webhook
+
+import (
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/review"
+)
+
+// Options say what the webhooks of jobs do.
+type Options struct {
+	// Jobs is the configuration of jobs, and Descriptors all kinds that this build has; the enabled ones get webhooks.
+	Jobs        *job.Config
+	Descriptors []*job.Descriptor
+	// Namespaces selects the managed ones, for webhook configurations. It must match as Jobs.ManagedNamespaces does.
+	Namespaces metav1.LabelSelector
+	// LabelledOnly has the API server call about pods, Deployments and StatefulSets only where they bear a mark of a queue. They get no
+	// queue by default.
+	LabelledOnly bool
+	// Pods are those of jobs that are led, if this process keeps them in memory. Nil: the API server is asked.
+	Pods client.Reader
+	// Self is the user name of the manager, whose stops are its own.
+	Self string
+}
+
+// server answers the webhooks.
+type server struct {
+	o      *Options
+	gate   *lookup.Gate
+	reader client.Reader
+	cache  client.Reader // also of kinds without Go types
+	live   client.Reader // on the webhooks' own budget
+	// descriptors are the enabled kinds of jobs.
+	descriptors []*job.Descriptor
+}
+
+// Webhooks are the webhooks of the enabled kinds, in the order of their descriptors. r is nil if they are not served, as for a
+// webhook configuration.
+func Webhooks(o *Options, r *review.Readers) []review.Webhook {
+	s := &server{o: o}
+	s.descriptors = slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Jobs.Kinds[d.GVK] })
+	if r != nil {
+		s.reader, s.cache, s.live = r.Client, r.Cache, r.Live
+		s.gate = lookup.NewGate(o.Jobs, o.Descriptors, r.Cache, r.Live)
+	}
+	var out []review.Webhook
+	for _, d := range s.descriptors {
+		out = append(append(out, s.ofKind(d)...), s.ofFamily(d)...)
+	}
+	return out
+}
+
+// ofKind are the two webhooks of a kind of jobs.
+func (s *server) ofKind(d *job.Descriptor) []review.Webhook {
+	when := marked(s.o, d)
+	h := review.Webhook{
+		GVK: d.GVK, Resources: []string{d.Resource}, New: func() client.Object { return d.New() },
+		Namespaces: s.o.Namespaces.DeepCopy(), When: review.OnlyIf(when),
+	}
+	kind := strings.ToLower(d.GVK.Kind)
+	if d.Declared { // it may be called like another one
+		kind += "." + d.GVK.Group
+	}
+	mutating, validating := h, h
+	mutating.Name, validating.Name = review.NewName(kind, true), review.NewName(kind, false)
+	mutating.Defaults, mutating.Updates = s.defaultJob(d), d.Serving || hasUserStop(s.o, d) || d.Guard != nil
+	mutating.Open = when != "" && !(s.o.LabelledOnly && slices.Contains(builtIn, d.GVK.Group))
+	validating.Validate, validating.Updates = s.validateJob(d), true
+	validating.Warn = func(o client.Object) []string { return review.WarnElastic(o, s.o.Jobs) }
+	return []review.Webhook{mutating, validating}
+}
+
+// builtIn are the groups of the kinds that Kubernetes itself makes all the time.
+var builtIn = []string{corev1.GroupName, appsv1.GroupName}
+
+// marked is the match condition of the webhooks of an open kind. It is true of objects that bear a mark of a queue, on themselves or
+// on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or
+// where users may stop jobs that belong to others.
+func marked(o *Options, d *job.Descriptor) string {
+	if !d.Open || o.Jobs.ManageAll || hasUserStop(o, d) {
+		return ""
+	}
+	places := []string{"?metadata"}
+	for _, path := range d.Templates {
+		places = append(places, "?"+strings.ReplaceAll(path, ".", ".?")+".?metadata")
+	}
+	in := func(object string) string {
+		var out []string
+		for _, place := range places {
+			for _, names := range []string{"labels", "annotations"} {
+				out = append(out, object+"."+place+".?"+names+".orValue({}).exists(k, "+ourKey+")")
+			}
+		}
+		return strings.Join(out, " ||\n")
+	}
+	return in("object") + " ||\noldObject != null && (" + in("oldObject") + ")"
+}
+
+// ourKey is true of the key of a label or an annotation that says something to a queue.
+const ourKey = `k.startsWith('kueue.x-k8s.io/')`

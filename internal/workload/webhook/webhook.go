@@ -1,0 +1,69 @@
+// Package webhook guards Workloads and their status (spec: 10 §3).
+package webhook
+
+import (
+	"reflect"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/review"
+)
+
+// Options say what is checked.
+type Options struct {
+	// NonNegative refuses negative requests in Workloads: gate WorkloadValidateResourcesAreNonNegative.
+	NonNegative bool
+	// PodSetMetadata checks labels and annotations of pod sets: gate WorkloadValidationForPodSetMetadata.
+	PodSetMetadata bool
+	// PriorityBoost checks the annotation of that name.
+	PriorityBoost bool
+}
+
+// server answers the webhooks of Workloads.
+type server struct {
+	Options
+	jobs *job.Config
+}
+
+// Webhooks are the webhooks of Workloads, in a fixed order. jobs is the configuration of the jobs that they are for.
+func Webhooks(o Options, jobs *job.Config) []review.Webhook {
+	s := &server{o, jobs}
+	gvk, empty := kueue.GroupVersion.WithKind("Workload"), func() client.Object { return &kueue.Workload{} }
+	return []review.Webhook{
+		{GVK: gvk, Resources: []string{"workloads"}, New: empty, When: review.OnlyIf(defaulted), Defaults: s.defaultWorkload},
+		{
+			GVK: gvk, Resources: []string{"workloads", "workloads/status"}, New: empty, Updates: true, When: review.OnlyIf(judged), Validate: s.validateWorkload,
+			Warn: func(o client.Object) []string {
+				return append(notYet(o.(*kueue.Workload)), review.WarnElastic(o, jobs)...)
+			},
+		},
+	}
+}
+
+// notYet warns of fields that this version does not act upon. A line goes with the feature that acts upon the field.
+func notYet(w *kueue.Workload) []string {
+	var paths []string
+	for _, ps := range w.Spec.PodSets {
+		path := "spec.podSets[" + string(ps.Name) + "]"
+		if isPlaced(ps.TopologyRequest) {
+			paths = append(paths, path+".topologyRequest")
+		}
+		if len(ps.Template.Spec.ResourceClaims) > 0 {
+			paths = append(paths, path+".template.spec.resourceClaims")
+		}
+	}
+	return review.NotYet(paths...)
+}
+
+// isPlaced tells whether pods are to be placed by topology. That pod sets share their
+// flavors, which is said in the same place, is acted upon.
+func isPlaced(t *kueue.PodSetTopologyRequest) bool {
+	if t == nil {
+		return false
+	}
+	rest := *t
+	rest.PodSetGroupName = nil
+	return !reflect.DeepEqual(rest, kueue.PodSetTopologyRequest{})
+}
