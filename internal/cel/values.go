@@ -58,6 +58,8 @@ func (a ordered) NativeToValue(value any) ref.Val {
 		return orderedMap{types.NewStringInterfaceMap(a, v)}
 	case []any:
 		return types.NewDynamicList(a, v)
+	case Lazy:
+		return lazyMap{&v}
 	default:
 		return types.DefaultTypeAdapter.NativeToValue(value)
 	}
@@ -251,6 +253,3 @@ func (l orderedLiteral) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 func (l orderedLiteral) Eval(ctx interpreter.Activation) ref.Val {
 	return l.Exec(interpreter.AsFrame(ctx))
 }
-
-// Value is a tree as a value of CEL.
-func Value(tree any) ref.Val { return ordered{}.NativeToValue(tree) }

@@ -213,7 +213,7 @@ type pass struct {
 func (f *Framework) pass(phase string, scope map[string]any) (*pass, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), passTime)
 	p := &pass{Framework: f, ctx: ctx, phase: phase, scope: maps.Clone(scope), values: map[string]any{}}
-	p.scope[variablesName] = variables{p}
+	p.scope[variablesName] = cel.Lazy{Names: f.variables, Value: p.variable}
 	began := time.Now()
 	return p, func() {
 		cancel()
