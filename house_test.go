@@ -244,6 +244,7 @@ var rooms = []room{
 	{dir: "internal/jobset/plan", layer: 4},
 	{dir: "internal/training/plan", layer: 4},
 	{dir: "internal/multikueue/plan", layer: 4},
+	{dir: "internal/listen", layer: 4},
 	{dir: "internal/engine", layer: 5},
 	{dir: "internal/metrics", layer: 5},
 	{dir: "internal/reconcile", layer: 5},
@@ -261,6 +262,7 @@ var rooms = []room{
 	{dir: "internal/training", layer: 6, each: true},
 	{dir: "internal/multikueue", layer: 6},
 	{dir: "internal/visibility", layer: 6},
+	{dir: "internal/inspect", layer: 6},
 	{dir: "internal/job/kind/all", layer: 7}, // the list of kinds
 	{dir: "internal/admission", layer: 7},    // the list of webhooks
 	{dir: "internal/dash", layer: 7},

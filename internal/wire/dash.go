@@ -6,7 +6,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-project/berth/internal/dash"
-	"github.com/berth-project/berth/internal/wire/listen"
+	"github.com/berth-project/berth/internal/listen"
 )
 
 // addDashboard adds the dashboard, on every replica. It listens once the caches are filled. spec: 70 §4.10.

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/training/progress"
-	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // servesProgress tells whether training code can report its progress.

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // Servers of controller-runtime bind their ports themselves, without a way to share one that is reserved. Those here stand in for

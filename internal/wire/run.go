@@ -25,13 +25,13 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/inspect"
 	"github.com/berth-project/berth/internal/install"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
+	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/wire/inspect"
-	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // Config is what Run needs to know beyond the options.

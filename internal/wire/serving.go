@@ -19,9 +19,9 @@ import (
 
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/visibility"
-	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // prepare gets the certificate, where that is ours to make, installs if that is wanted, and makes the certificate trusted.

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/engine/feed"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/visibility"
-	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // visibilityCertDir is where the certificate of the visibility API is mounted when

@@ -18,9 +18,9 @@ import (
 
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
-	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 // stopLimit is how long a control plane may take to stop before it is killed.

@@ -1,4 +1,4 @@
-// Package listen is a runnable of the manager that serves HTTP: the visibility API, reports of progress and the dashboard.
+// Package listen serves HTTP in the manager: listeners, ports that are reserved, and bounds of requests and of callers.
 package listen
 
 import (
