@@ -267,13 +267,13 @@ var _ manager.LeaderElectionRunnable = everywhere(nil)
 // addReadiness tells, by the probe and by OnReady, when the manager can be used: the
 // caches are filled, the webhooks answer and the leader decides.
 func addReadiness(mgr ctrl.Manager, follow *feed.Feed, cfg Config) error {
-	if err := cfg.addReadiness(mgr, "caches", follow.Check); err != nil {
+	if err := cfg.probes.AddReadiness(mgr, "caches", follow.Check); err != nil {
 		return err
 	}
 	check := follow.Check
 	if cfg.Groups.Has(install.Webhooks) {
 		answers := serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port)
-		if err := cfg.addReadiness(mgr, "webhooks", answers); err != nil {
+		if err := cfg.probes.AddReadiness(mgr, "webhooks", answers); err != nil {
 			return err
 		}
 		caches := check

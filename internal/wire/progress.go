@@ -79,10 +79,10 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 		What: "the server for reports of progress", Setting: "trainer.statusServer.port", Address: o.StatusAddress, Shared: cfg.Reserved[o.StatusAddress],
 		TLS: config, Server: server.HTTP(), Log: log,
 	}
-	if err := cfg.addLiveness(mgr, "status-server-healthz", at.Check); err != nil {
+	if err := cfg.probes.AddLiveness(mgr, "status-server-healthz", at.Check); err != nil {
 		return err
 	}
-	if err := cfg.addReadiness(mgr, "status-server-readyz", at.Check); err != nil {
+	if err := cfg.probes.AddReadiness(mgr, "status-server-readyz", at.Check); err != nil {
 		return err
 	}
 	return mgr.Add(at)

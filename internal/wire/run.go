@@ -65,7 +65,7 @@ type Config struct {
 	events   *reconcile.EventBudget // of all controllers together
 	limit    throttle               // of requests to the API server
 	reloader *reloader              // of the configuration file, nil if there is none
-	probes   *probes                // where the address of the probes is reserved
+	probes   *listen.Probes         // also where their address is reserved
 }
 
 // Run builds the manager and runs it until ctx ends.
@@ -76,7 +76,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 	}()
 	LeadLogs(cfg.Log)
-	cfg.probes = &probes{}
+	cfg.probes = &listen.Probes{}
 	announce(&cfg)
 	limitRequests(&cfg)
 	if err := locateProgress(&cfg); err != nil {
@@ -179,11 +179,11 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		return nil, err
 	}
 	if cfg.Reserved[o.Health.Address] {
-		if err := cfg.probes.serve(mgr, &o.Health); err != nil {
+		if err := cfg.probes.Serve(mgr, &o.Health); err != nil {
 			return nil, err
 		}
 	}
-	if err := cfg.addLiveness(mgr, "ping", healthz.Ping); err != nil {
+	if err := cfg.probes.AddLiveness(mgr, "ping", healthz.Ping); err != nil {
 		return nil, err
 	}
 	return mgr, nil

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +132,15 @@ func webhookServer(cfg *Config) ctrlwebhook.Options {
 		serve.TLSOpts = append(serve.TLSOpts, func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }) // webhookCallers checks it
 	}
 	return serve
+}
+
+// newWebhookServer makes the server of the webhooks.
+func newWebhookServer(cfg *Config) ctrlwebhook.Server {
+	o := webhookServer(cfg)
+	if !cfg.Reserved[net.JoinHostPort(o.Host, strconv.Itoa(o.Port))] {
+		return ctrlwebhook.NewServer(o)
+	}
+	return listen.SharedWebhooks(o, cfg.Log)
 }
 
 // webhookCallers checks who sends admission reviews; nil if every caller is answered.

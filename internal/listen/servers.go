@@ -1,4 +1,4 @@
-package wire
+package listen
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -27,25 +27,21 @@ import (
 // readHeaderTimeout is how long a client may take to send the head of a request.
 const readHeaderTimeout = 32 * time.Second
 
-// reservedWebhooks is a webhook server on a reserved port: controller-runtime's, but for its listener.
-type reservedWebhooks struct {
+// sharedWebhooks is a webhook server on a reserved port: controller-runtime's, but for its listener.
+type sharedWebhooks struct {
 	ctrlwebhook.Server
 	o   ctrlwebhook.Options
-	cfg *Config
+	log logr.Logger
 }
 
-// newWebhookServer makes the server of the webhooks.
-func newWebhookServer(cfg *Config) ctrlwebhook.Server {
-	o := webhookServer(cfg)
-	if !cfg.Reserved[net.JoinHostPort(o.Host, strconv.Itoa(o.Port))] {
-		return ctrlwebhook.NewServer(o)
-	}
+// SharedWebhooks makes a webhook server on a port that is reserved.
+func SharedWebhooks(o ctrlwebhook.Options, log logr.Logger) ctrlwebhook.Server {
 	o.WebhookMux = http.NewServeMux()
-	return &reservedWebhooks{Server: ctrlwebhook.NewServer(o), o: o, cfg: cfg}
+	return &sharedWebhooks{Server: ctrlwebhook.NewServer(o), o: o, log: log}
 }
 
 // Start serves until ctx ends.
-func (w *reservedWebhooks) Start(ctx context.Context) error {
+func (w *sharedWebhooks) Start(ctx context.Context) error {
 	config := &tls.Config{NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
 	for _, set := range w.o.TLSOpts {
 		set(config)
@@ -58,35 +54,35 @@ func (w *reservedWebhooks) Start(ctx context.Context) error {
 		config.GetCertificate = certificate.GetCertificate
 		go func() {
 			if err := certificate.Start(ctx); err != nil {
-				w.cfg.Log.Error(err, "The certificate of the webhooks is not watched")
+				w.log.Error(err, "The certificate of the webhooks is not watched")
 			}
 		}()
 	}
-	return (&listen.Listener{
+	return (&Listener{
 		What: "the webhooks", Setting: "webhook.port", Address: net.JoinHostPort(w.o.Host, strconv.Itoa(w.o.Port)), Shared: true, TLS: config,
-		Server: &http.Server{Handler: w.o.WebhookMux, ReadHeaderTimeout: readHeaderTimeout}, Log: w.cfg.Log.WithName("webhooks"),
+		Server: &http.Server{Handler: w.o.WebhookMux, ReadHeaderTimeout: readHeaderTimeout}, Log: w.log.WithName("webhooks"),
 	}).Start(ctx)
 }
 
-// probes answer the health probes on a reserved port.
-type probes struct {
+// Probes are the checks of the health probes. They answer on a reserved port if Serve was called.
+type Probes struct {
 	mu          sync.Mutex
 	live, ready map[string]healthz.Checker
 }
 
-// addLiveness adds a check that fails when the manager has to be started again.
-func (cfg *Config) addLiveness(mgr ctrl.Manager, name string, check healthz.Checker) error {
-	cfg.probes.add(&cfg.probes.live, name, check)
+// AddLiveness adds a check that fails when the manager has to be started again.
+func (p *Probes) AddLiveness(mgr ctrl.Manager, name string, check healthz.Checker) error {
+	p.add(&p.live, name, check)
 	return mgr.AddHealthzCheck(name, check)
 }
 
-// addReadiness adds a check that has to pass before the manager counts as ready.
-func (cfg *Config) addReadiness(mgr ctrl.Manager, name string, check healthz.Checker) error {
-	cfg.probes.add(&cfg.probes.ready, name, check)
+// AddReadiness adds a check that has to pass before the manager counts as ready.
+func (p *Probes) AddReadiness(mgr ctrl.Manager, name string, check healthz.Checker) error {
+	p.add(&p.ready, name, check)
 	return mgr.AddReadyzCheck(name, check)
 }
 
-func (p *probes) add(to *map[string]healthz.Checker, name string, check healthz.Checker) {
+func (p *Probes) add(to *map[string]healthz.Checker, name string, check healthz.Checker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if *to == nil {
@@ -95,15 +91,15 @@ func (p *probes) add(to *map[string]healthz.Checker, name string, check healthz.
 	(*to)[name] = check
 }
 
-func (p *probes) all(of *map[string]healthz.Checker) map[string]healthz.Checker {
+func (p *Probes) all(of *map[string]healthz.Checker) map[string]healthz.Checker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(*of)
 }
 
-// serve has the manager serve the probes, before it waits for its caches.
-func (p *probes) serve(mgr ctrl.Manager, o *options.Health) error {
-	config := listen.Sharing()
+// Serve has the manager serve the probes, before it waits for its caches.
+func (p *Probes) Serve(mgr ctrl.Manager, o *options.Health) error {
+	config := Sharing()
 	listener, err := config.Listen(context.Background(), "tcp", o.Address)
 	if err != nil {
 		return fmt.Errorf("the health probes cannot be served: %w", err)
