@@ -12,6 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/install"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
+	"github.com/berth-project/berth/internal/jobset/lease"
 	planjobset "github.com/berth-project/berth/internal/jobset/plan"
 	jobsetwebhook "github.com/berth-project/berth/internal/jobset/webhook"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -24,7 +25,7 @@ const jobSetWorkers = 10
 // addJobSets adds the controllers of JobSets and their webhooks.
 func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
-	active, err := holdJobSets(ctx, mgr, cfg)
+	active, err := lease.Setup(ctx, mgr, o.JobSet.Lease, lease.Holder(o), cfg.Log.WithName("jobsets"))
 	if err != nil {
 		return err
 	}
@@ -47,21 +48,6 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
-}
-
-// holdJobSets keeps upstream's controller of JobSets away. The channel it gives is closed once ours may act; nil is at once.
-func holdJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) (<-chan struct{}, error) {
-	lease := &jobSetLease{
-		LeaderElection: cfg.Options.JobSet.Lease, holder: leaseHolder(&cfg.Options), cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(),
-		now: time.Now, log: cfg.Log.WithName("jobsets"), ours: make(chan struct{}),
-	}
-	if !lease.Enabled {
-		return nil, nil
-	}
-	if err := alone(ctx, lease.live, lease.key(), lease.holder, time.Now()); err != nil {
-		return nil, err
-	}
-	return lease.ours, mgr.Add(lease)
 }
 
 // jobSetsServed tells early what TrainJobs lack if nobody has installed JobSets.

@@ -1,8 +1,9 @@
-package wire
+package lease
 
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ import (
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
+
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 const us = "berth/berth-system"
 
@@ -71,8 +74,8 @@ func TestAlone(t *testing.T) {
 }
 
 // heldWith is our Lease on some API server, with a clock that stands still.
-func heldWith(t *testing.T, c client.Client, now time.Time) *jobSetLease {
-	l := &jobSetLease{
+func heldWith(t *testing.T, c client.Client, now time.Time) *runnable {
+	l := &runnable{
 		LeaderElection: options.Default().JobSet.Lease, holder: us, cached: c, live: c, writer: c,
 		now: func() time.Time { return now }, log: testr.New(t), ours: make(chan struct{}),
 	}
@@ -130,7 +133,7 @@ func TestLeaseHolder(t *testing.T) {
 	for namespace, want := range map[string]string{"berth-system": us, "other": "berth/other"} {
 		o := options.Default()
 		o.LeaderElection.Namespace = namespace
-		if got := leaseHolder(&o); got != want {
+		if got := Holder(&o); got != want {
 			t.Errorf("in %s: %s, want %s", namespace, got, want)
 		}
 	}
@@ -182,7 +185,7 @@ func TestUpstreamWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func() (l *jobSetLease, ended chan error, stop context.CancelFunc) {
+	start := func() (l *runnable, ended chan error, stop context.CancelFunc) {
 		l = heldWith(t, c, time.Time{})
 		l.now, l.LeaseDuration, l.RenewDeadline, l.RetryPeriod = time.Now, 3*time.Second, 2*time.Second, 100*time.Millisecond
 		ctx, stop := context.WithCancel(t.Context())
@@ -203,7 +206,7 @@ func TestUpstreamWaits(t *testing.T) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	waitFor(t, "we hold the Lease in the new namespace", func() error {
+	embeddedtest.Eventually(t, "we hold the Lease in the new namespace", func() error {
 		if h := holder(); h != us {
 			return errors.New("held by " + h)
 		}

@@ -1,4 +1,5 @@
-package wire
+// Package lease keeps an upstream controller of JobSets and ours from acting at the same time (spec: 60 §5.6).
+package lease
 
 import (
 	"context"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/options"
@@ -21,13 +23,13 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;update,resourceNames=6d4f6a47.jobset.x-k8s.io,roleName=kueue-manager-jobset-role
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,roleName=kueue-manager-jobset-role
 
-// jobSetLease holds the Lease of the upstream controller of JobSets while ours works, so that one that is started later waits
+// runnable holds the Lease of the upstream controller of JobSets while ours works, so that one that is started later waits
 // and the two never act on one JobSet (spec: 60 §5.6, 70 §6 #21). It runs on the leader only, and all our replicas hold the
 // Lease under one name: who leads goes on with it at once. At the end it is left to run out, which gives an update of ours the
 // time to come back before somebody waiting takes over.
 //
 // Without the namespace of the Lease there is nobody who could hold it; it is looked for again and again.
-type jobSetLease struct {
+type runnable struct {
 	options.LeaderElection
 	holder string
 	cached client.Reader // of namespaces
@@ -42,14 +44,28 @@ type jobSetLease struct {
 	last *coordinationv1.Lease // as we wrote it
 }
 
-// leaseHolder names the installation in the Lease.
-func leaseHolder(o *options.Options) string { return "berth/" + o.LeaderElection.Namespace }
+// Holder names the installation in the Lease.
+func Holder(o *options.Options) string { return "berth/" + o.LeaderElection.Namespace }
+
+// Setup keeps upstream's controller of JobSets away, under the name of a holder. The channel is closed once ours may act; nil is at once.
+func Setup(ctx context.Context, mgr ctrl.Manager, o options.LeaderElection, holder string, log logr.Logger) (<-chan struct{}, error) {
+	if !o.Enabled {
+		return nil, nil
+	}
+	l := &runnable{
+		LeaderElection: o, holder: holder, cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(), now: time.Now, log: log, ours: make(chan struct{}),
+	}
+	if err := alone(ctx, l.live, l.key(), holder, time.Now()); err != nil {
+		return nil, err
+	}
+	return l.ours, mgr.Add(l)
+}
 
 // NeedLeaderElection is true: the replica that leads holds the Lease.
-func (l *jobSetLease) NeedLeaderElection() bool { return true }
+func (l *runnable) NeedLeaderElection() bool { return true }
 
 // Start holds the Lease until ctx ends. It fails, and the manager with it, if somebody else has the Lease.
-func (l *jobSetLease) Start(ctx context.Context) error {
+func (l *runnable) Start(ctx context.Context) error {
 	held := l.now()
 	for ctx.Err() == nil {
 		err := l.hold(ctx)
@@ -77,12 +93,12 @@ func (l *jobSetLease) Start(ctx context.Context) error {
 	return nil
 }
 
-func (l *jobSetLease) key() types.NamespacedName {
+func (l *runnable) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: l.Namespace, Name: l.Name}
 }
 
 // hold takes the Lease, or renews it. Both end in a conflict if somebody else did so meanwhile.
-func (l *jobSetLease) hold(ctx context.Context) error {
+func (l *runnable) hold(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.RenewDeadline)
 	defer cancel()
 	if l.last != nil {
@@ -125,7 +141,7 @@ func (l *jobSetLease) hold(ctx context.Context) error {
 }
 
 // claim is a Lease in our hands from now on.
-func (l *jobSetLease) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
+func (l *runnable) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	next, now := lease.DeepCopy(), metav1.NewMicroTime(l.now())
 	s := &next.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity != l.holder {
