@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -35,7 +36,7 @@ type reloader struct {
 	// another rate of requests.
 	rules       chan lifecycle.Rules
 	deactivated chan *time.Duration
-	limit       throttle
+	limit       inflight.Throttle
 	log         logr.Logger
 
 	last   []string // what waited for a restart when the file was last read
@@ -99,7 +100,7 @@ func (r *reloader) look() {
 	r.retain(now.Retention)
 	if now.Client != r.client {
 		r.client = now.Client
-		r.limit.set(now.Client)
+		r.limit.Set(now.Client.QPS, now.Client.Burst)
 		r.takenNow("clientConnection")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -23,7 +24,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	limit := newThrottle(o.Client)
+	limit := inflight.NewThrottle(o.Client.QPS, o.Client.Burst)
 	r := newReloader(&Config{Options: o, Reload: load, limit: limit, Log: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
 	for _, step := range []struct {
 		what, text, want string

@@ -25,6 +25,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/inspect"
 	"github.com/berth-project/berth/internal/install"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
@@ -63,7 +64,7 @@ type Config struct {
 	keeper   *certs.Keeper          // of our own certificate, nil where somebody else makes them
 	meter    *metrics.Recorder      // made with the manager, as is
 	events   *reconcile.EventBudget // of all controllers together
-	limit    throttle               // of requests to the API server
+	limit    inflight.Throttle      // of requests to the API server
 	reloader *reloader              // of the configuration file, nil if there is none
 	probes   *listen.Probes         // also where their address is reserved
 }

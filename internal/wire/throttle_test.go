@@ -48,7 +48,7 @@ func TestOneLimitForAllKinds(t *testing.T) {
 	if err := read(unhurried(cfg.REST), &corev1.Service{}); err != nil {
 		t.Errorf("the lease has to wait for others: %v", err)
 	}
-	cfg.limit.set(options.Client{QPS: -1, Burst: 1})
+	cfg.limit.Set(-1, 1)
 	for range 9 {
 		if err := read(cfg.REST, &corev1.Service{}); err != nil {
 			t.Fatal(err)

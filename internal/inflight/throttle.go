@@ -1,0 +1,47 @@
+package inflight
+
+import (
+	"context"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Throttle is the rate limit of the manager's requests to the API server, one for objects of all kinds together: each kind
+// has a client of its own, and these would have a limit each. It may be changed at any time. spec: 70 §2.1.3.
+type Throttle struct{ bucket *rate.Limiter }
+
+var _ flowcontrol.RateLimiter = Throttle{}
+
+// NewThrottle returns a limit of qps requests a second, and burst at once; below 0 is none.
+func NewThrottle(qps float32, burst int) Throttle {
+	return Throttle{rate.NewLimiter(perSecond(qps), burst)}
+}
+
+func perSecond(qps float32) rate.Limit {
+	if qps < 0 {
+		return rate.Inf
+	}
+	return rate.Limit(qps)
+}
+
+// Set changes the limit, also for those who wait already.
+func (t Throttle) Set(qps float32, burst int) {
+	t.bucket.SetBurst(burst)
+	t.bucket.SetLimit(perSecond(qps))
+}
+
+// TryAccept takes a turn if there is one now.
+func (t Throttle) TryAccept() bool { return t.bucket.Allow() }
+
+// Accept waits for a turn.
+func (t Throttle) Accept() { _ = t.bucket.Wait(context.Background()) }
+
+// Wait is Accept until ctx ends.
+func (t Throttle) Wait(ctx context.Context) error { return t.bucket.Wait(ctx) }
+
+// QPS is the limit, in requests a second.
+func (t Throttle) QPS() float32 { return float32(t.bucket.Limit()) }
+
+// Stop does nothing.
+func (Throttle) Stop() {}
