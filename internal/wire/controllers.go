@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/install"
 	jobcontroller "github.com/berth-project/berth/internal/job/controller"
 	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/kind/ray/kuberay"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/warn"
 	"github.com/berth-project/berth/internal/options"
@@ -53,7 +54,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := addEngine(mgr, e, cfg.Log); err != nil {
 		return err
 	}
-	ray, err := newKubeRay(ctx, mgr, &cfg)
+	ray, err := kuberay.New(ctx, mgr, &cfg.Options, cfg.Log.WithName("rayservice"))
 	if err != nil {
 		return err
 	}
@@ -132,14 +133,14 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 }
 
 // addJobs adds the integrations of job kinds.
-func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) error {
+func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cfg Config) error {
 	var kept <-chan *time.Duration
 	if cfg.reloader != nil {
 		kept = cfg.reloader.deactivated
 	}
 	return jobcontroller.Setup(ctx, mgr, jobcontroller.Options{
 		Kept:   kept,
-		Config: ray.config(), Pods: ray.pods, Ready: ray.ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(lookup.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+		Config: ray.Config(), Pods: ray.Pods, Ready: ray.Ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(lookup.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Created: jobCreated(cfg.meter),
 	})
@@ -153,10 +154,10 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
 }
 
-func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kubeRay, cfg Config) (err error) {
+func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cfg Config) (err error) {
 	mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 	o := install.WebhookOptions(&cfg.Options, cfg.Groups)
-	ray.serve(&o)
+	o.Jobs, o.Pods = ray.Config(), ray.Pods
 	if cfg.Options.HonourUserSuspend {
 		if o.Self, err = account(ctx, mgr); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/kind/ray/kuberay"
 	"github.com/berth-project/berth/internal/job/lookup"
 	multikueuecontroller "github.com/berth-project/berth/internal/multikueue/controller"
 	"github.com/berth-project/berth/internal/multikueue/frameworks"
@@ -24,7 +25,7 @@ import (
 )
 
 // addWorkerClusters adds what sends Workloads to other clusters.
-func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominator, ray *kubeRay, cfg Config) error {
+func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominator, ray *kuberay.KubeRay, cfg Config) error {
 	o := &cfg.Options
 	if !o.Gates.On(feature.MultiKueue) {
 		return nil
@@ -63,7 +64,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	var err error
 	nominate.ask, err = multikueuecontroller.Setup(ctx, mgr, multikueuecontroller.Options{
-		Plan: plan, Jobs: ray.config(), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
+		Plan: plan, Jobs: ray.Config(), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
 		AllowHTTP: o.MultiKueue.AllowHTTP, AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
 		Quota:         o.Gates.On(feature.MultiKueueManagerQuotaAutomation),

@@ -1,4 +1,5 @@
-package wire
+// Package kuberay finds out what the KubeRay of the cluster can do (spec: 30 §4.10.3).
+package kuberay
 
 import (
 	"context"
@@ -12,7 +13,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-project/berth/internal/admission"
 	plan "github.com/berth-project/berth/internal/job"
 	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
 	"github.com/berth-project/berth/internal/job/lookup"
@@ -20,37 +20,37 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// kubeRay is what is known of the KubeRay in the cluster, and the pods of its clusters.
-type kubeRay struct {
+// KubeRay is what is known of the KubeRay in the cluster, and the pods of its clusters.
+type KubeRay struct {
+	// Pods are the pods of RayClusters that have the gate of elastic jobs.
+	Pods *reconcile.Pods
+
 	options *options.Options
 	reader  client.Reader
 	log     logr.Logger
-	pods    *reconcile.Pods
 	// legacy says that its RayServices have no spec.suspend: KubeRay before 1.7.
 	legacy atomic.Bool
 }
 
-func newKubeRay(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*kubeRay, error) {
-	k := &kubeRay{options: &cfg.Options, reader: mgr.GetAPIReader(), log: cfg.Log.WithName("rayservice")}
+// New asks the API server once.
+func New(ctx context.Context, mgr ctrl.Manager, o *options.Options, log logr.Logger) (*KubeRay, error) {
+	k := &KubeRay{options: o, reader: mgr.GetAPIReader(), log: log}
 	var err error
-	if k.pods, err = reconcile.NewGatedPods(mgr, rayplan.ClusterLabel, rayplan.GroupLabel); err != nil {
+	if k.Pods, err = reconcile.NewGatedPods(mgr, rayplan.ClusterLabel, rayplan.GroupLabel); err != nil {
 		return nil, err
 	}
 	return k, k.look(ctx)
 }
 
-// config is the configuration of jobs, with what is known.
-func (k *kubeRay) config() *plan.Config {
+// Config is the configuration of jobs, with what is known.
+func (k *KubeRay) Config() *plan.Config {
 	cfg := lookup.NewConfig(k.options)
 	cfg.RayService.Legacy = k.legacy.Load
 	return cfg
 }
 
-// serve tells the webhooks.
-func (k *kubeRay) serve(o *admission.Options) { o.Jobs, o.Pods = k.config(), k.pods }
-
-// ready looks again when RayServices begin to be served.
-func (k *kubeRay) ready(ctx context.Context, d *plan.Descriptor) error {
+// Ready looks again when RayServices begin to be served.
+func (k *KubeRay) Ready(ctx context.Context, d *plan.Descriptor) error {
 	if !d.Family.CanLead() {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (k *kubeRay) ready(ctx context.Context, d *plan.Descriptor) error {
 }
 
 // look finds out whether RayServices can be stopped as a whole (spec: 30 §4.10.3).
-func (k *kubeRay) look(ctx context.Context) error {
+func (k *KubeRay) look(ctx context.Context) error {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
 	err := k.reader.Get(ctx, client.ObjectKey{Name: "rayservices.ray.io"}, crd)
