@@ -53,7 +53,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.LeaderElection, hold
 		return nil, nil
 	}
 	l := &runnable{
-		LeaderElection: o, holder: holder, cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(), now: time.Now, log: log, ours: make(chan struct{}),
+		LeaderElection: o, holder: holder, cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(),
+		now: time.Now, log: log, ours: make(chan struct{}),
 	}
 	if err := alone(ctx, l.live, l.key(), holder, time.Now()); err != nil {
 		return nil, err

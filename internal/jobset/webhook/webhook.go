@@ -48,7 +48,9 @@ func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	jobSet := review.Webhook{GVK: gvk, Resources: []string{jobsetv1alpha2.ResourceJobSets}, New: func() client.Object { return &jobsetv1alpha2.JobSet{} }}
 	pod := review.Webhook{
 		GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Resources: []string{"pods"}, New: func() client.Object { return &corev1.Pod{} },
-		Objects: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: jobsetv1alpha2.JobSetNameKey, Operator: metav1.LabelSelectorOpExists}}},
+		Objects: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+			Key: jobsetv1alpha2.JobSetNameKey, Operator: metav1.LabelSelectorOpExists,
+		}}},
 		When: admissionregistrationv1.MatchCondition{
 			Name: "placed-exclusively",
 			Expression: fmt.Sprintf("has(object.metadata.annotations) && %q in object.metadata.annotations && !(%q in object.metadata.annotations)",
