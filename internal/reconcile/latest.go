@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -145,10 +144,4 @@ func OnNewest(ctx context.Context, cache, live client.Reader, key types.Namespac
 		err = live.Get(ctx, key, &w)
 	}
 	return err
-}
-
-// IsOlder says whether one resource version of an object came before another.
-func IsOlder(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }
