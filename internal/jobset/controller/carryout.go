@@ -182,7 +182,7 @@ func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p pla
 	}
 	switch {
 	case err == nil:
-		r.written.wroteJob(js, j)
+		r.written.jobs(js).Updated(read(j))
 		return false, nil
 	case apierrors.IsNotFound(err):
 		return false, nil // its deletion brings the JobSet back
@@ -272,7 +272,7 @@ var errTaken = errors.New("a Job of this name exists that does not belong to thi
 func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j *batchv1.Job) error {
 	err := r.client.Create(ctx, j)
 	if err == nil {
-		r.written.wroteJob(js, j)
+		r.written.jobs(js).Created(read(j))
 		return nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
@@ -285,6 +285,6 @@ func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j
 	if owner := jobSetOf(&have); owner == nil || owner.UID != js.UID {
 		return fmt.Errorf("creating Job %s/%s: %w", j.Namespace, j.Name, errTaken) // by no means adopted
 	}
-	r.written.wroteJob(js, &have)
+	r.written.jobs(js).Created(read(&have))
 	return nil
 }

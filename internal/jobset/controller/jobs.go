@@ -48,7 +48,7 @@ func (j *jobs) put(object client.Object) {
 	if !ok || ref == nil {
 		return
 	}
-	read := plan.NewJob(job)
+	next := plan.NewJob(job)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.sets[ref.UID]
@@ -58,11 +58,11 @@ func (j *jobs) put(object client.Object) {
 	}
 	s.own()
 	if at, known := s.at[job.UID]; known {
-		s.list[at] = read
+		s.list[at] = next
 		return
 	}
 	s.at[job.UID] = len(s.list)
-	s.list = append(s.list, read)
+	s.list = append(s.list, next)
 }
 
 // remove forgets a Job.
@@ -134,6 +134,12 @@ func Compact(object any) (any, error) {
 		compact(j)
 	}
 	return object, nil
+}
+
+// read makes of a Job that the API server returned what the cache has of it.
+func read(j *batchv1.Job) plan.Job {
+	compact(j)
+	return plan.NewJob(j)
 }
 
 func compact(j *batchv1.Job) {

@@ -66,7 +66,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 		return ctrlreconcile.Result{}, nil
 	}
 	r.metrics.saw(&js)
-	if r.written.isNewer(&js) {
+	if r.written.statuses.IsBehind(&js) {
 		return reconcile.Wait(lag).Result(ctx)
 	}
 	o, err := r.gather(ctx, &js)
@@ -85,7 +85,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 // gather reads what decides about a JobSet, almost all from caches. Nothing of it may be changed: it is shared with them.
 func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*plan.Observed, error) {
 	o := &plan.Observed{JobSet: js, Now: r.now(), CountersWritten: r.written.status(js), Priorities: plan.Priorities{Classes: map[string]int32{}}}
-	o.Jobs = r.written.overlay(js, r.jobs.of(js.UID))
+	o.Jobs = r.written.jobs(js).List(r.jobs.of(js.UID), nil)
 	if plan.HasService(js) {
 		found, err := r.metadata(ctx, "Service", js.Namespace, plan.ServiceName(js))
 		if err != nil {

@@ -37,14 +37,14 @@ func TestDeletionIsRemembered(t *testing.T) {
 		{"the deletion", version("9", true), true, false},
 	} {
 		w.seen(step.cached)
-		got := w.overlay(js, []plan.Job{plan.NewJob(step.cached)})
-		if len(got) != 1 || (got[0].Object.DeletionTimestamp != nil) != step.going || (len(w.of(js).jobs) == 1) != step.remember {
-			t.Errorf("%s: %+v, %d remembered", step.what, got, len(w.of(js).jobs))
+		got := w.jobs(js).List([]plan.Job{plan.NewJob(step.cached)}, nil)
+		if len(got) != 1 || (got[0].Object.DeletionTimestamp != nil) != step.going || (w.jobs(js).Len() == 1) != step.remember {
+			t.Errorf("%s: %+v, %d remembered", step.what, got, w.jobs(js).Len())
 		}
 	}
 	w.deletedJob(js, version("7", false))
-	now = now.Add(2 * remembered)
-	if got := w.overlay(js, []plan.Job{plan.NewJob(version("8", false))}); got[0].Object.DeletionTimestamp != nil {
+	now = now.Add(time.Minute)
+	if got := w.jobs(js).List([]plan.Job{plan.NewJob(version("8", false))}, nil); got[0].Object.DeletionTimestamp != nil {
 		t.Error("a deletion of long ago is still believed, although the Job is there")
 	}
 }

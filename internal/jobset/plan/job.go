@@ -6,6 +6,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -52,6 +54,15 @@ func NewJob(j *batchv1.Job) Job {
 	}
 	return out
 }
+
+// GetUID is that of the Job.
+func (j Job) GetUID() types.UID { return j.Object.UID }
+
+// GetResourceVersion is that of the Job.
+func (j Job) GetResourceVersion() string { return j.Object.ResourceVersion }
+
+// GetDeletionTimestamp is that of the Job.
+func (j Job) GetDeletionTimestamp() *metav1.Time { return j.Object.DeletionTimestamp }
 
 // number reads a count, or -1.
 func number(text string) int32 {
