@@ -32,21 +32,28 @@ func TestBehind(t *testing.T) {
 		p.now = func() time.Time { return now }
 		name := types.NamespacedName{Name: "q"}
 		p.writes(name)
-		if p.isBehind(name, "9") {
+		at := func(version string) client.Object {
+			o := of.object.DeepCopyObject().(client.Object)
+			o.SetResourceVersion(version)
+			return o
+		}
+		if p.isBehind(at("9")) {
 			t.Fatalf("%s cannot be written", what)
 		}
-		p.wrote(name, "10")
+		p.written.Updated(at("10"))
 		got, err := of.with(c, p).Reconcile(t.Context(), ctrl.Request{NamespacedName: name}) // which has no engine to ask
 		if err != nil || got.RequeueAfter != catchUp {
 			t.Errorf("%s is looked at after %s, %v", what, got.RequeueAfter, err)
 		}
 		for version, want := range map[string]bool{"9": true, "10": false, "11": false} {
-			if p.isBehind(name, version) != want {
+			p.written.Updated(at("10"))
+			if p.isBehind(at(version)) != want {
 				t.Errorf("%s at %s is behind: %v", what, version, !want)
 			}
 		}
-		p.now = func() time.Time { return now.Add(remembered) }
-		if p.isBehind(name, "9") {
+		p.written.Updated(at("10"))
+		p.now = func() time.Time { return now.Add(time.Minute) }
+		if p.isBehind(at("9")) {
 			t.Errorf("%s is waited for without end", what)
 		}
 		p.known = func() bool { return false }

@@ -41,7 +41,7 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.pace.isBehind(req.NamespacedName, cq.ResourceVersion) {
+	if r.pace.isBehind(&cq) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
 	turn, err := r.pace.take(ctx, req.NamespacedName)

@@ -31,7 +31,7 @@ func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.pace.isBehind(req.NamespacedName, cohort.ResourceVersion) {
+	if r.pace.isBehind(&cohort) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
 	turn, err := r.pace.take(ctx, req.NamespacedName)

@@ -35,7 +35,7 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.pace.isBehind(req.NamespacedName, lq.ResourceVersion) {
+	if r.pace.isBehind(&lq) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
 	turn, err := r.pace.take(ctx, req.NamespacedName)

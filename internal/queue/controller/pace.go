@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,11 +21,8 @@ const (
 	gather   = interval / 2
 )
 
-// Until the cache has what was written it says nothing about what is still to be written. It is waited for at most this long.
-const (
-	catchUp    = 100 * time.Millisecond
-	remembered = 30 * time.Second
-)
+// catchUp is how soon the cache is read again that does not have what was written: it says nothing about what is still to be written.
+const catchUp = 100 * time.Millisecond
 
 // figureWriters bounds the writes of figures that are under way at once, of all objects
 // together. It is a bound of concurrency and not of the rate: an API server that keeps up
@@ -37,21 +35,20 @@ type pace struct {
 	now   func() time.Time
 	known func() bool // the engine has been told of everything that exists
 	turns chan struct{}
-	mu    sync.Mutex
-	last  map[types.NamespacedName]written
-}
 
-// written is when an object was written, and the version that it came to.
-type written struct {
-	at      time.Time
-	version string
+	written *reconcile.Overlay[client.Object] // by their metadata
+
+	mu   sync.Mutex
+	last map[types.NamespacedName]time.Time // when an object was written
 }
 
 // newTurns makes the turns that writers of figures take.
 func newTurns() chan struct{} { return make(chan struct{}, figureWriters) }
 
 func newPace(turns chan struct{}, known func() bool) *pace {
-	return &pace{now: time.Now, known: known, turns: turns, last: map[types.NamespacedName]written{}}
+	p := &pace{now: time.Now, known: known, turns: turns, last: map[types.NamespacedName]time.Time{}}
+	p.written = reconcile.NewOverlay[client.Object](func() time.Time { return p.now() })
+	return p
 }
 
 // after returns how long a change of an object's figures waits before it is written.
@@ -61,7 +58,7 @@ func (p *pace) after(name types.NamespacedName) time.Duration { return max(gathe
 func (p *pace) rest(name types.NamespacedName) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(0, interval-p.now().Sub(p.last[name].at))
+	return max(0, interval-p.now().Sub(p.last[name]))
 }
 
 // turn is the right to write the status of one object. Figures are to be read after it is
@@ -102,7 +99,8 @@ func (t turn) write(ctx context.Context, c client.Client, object client.Object, 
 	if err := c.Status().Patch(ctx, object, patch); client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("writing status: %w", err)
 	} else if err == nil {
-		t.pace.wrote(t.name, object.GetResourceVersion())
+		version := metav1.ObjectMeta{UID: object.GetUID(), ResourceVersion: object.GetResourceVersion()}
+		t.pace.written.Updated(&metav1.PartialObjectMetadata{ObjectMeta: version})
 	}
 	return 0, nil
 }
@@ -111,29 +109,12 @@ func (t turn) write(ctx context.Context, c client.Client, object client.Object, 
 func (p *pace) writes(name types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last[name] = written{p.now(), p.last[name].version}
+	p.last[name] = p.now()
 }
 
-// wrote notes the version that a write came to.
-func (p *pace) wrote(name types.NamespacedName, version string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := p.last[name]
-	last.version = version
-	p.last[name] = last
-}
-
-// isBehind says whether a version of an object is older than what was written of it, or the
+// isBehind says whether the cache shows an object as it was before it was written, or the
 // engine does not know yet what to write: after a start its figures are too small.
-func (p *pace) isBehind(name types.NamespacedName, version string) bool {
-	if !p.known() {
-		return true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := p.last[name]
-	return last.version != "" && p.now().Sub(last.at) < remembered && reconcile.IsOlder(version, last.version)
-}
+func (p *pace) isBehind(shown client.Object) bool { return !p.known() || p.written.IsBehind(shown) }
 
 // forget drops an object that is gone.
 func (p *pace) forget(name types.NamespacedName) {

@@ -183,7 +183,7 @@ func manyQueues(t *testing.T, n int) client.WithWatch {
 	objects := []client.Object{&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}}}
 	for i := range n {
 		cq := clusterQueue(metav1.ConditionTrue)
-		cq.Name, cq.Finalizers = fmt.Sprint("cq-", i), []string{kueue.ResourceInUseFinalizer}
+		cq.Name, cq.UID, cq.Finalizers = fmt.Sprint("cq-", i), types.UID(fmt.Sprint(i)), []string{kueue.ResourceInUseFinalizer}
 		fillStatus(cq, state.View{}, nil)
 		objects = append(objects, cq)
 	}
