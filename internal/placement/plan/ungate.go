@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -46,10 +45,8 @@ type Observed struct {
 	// Slice is the one that lets pods run, and Infos is what its admission says, by pod set.
 	Slice *kueue.Workload
 	Infos []job.PodSetInfo
-	// Pods are all pods of the chain.
+	// Pods are all pods of the chain, without the gate from when it was removed.
 	Pods []*corev1.Pod
-	// Freed are pods whose gate was removed although they may still be shown with it.
-	Freed map[types.UID]bool
 }
 
 // Decide lists the pods that lose their gate, as they are to be. Every pod set has room for as many as are granted, less
@@ -65,7 +62,7 @@ func Decide(o *Observed) []*corev1.Pod {
 		for _, pod := range pods {
 			switch {
 			case kueue.PodSetReference(pod.Labels[kueue.PodSetLabel]) != info.Name || IsOver(pod):
-			case !IsGated(pod) || o.Freed[pod.UID]:
+			case !IsGated(pod):
 				room--
 			case pod.DeletionTimestamp == nil:
 				gated = append(gated, pod)

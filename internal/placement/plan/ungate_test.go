@@ -40,7 +40,6 @@ func pod(line string) *corev1.Pod {
 func TestDecide(t *testing.T) {
 	tests := map[string]struct {
 		pods    []string
-		freed   string
 		done    int32 // of 3 pods of main
 		shrunk  bool  // to 2
 		want    []string
@@ -54,7 +53,7 @@ func TestDecide(t *testing.T) {
 		"sets do not share":               {pods: []string{"a main", "b main", "c main", "d main gated", "e side gated", "f side gated"}, want: []string{"e"}},
 		"a set that nobody knows":         {pods: []string{"a other gated"}},
 		"one that is deleted stays gated": {pods: []string{"a main gated deleting", "b main gated"}, want: []string{"b"}},
-		"what was let go before":          {pods: []string{"a main gated", "b main gated", "c main gated", "d main gated"}, freed: "b", want: []string{"a", "c"}},
+		"what was let go before":          {pods: []string{"a main gated", "b main", "c main gated", "d main gated"}, want: []string{"a", "c"}},
 		"another node selector":           {pods: []string{"a main gated pool=a100", "b main gated pool=h100", "c main gated", "d main gated"}, want: []string{"b", "c", "d"}},
 		"quota that was given back":       {pods: []string{"a main gated", "b main gated"}, done: 2, want: []string{"a"}},
 		"a slice that shrank":             {pods: []string{"a main gated", "b main gated", "c main gated"}, shrunk: true, want: []string{"a", "b"}},
@@ -72,7 +71,7 @@ func TestDecide(t *testing.T) {
 		if tc.done > 0 {
 			w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: tc.done}}
 		}
-		o := &plan.Observed{Slice: w, Freed: map[types.UID]bool{types.UID(tc.freed): true}, Infos: []job.PodSetInfo{
+		o := &plan.Observed{Slice: w, Infos: []job.PodSetInfo{
 			{Name: "main", NodeSelector: map[string]string{"pool": "h100"}, Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: "s0"}, Tolerations: []corev1.Toleration{{Key: "gpu"}}},
 			{Name: "side"},
 		}}

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -65,8 +64,7 @@ type reconciler struct {
 	filling sync.Mutex
 	filled  bool
 
-	mu    sync.Mutex
-	freed map[types.NamespacedName]map[types.UID]bool // by chain: let go, and maybe still shown with the gate
+	written *reconcile.Overlay[*corev1.Pod]
 }
 
 // Setup adds the controller to the manager.
@@ -86,7 +84,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{
 		Options: o, gate: lookup.NewGate(o.Config, nil, mgr.GetCache(), mgr.GetAPIReader()), client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		pods: cache, freed: map[types.NamespacedName]map[types.UID]bool{},
+		pods: cache, written: reconcile.NewOverlay[*corev1.Pod](o.Now),
 	}
 	for name, value := range map[string]func(*kueue.Workload) string{
 		byChain: slices.Chain,
@@ -167,8 +165,10 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if !managed {
 		return r.giveBack(ctx, o.Pods)
 	}
-	if o.Freed, err = r.expected(ctx, chain, o.Pods); err != nil {
-		return err
+	for i, pod := range o.Pods {
+		if o.Pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
+			return err
+		}
 	}
 	if o.Slice, err = r.granting(ctx, chain, o.Pods); err != nil || o.Slice == nil {
 		return err
@@ -181,7 +181,7 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	for _, pod := range plan.Decide(o) {
-		if err := r.free(ctx, chain, o, pod); err != nil {
+		if err := r.free(ctx, o, pod); err != nil {
 			return err
 		}
 	}
@@ -299,76 +299,21 @@ func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavor
 	return out, nil
 }
 
-// free takes the gate off one pod. From before the write until the cache shows it, the pod counts as running; if it is not
-// known whether the write was made, that is asked before the next look.
-func (r *reconciler) free(ctx context.Context, chain types.NamespacedName, o *plan.Observed, pod *corev1.Pod) error {
-	r.expect(chain, pod.UID, true)
+// free takes the gate off one pod.
+func (r *reconciler) free(ctx context.Context, o *plan.Observed, pod *corev1.Pod) error {
 	for _, old := range o.Pods {
 		if old.UID != pod.UID {
 			continue
 		}
 		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
 		err := r.client.Patch(ctx, pod, patch, client.FieldOwner("kueue"))
-		switch {
-		case err == nil:
-			if r.Ungated != nil {
-				r.Ungated(o.Slice, []string{kueue.ElasticJobSchedulingGate}, false, r.Now())
-			}
-			return nil
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-			r.expect(chain, pod.UID, false)
+		r.written.Wrote(old, pod, err)
+		if err != nil {
+			return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		if r.Ungated != nil {
+			r.Ungated(o.Slice, []string{kueue.ElasticJobSchedulingGate}, false, r.Now())
+		}
 	}
 	return nil
-}
-
-func (r *reconciler) expect(chain types.NamespacedName, pod types.UID, freed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !freed {
-		delete(r.freed[chain], pod)
-		return
-	}
-	if r.freed[chain] == nil {
-		r.freed[chain] = map[types.UID]bool{}
-	}
-	r.freed[chain][pod] = true
-}
-
-// expected are the pods that were let go and are still shown with the gate. The API server is asked about each: if it
-// shows the gate as well, the write was not made.
-func (r *reconciler) expected(ctx context.Context, chain types.NamespacedName, shown []*corev1.Pod) (map[types.UID]bool, error) {
-	r.mu.Lock()
-	waits := r.freed[chain]
-	delete(r.freed, chain)
-	r.mu.Unlock()
-	out := map[types.UID]bool{}
-	for i, pod := range shown {
-		if !waits[pod.UID] || !plan.IsGated(pod) {
-			continue
-		}
-		var now corev1.Pod
-		err := r.live.Get(ctx, client.ObjectKeyFromObject(pod), &now)
-		if client.IgnoreNotFound(err) != nil {
-			for _, rest := range shown[i:] {
-				out[rest.UID] = out[rest.UID] || waits[rest.UID]
-			}
-			r.restore(chain, out)
-			return nil, fmt.Errorf("reading pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
-		if err == nil && now.UID == pod.UID && !plan.IsGated(&now) {
-			out[pod.UID] = true
-		}
-	}
-	r.restore(chain, out)
-	return out, nil
-}
-
-func (r *reconciler) restore(chain types.NamespacedName, freed map[types.UID]bool) {
-	for uid, is := range freed {
-		if is {
-			r.expect(chain, uid, true)
-		}
-	}
 }
