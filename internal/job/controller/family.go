@@ -2,12 +2,11 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,18 +30,9 @@ import (
 // family is how the reconciler sees what belongs to jobs of a kind whose jobs are led.
 type family struct {
 	pods *reconcile.Pods
-
-	mu sync.Mutex
-	// written are, by job, the objects as they were last written and the cache may not show yet. Room that was given to a
-	// pod is not given to another one, whatever the cache still shows.
-	written map[types.NamespacedName]map[types.UID]written
-}
-
-// written is an object that was written over one of a resource version. sure says that the API server said so.
-type written struct {
-	over   string
-	object client.Object
-	sure   bool
+	// written are Workloads of jobs and what belongs to jobs. Room that was given to a pod is not given to another one, whatever
+	// the cache still shows.
+	written *reconcile.Overlay[client.Object]
 }
 
 // watchPods brings the job back when a pod changes; one that is not led, when a pod is over.
@@ -98,7 +88,7 @@ func (r *reconciler) ofControlled(o client.Object) []ctrlreconcile.Request {
 }
 
 // gatherFamily reads what belongs to a job, with what was written to it and the cache does not show yet.
-func (r *reconciler) gatherFamily(ctx context.Context, key types.NamespacedName, o *job.Observed) error {
+func (r *reconciler) gatherFamily(ctx context.Context, o *job.Observed) error {
 	if !r.needsFamily(o) {
 		return nil
 	}
@@ -106,30 +96,9 @@ func (r *reconciler) gatherFamily(ctx context.Context, key types.NamespacedName,
 	if err != nil {
 		return err
 	}
-	fam := r.family
-	fam.mu.Lock()
-	waits := fam.written[key]
-	fam.mu.Unlock()
-	kept := map[types.UID]written{}
-	for i, c := range f.Children {
-		if f.Children[i], err = newest(ctx, r.live, c, waits, kept); err != nil {
-			return err
-		}
-	}
-	for i, p := range f.Pods {
-		if f.Pods[i], err = newest(ctx, r.live, p, waits, kept); err != nil {
-			return err
-		}
-	}
-	for i, w := range o.Workloads {
-		if o.Workloads[i], err = newest(ctx, r.live, w, waits, kept); err != nil {
-			return err
-		}
-	}
-	fam.mu.Lock()
-	defer fam.mu.Unlock()
-	if fam.written[key] = kept; len(kept) == 0 {
-		delete(fam.written, key)
+	err = errors.Join(newest(ctx, r, f.Children), newest(ctx, r, f.Pods), newest(ctx, r, o.Workloads))
+	if err != nil {
+		return err
 	}
 	o.Children, o.Pods = f.Children, f.Pods
 	return r.gatherOthers(ctx, o)
@@ -160,46 +129,16 @@ func (r *reconciler) gatherOthers(ctx context.Context, o *job.Observed) error {
 	return nil
 }
 
-// newest is an object as the cache shows it, or as it was written since. If it is not known whether the write was made, the
-// API server is asked.
-func newest[T client.Object](ctx context.Context, live client.Reader, shown T, waits, kept map[types.UID]written) (T, error) {
-	w, ok := waits[shown.GetUID()]
-	if !ok || w.over != shown.GetResourceVersion() {
-		return shown, nil
-	}
-	if !w.sure {
-		now := shown.DeepCopyObject().(client.Object)
-		err := live.Get(ctx, client.ObjectKeyFromObject(shown), now)
-		switch {
-		case apierrors.IsNotFound(err):
-			now.SetDeletionTimestamp(new(metav1.Now()))
-		case err != nil:
-			return shown, fmt.Errorf("reading %s: %w", client.ObjectKeyFromObject(shown), err)
-		case now.GetResourceVersion() == w.over:
-			return shown, nil // it was not made
+// newest replaces objects that the cache shows by what was written since.
+func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) error {
+	for i, s := range shown {
+		object, err := reconcile.Resolve[client.Object](ctx, r.family.written, r.live, s)
+		if err != nil {
+			return err
 		}
-		w.object, w.sure = now, true
+		shown[i] = object.(T)
 	}
-	kept[shown.GetUID()] = w
-	return w.object.DeepCopyObject().(T), nil
-}
-
-// note remembers an object that was written, or may have been.
-func (r *reconciler) note(key types.NamespacedName, over string, object client.Object, sure bool) {
-	if r.family == nil {
-		return
-	}
-	r.family.mu.Lock()
-	defer r.family.mu.Unlock()
-	if r.family.written[key] == nil {
-		r.family.written[key] = map[types.UID]written{}
-	}
-	r.family.written[key][object.GetUID()] = written{over, object.DeepCopyObject().(client.Object), sure}
-}
-
-// isRefused says of the error of a write that it was certainly not made.
-func isRefused(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	return nil
 }
 
 // writeFamily writes objects that belong to the job, or deletes them.
@@ -210,23 +149,20 @@ func (r *reconciler) writeFamily(ctx context.Context, o *job.Observed, a job.Act
 		if base == nil {
 			return fmt.Errorf("%s is none of %s", client.ObjectKeyFromObject(m), key)
 		}
-		over := base.GetResourceVersion()
 		if a.Verb == job.DeleteFamily {
-			uid := m.GetUID()
+			uid, over := m.GetUID(), base.GetResourceVersion()
 			err := client.IgnoreNotFound(r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &over}))
 			if err != nil {
 				return named(err, "deleting", m)
 			}
 			gone := base.DeepCopyObject().(client.Object)
 			gone.SetDeletionTimestamp(new(metav1.Now()))
-			r.note(key, over, gone, true)
+			r.family.written.Deleted(gone)
 			continue
 		}
 		gates := opened(base, m)
 		err := r.client.Patch(ctx, m, pinned(base), manager)
-		if err == nil || !isRefused(err) {
-			r.note(key, over, m, err == nil)
-		}
+		r.family.written.Wrote(base, m, err)
 		if err != nil {
 			return named(err, "updating", m)
 		}

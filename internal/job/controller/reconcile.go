@@ -93,7 +93,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
 			return nil, err
 		}
-		if err := r.gatherFamily(ctx, key, o); err != nil {
+		if err := r.gatherFamily(ctx, o); err != nil {
 			return nil, err
 		}
 		if err := r.prebuilt(ctx, o); err != nil {

@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -97,7 +96,7 @@ func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error)
 			return nil, err
 		}
 	}
-	return &family{pods: o.Pods, written: map[types.NamespacedName]map[types.UID]written{}}, nil
+	return &family{pods: o.Pods, written: reconcile.NewOverlay[client.Object](o.Now)}, nil
 }
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.

@@ -73,8 +73,8 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	case job.UpdateWorkload:
 		base := observedWorkload(o, a.Workload.UID)
 		err := r.client.Patch(ctx, a.Workload, pinned(base), manager)
-		if err == nil && o.Job != nil {
-			r.note(client.ObjectKeyFromObject(o.Job), base.ResourceVersion, a.Workload, true)
+		if r.family != nil && o.Job != nil {
+			r.family.written.Wrote(base, a.Workload, err)
 		}
 		return named(err, "updating workload", a.Workload)
 	case job.DeleteWorkload:
