@@ -5,12 +5,8 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 // Latest has orders about objects carried out by a few workers: one at a time for each object, and of several orders only
@@ -119,29 +115,4 @@ func (l *Latest[T]) next(ctx context.Context) bool {
 		}
 	}
 	return true
-}
-
-// newestAttempts are how often an object that turns out newer is read again.
-const newestAttempts = 4
-
-// OnNewest runs write on a Workload as the cache has it and, as long as that ends in a conflict, on the Workload as the
-// API server has it. Another Workload of the same name counts as not found. The Workload may be the cache's own: write must
-// not modify it.
-func OnNewest(ctx context.Context, cache, live client.Reader, key types.NamespacedName, uid types.UID, write func(*kueue.Workload) error) error {
-	var w kueue.Workload
-	err := cache.Get(ctx, key, &w, client.UnsafeDisableDeepCopy)
-	for range newestAttempts {
-		if err != nil {
-			return err
-		}
-		if w.UID != uid {
-			return apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), key.Name)
-		}
-		if err = write(&w); !apierrors.IsConflict(err) {
-			return err
-		}
-		w = kueue.Workload{}
-		err = live.Get(ctx, key, &w)
-	}
-	return err
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 const (
@@ -274,3 +276,28 @@ func (e *entry[T]) isNewer(shown T) bool {
 }
 
 func (e *entry[T]) isBelieved(now time.Time) bool { return now.Sub(e.at) < believed }
+
+// newestAttempts are how often an object that turns out newer is read again.
+const newestAttempts = 4
+
+// OnNewest is for writers that remember nothing: it runs write on a Workload as the cache shows it and, as long as that ends in a conflict,
+// on the Workload as the API server has it. Another Workload of the same name counts as not found. The Workload may be the cache's own:
+// write must not modify it.
+func OnNewest(ctx context.Context, cache, live client.Reader, key types.NamespacedName, uid types.UID, write func(*kueue.Workload) error) error {
+	var w kueue.Workload
+	err := cache.Get(ctx, key, &w, client.UnsafeDisableDeepCopy)
+	for range newestAttempts {
+		if err != nil {
+			return err
+		}
+		if w.UID != uid {
+			return apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), key.Name)
+		}
+		if err = write(&w); !apierrors.IsConflict(err) {
+			return err
+		}
+		w = kueue.Workload{}
+		err = live.Get(ctx, key, &w)
+	}
+	return err
+}
