@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// believed is how long a write is believed without a look at the API server. It is much longer than caches lag behind.
+	// believed is how long a write is believed without a read of the API server. Caches lag behind for a much shorter time.
 	believed = 30 * time.Second
-	// kept is how long a write is kept at the longest, for [Resolve], which asks the API server about writes that are older than believed.
+	// kept is how long an entry is kept for [Resolve], which asks the API server about writes that are older than believed.
 	kept = 10 * time.Minute
 	// most is how many objects an overlay keeps; the oldest writes are dropped first.
 	most = 1 << 16
@@ -33,24 +33,24 @@ type Versioned interface {
 	GetDeletionTimestamp() *metav1.Time
 }
 
-// Overlay remembers writes of this process until a cache shows them. A plan that is made of the cache alone would make them again, or give
-// to another object what one of them gave away. It is safe for concurrent use. The contract is the same for every user:
+// Overlay remembers writes of this process until a cache shows them. A plan that reads only the cache would repeat them, or give to a
+// second object the room that a write gave to the first. It is safe for concurrent use. The contract is the same for every user:
 //
-//   - An entry is about one object, by its UID: how the API server returned it from a write (Created, Updated), that it is being deleted
-//     (Deleted), or that a write ended without an answer (Wrote). A later write replaces an earlier one, but an older version never
-//     replaces a newer one, and nothing but a look at the API server revokes a deletion.
-//   - An entry ends when the cache shows its version or a later one, see [IsOlder]; a deletion, when the cache shows a deletion timestamp;
-//     a write without an answer, when the cache shows a version after the one that it was pinned to; and each when the cache shows
-//     that the object is gone (Gone, or List without it once it was shown).
-//   - Readers get the newer of cache and write: Newest one object, List a collection, with what was created in it. IsBehind is for readers
-//     that wait for the cache instead. Event handlers call Saw and Gone, so that nothing is kept for longer than necessary.
-//   - A write is believed for 30 s. After that, and at once about a write without an answer, Resolve asks the API server; readers
-//     without it believe the cache. So nothing that the cache missed, as an object that came and went unseen, stays.
-//   - Memory is bounded: 65,536 objects, each for 10 minutes at the longest.
-//   - All of it can be lost at any time, as in a restart. What must not happen twice needs a guard of its own: a resource version that the
-//     write is pinned to, or a name that is fixed.
+//   - An entry is about one object, by UID. It holds the object as the API server returned it (Created, Updated), a deletion (Deleted), or
+//     a write without an answer (Wrote). A later write replaces an earlier one. An older version never replaces a newer one, and only a
+//     read of the API server revokes a deletion.
+//   - Versions are compared by [IsOlder]. An entry ends when the cache shows its version or a later one; a deletion, when the cache shows a
+//     deletion timestamp; a write without an answer, when the cache shows a version after the one that the write was pinned to. Any entry
+//     ends when the cache shows that the object is gone: by Gone, or by a List without the object after the cache has shown it once.
+//   - Readers get the newer one of cache and write: Newest for an object, List for a collection with the objects that were created in it.
+//     IsBehind is for readers that wait for the cache instead. Event handlers call Saw and Gone to end entries early.
+//   - A write is believed for 30 s. After that, and at once for a write without an answer, Resolve asks the API server; all other readers
+//     believe the cache. So an object that was created and deleted without any event does not stay.
+//   - Memory is bounded: 65,536 objects, each for at most 10 minutes.
+//   - Every entry can be lost at any time, for example in a restart. A write that must not happen twice needs a guard of its own: a
+//     resource version that it is pinned to, or a fixed name.
 //
-// Objects are not copied: they must not be changed once they were given to an overlay, nor those that it returns, except from Resolve.
+// An overlay keeps the objects that it is given and returns them without a copy, except from Resolve: do not change them.
 type Overlay[T Versioned] struct {
 	now func() time.Time
 
@@ -75,8 +75,8 @@ func NewOverlay[T Versioned](now func() time.Time) *Overlay[T] {
 	return &Overlay[T]{now: now, entries: map[types.UID]*list.Element{}}
 }
 
-// IsOlder reports whether one resource version came before another one of the same kind of resource. Kubernetes compares them as integers of
-// any size; of versions that are none, as other API servers may have them, neither is older.
+// IsOlder reports whether resource version a came before b; both are of one kind of resource. Kubernetes compares them as integers of any
+// size. If one of them is no integer, as in other API servers, neither is older.
 func IsOlder(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
@@ -88,11 +88,11 @@ func (o *Overlay[T]) Created(object T) { o.note(&entry[T]{object: object, unshow
 // Updated notes an object as the API server returned it from a write.
 func (o *Overlay[T]) Updated(object T) { o.note(&entry[T]{object: object}) }
 
-// Deleted notes an object that the API server was asked to delete, and accepted. It has the deletion timestamp that readers are to see.
+// Deleted notes that the API server accepted the deletion of an object. Readers get the object as given, with its deletion timestamp.
 func (o *Overlay[T]) Deleted(object T) { o.note(&entry[T]{object: object, deleted: true}) }
 
-// Wrote notes how a write over base ended that is pinned to the resource version of base: next is what the API server returned, or err says
-// that the write was refused, or leaves open whether it was made.
+// Wrote notes the result of a write that is pinned to the resource version of base: next as the API server returned it, or err. An error
+// that does not tell whether the write was made is an entry as well.
 func (o *Overlay[T]) Wrote(base, next T, err error) {
 	switch {
 	case err == nil:
@@ -169,8 +169,8 @@ func (o *Overlay[T]) Newest(shown T) T {
 	return shown
 }
 
-// List returns the objects of a collection as Newest does, and those that were created in it and that the cache does not show yet, in the
-// order of their writes. Nil for belongs is that all objects of the overlay are of this collection. shown does not change.
+// List returns the objects of a collection as Newest does, then the objects that were created in it and that the cache does not show yet,
+// in the order of their writes. Created objects are of this collection if belongs says so, or if belongs is nil. shown does not change.
 func (o *Overlay[T]) List(shown []T, belongs func(T) bool) []T {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,8 +200,9 @@ func (o *Overlay[T]) List(shown []T, belongs func(T) bool) []T {
 	return out
 }
 
-// Resolve is Newest for readers that must not take an old state for the present one: about a write that had no answer, or that the cache
-// has not shown for long, it asks the API server. An object that is gone has a deletion timestamp. What it returns may be changed.
+// Resolve is Newest for readers that must not act on an old state: it asks the API server about a write that had no answer, or that the
+// cache has not shown for 30 s. An object that is gone gets a deletion timestamp. The caller may change the returned object, unless it is
+// shown.
 func Resolve[T client.Object](ctx context.Context, o *Overlay[T], live client.Reader, shown T) (T, error) {
 	o.mu.Lock()
 	e := o.about(shown)
