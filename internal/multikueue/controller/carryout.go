@@ -104,7 +104,7 @@ func (w *workloads) step(ctx context.Context, s *sight, step *plan.Step) (again 
 	switch step.Do {
 	case plan.RemoveCopy:
 		if step.Deactivated != "" {
-			w.faults.note(w.at(s, step.Cluster), plan.Deactivated, step.Deactivated)
+			w.noteFault(s, step.Cluster, plan.Fault{Code: plan.Deactivated, Text: step.Deactivated})
 		}
 		return 0, w.remove(ctx, s, conn)
 	case plan.CreateCopy:
@@ -134,7 +134,7 @@ func (w *workloads) syncStep(ctx context.Context, s *sight, conn *worker.Connect
 	}
 	again, err = w.syncJobs(ctx, s, conn, step.Do == plan.SyncJob)
 	if step.Last && err != nil && !apierrors.IsConflict(err) {
-		w.faults.failedAtEnd(s.observed.Local.UID)
+		w.records.finalSyncFailed(s.observed.Local)
 		err = &later{err, tryEvery}
 	}
 	return again, err
@@ -161,10 +161,10 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *plan.Step) 
 	again := checkIn(stored, s.observed.Check).State == kueue.CheckStateRetry && s.check().State != kueue.CheckStateRetry
 	w.wrote(s, stored)
 	if again {
-		w.faults.retried(stored.UID, step.OutOfSync)
+		w.records.retried(stored, step.OutOfSync)
 	}
 	if step.Told {
-		w.faults.tell(stored.UID)
+		w.records.reported(stored)
 	}
 	if step.Lost && w.Lost != nil {
 		w.Lost(s.observed.Local.Status.ClusterName)
@@ -173,7 +173,7 @@ func (w *workloads) writeStatus(ctx context.Context, s *sight, step *plan.Step) 
 		w.Admitted(queueOf(stored), stored.Status.ClusterName)
 	}
 	if lifecycle.IsFinished(stored) {
-		w.faults.forget(stored.UID)
+		w.records.finished(stored)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workl
 
 // create makes a copy of the Workload. One that is there already is ours, and the watch was late, or it is not and stays.
 func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connection, step *plan.Step) error {
-	uid, queue := s.observed.Local.UID, queueOf(s.observed.Local)
+	local, queue := s.observed.Local, queueOf(s.observed.Local)
 	next := step.Workload.DeepCopy()
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error {
 		err := c.Create(ctx, next)
@@ -246,7 +246,7 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connectio
 			return err
 		}
 		conn.Store(worker.WorkloadKind).Put(next)
-		w.faults.copied(uid, step.Cluster) // also if nobody waits any more
+		w.records.clearFault(local, step.Cluster, plan.Deactivated, plan.NameConflict) // also if the caller no longer waits
 		if w.Dispatched != nil {
 			w.Dispatched(queue, step.Cluster)
 		}
@@ -264,7 +264,7 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connectio
 			conn.Store(worker.WorkloadKind).Put(&there)
 			return nil
 		}
-		w.faults.note(w.at(s, step.Cluster), plan.NameConflict, "a workload of this name is there that is not ours")
+		w.noteFault(s, step.Cluster, plan.Fault{Code: plan.NameConflict, Text: "a workload of this name is there that is not ours"})
 		w.wake(s.key, settle)
 		return nil
 	default:
@@ -281,7 +281,7 @@ func (w *workloads) failed(s *sight, cluster string, err error) error {
 	if rejected(err) {
 		code = plan.CreateRejected
 	}
-	w.faults.note(w.at(s, cluster), code, err.Error())
+	w.noteFault(s, cluster, plan.Fault{Code: code, Text: err.Error()})
 	ctrl.Log.WithName("multikueue").V(1).Info("Cannot create", "cluster", cluster, "workload", s.key.String(), "err", err.Error())
 	return fmt.Errorf("[%s] %w", code, err)
 }
@@ -304,7 +304,7 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 	key := client.ObjectKey{Namespace: s.key.Namespace, Name: s.jobName}
 	there := kept.Get(key)
 	if there != nil && !w.Plan.Owns(there) {
-		w.faults.note(w.at(s, conn.Name()), plan.NameConflict, "the job there is another manager's")
+		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.NameConflict, Text: "the job there is another manager's"})
 		return 0, errors.New("the job there is another manager's")
 	}
 	if there != nil && kept.Doomed(there) { // it is of an earlier run: made anew when it is gone
@@ -316,14 +316,14 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 	todo, err := w.Plan.SyncJob(s.kind, s.job, there, s.observed.Local, w.clusterTree(ctx, conn.Name()), create)
 	switch fault := faultOf(err); {
 	case err != nil && there != nil:
-		w.faults.note(w.at(s, conn.Name()), plan.StatusSync, err.Error())
+		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.StatusSync, Text: err.Error()})
 		if create { // the check tells; the job runs on, and what is asked of it still reaches it
 			return deferred, w.forwardSpec(ctx, s, conn, there, &todo)
 		}
 	case fault != nil && fault.Waits:
 		return 0, &later{err, fault.Until.Sub(w.Now())}
 	case fault != nil:
-		w.faults.keep(w.at(s, conn.Name()), *fault)
+		w.noteFault(s, conn.Name(), *fault)
 	}
 	if err != nil {
 		return 0, err
@@ -391,27 +391,27 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 		err = w.patchKeys(ctx, s, todo.Object)
 	}
 	if err != nil && !apierrors.IsConflict(err) {
-		w.faults.note(w.at(s, conn.Name()), plan.StatusSync, err.Error())
+		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.StatusSync, Text: err.Error()})
 	}
 	if err == nil && todo.SpecFault == nil {
-		w.faults.clear(s.observed.Local.UID, conn.Name())
+		w.records.clearFault(s.observed.Local, conn.Name(), plan.Deactivated)
 	}
 	return err
 }
 
 // createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there (spec: 40 §4.14).
 func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
-	uid, kind, name := s.observed.Local.UID, s.kind.GVK.Kind, o.GetName()
+	local, kind, name := s.observed.Local, s.kind.GVK.Kind, o.GetName()
 	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).Strayed(client.ObjectKeyFromObject(o))
-	if wait := w.faults.remakeAfter(uid, conn.Name(), name); again && wait > 0 {
+	if wait := w.records.recreateAfter(local, conn.Name(), name); again && wait > 0 {
 		return &later{fmt.Errorf("%s %s is deleted on %s again and again", kind, name, conn.Name()), wait}
 	}
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
 	switch {
 	case err == nil:
-		w.faults.clear(uid, conn.Name())
+		w.records.clearFault(s.observed.Local, conn.Name(), plan.Deactivated)
 		if again {
-			w.faults.remake(uid, conn.Name(), name)
+			w.records.recreated(local, conn.Name(), name)
 			w.Events.Warning(s.observed.Local, plan.EventReason, fmt.Sprintf("%s %s was deleted on %q, and is created there again", kind, name, conn.Name()))
 		}
 		return keepJob(s.kind, conn, next)
@@ -427,7 +427,7 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 			w.wake(s.key, deferred) // the watch is late
 			return nil
 		}
-		w.faults.note(w.at(s, conn.Name()), plan.NameConflict, "a job of this name is there that is not ours")
+		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.NameConflict, Text: "a job of this name is there that is not ours"})
 		err := fmt.Errorf("[%s] a %s %s is there that is not ours", plan.NameConflict, s.kind.GVK.Kind, o.GetName())
 		if s.check().State == kueue.CheckStateReady { // it is sent nowhere else
 			return &later{err, conflictFor}

@@ -72,15 +72,15 @@ func (w *workloads) followUp(ctx context.Context, s *sight, conn *worker.Connect
 
 // forwardTo writes a copy that follows its job. One that its worker makes something else of each time is left as it is.
 func (w *workloads) forwardTo(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
-	uid, input := s.observed.Local.UID, specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
-	if w.faults.specsWritten(uid, input) >= maxFollows {
-		w.faults.keep(w.at(s, conn.Name()), multikueueplan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+	local, input := s.observed.Local, specInput{there.GetUID(), s.job.GetGeneration()}
+	if w.records.specsWritten(local, conn.Name(), input) >= maxFollows {
+		w.noteFault(s, conn.Name(), multikueueplan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
 			"%s on %q does not become what it is told to be", s.kind.GVK.Kind, conn.Name())})
 		return nil
 	}
 	err := w.resize(ctx, s, conn, there, next)
 	if err == nil {
-		w.faults.wroteSpec(uid, input)
+		w.records.wroteSpec(local, conn.Name(), input)
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (w *workloads) resize(ctx context.Context, s *sight, conn *worker.Connectio
 		return c.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil && !apierrors.IsConflict(err) {
-		w.faults.keep(w.at(s, conn.Name()), multikueueplan.Fault{
+		w.noteFault(s, conn.Name(), multikueueplan.Fault{
 			Code: external.SpecFailed, Text: fmt.Sprintf("%s on %q cannot be changed: %s", s.kind.GVK.Kind, conn.Name(), err), Located: true,
 		})
 	}

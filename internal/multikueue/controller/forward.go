@@ -53,10 +53,10 @@ const maxSpecWrites = 3
 
 // forwardSpec brings the copy up to date with its job.
 func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *plan.JobStep) error {
-	uid := s.observed.Local.UID
+	local := s.observed.Local
 	if todo.SpecFault != nil {
 		if e := external.As(todo.SpecFault); e != nil {
-			w.faults.keep(w.at(s, conn.Name()), plan.Fault{Code: e.Code, Text: e.Text, Located: true})
+			w.noteFault(s, conn.Name(), plan.Fault{Code: e.Code, Text: e.Text, Located: true})
 		}
 		w.wake(s.key, deferred)
 		return nil // the job runs on
@@ -66,12 +66,12 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 		return nil
 	}
 	if todo.Spec == nil {
-		w.faults.specSettled(uid)
+		w.records.specInSync(local, conn.Name())
 		return nil
 	}
-	input := specInput{conn.Name(), there.GetUID(), s.job.GetGeneration()}
-	if w.faults.specsWritten(uid, input) >= maxSpecWrites {
-		w.faults.keep(w.at(s, conn.Name()), plan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
+	input := specInput{there.GetUID(), s.job.GetGeneration()}
+	if w.records.specsWritten(local, conn.Name(), input) >= maxSpecWrites {
+		w.noteFault(s, conn.Name(), plan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
 			"%s/specSync on %q: the mutations want another change after each of %d writes: they must come to an end", f.Name, conn.Name(), maxSpecWrites)})
 		return nil
 	}
@@ -86,10 +86,10 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 	})
 	switch {
 	case err == nil:
-		w.faults.wroteSpec(uid, input)
+		w.records.wroteSpec(local, conn.Name(), input)
 		conn.Store(s.kind.GVK).Put(next)
 	case !apierrors.IsConflict(err):
-		w.faults.keep(w.at(s, conn.Name()), plan.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", f.Name, conn.Name(), err), Located: true})
+		w.noteFault(s, conn.Name(), plan.Fault{Code: external.SpecFailed, Text: fmt.Sprintf("%s/specSync on %q: %s", f.Name, conn.Name(), err), Located: true})
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/berth-project/berth/internal/multikueue/plan"
-	"github.com/berth-project/berth/internal/multikueue/worker"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -56,7 +55,7 @@ func (w *workloads) together(ctx context.Context, s *sight, steps []plan.Step, b
 		default:
 			out[i].again, out[i].err = w.step(ctx, s, step)
 			if out[i].events = step.Events; out[i].err == nil {
-				out[i].events = slices.Concat(step.Events, w.faults.warnings(s.observed.Local.UID, step.Warnings))
+				out[i].events = slices.Concat(step.Events, w.records.warnings(s.observed.Local, step.Warnings))
 			}
 		}
 	}
@@ -67,7 +66,7 @@ func (w *workloads) together(ctx context.Context, s *sight, steps []plan.Step, b
 // promptly makes a step, and leaves it to itself if that takes too long: the Workload is looked at again when it is over.
 func (w *workloads) promptly(ctx context.Context, s *sight, step *plan.Step) error {
 	own := *s // the rest of the plan goes on with the other
-	return w.pending.Run(worker.Place{Workload: s.key, Cluster: step.Cluster}, patience, func() error {
+	return w.records.runStep(s.key, step.Cluster, patience, func() error {
 		_, err := w.step(ctx, &own, step)
 		return err
 	}, func() { w.wake(own.key, 0) })

@@ -122,7 +122,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 	o.Plan = &plan
 	m := &shared{
 		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(),
-		kinds: map[schema.GroupVersionKind]*job.Descriptor{}, faults: newFaults(o.Now), quotaEvents: make(chan event.GenericEvent, 1),
+		kinds: map[schema.GroupVersionKind]*job.Descriptor{}, records: newRecords(o.Now), quotaEvents: make(chan event.GenericEvent, 1),
 	}
 	for _, d := range o.Descriptors {
 		switch known := m.kinds[d.GVK]; {
@@ -156,7 +156,7 @@ type shared struct {
 	live        client.Reader
 	kinds       map[schema.GroupVersionKind]*job.Descriptor
 	fleet       *worker.Fleet
-	faults      *faults
+	records     *records
 	quotaEvents chan event.GenericEvent // a worker's queues changed
 	wake        func(types.NamespacedName, time.Duration)
 	nominate    Nominate
@@ -227,7 +227,7 @@ func (m *shared) wakeLeader(o client.Object) bool {
 // turned has everything looked at that a cluster matters to. What went wrong on one that is connected anew is tried there again.
 func (m *shared) turned(ctx context.Context, cluster string, fresh bool) {
 	if fresh {
-		m.faults.back(cluster)
+		m.records.reconnected(cluster)
 	}
 	m.wakeUsers(ctx, cluster)
 	m.touchQuotas()
@@ -244,8 +244,7 @@ func (m *shared) addChecks(mgr ctrl.Manager) error {
 
 func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 	w := &workloads{
-		shared: m, informers: mgr.GetCache(), gone: map[types.NamespacedName]*kueue.Workload{}, written: map[types.NamespacedName]*kueue.Workload{},
-		forwarded: map[schema.GroupVersionKind]bool{},
+		shared: m, informers: mgr.GetCache(), forwarded: map[schema.GroupVersionKind]bool{},
 	}
 	queues := make(chan queueType, 1)
 	m.wake, m.nominate = waker(queues), w.nominate

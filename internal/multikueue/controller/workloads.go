@@ -31,11 +31,8 @@ type workloads struct {
 	*shared
 
 	informers informers
-	pending   worker.Pending
 
 	mu        sync.Mutex
-	gone      map[types.NamespacedName]*kueue.Workload // deleted ones, as they were last seen, until they are cleaned up
-	written   map[types.NamespacedName]*kueue.Workload // as they were last written, until the cache shows that
 	forwarded map[schema.GroupVersionKind]bool         // kinds whose changes are followed
 }
 
@@ -79,10 +76,8 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	if s.observed.Gone && !w.pending.Any(req.NamespacedName) {
-		w.mu.Lock()
-		delete(w.gone, req.NamespacedName)
-		w.mu.Unlock()
+	if s.observed.Gone {
+		w.records.forget(s.observed.Local)
 	}
 	if after := decided.After; again > 0 && (after == 0 || again < after) {
 		return ctrlreconcile.Result{RequeueAfter: again}, nil
@@ -92,17 +87,16 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 
 // gather reads what decides about a Workload; nil if it has no check of ours.
 func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sight, error) {
-	local, err := w.newest(ctx, key)
+	var shown kueue.Workload
+	err := w.cache.Get(ctx, key, &shown)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	s := &sight{key: key, connections: map[string]*worker.Connection{}}
-	s.observed.Local, s.observed.Gone, s.observed.Now = local, err != nil, metav1.NewTime(w.Now())
+	// By an older Workload the choice between two clusters that have both admitted it would be made again, and might be another.
+	s.observed.Local, s.observed.Gone, s.observed.Now = w.records.newest(key, &shown), err != nil, metav1.NewTime(w.Now())
 	if s.observed.Gone {
-		w.mu.Lock()
-		s.observed.Local = w.gone[key]
-		w.mu.Unlock()
-		if s.observed.Local == nil {
+		if s.observed.Local = w.records.lastSeen(key); s.observed.Local == nil {
 			return nil, nil
 		}
 	}
@@ -126,34 +120,15 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 	if err := w.rehearse(ctx, s); err != nil {
 		return nil, err
 	}
-	s.observed.SyncFailures, s.observed.ToldAt, s.observed.Job.OutOfSync = w.faults.about(s.observed.Local.UID)
+	about := w.records.about(s.observed.Local)
+	s.observed.SyncFailures, s.observed.ToldAt, s.observed.Job.OutOfSync = about.syncFailures, about.reportedAt, about.mismatches
 	return s, nil
-}
-
-// newest is a Workload as the cache shows it, or as it was written since. By an older one the choice between two workers that have both
-// admitted it would be made again, and might be another.
-func (w *workloads) newest(ctx context.Context, key types.NamespacedName) (*kueue.Workload, error) {
-	var shown kueue.Workload
-	err := w.cache.Get(ctx, key, &shown)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last := w.written[key]
-	if err == nil && last != nil && last.UID == shown.UID && reconcile.IsOlder(shown.ResourceVersion, last.ResourceVersion) {
-		return last.DeepCopy(), nil
-	}
-	delete(w.written, key)
-	return &shown, err
 }
 
 // wrote notes a Workload that was written.
 func (w *workloads) wrote(s *sight, stored *kueue.Workload) {
 	s.observed.Local = stored
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.written[s.key] = stored
+	w.records.wrote(stored)
 }
 
 // checkOf finds our check among those of a Workload.
@@ -302,11 +277,11 @@ func (w *workloads) look(s *sight, name string, listed bool) plan.Cluster {
 	link := w.fleet.Link(name)
 	conn := link.Connection
 	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow}
-	out.Fault = w.faults.of(s.observed.Local.UID, name, func() string { return w.at(s, name).seen })
+	out.Fault = w.records.fault(s.observed.Local, name, func() string { return w.inputs(s, name) })
 	if conn == nil {
 		return out
 	}
-	if w.pending.Has(s.key, name) {
+	if w.records.stepRuns(s.key, name) {
 		out.LostSince, out.Busy = s.observed.Now.Time, true
 		out.HasJob = s.kind != nil && len(w.jobsOf(conn, s)) > 0
 		return out
@@ -332,12 +307,15 @@ func (w *workloads) look(s *sight, name string, listed bool) plan.Cluster {
 	return out
 }
 
-// at is a Workload on a cluster, with what a fault there is forgotten at a change of.
-func (w *workloads) at(s *sight, cluster string) place {
+// inputs are what a fault on a cluster depends on, besides the cluster itself.
+func (w *workloads) inputs(s *sight, cluster string) string {
 	var c kueue.MultiKueueCluster
-	_ = w.cache.Get(context.Background(), client.ObjectKey{Name: cluster}, &c, client.UnsafeDisableDeepCopy) // one that is gone is another state
-	seen := fmt.Sprint(s.observed.Local.Generation, s.config.UID, s.config.Generation, c.UID, c.Generation, c.Labels, c.Annotations)
-	return place{s.observed.Local.UID, cluster, seen}
+	_ = w.cache.Get(context.Background(), client.ObjectKey{Name: cluster}, &c, client.UnsafeDisableDeepCopy) // a deleted one is another input
+	return fmt.Sprint(s.observed.Local.Generation, s.config.UID, s.config.Generation, c.UID, c.Generation, c.Labels, c.Annotations)
+}
+
+func (w *workloads) noteFault(s *sight, cluster string, fault plan.Fault) {
+	w.records.noteFault(s.observed.Local, cluster, w.inputs(s, cluster), fault)
 }
 
 // jobOf is the remote job of a Workload, nil if there is none of ours.
@@ -382,9 +360,7 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 			if check, err := w.checkOf(ctx, wl); err == nil && check == nil {
 				return
 			}
-			w.mu.Lock()
-			w.gone[client.ObjectKeyFromObject(wl)] = wl
-			w.mu.Unlock()
+			w.records.deleted(wl)
 			add(wl, q)
 			others(ctx, wl, q)
 		},

@@ -1,4 +1,4 @@
-package worker
+package controller
 
 import (
 	"errors"
@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-project/berth/internal/multikueue/worker"
 )
 
-// TestPending is that a step that takes too long is left to itself, and that its Workload is looked at when it is over.
-func TestPending(t *testing.T) {
-	at := Place{types.NamespacedName{Namespace: "ns", Name: "a"}, "w1"}
+// TestRunStep is that a step that takes too long is left to itself, and that its Workload is looked at when it is over.
+func TestRunStep(t *testing.T) {
+	key := types.NamespacedName{Namespace: "ns", Name: "a"}
 	const patience = 200 * time.Millisecond
 	failed := errors.New("failed")
 	for name, tc := range map[string]struct {
@@ -26,31 +28,31 @@ func TestPending(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var p Pending
+				r := newRecords(time.Now)
 				woken := 0
 				began := time.Now()
-				err := p.Run(at, patience, func() error {
+				err := r.runStep(key, "w1", patience, func() error {
 					time.Sleep(tc.takes)
 					return tc.err
 				}, func() { woken++ })
 				if waited := time.Since(began); waited > patience {
 					t.Errorf("it was waited for %s", waited)
 				}
-				if want := map[bool]error{false: tc.err}[tc.left]; !errors.Is(err, want) || p.Has(at.Workload, "w1") != tc.left || p.Any(at.Workload) != tc.left {
-					t.Errorf("%v, under way %v", err, p.Has(at.Workload, "w1"))
+				if want := map[bool]error{false: tc.err}[tc.left]; !errors.Is(err, want) || r.stepRuns(key, "w1") != tc.left {
+					t.Errorf("%v, under way %v", err, r.stepRuns(key, "w1"))
 				}
 				if tc.left {
-					if err := p.Run(at, patience, func() error { panic("twice at a time") }, nil); !errors.Is(err, ErrStuck) {
+					if err := r.runStep(key, "w1", patience, func() error { panic("twice at a time") }, nil); !errors.Is(err, worker.ErrStuck) {
 						t.Errorf("another one: %v", err)
 					}
-					if p.Has(at.Workload, "w2") || p.Any(types.NamespacedName{Name: "b"}) {
+					if r.stepRuns(key, "w2") || r.stepRuns(types.NamespacedName{Name: "b"}, "w1") {
 						t.Error("others are said to be under way")
 					}
 				}
 				time.Sleep(2 * tc.takes)
 				synctest.Wait()
-				if p.Any(at.Workload) || (woken == 1) != tc.left {
-					t.Errorf("afterwards: under way %v, woken %d times", p.Any(at.Workload), woken)
+				if r.stepRuns(key, "w1") || (woken == 1) != tc.left {
+					t.Errorf("afterwards: under way %v, woken %d times", r.stepRuns(key, "w1"), woken)
 				}
 			})
 		})
