@@ -307,7 +307,7 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.NameConflict, Text: "the job there is another manager's"})
 		return 0, errors.New("the job there is another manager's")
 	}
-	if there != nil && kept.Doomed(there) { // it is of an earlier run: made anew when it is gone
+	if there != nil && kept.Deleting(there) { // it is of an earlier run: made anew when it is gone
 		if there.GetDeletionTimestamp() == nil { // it is not known whether that was done
 			err = conn.Delete(ctx, s.kind.GVK, there)
 		}
@@ -402,7 +402,7 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 // createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there (spec: 40 §4.14).
 func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
 	local, kind, name := s.observed.Local, s.kind.GVK.Kind, o.GetName()
-	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).Strayed(client.ObjectKeyFromObject(o))
+	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).DeletedByOthers(client.ObjectKeyFromObject(o))
 	if wait := w.records.recreateAfter(local, conn.Name(), name); again && wait > 0 {
 		return &later{fmt.Errorf("%s %s is deleted on %s again and again", kind, name, conn.Name()), wait}
 	}

@@ -90,7 +90,7 @@ func (w *workloads) endOf(conn *worker.Connection, s *sight) *plan.JobEnd {
 	out := &plan.JobEnd{Success: true}
 	for _, o := range there {
 		message, success, over := s.kind.Finished(o)
-		if !over || o.GetDeletionTimestamp() != nil || conn.Store(s.kind.GVK).Doomed(o) { // what is being deleted is of an earlier run
+		if !over || o.GetDeletionTimestamp() != nil || conn.Store(s.kind.GVK).Deleting(o) { // what is being deleted is of an earlier run
 			return nil
 		}
 		if out.Success || !success {

@@ -33,7 +33,7 @@ type workloads struct {
 	informers informers
 
 	mu        sync.Mutex
-	forwarded map[schema.GroupVersionKind]bool         // kinds whose changes are followed
+	forwarded map[schema.GroupVersionKind]bool // kinds whose changes are followed
 }
 
 // sight is one Workload with everything that decides about it.
@@ -291,7 +291,7 @@ func (w *workloads) look(s *sight, name string, listed bool) plan.Cluster {
 	if o, ok := conn.Store(worker.WorkloadKind).Get(s.key).(*kueue.Workload); ok {
 		if w.Plan.Owns(o) {
 			out.Copy = o
-			if o.DeletionTimestamp == nil && conn.Store(worker.WorkloadKind).Doomed(o) {
+			if o.DeletionTimestamp == nil && conn.Store(worker.WorkloadKind).Deleting(o) {
 				out.Copy = o.DeepCopy()
 				out.Copy.DeletionTimestamp = &s.observed.Now
 			}

@@ -523,13 +523,13 @@ func (c *Connection) JobKinds() []schema.GroupVersionKind {
 func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) error {
 	from, uid := c.stores[gvk], o.GetUID()
 	return c.Call(ctx, func(ctx context.Context, cl client.Client) error {
-		from.doom(o, true)
+		from.setDeleting(o, true)
 		err := cl.Delete(ctx, o.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		switch err = client.IgnoreNotFound(err); {
 		case err == nil && len(o.GetFinalizers()) == 0:
 			from.drop(o)
 		case err != nil && answered(err):
-			from.doom(o, false)
+			from.setDeleting(o, false)
 		}
 		return err
 	})

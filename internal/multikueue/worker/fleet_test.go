@@ -234,37 +234,37 @@ func TestDeletionThatNobodyWaitsFor(t *testing.T) {
 	s := &Store{objects: map[types.NamespacedName]client.Object{}}
 	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
 	s.Put(o)
-	if s.Doomed(o) {
-		t.Error("doomed from the start")
+	if s.Deleting(o) {
+		t.Error("being deleted from the start")
 	}
-	s.doom(o, true)
-	if !s.Doomed(o) {
-		t.Error("not doomed")
+	s.setDeleting(o, true)
+	if !s.Deleting(o) {
+		t.Error("not being deleted")
 	}
-	s.doom(o, false)
-	if s.Doomed(o) {
-		t.Error("doomed although the deletion was refused")
+	s.setDeleting(o, false)
+	if s.Deleting(o) {
+		t.Error("being deleted although the deletion was refused")
 	}
-	s.doom(o, true)
+	s.setDeleting(o, true)
 	s.event(watch.Deleted, o)
-	if len(s.doomed) > 0 || s.Get(client.ObjectKeyFromObject(o)) != nil {
+	if len(s.deletions) > 0 || s.Get(client.ObjectKeyFromObject(o)) != nil {
 		t.Error("it is remembered")
 	}
 	s.Put(o)
-	s.doom(o, true)
+	s.setDeleting(o, true)
 	c := idle(t, func(*Connection, error) {})
 	c.calls[1] = time.Now().Add(-time.Hour) // it does not answer, so nothing is sent
 	unsent := o.DeepCopy()
 	unsent.UID = "w"
 	c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: s}
-	if err := c.Delete(t.Context(), WorkloadKind, unsent); !errors.Is(err, ErrStuck) || s.Doomed(unsent) {
-		t.Errorf("doomed by a deletion that was not sent (%v)", err)
+	if err := c.Delete(t.Context(), WorkloadKind, unsent); !errors.Is(err, ErrStuck) || s.Deleting(unsent) {
+		t.Errorf("being deleted by a deletion that was not sent (%v)", err)
 	}
 	other := o.DeepCopy()
 	other.UID = "v"
 	s.replace([]client.Object{other})
-	if len(s.doomed) > 0 || s.Doomed(other) {
-		t.Error("another object of the name is doomed")
+	if len(s.deletions) > 0 || s.Deleting(other) {
+		t.Error("another object of the name is being deleted")
 	}
 }
 
@@ -352,8 +352,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestStrayed is which objects count as deleted by others: those that were there and that we did not ask to be deleted, until they are made again.
-func TestStrayed(t *testing.T) {
+// TestDeletedByOthers is which objects count as deleted by others: those that were there and that we did not ask to be deleted, until they are made again.
+func TestDeletedByOthers(t *testing.T) {
 	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
 	key := client.ObjectKeyFromObject(o)
 	for name, tc := range map[string]struct {
@@ -361,17 +361,17 @@ func TestStrayed(t *testing.T) {
 		want   bool
 	}{
 		"by others":          {func(s *Store) { s.Put(o) }, true},
-		"by us":              {func(s *Store) { s.Put(o); s.doom(o, true) }, false},
-		"by us, and dropped": {func(s *Store) { s.Put(o); s.doom(o, true); s.drop(o) }, false},
+		"by us":              {func(s *Store) { s.Put(o); s.setDeleting(o, true) }, false},
+		"by us, and dropped": {func(s *Store) { s.Put(o); s.setDeleting(o, true); s.drop(o) }, false},
 		"it was not there":   {func(*Store) {}, false},
 	} {
 		s := &Store{objects: map[types.NamespacedName]client.Object{}}
 		tc.before(s)
 		s.event(watch.Deleted, o.DeepCopy())
-		if got := s.Strayed(key); got != tc.want {
+		if got := s.DeletedByOthers(key); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
-		if s.Put(o); s.Strayed(key) {
+		if s.Put(o); s.DeletedByOthers(key) {
 			t.Errorf("%s: also when it is there again", name)
 		}
 	}
@@ -379,14 +379,14 @@ func TestStrayed(t *testing.T) {
 		s := &Store{objects: map[types.NamespacedName]client.Object{}}
 		s.Put(o)
 		s.event(watch.Deleted, o.DeepCopy())
-		if time.Sleep(strayedFor); s.Strayed(key) {
+		if time.Sleep(deletedFor); s.DeletedByOthers(key) {
 			t.Error("it is remembered for ever")
 		}
 		other := o.DeepCopy()
 		other.Name = "c"
 		s.Put(other)
-		if s.event(watch.Deleted, other); len(s.strayed) != 1 {
-			t.Errorf("%d are kept", len(s.strayed))
+		if s.event(watch.Deleted, other); len(s.deletions) != 1 {
+			t.Errorf("%d are kept", len(s.deletions))
 		}
 	})
 }

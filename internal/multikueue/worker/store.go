@@ -28,50 +28,69 @@ type Store struct {
 	mu      sync.RWMutex
 	objects map[types.NamespacedName]client.Object
 	byName  map[types.NamespacedName]map[types.NamespacedName]bool // what belongs to a Workload
-	// doomed are objects that we asked to be deleted. It may happen at any time from then on, even if the answer was not waited for.
-	doomed map[types.UID]bool
-	// strayed are the names of objects that somebody else deleted, and when that was seen: for as long as strayedFor.
-	strayed map[types.NamespacedName]time.Time
+	// deletions are by the name of the object.
+	deletions map[types.NamespacedName]deletion
 }
 
-// strayedFor is how long it is remembered that an object was deleted by others: longer than it takes until it is created again.
-const strayedFor = 6 * time.Minute
+// deletion is what is known about the deletion of an object.
+type deletion struct {
+	asked  types.UID // of the object that we asked to be deleted: it may be gone at any time, even if the answer was not waited for
+	others time.Time // when others deleted the object
+}
 
-// doom notes that the deletion of an object is asked for, or that it was refused.
-func (s *Store) doom(o client.Object, on bool) {
+// deletedFor is how long a deletion by others counts: longer than it takes until the object is created again.
+const deletedFor = 6 * time.Minute
+
+// setDeleting notes that we ask for the deletion of an object, or that this was refused.
+func (s *Store) setDeleting(o client.Object, asked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.doomed == nil {
-		s.doomed = map[types.UID]bool{}
-	}
-	if on {
-		s.doomed[o.GetUID()] = true
-	} else {
-		delete(s.doomed, o.GetUID())
+	key := client.ObjectKeyFromObject(o)
+	switch {
+	case asked && s.deletions == nil:
+		s.deletions = map[types.NamespacedName]deletion{key: {asked: o.GetUID()}}
+	case asked:
+		s.deletions[key] = deletion{asked: o.GetUID()}
+	case s.deletions[key].asked == o.GetUID():
+		delete(s.deletions, key)
 	}
 }
 
-// Doomed says whether we asked for the deletion of an object.
-func (s *Store) Doomed(o client.Object) bool {
+// Deleting reports whether we asked for the deletion of an object.
+func (s *Store) Deleting(o client.Object) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.doomed[o.GetUID()]
+	d, ok := s.deletions[client.ObjectKeyFromObject(o)]
+	return ok && d.asked == o.GetUID()
 }
 
-// Strayed says whether an object was there a while ago that is not now, and that we did not ask to be deleted.
-func (s *Store) Strayed(key types.NamespacedName) bool {
+// DeletedByOthers reports whether an object that is not there was deleted a while ago, and not by us.
+func (s *Store) DeletedByOthers(key types.NamespacedName) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return time.Since(s.strayed[key]) < strayedFor
+	return time.Since(s.deletions[key].others) < deletedFor
 }
 
-// stray notes that an object was deleted by others.
-func (s *Store) stray(key types.NamespacedName) {
-	maps.DeleteFunc(s.strayed, func(_ types.NamespacedName, at time.Time) bool { return time.Since(at) >= strayedFor })
-	if s.strayed == nil {
-		s.strayed = map[types.NamespacedName]time.Time{}
+// noteDeleted remembers that an object was deleted, unless we asked for that.
+func (s *Store) noteDeleted(o client.Object) {
+	key := client.ObjectKeyFromObject(o)
+	asked := s.deletions[key].asked == o.GetUID()
+	delete(s.deletions, key)
+	if asked {
+		return
 	}
-	s.strayed[key] = time.Now()
+	maps.DeleteFunc(s.deletions, func(_ types.NamespacedName, d deletion) bool { return d.asked == "" && time.Since(d.others) >= deletedFor })
+	if s.deletions == nil {
+		s.deletions = map[types.NamespacedName]deletion{}
+	}
+	s.deletions[key] = deletion{others: time.Now()}
+}
+
+// forgetDeletion drops the deletion of an object whose name another one has, nil for none.
+func (s *Store) forgetDeletion(key types.NamespacedName, now client.Object) {
+	if d, ok := s.deletions[key]; ok && (now == nil || d.asked != now.GetUID()) {
+		delete(s.deletions, key)
+	}
 }
 
 // Of are the objects of a Workload.
@@ -91,7 +110,7 @@ func (s *Store) set(key types.NamespacedName, old, o client.Object) {
 		delete(s.objects, key)
 	} else {
 		s.objects[key] = o
-		delete(s.strayed, key)
+		s.forgetDeletion(key, o)
 	}
 	s.index(key, old, false)
 	s.index(key, o, true)
@@ -141,9 +160,7 @@ func (s *Store) replace(items []client.Object) (lost []client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, o := range s.objects {
-		if now := next[key]; now == nil || now.GetUID() != o.GetUID() {
-			delete(s.doomed, o.GetUID())
-		}
+		s.forgetDeletion(key, next[key])
 		if next[key] == nil {
 			lost = append(lost, o)
 		}
@@ -182,7 +199,9 @@ func (s *Store) drop(o client.Object) {
 	if old := s.objects[key]; old != nil && old.GetUID() == o.GetUID() {
 		s.set(key, old, nil)
 	}
-	delete(s.doomed, o.GetUID())
+	if s.deletions[key].asked == o.GetUID() {
+		delete(s.deletions, key)
+	}
 }
 
 // event takes an event of the watch.
@@ -195,11 +214,10 @@ func (s *Store) event(kind watch.EventType, o client.Object) {
 	switch {
 	case old != nil && reconcile.IsOlder(o.GetResourceVersion(), old.GetResourceVersion()):
 	case kind == watch.Deleted:
-		if old != nil && old.GetUID() == o.GetUID() && !s.doomed[o.GetUID()] {
-			s.stray(key)
+		if old != nil && old.GetUID() == o.GetUID() {
+			s.noteDeleted(o)
 		}
 		s.set(key, old, nil)
-		delete(s.doomed, o.GetUID())
 	default:
 		s.set(key, old, o)
 	}
