@@ -12,7 +12,6 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/multikueue/worker"
-	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -29,7 +28,7 @@ const (
 	sweepEvery = time.Minute
 )
 
-// records is what the controller knows about Workloads beyond the API: what the cache does not show yet, which steps run, and what failed.
+// records is what the controller knows about Workloads beyond the API: which steps run, what failed, and which are deleted and not cleaned up.
 // There is one record for each Workload UID, with a part for each worker cluster. A record ends when its Workload is finished (finished), when a
 // deleted one is cleaned up (forget), or after expiry without a change. The part of a cluster ends when that is connected anew (reconnected).
 // Running steps and a deleted Workload that is not cleaned up outlast all of these. A restart begins with none: everything is tried again.
@@ -40,11 +39,10 @@ type records struct {
 	swept time.Time
 }
 
-// record is about one Workload. written and deleted, and the steps of its clusters, outlast the UID.
+// record is about one Workload. deleted, and the steps of its clusters, outlast the UID.
 type record struct {
 	uid      types.UID
 	changed  time.Time
-	written  *kueue.Workload // until the cache shows it
 	deleted  *kueue.Workload // as last seen, until it is cleaned up on all clusters
 	clusters map[string]*clusterRecord
 	facts
@@ -194,28 +192,6 @@ func (r *records) reconnected(cluster string) {
 			c.fault, c.specs = faultRow{}, specWrites{}
 		}
 	}
-}
-
-// wrote remembers a Workload as it was written.
-func (r *records) wrote(stored *kueue.Workload) {
-	rec, unlock := r.change(stored)
-	defer unlock()
-	rec.written = stored
-}
-
-// newest returns what the cache shows under a key, or what was written since.
-func (r *records) newest(key types.NamespacedName, shown *kueue.Workload) *kueue.Workload {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	rec := r.all[key]
-	if rec == nil || rec.written == nil {
-		return shown
-	}
-	if rec.written.UID == shown.UID && reconcile.IsOlder(shown.ResourceVersion, rec.written.ResourceVersion) {
-		return rec.written.DeepCopy()
-	}
-	rec.written = nil
-	return shown
 }
 
 // deleted remembers a Workload that was deleted, whose copies are to be cleaned up.

@@ -83,41 +83,6 @@ func TestRecordEnds(t *testing.T) {
 	}
 }
 
-// TestNewest: a Workload is taken as it was written as long as the cache shows an older one of that UID, and no longer.
-func TestNewest(t *testing.T) {
-	workload := func(uid types.UID, version, cluster string) *kueue.Workload {
-		wl := workloadOf("u", uid)
-		wl.ResourceVersion, wl.Status.ClusterName = version, cluster
-		return wl
-	}
-	key := client.ObjectKeyFromObject(u)
-	r := newRecords(time.Now)
-	for _, step := range []struct {
-		what           string
-		shown, written *kueue.Workload
-		want           string
-		remembered     bool
-	}{
-		{"nothing was written", workload("u", "9", "w0"), nil, "w0", false},
-		{"the cache is late", workload("u", "9", "w0"), workload("u", "10", "w2"), "w2", true},
-		{"still", workload("u", "9", "w0"), nil, "w2", true},
-		{"twice written", workload("u", "9", "w0"), workload("u", "11", "w3"), "w3", true},
-		{"it has the first of them", workload("u", "10", "w2"), nil, "w3", true},
-		{"it has both", workload("u", "11", "w3"), nil, "w3", false},
-		{"it has what somebody else wrote since", workload("u", "13", ""), workload("u", "12", "w4"), "", false},
-		{"another one of the name", workload("v", "8", ""), workload("u", "14", "w4"), "", false},
-		{"it is gone", &kueue.Workload{}, workload("v", "15", "w4"), "", false},
-	} {
-		if step.written != nil {
-			r.wrote(step.written)
-		}
-		got := r.newest(key, step.shown)
-		if remembered := r.all[key] != nil && r.all[key].written != nil; got.Status.ClusterName != step.want || remembered != step.remembered {
-			t.Errorf("%s: %q, remembered: %v", step.what, got.Status.ClusterName, remembered)
-		}
-	}
-}
-
 // same is that nothing has changed.
 func same() string { return "" }
 

@@ -244,7 +244,7 @@ func (m *shared) addChecks(mgr ctrl.Manager) error {
 
 func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 	w := &workloads{
-		shared: m, informers: mgr.GetCache(), forwarded: map[schema.GroupVersionKind]bool{},
+		shared: m, informers: mgr.GetCache(), written: reconcile.NewOverlay[*kueue.Workload](m.Now), forwarded: map[schema.GroupVersionKind]bool{},
 	}
 	queues := make(chan queueType, 1)
 	m.wake, m.nominate = waker(queues), w.nominate

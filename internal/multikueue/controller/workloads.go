@@ -31,6 +31,7 @@ type workloads struct {
 	*shared
 
 	informers informers
+	written   *reconcile.Overlay[*kueue.Workload]
 
 	mu        sync.Mutex
 	forwarded map[schema.GroupVersionKind]bool // kinds whose changes are followed
@@ -87,14 +88,12 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 
 // gather reads what decides about a Workload; nil if it has no check of ours.
 func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sight, error) {
-	var shown kueue.Workload
-	err := w.cache.Get(ctx, key, &shown)
+	local, err := w.newest(ctx, key)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	s := &sight{key: key, connections: map[string]*worker.Connection{}}
-	// By an older Workload the choice between two clusters that have both admitted it would be made again, and might be another.
-	s.observed.Local, s.observed.Gone, s.observed.Now = w.records.newest(key, &shown), err != nil, metav1.NewTime(w.Now())
+	s.observed.Local, s.observed.Gone, s.observed.Now = local, err != nil, metav1.NewTime(w.Now())
 	if s.observed.Gone {
 		if s.observed.Local = w.records.lastSeen(key); s.observed.Local == nil {
 			return nil, nil
@@ -125,10 +124,20 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 	return s, nil
 }
 
+// newest returns a Workload as the cache shows it, or as it was written since: by an older one the choice between two clusters that have both
+// admitted it would be made again, and might be another.
+func (w *workloads) newest(ctx context.Context, key types.NamespacedName) (*kueue.Workload, error) {
+	var shown kueue.Workload
+	if err := w.cache.Get(ctx, key, &shown); err != nil {
+		return nil, err
+	}
+	return reconcile.Resolve(ctx, w.written, w.live, &shown)
+}
+
 // wrote notes a Workload that was written.
 func (w *workloads) wrote(s *sight, stored *kueue.Workload) {
 	s.observed.Local = stored
-	w.records.wrote(stored)
+	w.written.Updated(stored)
 }
 
 // checkOf finds our check among those of a Workload.
@@ -354,6 +363,7 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueType) {
 			wl, ok := e.Object.(*kueue.Workload)
+			w.written.Gone(e.Object.GetUID())
 			if !ok || len(wl.Status.AdmissionChecks) == 0 {
 				return
 			}

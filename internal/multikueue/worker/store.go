@@ -79,7 +79,9 @@ func (s *Store) noteDeleted(o client.Object) {
 	if asked {
 		return
 	}
-	maps.DeleteFunc(s.deletions, func(_ types.NamespacedName, d deletion) bool { return d.asked == "" && time.Since(d.others) >= deletedFor })
+	maps.DeleteFunc(s.deletions, func(_ types.NamespacedName, d deletion) bool {
+		return d.asked == "" && time.Since(d.others) >= deletedFor
+	})
 	if s.deletions == nil {
 		s.deletions = map[types.NamespacedName]deletion{}
 	}
