@@ -165,7 +165,7 @@ type shared struct {
 func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
 	m.fleet, err = worker.Setup(mgr, worker.Options{
 		Plan: m.Plan, Kinds: withChildren(m.kinds), Queues: m.Quota, Degraded: m.Degraded, Namespace: m.Namespace, Profiles: m.Profiles, AllowHTTP: m.AllowHTTP, Providers: m.Providers,
-		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, Changed: m.changed, Turned: m.turned,
+		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, ObjectChanged: m.changed, ClusterChanged: m.turned,
 		Concurrency: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), enoughClusters),
 	})
 	return err

@@ -1,5 +1,4 @@
-// Package frameworks makes of what the configuration says about external
-// frameworks kinds of jobs that can be sent, and what decides about their copies.
+// Package frameworks turns the configuration of external frameworks into job kinds that can be dispatched, and rules for their copies.
 package frameworks
 
 import (
@@ -26,17 +25,17 @@ type Served interface {
 	ServerResourcesForGroupVersion(groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// External describes kinds that something else integrates, so that their jobs can be sent to workers: the generic adapter (spec: 40
-// §4.12, §4.13). Something on the manager makes their Workloads, and something on each worker starts and finishes them.
+// External describes kinds that an external controller integrates, for the generic adapter (spec: 40 §4.12, §4.13): a controller in the
+// manager cluster creates their Workloads, and one in each worker cluster starts and finishes the copies.
 //
-// A name that differs from that of a kind in nothing but its case means that kind. A kind that is not served yet is taken for one with
-// the usual plural, and its jobs are sent once it is. Warnings tells the user about both.
+// A name that differs from a served kind only in its case means that kind. A kind that is not served yet gets the usual plural, and its
+// jobs are dispatched once it is. Warnings reports both.
 func External(list []*transform.Framework, known []*job.Descriptor, served Served, now func() time.Time, log logr.Logger) ([]*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	var out []*job.Descriptor
 	frameworks := map[schema.GroupVersionKind]*external.Framework{}
 	for _, f := range list {
 		gvk := f.GVK
-		resources, _ := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String()) // a group that cannot be asked for holds up its own kinds only
+		resources, _ := served.ServerResourcesForGroupVersion(gvk.GroupVersion().String()) // an error only delays the kinds of this group
 		kind, resource := find(resources, gvk.Kind)
 		switch {
 		case resource == "":
@@ -44,7 +43,7 @@ func External(list []*transform.Framework, known []*job.Descriptor, served Serve
 			resource = guess.Resource
 		case kind != gvk.Kind:
 			gvk.Kind = kind
-			if frameworks[gvk] != nil || adapted(known, gvk) {
+			if frameworks[gvk] != nil || hasAdapter(known, gvk) {
 				return nil, nil, fmt.Errorf("multiKueue.externalFrameworks: %s.%s.%s is the kind %s, which is sent to workers already: remove it",
 					f.GVK.Kind, gvk.Version, gvk.Group, kind)
 			}
@@ -56,12 +55,12 @@ func External(list []*transform.Framework, known []*job.Descriptor, served Serve
 	return out, frameworks, nil
 }
 
-// adapted says whether a kind has an adapter of its own.
-func adapted(known []*job.Descriptor, gvk schema.GroupVersionKind) bool {
+// hasAdapter reports whether a kind has an adapter of its own.
+func hasAdapter(known []*job.Descriptor, gvk schema.GroupVersionKind) bool {
 	return slices.ContainsFunc(known, func(d *job.Descriptor) bool { return d.Remote != nil && d.GVK == gvk })
 }
 
-// find looks for a kind: as it is written, or the only one that differs in nothing but its case.
+// find returns the kind of that name, or the only one that differs just in its case.
 func find(list *metav1.APIResourceList, kind string) (served, resource string) {
 	if list == nil {
 		return "", ""
@@ -83,7 +82,7 @@ func find(list *metav1.APIResourceList, kind string) (served, resource string) {
 	return served, resource
 }
 
-// described is a kind of which nothing is known but where its managedBy is. Its copy is the job as it is.
+// described is a kind of which only managedBy is known.
 func described(gvk schema.GroupVersionKind, resource string, f *external.Framework) *job.Descriptor {
 	return &job.Descriptor{
 		Framework: f.Name, GVK: gvk, Resource: resource, Prebuilt: true,
@@ -95,7 +94,7 @@ func described(gvk schema.GroupVersionKind, resource string, f *external.Framewo
 	}
 }
 
-// framework makes of what the configuration says what decides about copies.
+// framework turns a configured framework into the rules for its copies.
 func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
 	name := nameOf(f.GVK)
 	blown := func(phase, namespace string, until time.Time) {

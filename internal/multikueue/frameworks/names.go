@@ -11,12 +11,12 @@ import (
 type Name struct {
 	// Field is its path in the file.
 	Field string
-	// Configured is the kind as written, Used the one that the manager has used for it since it started.
+	// Configured is the kind as written, Used the one that the manager has used since it started.
 	Configured, Used schema.GroupVersionKind
 }
 
-// Warnings returns one sentence for each name that is not exactly that of a kind which the API server serves: the field, what is wrong, and what
-// to do. It asks the API server each time, since a CRD may be installed at any time (spec: 40 §3).
+// Warnings returns one sentence for each name that is not exactly that of a served kind: the field, what is wrong, and what to do. It
+// asks the API server each time, since a CRD may be installed at any time (spec: 40 §3).
 func Warnings(names []Name, served Served) []string {
 	var out []string
 	for _, one := range names {
@@ -39,7 +39,6 @@ func Warnings(names []Name, served Served) []string {
 	return out
 }
 
-// nameOf is how a configuration names a kind.
 func nameOf(gvk schema.GroupVersionKind) string {
 	return gvk.Kind + "." + gvk.Version + "." + gvk.Group
 }

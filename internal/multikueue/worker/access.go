@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// reviewAgain is how soon a worker is asked again that did not allow everything.
+// reviewAgain is the pause between reviews while a worker cluster denies something.
 const reviewAgain = time.Minute
 
-// reviewAccess asks the worker whether the credentials may make and remove jobs of every kind, which watching them does not show, until they
-// may. Kinds that they may not are left out, as those are that the worker does not serve. A worker that does not answer such questions is
-// believed to allow everything (spec: 40 §4.2, §4.12).
+// reviewAccess asks the worker cluster whether the credentials may create and delete jobs of every kind, which watches do not show, until
+// they may. Denied kinds count as not served. A cluster that does not answer reviews counts as allowing everything (spec: 40 §4.2,
+// §4.12).
 func (c *Connection) reviewAccess() {
 	for {
 		lacking := false
@@ -38,10 +38,10 @@ func (c *Connection) reviewAccess() {
 	}
 }
 
-// denies are the verbs that a worker denies for the jobs of a kind.
+// denies returns the verbs that a worker cluster denies for the jobs of a kind.
 func (c *Connection) denies(gvk schema.GroupVersionKind) []string {
 	d := c.fleet.Kinds[gvk]
-	if d == nil || d.Remote == nil { // it is only looked at
+	if d == nil || d.Remote == nil { // a child of jobs: read only
 		return nil
 	}
 	verbs := []string{"create", "delete"}
@@ -75,15 +75,13 @@ func (c *Connection) setDenied(gvk schema.GroupVersionKind, verbs []string) {
 	c.denied[gvk] = verbs
 	c.mu.Unlock()
 	if !slices.Equal(was, verbs) {
-		c.fleet.touch(c.name)
-		c.fleet.Turned(c.ctx, c.name, false)
+		c.fleet.requeue(c.name)
+		c.fleet.ClusterChanged(c.ctx, c.name, false)
 	}
 }
 
-// reviewKind is what asks.
 var reviewKind = authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")
 
-// forbiddenText is a kind with what is not allowed.
 func forbiddenText(kind string, verbs []string) string {
 	return kind + " (no permission to " + strings.Join(verbs, " or ") + ")"
 }

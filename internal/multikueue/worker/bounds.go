@@ -8,24 +8,24 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Bounds of what one worker may send. Its objects are not ours to limit: whoever runs the worker decides how many there are.
+// Bounds of what one worker cluster may send: its administrator decides how many objects it has.
 const (
-	// maxAnswer is the largest answer to one request, in bytes; an event of a watch has a bound in client-go, of 16 MiB.
+	// maxAnswer is the largest answer to one request, in bytes. client-go bounds an event of a watch at 16 MiB.
 	maxAnswer = 64 << 20
-	// pageSize is how many objects one answer to a list has.
+	// pageSize is the number of objects in one answer to a list.
 	pageSize = 250
-	// maxKept is how many objects of a kind are kept of one worker.
+	// maxKept is the number of objects of a kind that are kept.
 	maxKept = 250_000
 )
 
-// boundAnswers has an answer fail that is larger than maxAnswer, before it is kept and decoded. Watches have no end, and no bound here.
+// boundAnswers fails answers larger than maxAnswer before they are decoded. Watches are not bounded.
 func boundAnswers(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} }
 
 type boundedAnswers struct{ next http.RoundTripper }
 
 var _ transport.WrapperFunc = boundAnswers
 
-// RoundTrip makes a request.
+// RoundTrip bounds the body of the answer.
 func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(r)
 	if err == nil && r.URL.Query().Get("watch") == "" {
@@ -48,7 +48,6 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full says that no further object may be kept.
 func (s *Store) full() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

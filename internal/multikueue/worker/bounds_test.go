@@ -44,7 +44,7 @@ func connectTo(t *testing.T, lists http.HandlerFunc) (*Connection, error) {
 		t.Fatal(err)
 	}
 	f := &Fleet{
-		Options: Options{Now: time.Now, Plan: &plan.Config{Origin: "here"}, QPS: -1, Changed: func(client.Object) {}}, scheme: scheme, remotes: map[string]*remote{},
+		Options: Options{Now: time.Now, Plan: &plan.Config{Origin: "here"}, QPS: -1, ObjectChanged: func(client.Object) {}}, scheme: scheme, workers: map[string]*workerCluster{},
 	}
 	c, err := f.connect(t.Context(), "w1", &rest.Config{Host: server.URL}, time.Minute, func(*Connection, error) {})
 	if err == nil {

@@ -22,19 +22,19 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// clusters connects to workers, and says how that goes in the status of MultiKueueClusters (spec: 40 §4.2).
+// clusters connects to worker clusters and reports that in the status of MultiKueueClusters (spec: 40 §4.2).
 type clusters struct{ *Fleet }
 
-// rereadFile is how often a kubeconfig file is read again, rereadProfile a ClusterProfile, and so on.
+// Intervals between reads of credentials and states that no event announces.
 const (
-	rereadFile    = 5 * time.Second
-	rereadProfile = 10 * time.Second
-	rereadAfter   = 5 * time.Second // what could not be read, but not for its absence
-	selfAgain     = time.Minute     // a cluster that is the manager itself
-	lookHanging   = 5 * time.Second // whether an attempt that takes too long has ended
+	rereadFile     = 5 * time.Second
+	rereadProfile  = 10 * time.Second
+	rereadAfter    = 5 * time.Second // after an error other than absence
+	selfAgain      = time.Minute     // a cluster that is the manager itself
+	recheckHanging = 5 * time.Second // whether an abandoned attempt has ended
 )
 
-// Reconcile connects to one cluster, if it is not connected as it is to be.
+// Reconcile connects to one cluster, unless it is connected with its present credentials.
 func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	r := c.get(req.Name)
 	var cluster kueue.MultiKueueCluster
@@ -48,10 +48,10 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		r.mu.Lock()
 		r.deleted, r.credentials, r.attempts = true, nil, 0
 		r.mu.Unlock()
-		c.Turned(ctx, req.Name, false)
+		c.ClusterChanged(ctx, req.Name, false)
 		return ctrlreconcile.Result{}, nil
 	}
-	c.remember(r, &cluster)
+	c.restoreLoss(r, &cluster)
 	cfg, credentials, refused := c.load(ctx, &cluster)
 	if refused != nil {
 		return c.refuse(ctx, r, &cluster, refused)
@@ -61,7 +61,7 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	}
 	if !r.same(credentials) {
 		if r.disconnect(c.Now()) {
-			c.missed(r)
+			c.reportLoss(r)
 		}
 		r.mu.Lock()
 		r.credentials, r.attempts, r.next, r.address, r.hangs = credentials, 0, time.Time{}, addressOf(cfg), nil
@@ -75,7 +75,7 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	case connected != nil:
 		return c.report(ctx, &cluster, connected)
 	case hangs:
-		return ctrlreconcile.Result{RequeueAfter: lookHanging}, nil
+		return ctrlreconcile.Result{RequeueAfter: recheckHanging}, nil
 	case attempts > 0 && left > 0 && !r.probe(c.Now()):
 		return ctrlreconcile.Result{RequeueAfter: min(left, probeEvery)}, nil
 	}
@@ -87,8 +87,8 @@ func isFile(cluster *kueue.MultiKueueCluster) bool {
 	return k != nil && k.LocationType == kueue.LocationTypePath
 }
 
-// remember takes over from the status since when a cluster has been lost: that survives restarts.
-func (c *clusters) remember(r *remote, cluster *kueue.MultiKueueCluster) {
+// restoreLoss takes the time of the loss from the status: it survives restarts.
+func (c *clusters) restoreLoss(r *workerCluster, cluster *kueue.MultiKueueCluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deleted, r.firstLost = false, time.Time{}
@@ -97,14 +97,14 @@ func (c *clusters) remember(r *remote, cluster *kueue.MultiKueueCluster) {
 	}
 }
 
-// refuse keeps a cluster without good credentials disconnected.
-func (c *clusters) refuse(ctx context.Context, r *remote, cluster *kueue.MultiKueueCluster, why *refusal) (ctrlreconcile.Result, error) {
+// refuse disconnects a cluster without usable credentials.
+func (c *clusters) refuse(ctx context.Context, r *workerCluster, cluster *kueue.MultiKueueCluster, why *refusal) (ctrlreconcile.Result, error) {
 	was := r.disconnect(c.Now())
 	r.mu.Lock()
 	r.credentials, r.attempts, r.next = nil, 0, time.Time{}
 	r.mu.Unlock()
 	if was {
-		c.Turned(ctx, cluster.Name, false)
+		c.ClusterChanged(ctx, cluster.Name, false)
 	}
 	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, why.reason, why.Error())); err != nil {
 		return reconcile.Retry(err).Result(ctx)
@@ -115,8 +115,7 @@ func (c *clusters) refuse(ctx context.Context, r *remote, cluster *kueue.MultiKu
 	return ctrlreconcile.Result{RequeueAfter: rereadAfter}, nil
 }
 
-// attempt connects.
-func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiKueueCluster, cfg *rest.Config) (ctrlreconcile.Result, error) {
+func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue.MultiKueueCluster, cfg *rest.Config) (ctrlreconcile.Result, error) {
 	made, err := c.try(ctx, r, cfg)
 	if err == nil && made.uid != "" && made.uid == c.Plan.ManagerUID {
 		made.close()
@@ -130,9 +129,9 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 		err = r.use(made)
 	}
 	if err == nil {
-		c.thrift()
+		c.tuneGC()
 		ctrl.LoggerFrom(ctx).Info("Connected to a worker cluster", "cluster", cluster.Name)
-		c.Turned(ctx, cluster.Name, true)
+		c.ClusterChanged(ctx, cluster.Name, true)
 		made.announce()
 		return c.report(ctx, cluster, made)
 	}
@@ -152,15 +151,15 @@ func (c *clusters) attempt(ctx context.Context, r *remote, cluster *kueue.MultiK
 	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil
 }
 
-// tried is how an attempt to connect ended.
+// tried is the outcome of an attempt to connect.
 type tried struct {
 	made *Connection
 	err  error
 }
 
-// try makes a connection. One that is not there in time is not waited for any more: a program that gets credentials cannot be stopped. Until
-// it has ended no other attempt is made with the same credentials.
-func (c *clusters) try(ctx context.Context, r *remote, cfg *rest.Config) (*Connection, error) {
+// try connects, and abandons an attempt that takes too long: a credential plugin cannot be stopped. No other attempt is made with the
+// same credentials until that one has ended.
+func (c *clusters) try(ctx context.Context, r *workerCluster, cfg *rest.Config) (*Connection, error) {
 	r.mu.Lock()
 	limit := min(c.firstWatch<<min(r.attempts, 5), lastWatch)
 	r.mu.Unlock()
@@ -196,8 +195,8 @@ func (c *clusters) try(ctx context.Context, r *remote, cfg *rest.Config) (*Conne
 	}
 }
 
-// use takes a connection that was made, unless it has been lost since.
-func (r *remote) use(made *Connection) error {
+// use adopts a connection, unless it has been lost since.
+func (r *workerCluster) use(made *Connection) error {
 	r.mu.Lock()
 	err := context.Cause(made.ctx)
 	if err == nil {
@@ -210,17 +209,17 @@ func (r *remote) use(made *Connection) error {
 	return err
 }
 
-// reasonSelf is why a manager does not send anything to itself.
+// reasonSelf is the reason of a cluster that is the manager itself.
 const reasonSelf = "SelfReference"
 
-// Reasons of the conditions of our own.
+// Reasons of Berth's own conditions.
 const (
 	reasonAvailable = "Available"
 	reasonNone      = "NoConflict"
 	reasonForeign   = "ForeignManager"
 )
 
-// report says that a cluster is connected, and what is wrong with it all the same.
+// report writes that a cluster is connected, and what restricts its use.
 func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster, made *Connection) (ctrlreconcile.Result, error) {
 	conditions := []metav1.Condition{active(metav1.ConditionTrue, kueue.ReasonActive, "Connected")}
 	made.mu.Lock()
@@ -269,14 +268,14 @@ func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster,
 	return ctrlreconcile.Result{}, nil
 }
 
-// maxMessage is how many bytes of the message of a condition the API keeps (spec: 40 §5).
+// maxMessage is the maximum length of the message of a condition, in bytes (spec: 40 §5).
 const maxMessage = 32 * 1024
 
 func active(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: lifecycle.Cut(message, maxMessage)}
 }
 
-// write writes conditions if one of them says something else than before.
+// write writes conditions if one of them changes.
 func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, conditions ...metav1.Condition) error {
 	next := cluster.DeepCopy()
 	for _, condition := range conditions {
@@ -300,7 +299,7 @@ func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, 
 	return nil
 }
 
-// ofSecret finds the clusters whose credentials are in a Secret.
+// ofSecret returns the clusters whose credentials are in a Secret.
 func (c *clusters) ofSecret(ctx context.Context, secret client.Object) []ctrlreconcile.Request {
 	var list kueue.MultiKueueClusterList
 	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

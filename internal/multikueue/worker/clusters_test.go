@@ -101,10 +101,10 @@ func newHub(t *testing.T, server string) *hub {
 	h.clusters = &clusters{Fleet: &Fleet{
 		Options: Options{
 			AllowHTTP: true, // stand-ins have no certificates
-			Plan:      &plan.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, Changed: func(client.Object) {},
-			Turned: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
+			Plan:      &plan.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, ObjectChanged: func(client.Object) {},
+			ClusterChanged: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
 		},
-		client: api, cache: api, live: api, scheme: scheme, firstWatch: firstWatch, touched: make(chan event.GenericEvent, 99), remotes: map[string]*remote{},
+		client: api, cache: api, live: api, scheme: scheme, firstWatch: firstWatch, touched: make(chan event.GenericEvent, 99), workers: map[string]*workerCluster{},
 	}}
 	h.points(server)
 	t.Cleanup(func() { h.get("w1").disconnect(time.Now()) })
@@ -296,7 +296,7 @@ func TestPluginHangs(t *testing.T) {
 			r.mu.Unlock()
 			began = time.Now()
 			result, got := h.look()
-			if took := time.Since(began); took > slow || result.RequeueAfter != lookHanging || !strings.Contains(got.Message, "connection attempts: 1,") {
+			if took := time.Since(began); took > slow || result.RequeueAfter != recheckHanging || !strings.Contains(got.Message, "connection attempts: 1,") {
 				t.Errorf("after %s: again in %s, %s", took, result.RequeueAfter, got.Message)
 			}
 			if other {
@@ -386,7 +386,7 @@ func TestCopiesAnnounced(t *testing.T) {
 		return list
 	}).URL)
 	told := 0
-	h.Changed = func(o client.Object) {
+	h.ObjectChanged = func(o client.Object) {
 		if o.GetName() == "a" && h.Link("w1").Connection != nil {
 			told++
 		}

@@ -28,32 +28,32 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Limits of the calls to one worker.
+// Limits of the calls to one worker cluster.
 const (
 	callTimeout  = 30 * time.Second
 	callsAtOnce  = 8
-	slow         = 2 * time.Second // a call that takes longer keeps others from being made
-	maxFailures  = 5               // calls in a row that end the connection
+	slow         = 2 * time.Second // a longer call blocks new ones
+	maxFailures  = 5               // in a row; they end the connection
 	firstWatch   = time.Minute     // limit for listing a kind and opening its watch; doubles with each failed attempt
 	lastWatch    = 10 * time.Minute
-	firstRewatch = 5 * time.Second // between attempts to watch a kind that the worker lacks
+	firstRewatch = 5 * time.Second // between attempts to watch a kind that is not served
 	lastRewatch  = 320 * time.Second
 )
 
-// Kinds of a worker's objects besides its jobs.
+// Kinds besides those of jobs.
 var (
 	WorkloadKind     = kueue.GroupVersion.WithKind("Workload")
 	ClusterQueueKind = kueue.GroupVersion.WithKind("ClusterQueue")
 	LocalQueueKind   = kueue.GroupVersion.WithKind("LocalQueue")
 )
 
-// Connection is the use of one worker with one set of credentials, from the first list until a watch ends.
+// Connection is the connection to one worker cluster with one set of credentials, until it is lost.
 type Connection struct {
 	fleet  *Fleet
 	name   string
 	client client.WithWatch
 	stores map[schema.GroupVersionKind]*Store
-	uid    string // of the worker's kube-system; empty if it may not be read
+	uid    string // UID of its kube-system namespace, empty if that may not be read
 	lost   func(*Connection, error)
 
 	ctx    context.Context
@@ -61,19 +61,19 @@ type Connection struct {
 	wg     sync.WaitGroup
 	slots  chan struct{}
 	failed atomic.Int32
-	late   atomic.Bool // a caller did not wait for its answer
-	// foreign says that something there bears the stamp of another manager with our origin.
+	late   atomic.Bool // a caller gave up on an answer
+	// foreign is whether objects of another manager have our origin.
 	foreign atomic.Bool
 
 	mu    sync.Mutex
-	lacks map[schema.GroupVersionKind]string // kinds that are not served or may not be read, and the reason
-	// denied are verbs that the credentials may not use on jobs of a kind that they may read.
+	lacks map[schema.GroupVersionKind]string // the reasons why kinds are not served or may not be read
+	// denied are verbs that the credentials may not use on jobs of a readable kind.
 	denied map[schema.GroupVersionKind][]string
 	calls  map[int64]time.Time
 	next   int64
 }
 
-// connect makes a connection and waits until everything is watched that can be. limit is for that.
+// connect connects and waits, for limit at most, until every available kind is watched.
 func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limit time.Duration, lost func(*Connection, error)) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst, cfg.UserAgent = f.QPS, f.Burst, "berth-multikueue"
@@ -135,7 +135,7 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limi
 	return c, nil
 }
 
-// open opens all watches, and then begins to follow them.
+// open opens all watches, then starts to consume them.
 func (c *Connection) open(ctx context.Context, limit time.Duration) error {
 	type opened struct {
 		s      *Store
@@ -177,7 +177,7 @@ func (c *Connection) open(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// missing is why a kind cannot be used on a worker, empty if it is not its absence.
+// missing returns why a kind is not available, empty for errors other than its absence.
 func missing(err error) string {
 	switch {
 	case apimeta.IsNoMatchError(err), apierrors.IsNotFound(err):
@@ -228,7 +228,7 @@ func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (
 	return stream, nil
 }
 
-// list reads a kind page by page, as a worker may have any number of objects of any size. version is what to watch from.
+// list reads a kind page by page, since the cluster may have any number of objects of any size. version is where to start the watch.
 func (c *Connection) list(ctx context.Context, s *Store, ours client.ListOption) (items []client.Object, version string, err error) {
 	for next := ""; ; {
 		page := s.newList()
@@ -253,7 +253,7 @@ func (c *Connection) list(ctx context.Context, s *Store, ours client.ListOption)
 	}
 }
 
-// origins selects what has our origin, or one that it had.
+// origins selects objects with the present origin or a previous one.
 func (c *Connection) origins() (client.MatchingLabelsSelector, error) {
 	one, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.In, append([]string{c.fleet.Plan.Origin}, c.fleet.Plan.PreviousOrigins...))
 	if err != nil {
@@ -262,8 +262,8 @@ func (c *Connection) origins() (client.MatchingLabelsSelector, error) {
 	return client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*one)}, nil
 }
 
-// follow takes the events of a watch until it ends. The end of that of Workloads is the end of the connection, and so is that of a kind of jobs
-// where every kind has to be served; others are watched again, also those that were missing.
+// follow consumes a watch until it ends. The end of the watch of Workloads is the end of the connection, and so is that of a kind of jobs
+// if every kind must be served. Others are opened again, also those that were missing.
 func (c *Connection) follow(s *Store, stream watch.Interface) {
 	pause := firstRewatch
 	for {
@@ -332,20 +332,19 @@ func (c *Connection) consume(s *Store, stream watch.Interface) {
 	}
 }
 
-// changed tells of an object that came, changed, or went. What another manager has there with our origin concerns nobody here, but that it
-// does.
+// changed reports an object that was added, changed or deleted. Objects of another manager with our origin only mark the connection as
+// contested.
 func (c *Connection) changed(o client.Object) {
 	if !c.fleet.Plan.Foreign(o) {
-		c.fleet.Changed(o)
+		c.fleet.ObjectChanged(o)
 		return
 	}
 	if !c.foreign.Swap(true) {
-		c.fleet.touch(c.name)
+		c.fleet.requeue(c.name)
 	}
 }
 
-// announce tells of everything that is there, now that it can be reached: nobody else has those looked at again whose configuration does not
-// name the cluster any more.
+// announce reports every object. Workloads whose configuration no longer names the cluster are only found this way.
 func (c *Connection) announce() {
 	for _, kept := range c.stores {
 		if !kept.queues {
@@ -354,19 +353,19 @@ func (c *Connection) announce() {
 	}
 }
 
-// Contested says whether something there is another manager's with our origin, and has the status of the cluster say so, or not any more.
+// Contested reports whether objects of another manager have our origin, and updates the status of the cluster if that changed.
 func (c *Connection) Contested() bool {
 	found := false
 	for _, kept := range c.stores {
 		kept.Each(func(_ types.NamespacedName, o client.Object) { found = found || c.fleet.Plan.Foreign(o) })
 	}
 	if c.foreign.Swap(found) != found {
-		c.fleet.touch(c.name)
+		c.fleet.requeue(c.name)
 	}
 	return found
 }
 
-// identify learns which cluster this is, if that may be read.
+// identify reads the UID of the cluster, if that may be read.
 func (c *Connection) identify(limit time.Duration) {
 	ctx, done := context.WithTimeout(c.ctx, min(limit, callTimeout))
 	defer done()
@@ -387,12 +386,12 @@ func (c *Connection) setLack(gvk schema.GroupVersionKind, reason string) {
 	}
 	c.mu.Unlock()
 	if was != reason {
-		c.fleet.touch(c.name)
-		c.fleet.Turned(c.ctx, c.name, false)
+		c.fleet.requeue(c.name)
+		c.fleet.ClusterChanged(c.ctx, c.name, false)
 	}
 }
 
-// Lack is why a kind cannot be used there, empty if it can.
+// Lack returns why a kind is not available, empty if it is.
 func (c *Connection) Lack(gvk schema.GroupVersionKind) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -402,8 +401,8 @@ func (c *Connection) Lack(gvk schema.GroupVersionKind) string {
 	return c.lacks[gvk]
 }
 
-// stuckSince is when the oldest call began that has been going on for too long, zero if there is none: until it ends the worker counts
-// as one that cannot be reached.
+// stuckSince returns when the oldest call that takes too long began, zero for none. The cluster counts as unreachable until that call
+// ends.
 func (c *Connection) stuckSince() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -416,15 +415,14 @@ func (c *Connection) stuckSince() time.Time {
 	return oldest
 }
 
-// ErrStuck is what calls to a worker return that did not answer soon, and those that are not made for that.
+// ErrStuck is the error of calls that were not answered soon, and of those that are not made because of them.
 var ErrStuck = errors.New("the cluster does not answer")
 
-// errHangs is why a connection ends whose calls cannot be ended, since a program is waited for that is to get credentials.
+// errHangs ends a connection whose calls cannot be ended because a credential plugin runs.
 var errHangs = errors.New("a call does not end")
 
-// Call makes one call, within the limits. The caller does not wait for a worker that does not answer soon: the call goes on without it,
-// and what it returns is lost, so do must not touch anything that is used after an error. Calls that fail again and again end the
-// connection, and so does one that the credentials are not good for any more.
+// Call makes one call within the limits. It returns ErrStuck if there is no answer soon; do then continues and its result is lost, so it
+// must not touch anything that is used after an error. Repeated failures end the connection, and so do refused credentials.
 func (c *Connection) Call(ctx context.Context, do func(context.Context, client.Client) error) error {
 	select {
 	case c.slots <- struct{}{}:
@@ -457,7 +455,7 @@ func (c *Connection) Call(ctx context.Context, do func(context.Context, client.C
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(slow):
-		c.wakeLater()
+		c.noteLate()
 		return ErrStuck
 	}
 }
@@ -481,17 +479,17 @@ func (c *Connection) end(id int64, err error) {
 	case err == nil, answered(err):
 		c.failed.Store(0)
 		if free && c.late.Swap(false) {
-			c.fleet.Turned(c.ctx, c.name, false)
+			c.fleet.ClusterChanged(c.ctx, c.name, false)
 		}
 	case apierrors.IsUnauthorized(err), c.failed.Add(1) >= maxFailures:
 		c.lost(c, err)
 	}
 }
 
-// wakeLater has the Workloads looked at once the worker answers again.
-func (c *Connection) wakeLater() { c.late.Store(true) }
+// noteLate requeues the Workloads once the cluster answers again.
+func (c *Connection) noteLate() { c.late.Store(true) }
 
-// answered says whether an error is the worker's answer, and not the want of one.
+// answered reports whether an error is an answer of the worker cluster.
 func answered(err error) bool {
 	if apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {
 		return false
@@ -500,13 +498,13 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// Name is that of the MultiKueueCluster.
+// Name returns the name of the MultiKueueCluster.
 func (c *Connection) Name() string { return c.name }
 
-// Store is what the worker holds of a kind; nil if that is not followed, since a controller of its own carries the jobs.
+// Store returns the objects of a kind; nil if the kind is not watched because an external controller runs its jobs.
 func (c *Connection) Store(gvk schema.GroupVersionKind) *Store { return c.stores[gvk] }
 
-// JobKinds are the kinds of jobs that are followed, sorted.
+// JobKinds returns the watched kinds of jobs, sorted.
 func (c *Connection) JobKinds() []schema.GroupVersionKind {
 	var out []schema.GroupVersionKind
 	for gvk, kept := range c.stores {
@@ -518,8 +516,8 @@ func (c *Connection) JobKinds() []schema.GroupVersionKind {
 	return out
 }
 
-// Delete deletes one object of a kind, and nothing that has taken its name since. Once that was sent nothing is built on the object, even if
-// the worker does not answer in time: the deletion may come when nobody waits for it any more.
+// Delete deletes one object, with a precondition on its UID. Once the request is sent the object counts as being deleted, also without an
+// answer, since the request may still be carried out.
 func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) error {
 	from, uid := c.stores[gvk], o.GetUID()
 	return c.Call(ctx, func(ctx context.Context, cl client.Client) error {
@@ -535,7 +533,7 @@ func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o 
 	})
 }
 
-// close ends everything and waits for it, but not for what cannot be ended.
+// close ends all calls and watches, and waits for those that can be ended.
 func (c *Connection) close() {
 	c.cancel(nil)
 	ended := make(chan struct{})

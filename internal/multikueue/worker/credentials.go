@@ -25,23 +25,22 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// pathPrefix is where kubeconfig files may be.
+// pathPrefix is the folder of kubeconfig files.
 const pathPrefix = "/etc/multikueue/kubeconfigs/"
 
-// kubeconfigKey is the key of a Secret that holds a kubeconfig.
 const kubeconfigKey = "kubeconfig"
 
-// refusal is why a cluster cannot be connected to: the reason of its condition Active.
+// refusal is the reason of the condition Active of a cluster without usable credentials.
 type refusal struct {
 	reason string
 	err    error
-	// missing says that an event will tell when there is something to load.
+	// missing means that an event will announce the credentials.
 	missing bool
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// load reads the credentials of a cluster, and returns with them what tells others from them.
+// load reads the credentials of a cluster. The bytes that it returns identify them.
 func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*rest.Config, []byte, *refusal) {
 	source := &cluster.Spec.ClusterSource
 	switch {
@@ -74,9 +73,8 @@ func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*re
 	return nil, nil, &refusal{kueue.ReasonBadKubeConfig, errors.New("spec.clusterSource says nothing"), true}
 }
 
-// parse reads a kubeconfig and refuses one that is not safe to use: it comes from whoever may write the Secret, and must neither run a
-// program here nor read a file (spec: 40 §3). Unless http is allowed, neither the server nor a proxy is reached without TLS: a reader of the
-// connection would see the credentials.
+// parse reads a kubeconfig and refuses unsafe ones. Whoever may write the Secret chooses it, so it must neither run a program nor read a
+// file here (spec: 40 §3). Unless http is allowed the server and a proxy must use TLS, which keeps the credentials secret.
 func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	insecure := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonInsecureKubeConfig, err, false}
@@ -106,7 +104,7 @@ func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	return cfg, text, nil
 }
 
-// checkFile looks at all users and clusters of a kubeconfig, used or not.
+// checkFile checks all users and clusters of a kubeconfig, used or not.
 func checkFile(file *clientcmdapi.Config) error {
 	for name, user := range file.AuthInfos {
 		switch {
@@ -129,10 +127,9 @@ func checkFile(file *clientcmdapi.Config) error {
 	return nil
 }
 
-// allowHTTP says how to use a worker without TLS.
 const allowHTTP = "use https, or set multiKueue.allowHTTP"
 
-// checkTLS refuses servers and proxies that are not reached by TLS, of all clusters of a kubeconfig, used or not.
+// checkTLS refuses servers and proxies without TLS, of all clusters of a kubeconfig, used or not.
 func checkTLS(file *clientcmdapi.Config, cfg *rest.Config) error {
 	for name, cluster := range file.Clusters {
 		if u, err := url.Parse(cluster.Server); err == nil && strings.EqualFold(u.Scheme, "http") {
@@ -145,7 +142,7 @@ func checkTLS(file *clientcmdapi.Config, cfg *rest.Config) error {
 	return checkServer(cfg)
 }
 
-// checkServer refuses a server that is not reached by TLS. client-go reaches an address without a scheme by http.
+// checkServer refuses a server without TLS. client-go uses http for an address without a scheme.
 func checkServer(cfg *rest.Config) error {
 	u, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
@@ -157,7 +154,7 @@ func checkServer(cfg *rest.Config) error {
 	return nil
 }
 
-// checkConfig looks at what would be used.
+// checkConfig checks the resulting configuration.
 func checkConfig(cfg *rest.Config) error {
 	switch {
 	case cfg.Insecure:
@@ -179,7 +176,7 @@ func checkConfig(cfg *rest.Config) error {
 	return nil
 }
 
-// allowed resolves the path of a kubeconfig file, which must be below the prefix with all links followed.
+// allowed resolves the path of a kubeconfig file. With all links followed it must be below the prefix.
 func allowed(path, prefix string) (string, error) {
 	switch {
 	case path == "":
@@ -203,7 +200,7 @@ func allowed(path, prefix string) (string, error) {
 
 var profileKind = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"}
 
-// profile makes a configuration of a ClusterProfile: the first of its access providers that has a plugin here.
+// profile uses the first access provider of a ClusterProfile that has a plugin here.
 func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte, *refusal) {
 	if !f.Profiles {
 		return nil, nil, &refusal{kueue.ReasonMultiKueueClusterProfileFeatureDisabled, errors.New("turn the feature gate MultiKueueClusterProfile on to use clusterProfileRef"), true}
@@ -231,7 +228,7 @@ func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte,
 	return bad(fmt.Errorf("ClusterProfile %s has no access provider that multiKueue.clusterProfile.accessProviders names", key))
 }
 
-// provided is the configuration of one access provider, with the plugin that gets the credentials.
+// provided is the configuration of one access provider with its credential plugin.
 func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any, http bool) (*rest.Config, []byte, *refusal) {
 	bad := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonBadRestConfig, err, false}

@@ -1,14 +1,11 @@
-// Package worker keeps the connections to worker clusters, one for each
-// MultiKueueCluster, and what those clusters hold that bears our origin.
+// Package worker keeps the connections to worker clusters, one for each MultiKueueCluster, and the objects with our origin in them.
 //
 //	MultiKueueCluster ─► clusters ─► Fleet ─► Connection ─► a Store for each kind
 //	Secret, file ────────┘                     │ watches, calls
 //	                                           ▼
 //	                                     the worker cluster
 //
-// It knows nothing of what is sent, and when: it tells of what changes, and
-// makes the calls that it is asked for within the limits of their worker.
-// (spec: 40 §3, §4.2)
+// It does not decide what is sent: it reports changes, and makes calls within the limits of each worker cluster. (spec: 40 §3, §4.2)
 package worker
 
 import (
@@ -43,26 +40,26 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Options say how workers are reached, what is followed there, and who is told.
+// Options configure connections and who is informed of changes.
 type Options struct {
-	// Plan is what the configuration says; its origins tell what is ours.
+	// Plan has the origins.
 	Plan *plan.Config
-	// Kinds are those of the jobs that may be there.
+	// Kinds are those of jobs.
 	Kinds map[schema.GroupVersionKind]*job.Descriptor
-	// Queues follows the workers' queues as well.
+	// Queues also watches ClusterQueues and LocalQueues.
 	Queues bool
-	// Degraded lets workers be used that do not serve every kind.
+	// Degraded permits worker clusters that do not serve every kind.
 	Degraded bool
-	// Namespace is where the Secrets and ClusterProfiles are.
+	// Namespace has the Secrets and ClusterProfiles.
 	Namespace string
-	// Profiles lets clusters be known by a ClusterProfile, whose credentials come from Providers.
+	// Profiles permits references to a ClusterProfile, whose credentials come from Providers.
 	Profiles bool
-	// AllowHTTP lets servers and proxies be reached without TLS.
+	// AllowHTTP permits servers and proxies without TLS.
 	AllowHTTP bool
 	Providers []configv1beta2.ClusterProfileProvider
-	// AnyPath takes kubeconfigs from any file; usually only those below /etc/multikueue/kubeconfigs/.
+	// AnyPath permits kubeconfig files outside of /etc/multikueue/kubeconfigs/.
 	AnyPath bool
-	// QPS and Burst limit the calls to each worker. Negative QPS is no limit.
+	// QPS and Burst limit the calls to each worker cluster. Negative QPS is no limit.
 	QPS   float32
 	Burst int
 	// Concurrency is how many clusters are connected at once.
@@ -71,60 +68,59 @@ type Options struct {
 	Events reconcile.Events
 	Now    func() time.Time
 
-	// Changed is told of an object that came, changed or went on a worker. It must not block.
-	Changed func(client.Object)
-	// Turned is told of a worker that can be reached, or cannot any more, or that allows something else than before. fresh says that it was
-	// connected anew.
-	Turned func(ctx context.Context, cluster string, fresh bool)
+	// ObjectChanged is called with an object of a worker cluster that was added, changed or deleted. It must not block.
+	ObjectChanged func(client.Object)
+	// ClusterChanged is called when a cluster is connected or lost, or permits other operations than before. fresh is true for a new
+	// connection.
+	ClusterChanged func(ctx context.Context, cluster string, fresh bool)
 }
 
 // Pauses between attempts to connect to a cluster (spec: 40 §4.2).
 const (
 	firstPause = 5 * time.Second
 	mostPauses = 7 // doublings: 320 s at most
-	// probeEvery is how often a cluster that refuses connections is tried for a bare TCP connection between attempts, so that it is
-	// used again soon after it is back.
+	// probeEvery is the interval of TCP probes between attempts, so that a cluster that refused connections is used again soon.
 	probeEvery = 2 * time.Second
 	probeLimit = time.Second
-	// startsFor is how long a cluster may take, once it takes connections again, until it answers as it should: attempts that fail
-	// before do not make the pauses longer.
+	// startsFor is how long a cluster may take to become ready once it accepts TCP connections: failed attempts before that do not
+	// lengthen the pauses.
 	startsFor = 30 * time.Second
 )
 
-// remote is one MultiKueueCluster, from its creation to its deletion.
-type remote struct {
+// workerCluster is one MultiKueueCluster, from its creation to its deletion.
+type workerCluster struct {
 	name string
 
 	mu          sync.Mutex
-	credentials []byte // what the connection was made with
-	address     string // host:port for a probe, empty if there is a proxy or the like
+	credentials []byte // of the connection
+	address     string // host:port of a probe, empty behind a proxy or a custom dialer
 	connection  *Connection
-	lostSince   time.Time // when there was no connection first
-	firstLost   time.Time // the same across restarts, as the status says
+	lostSince   time.Time // since when there is no connection
+	firstLost   time.Time // the same across restarts, from the status
 	attempts    int
-	next        time.Time     // of the next attempt
-	hangs       chan struct{} // one that nobody waits for any more and that has not ended, nil if there is none
+	next        time.Time     // time of the next attempt
+	hangs       chan struct{} // closed when an abandoned attempt ends, nil without one
 	refused     bool          // the last probe failed
-	backAt      time.Time     // when it took connections again, as a probe found out
+	backAt      time.Time     // when a probe found that it accepts connections again
 	deleted     bool
 }
 
-// Fleet is all clusters. It is a runnable that ends the connections with the manager.
+// Fleet is all worker clusters. It is a runnable that ends the connections with the manager.
 type Fleet struct {
 	Options
 	client  client.Client
 	cache   client.Reader
 	live    client.Reader
 	scheme  *runtime.Scheme
-	compact func(any) (any, error) // of Workloads; those of all workers share what is the same
-	// firstWatch is how long the watches of a cluster may take to open. It doubles with each attempt that fails.
+	compact func(any) (any, error) // of Workloads; equal parts are shared between clusters
+	// firstWatch is the limit of opening all watches of a cluster. It doubles with each failed attempt.
 	firstWatch time.Duration
-	// touched brings a cluster back whose connection ended.
+	// touched requeues a cluster.
 	touched chan event.GenericEvent
 
 	mu      sync.Mutex
-	remotes map[string]*remote
-	thrifty sync.Once
+	workers map[string]*workerCluster
+	gcOnce  sync.Once
 }
 
 // Setup adds the controller of MultiKueueClusters to the manager.
@@ -132,7 +128,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 	f := &Fleet{
 		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(),
 		compact: reconcile.CompactWorkloads(), firstWatch: firstWatch,
-		touched: make(chan event.GenericEvent, 64), remotes: map[string]*remote{},
+		touched: make(chan event.GenericEvent, 64), workers: map[string]*workerCluster{},
 	}
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -159,7 +155,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 	return f, mgr.Add(f)
 }
 
-// Start waits for the end.
+// Start waits for the end of the manager, then disconnects.
 func (f *Fleet) Start(ctx context.Context) error {
 	<-ctx.Done()
 	for _, r := range f.all() {
@@ -168,49 +164,49 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return nil
 }
 
-// get is the cluster of a name. One that is new has been lost since the manager started.
-func (f *Fleet) get(name string) *remote {
+// get returns the cluster of a name. A new one counts as lost from now on.
+func (f *Fleet) get(name string) *workerCluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := f.remotes[name]
+	r := f.workers[name]
 	if r == nil {
-		r = &remote{name: name, lostSince: f.Now(), deleted: true}
-		f.remotes[name] = r
+		r = &workerCluster{name: name, lostSince: f.Now(), deleted: true}
+		f.workers[name] = r
 	}
 	return r
 }
 
-func (f *Fleet) all() []*remote {
+func (f *Fleet) all() []*workerCluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make([]*remote, 0, len(f.remotes))
-	for _, r := range f.remotes {
+	out := make([]*workerCluster, 0, len(f.workers))
+	for _, r := range f.workers {
 		out = append(out, r)
 	}
 	return out
 }
 
-// Names are those of all clusters that were ever heard of, sorted.
+// Names returns the names of all clusters since the start, sorted.
 func (f *Fleet) Names() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.remotes))
+	return slices.Sorted(maps.Keys(f.workers))
 }
 
-// Link is how a cluster can be reached now.
+// Link is the connection to a cluster, or since when there is none.
 type Link struct {
 	// Connection is nil while the cluster does not answer.
 	Connection *Connection
-	// LostSince is since when it has not, FirstLost the same across restarts, if that is known.
+	// LostSince is since when it does not answer, FirstLost the same across restarts if that is known.
 	LostSince, FirstLost time.Time
-	// Slow says that there is a connection that only does not answer.
+	// Slow is true if a connection exists and only does not answer.
 	Slow bool
 }
 
-// Link is how the cluster of a name can be reached now. One that nobody has heard of has been lost since the manager started.
+// Link returns how to reach a cluster now.
 func (f *Fleet) Link(name string) Link { return f.get(name).link() }
 
-// Reachable says of every cluster whether it can be reached.
+// Reachable returns for every cluster whether it is connected.
 func (f *Fleet) Reachable() map[string]bool {
 	out := map[string]bool{}
 	for _, r := range f.all() {
@@ -224,7 +220,7 @@ func (f *Fleet) Reachable() map[string]bool {
 	return out
 }
 
-func (r *remote) link() Link {
+func (r *workerCluster) link() Link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.connection == nil {
@@ -236,8 +232,8 @@ func (r *remote) link() Link {
 	return Link{Connection: r.connection}
 }
 
-// disconnect ends the connection and keeps the time of the first loss. It says whether there was one.
-func (r *remote) disconnect(now time.Time) bool {
+// disconnect ends the connection, keeps the time of the loss, and returns whether there was one.
+func (r *workerCluster) disconnect(now time.Time) bool {
 	r.mu.Lock()
 	c := r.connection
 	r.connection = nil
@@ -251,8 +247,8 @@ func (r *remote) disconnect(now time.Time) bool {
 	return c != nil
 }
 
-// touch has a cluster looked at. It never blocks for long: the channel has room for all.
-func (f *Fleet) touch(name string) {
+// requeue reconciles a cluster. The channel has room for all, so it rarely starts a goroutine.
+func (f *Fleet) requeue(name string) {
 	cluster := &kueue.MultiKueueCluster{}
 	cluster.Name = name
 	select {
@@ -262,7 +258,7 @@ func (f *Fleet) touch(name string) {
 	}
 }
 
-// lost ends a connection from within, and has the cluster connected again at once. One that is being made fails.
+// lost ends a connection from within and reconnects at once. An attempt in progress fails.
 func (f *Fleet) lost(c *Connection, why error) {
 	c.cancel(why)
 	r := f.get(c.name)
@@ -277,29 +273,28 @@ func (f *Fleet) lost(c *Connection, why error) {
 	}
 	go func() {
 		c.close()
-		f.touch(c.name)
+		f.requeue(c.name)
 	}()
-	f.missed(r)
+	f.reportLoss(r)
 }
 
-// missed has everything looked at that a cluster matters to whose connection ended. Most are made again at once, which makes no difference
-// to anybody, so that is waited for first.
-func (f *Fleet) missed(r *remote) {
+// reportLoss calls ClusterChanged after a while: most connections are back by then.
+func (f *Fleet) reportLoss(r *workerCluster) {
 	time.AfterFunc(slow, func() {
 		if r.link().Connection == nil {
-			f.Turned(context.Background(), r.name, false) // it only reads caches
+			f.ClusterChanged(context.Background(), r.name, false) // only reads caches
 		}
 	})
 }
 
-// pause is how long to wait after the n-th failed attempt.
+// pause returns how long to wait after the n-th failed attempt.
 func pause(attempts int) time.Duration {
 	return firstPause << (min(attempts, mostPauses) - 1)
 }
 
-// probe says whether a cluster that refused TCP connections takes them again. One that cannot be asked this way does not, and one that
-// takes them all the time without answering, such as a load balancer in front of nothing, does not either.
-func (r *remote) probe(now time.Time) bool {
+// probe reports whether a cluster that refused TCP connections accepts them again. It is false without an address to probe, and for one
+// that always accepts connections without answering, such as a load balancer without backends.
+func (r *workerCluster) probe(now time.Time) bool {
 	r.mu.Lock()
 	address := r.address
 	r.mu.Unlock()
@@ -308,7 +303,7 @@ func (r *remote) probe(now time.Time) bool {
 	}
 	conn, err := net.DialTimeout("tcp", address, probeLimit)
 	if err == nil {
-		_ = conn.Close() // it was only to see
+		_ = conn.Close() // nothing was sent
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,7 +315,7 @@ func (r *remote) probe(now time.Time) bool {
 	return was && err == nil
 }
 
-// addressOf is what to probe of a configuration.
+// addressOf returns the address to probe, empty for none.
 func addressOf(cfg *rest.Config) string {
 	u, err := url.Parse(cfg.Host)
 	if err != nil || u.Host == "" || cfg.Proxy != nil || cfg.Dial != nil {
@@ -336,8 +331,7 @@ func addressOf(cfg *rest.Config) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// same says whether the credentials are those that were used last.
-func (r *remote) same(credentials []byte) bool {
+func (r *workerCluster) same(credentials []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Equal(r.credentials, credentials)

@@ -34,7 +34,7 @@ import (
 // idle is a connection that nothing goes through but what a test does.
 func idle(t *testing.T, lost func(*Connection, error)) *Connection {
 	t.Helper()
-	f := &Fleet{Options: Options{Now: time.Now}, remotes: map[string]*remote{}}
+	f := &Fleet{Options: Options{Now: time.Now}, workers: map[string]*workerCluster{}}
 	c := &Connection{fleet: f, name: "w1", lost: lost, slots: make(chan struct{}, callsAtOnce), calls: map[int64]time.Time{}}
 	c.ctx, c.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { c.cancel(nil) })
@@ -72,7 +72,7 @@ func TestCalls(t *testing.T) {
 // TestStuck says that a worker that does not answer keeps nobody waiting, and is left out until it answers.
 func TestStuck(t *testing.T) {
 	c := idle(t, func(*Connection, error) {})
-	r := &remote{name: "w1", connection: c}
+	r := &workerCluster{name: "w1", connection: c}
 	answer := make(chan struct{})
 	began := time.Now()
 	err := c.Call(t.Context(), func(context.Context, client.Client) error {
@@ -133,7 +133,7 @@ func TestCallHangs(t *testing.T) {
 // TestLostSince keeps the time of the first loss over attempts that fail, and begins anew with each connection.
 func TestLostSince(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	r := &remote{name: "w1", connection: idle(t, nil), firstLost: at.Add(-time.Hour)}
+	r := &workerCluster{name: "w1", connection: idle(t, nil), firstLost: at.Add(-time.Hour)}
 	r.disconnect(at)
 	r.disconnect(at.Add(time.Minute))
 	if link := r.link(); !link.LostSince.Equal(at) || !link.FirstLost.IsZero() || link.Slow {
@@ -148,7 +148,7 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &remote{address: address}
+	r := &workerCluster{address: address}
 	if r.probe(time.Now()) {
 		t.Error("it was there all the time")
 	}
@@ -204,8 +204,8 @@ func TestCopiesShare(t *testing.T) {
 	}
 }
 
-// TestThrift is that garbage is collected earlier from the first worker on, and only if nobody has said otherwise.
-func TestThrift(t *testing.T) {
+// TestTuneGC is that garbage is collected earlier from the first worker on, and only if nobody has said otherwise.
+func TestTuneGC(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
 	percent := func() int {
@@ -214,16 +214,16 @@ func TestThrift(t *testing.T) {
 		return now
 	}
 	t.Setenv("GOGC", "100")
-	if (&Fleet{}).thrift(); percent() != 100 {
+	if (&Fleet{}).tuneGC(); percent() != 100 {
 		t.Errorf("%d %%, although GOGC is set", percent())
 	}
 	t.Setenv("GOGC", "")
 	f := &Fleet{}
-	if f.thrift(); percent() != thriftyGC {
+	if f.tuneGC(); percent() != gcPercent {
 		t.Errorf("%d %%", percent())
 	}
 	debug.SetGCPercent(80)
-	if f.thrift(); percent() != 80 {
+	if f.tuneGC(); percent() != 80 {
 		t.Errorf("it is set again, to %d %%", percent())
 	}
 }
@@ -289,8 +289,8 @@ func TestDeprecatedPath(t *testing.T) {
 	for name, anyPath := range map[string]bool{"any path": true, "the usual one": false} {
 		recorder := events.NewFakeRecorder(9)
 		f := &Fleet{
-			Options: Options{Now: time.Now, AnyPath: anyPath, Events: reconcile.NewEvents(recorder, nil), Turned: func(context.Context, string, bool) {}},
-			remotes: map[string]*remote{}, cache: one{cluster: &kueue.MultiKueueCluster{
+			Options: Options{Now: time.Now, AnyPath: anyPath, Events: reconcile.NewEvents(recorder, nil), ClusterChanged: func(context.Context, string, bool) {}},
+			workers: map[string]*workerCluster{}, cache: one{cluster: &kueue.MultiKueueCluster{
 				ObjectMeta: metav1.ObjectMeta{Name: "w1"},
 				Spec: kueue.MultiKueueClusterSpec{ClusterSource: kueue.ClusterSource{
 					KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path},
@@ -298,7 +298,7 @@ func TestDeprecatedPath(t *testing.T) {
 			}},
 		}
 		// The last attempt has just failed, so that there is nothing to do but to look.
-		f.remotes["w1"] = &remote{name: "w1", credentials: text, attempts: 1, next: time.Now().Add(time.Hour)}
+		f.workers["w1"] = &workerCluster{name: "w1", credentials: text, attempts: 1, next: time.Now().Add(time.Hour)}
 		if !anyPath {
 			if _, _, refused := f.load(t.Context(), f.cache.(one).cluster); refused == nil {
 				t.Errorf("%s: a file elsewhere is read", name)

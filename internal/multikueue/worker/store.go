@@ -13,35 +13,34 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Store is what a worker holds of one kind with our origin, as its watch says and as our own writes left it. Objects in it must not be
-// changed.
+// Store has the objects of one kind in a worker cluster, as the watch and our own writes returned them. They must not be modified.
 type Store struct {
 	gvk     schema.GroupVersionKind
-	queues  bool // it has the worker's queues, all of them, not what bears our origin
+	queues  bool // all queues of the cluster, whatever their origin
 	newList func() client.ObjectList
-	// compact, if it is set, leaves out of an object what nobody asks for, and has it share with others what is the same.
+	// compact drops unused fields of an object and shares equal parts with others. Nil: objects are kept whole.
 	compact func(any) (any, error)
 
-	// workload names the Workload of an object, of kinds of which several may have the same. Nil for all others.
+	// workload returns the name of the Workload of an object, for kinds with several objects of one Workload. Nil for other kinds.
 	workload func(client.Object) string
 
 	mu      sync.RWMutex
 	objects map[types.NamespacedName]client.Object
-	byName  map[types.NamespacedName]map[types.NamespacedName]bool // what belongs to a Workload
+	byName  map[types.NamespacedName]map[types.NamespacedName]bool // by Workload
 	// deletions are by the name of the object.
 	deletions map[types.NamespacedName]deletion
 }
 
 // deletion is what is known about the deletion of an object.
 type deletion struct {
-	asked  types.UID // of the object that we asked to be deleted: it may be gone at any time, even if the answer was not waited for
+	asked  types.UID // UID of the object that we asked to delete: it may be deleted at any time, also if the request was not answered
 	others time.Time // when others deleted the object
 }
 
-// deletedFor is how long a deletion by others counts: longer than it takes until the object is created again.
+// deletedFor is how long a deletion by others counts: longer than the largest pause before the object is created again.
 const deletedFor = 6 * time.Minute
 
-// setDeleting notes that we ask for the deletion of an object, or that this was refused.
+// setDeleting notes that we ask to delete an object, or that the request was refused.
 func (s *Store) setDeleting(o client.Object, asked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +55,7 @@ func (s *Store) setDeleting(o client.Object, asked bool) {
 	}
 }
 
-// Deleting reports whether we asked for the deletion of an object.
+// Deleting reports whether we asked to delete an object.
 func (s *Store) Deleting(o client.Object) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -64,14 +63,14 @@ func (s *Store) Deleting(o client.Object) bool {
 	return ok && d.asked == o.GetUID()
 }
 
-// DeletedByOthers reports whether an object that is not there was deleted a while ago, and not by us.
+// DeletedByOthers reports whether others deleted the object of a name a while ago.
 func (s *Store) DeletedByOthers(key types.NamespacedName) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return time.Since(s.deletions[key].others) < deletedFor
 }
 
-// noteDeleted remembers that an object was deleted, unless we asked for that.
+// noteDeleted notes the deletion of an object by others.
 func (s *Store) noteDeleted(o client.Object) {
 	key := client.ObjectKeyFromObject(o)
 	asked := s.deletions[key].asked == o.GetUID()
@@ -88,14 +87,14 @@ func (s *Store) noteDeleted(o client.Object) {
 	s.deletions[key] = deletion{others: time.Now()}
 }
 
-// forgetDeletion drops the deletion of an object whose name another one has, nil for none.
+// forgetDeletion drops the deletion of an earlier object of a name, now that the present one is known.
 func (s *Store) forgetDeletion(key types.NamespacedName, now client.Object) {
 	if d, ok := s.deletions[key]; ok && (now == nil || d.asked != now.GetUID()) {
 		delete(s.deletions, key)
 	}
 }
 
-// Of are the objects of a Workload.
+// Of returns the objects of a Workload.
 func (s *Store) Of(workload types.NamespacedName) []client.Object {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -106,7 +105,7 @@ func (s *Store) Of(workload types.NamespacedName) []client.Object {
 	return out
 }
 
-// set keeps an object in the place of another, nil for none.
+// set replaces an object, nil for none.
 func (s *Store) set(key types.NamespacedName, old, o client.Object) {
 	if o == nil {
 		delete(s.objects, key)
@@ -135,14 +134,14 @@ func (s *Store) index(key types.NamespacedName, o client.Object, add bool) {
 	}
 }
 
-// Get is one object, nil if it is not there.
+// Get returns one object, nil if it does not exist.
 func (s *Store) Get(key types.NamespacedName) client.Object {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.objects[key]
 }
 
-// Each visits all objects. What it visits was there at one time.
+// Each visits a snapshot of all objects.
 func (s *Store) Each(visit func(types.NamespacedName, client.Object)) {
 	s.mu.RLock()
 	all := make(map[types.NamespacedName]client.Object, len(s.objects))
@@ -153,7 +152,7 @@ func (s *Store) Each(visit func(types.NamespacedName, client.Object)) {
 	}
 }
 
-// replace takes the result of a list in the place of everything, and returns what is gone since.
+// replace takes the result of a list, and returns the objects that are not in it.
 func (s *Store) replace(items []client.Object) (lost []client.Object) {
 	next := make(map[types.NamespacedName]client.Object, len(items))
 	for _, o := range items {
@@ -174,15 +173,14 @@ func (s *Store) replace(items []client.Object) (lost []client.Object) {
 	return lost
 }
 
-// trim makes an object small before it is kept.
 func (s *Store) trim(o client.Object) {
 	o.SetManagedFields(nil)
 	if s.compact != nil {
-		_, _ = s.compact(o) // it changes the object itself, and never fails
+		_, _ = s.compact(o) // modifies the object and never fails
 	}
 }
 
-// Put takes what a write of ours returned, unless a watch has brought something newer.
+// Put takes the result of our own write, unless the watch has returned something newer.
 func (s *Store) Put(o client.Object) {
 	s.trim(o)
 	s.mu.Lock()
@@ -193,7 +191,7 @@ func (s *Store) Put(o client.Object) {
 	}
 }
 
-// drop forgets an object that we deleted, if it is still that one.
+// drop removes an object that we deleted.
 func (s *Store) drop(o client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

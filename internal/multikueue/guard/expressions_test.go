@@ -46,13 +46,13 @@ func (c *costly) When(map[string]any) (bool, error) {
 	return true, nil
 }
 
-// TestCareful is that nothing is evaluated twice, and that expressions rest in a namespace where they cost too much, and only there.
-func TestCareful(t *testing.T) {
+// TestExpressions is that nothing is evaluated twice, and that expressions are suspended in a namespace where they cost too much, and only there.
+func TestExpressions(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	inner := &costly{}
-	var blown []string
+	var opened []string
 	c := New(inner, func() time.Time { return now }, func(phase, namespace string, until time.Time) {
-		blown = append(blown, fmt.Sprint(phase, " in ", namespace, " for ", until.Sub(now)))
+		opened = append(opened, fmt.Sprint(phase, " in ", namespace, " for ", until.Sub(now)))
 	})
 	ask := func(namespace string, n int) error {
 		_, _, _, err := c.Preconditions(map[string]any{"localObject": map[string]any{"metadata": map[string]any{"namespace": namespace}, "n": int64(n)}})
@@ -72,18 +72,18 @@ func TestCareful(t *testing.T) {
 		}
 	}
 	asked := inner.asked
-	if fmt.Sprint(blown) != "[precondition in greedy for 1m0s]" {
-		t.Errorf("told: %q", blown)
+	if fmt.Sprint(opened) != "[precondition in greedy for 1m0s]" {
+		t.Errorf("told: %q", opened)
 	}
-	if err := ask("greedy", 100); external.TooMuch(err) || external.RestsUntil(err) != now.Add(restFor) || !strings.Contains(err.Error(), "suspended until 2026-01-02T03:05:05Z") || inner.asked != asked {
-		t.Errorf("it does not rest: %v", err)
+	if err := ask("greedy", 100); external.TooMuch(err) || external.RestsUntil(err) != now.Add(suspendFor) || !strings.Contains(err.Error(), "suspended until 2026-01-02T03:05:05Z") || inner.asked != asked {
+		t.Errorf("it is not suspended: %v", err)
 	}
 	if err := ask("modest", 2); err != nil {
 		t.Errorf("another namespace: %v", err)
 	}
-	now = now.Add(restFor)
+	now = now.Add(suspendFor)
 	if err := ask("greedy", 101); strings.Contains(err.Error(), "suspended") {
-		t.Errorf("it still rests: %v", err)
+		t.Errorf("it is still suspended: %v", err)
 	}
 }
 
@@ -126,11 +126,11 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestLifecycleIsCareful is the same for what is asked of copies, and of a status.
-func TestLifecycleIsCareful(t *testing.T) {
+// TestLifecycleExpressions is the same for what is asked of copies, and of a status.
+func TestLifecycleExpressions(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	inner, blown := &costly{}, 0
-	c := New(inner, func() time.Time { return now }, func(string, string, time.Time) { blown++ })
+	inner, opened := &costly{}, 0
+	c := New(inner, func() time.Time { return now }, func(string, string, time.Time) { opened++ })
 	remote := func(namespace string, n int) map[string]any {
 		return map[string]any{"metadata": map[string]any{"namespace": namespace}, "n": int64(n)}
 	}
@@ -152,8 +152,8 @@ func TestLifecycleIsCareful(t *testing.T) {
 		_, _ = c.Active(remote("a", 100+i))
 	}
 	asked := inner.asked
-	if _, err := c.Active(remote("a", 200)); external.RestsUntil(err) != now.Add(restFor) || inner.asked != asked || blown != 1 {
-		t.Errorf("it does not rest: %v, blown %d times", err, blown)
+	if _, err := c.Active(remote("a", 200)); external.RestsUntil(err) != now.Add(suspendFor) || inner.asked != asked || opened != 1 {
+		t.Errorf("it is not suspended: %v, opened %d times", err, opened)
 	}
 	if _, err := c.Active(remote("b", 200)); !external.TooMuch(err) {
 		t.Errorf("another namespace: %v", err)
