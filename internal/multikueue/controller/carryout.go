@@ -24,24 +24,24 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// deferred is how soon a job is looked at again that could not be brought up to date.
+// deferred is the delay before the next attempt to synchronize a job.
 const deferred = 2 * time.Second
 
-// carryOut does the steps of a plan in their order. All clusters are tried; once a step that blocks has failed only removals are. It
-// returns when to look again because a job was deferred.
-func (w *workloads) carryOut(ctx context.Context, s *sight, plan *plan.Plan) (again time.Duration, err error) {
+// carryOut runs the steps of a plan in order, on all clusters. After a blocking step failed it only runs removals. It returns when to
+// reconcile again, 0 for never.
+func (w *workloads) carryOut(ctx context.Context, s *observation, plan *plan.Plan) (again time.Duration, err error) {
 	var errs []error
 	blocked := false
 	for rest := plan.Steps; len(rest) > 0; {
-		now := rest[:max(1, promptOnes(rest))]
+		now := rest[:max(1, independentSteps(rest))]
 		rest = rest[len(now):]
-		for i, result := range w.together(ctx, s, now, blocked) {
+		for i, result := range w.runSteps(ctx, s, now, blocked) {
 			step := &now[i]
 			if err := result.err; err != nil {
 				blocked = blocked || step.Blocks
-				if l, ok := errors.AsType[*later](err); ok {
+				if l, ok := errors.AsType[*delayedError](err); ok {
 					ctrl.LoggerFrom(ctx).Info("Trying again later", "cluster", step.Cluster, "after", l.after.String(), "err", err.Error())
-					again = sooner(again, l.after)
+					again = earliest(again, l.after)
 					continue
 				}
 				if step.Cluster != "" {
@@ -50,28 +50,28 @@ func (w *workloads) carryOut(ctx context.Context, s *sight, plan *plan.Plan) (ag
 				errs = append(errs, err)
 				continue
 			}
-			again = sooner(again, result.again)
-			w.tell(s, result.events)
+			again = earliest(again, result.again)
+			w.emit(s, result.events)
 		}
 	}
-	return again, first(errs)
+	return again, joinErrors(errs)
 }
 
-// later is an error that is no use in being tried again before a while has passed.
-type later struct {
+// delayedError is an error that is not worth a retry before after.
+type delayedError struct {
 	error
 	after time.Duration
 }
 
-// sooner is the sooner of two times to look again; 0 is never.
-func sooner(a, b time.Duration) time.Duration {
+// earliest returns the earlier of two delays; 0 is never.
+func earliest(a, b time.Duration) time.Duration {
 	if a > 0 && b > 0 {
 		return min(a, b)
 	}
 	return max(a, b)
 }
 
-func (w *workloads) tell(s *sight, events []lifecycle.Event) {
+func (w *workloads) emit(s *observation, events []lifecycle.Event) {
 	for _, e := range events {
 		if e.Warning {
 			w.Events.Warning(s.observed.Local, e.Reason, e.Note)
@@ -81,8 +81,8 @@ func (w *workloads) tell(s *sight, events []lifecycle.Event) {
 	}
 }
 
-// first joins errors so that those that only say that a cache lags behind do not hide others.
-func first(errs []error) error {
+// joinErrors joins errors so that those of a stale cache do not hide others.
+func joinErrors(errs []error) error {
 	for _, err := range errs {
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
 			return errors.Join(errs...)
@@ -94,7 +94,7 @@ func first(errs []error) error {
 	return nil
 }
 
-func (w *workloads) step(ctx context.Context, s *sight, step *plan.Step) (again time.Duration, err error) {
+func (w *workloads) step(ctx context.Context, s *observation, step *plan.Step) (again time.Duration, err error) {
 	var conn *worker.Connection
 	if step.Cluster != "" {
 		if conn = s.connections[step.Cluster]; conn == nil {
@@ -118,7 +118,7 @@ func (w *workloads) step(ctx context.Context, s *sight, step *plan.Step) (again 
 	case plan.EndJob:
 		return time.Second, w.endJob(ctx, s, conn)
 	case plan.QuietJob:
-		return 0, w.quiet(ctx, s)
+		return 0, w.clearActive(ctx, s)
 	case plan.Annotate:
 		return 0, w.annotate(ctx, s, step)
 	case plan.WriteStatus:
@@ -127,20 +127,20 @@ func (w *workloads) step(ctx context.Context, s *sight, step *plan.Step) (again 
 	return 0, nil
 }
 
-// syncStep brings the job here and the one there up to date with each other. What fails once the job has finished counts.
-func (w *workloads) syncStep(ctx context.Context, s *sight, conn *worker.Connection, step *plan.Step) (again time.Duration, err error) {
+// syncStep synchronizes the local job and its copy. Failures count once the job has finished.
+func (w *workloads) syncStep(ctx context.Context, s *observation, conn *worker.Connection, step *plan.Step) (again time.Duration, err error) {
 	if step.Plain {
 		return 0, w.copyStatus(ctx, s, conn)
 	}
 	again, err = w.syncJobs(ctx, s, conn, step.Do == plan.SyncJob)
 	if step.Last && err != nil && !apierrors.IsConflict(err) {
 		w.records.finalSyncFailed(s.observed.Local)
-		err = &later{err, tryEvery}
+		err = &delayedError{err, tryEvery}
 	}
 	return again, err
 }
 
-func (w *workloads) annotate(ctx context.Context, s *sight, step *plan.Step) error {
+func (w *workloads) annotate(ctx context.Context, s *observation, step *plan.Step) error {
 	next := step.Workload.DeepCopy()
 	patch := client.MergeFromWithOptions(s.observed.Local, client.MergeFromWithOptimisticLock{})
 	if err := w.client.Patch(ctx, next, patch); err != nil {
@@ -150,8 +150,8 @@ func (w *workloads) annotate(ctx context.Context, s *sight, step *plan.Step) err
 	return nil
 }
 
-// writeStatus writes the local status. A step before it may have written the Workload already.
-func (w *workloads) writeStatus(ctx context.Context, s *sight, step *plan.Step) error {
+// writeStatus writes the local status, over what an earlier step wrote.
+func (w *workloads) writeStatus(ctx context.Context, s *observation, step *plan.Step) error {
 	next := step.Workload.DeepCopy()
 	next.ResourceVersion = s.observed.Local.ResourceVersion
 	stored, err := w.Status.Strict(ctx, next)
@@ -185,7 +185,6 @@ func queueOf(wl *kueue.Workload) string {
 	return string(wl.Status.Admission.ClusterQueue)
 }
 
-// writeWorkload writes a copy.
 func writeWorkload(ctx context.Context, conn *worker.Connection, wl *kueue.Workload, write func(context.Context, client.Client, *kueue.Workload) error) error {
 	next := wl.DeepCopy()
 	return conn.Call(ctx, func(ctx context.Context, cl client.Client) error {
@@ -197,9 +196,9 @@ func writeWorkload(ctx context.Context, conn *worker.Connection, wl *kueue.Workl
 	})
 }
 
-// remove deletes the job, then the Workload, from a cluster: a Workload that is gone already must not hide a job that is not. Nothing is
-// deleted that is not ours (spec: 40 §4.4).
-func (w *workloads) remove(ctx context.Context, s *sight, conn *worker.Connection) error {
+// remove deletes the job, then the copy, from a cluster: a missing copy must not hide a job that remains. It only deletes our own objects
+// (spec: 40 §4.4).
+func (w *workloads) remove(ctx context.Context, s *observation, conn *worker.Connection) error {
 	if s.kind != nil {
 		for _, o := range w.jobsOf(conn, s) {
 			if o.GetDeletionTimestamp() != nil {
@@ -217,7 +216,7 @@ func (w *workloads) remove(ctx context.Context, s *sight, conn *worker.Connectio
 	return deleteWorkload(ctx, conn, o)
 }
 
-// deleteWorkload takes the finalizer off a copy and deletes it.
+// deleteWorkload removes the finalizer of a copy and deletes it.
 func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workload) error {
 	next := o.DeepCopy()
 	if controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer) {
@@ -236,8 +235,8 @@ func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workl
 	return nil
 }
 
-// create makes a copy of the Workload. One that is there already is ours, and the watch was late, or it is not and stays.
-func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connection, step *plan.Step) error {
+// create creates a copy. An existing one is either ours, and the watch is late, or foreign, and stays.
+func (w *workloads) create(ctx context.Context, s *observation, conn *worker.Connection, step *plan.Step) error {
 	local, queue := s.observed.Local, queueOf(s.observed.Local)
 	next := step.Workload.DeepCopy()
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error {
@@ -265,17 +264,17 @@ func (w *workloads) create(ctx context.Context, s *sight, conn *worker.Connectio
 			return nil
 		}
 		w.noteFault(s, step.Cluster, plan.Fault{Code: plan.NameConflict, Text: "a workload of this name is there that is not ours"})
-		w.wake(s.key, settle)
+		w.requeue(s.key, copyEventDelay)
 		return nil
 	default:
 		return w.failed(s, step.Cluster, err)
 	}
 }
 
-// failed notes that something could not be created on a cluster.
-func (w *workloads) failed(s *sight, cluster string, err error) error {
+// failed notes that a creation failed.
+func (w *workloads) failed(s *observation, cluster string, err error) error {
 	if errors.Is(err, worker.ErrStuck) {
-		return err // the cluster is at fault, and is left out until it answers
+		return err // the cluster is at fault, and is skipped until it answers
 	}
 	code := plan.CreateFailed
 	if rejected(err) {
@@ -286,14 +285,14 @@ func (w *workloads) failed(s *sight, cluster string, err error) error {
 	return fmt.Errorf("[%s] %w", code, err)
 }
 
-// rejected says whether a worker will never take an object as it is.
+// rejected reports whether a worker cluster will never accept an object as it is.
 func rejected(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"))
 }
 
-// syncJob creates the job on the cluster that admitted the Workload, or brings the status of the local one up to date.
-func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connection, create bool) (again time.Duration, err error) {
+// syncJob creates the job on the cluster that admitted the Workload, or mirrors its status.
+func (w *workloads) syncJob(ctx context.Context, s *observation, conn *worker.Connection, create bool) (again time.Duration, err error) {
 	if s.observed.Job.Carried {
 		return 0, nil
 	}
@@ -307,8 +306,8 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.NameConflict, Text: "the job there is another manager's"})
 		return 0, errors.New("the job there is another manager's")
 	}
-	if there != nil && kept.Deleting(there) { // it is of an earlier run: made anew when it is gone
-		if there.GetDeletionTimestamp() == nil { // it is not known whether that was done
+	if there != nil && kept.Deleting(there) { // of an earlier run: created anew once it is deleted
+		if there.GetDeletionTimestamp() == nil { // the request may have failed
 			err = conn.Delete(ctx, s.kind.GVK, there)
 		}
 		return deferred, err
@@ -317,22 +316,22 @@ func (w *workloads) syncJob(ctx context.Context, s *sight, conn *worker.Connecti
 	switch fault := faultOf(err); {
 	case err != nil && there != nil:
 		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.StatusSync, Text: err.Error()})
-		if create { // the check tells; the job runs on, and what is asked of it still reaches it
+		if create { // the check reports it; changes of the spec are still forwarded
 			return deferred, w.forwardSpec(ctx, s, conn, there, &todo)
 		}
 	case fault != nil && fault.Waits:
-		return 0, &later{err, fault.Until.Sub(w.Now())}
+		return 0, &delayedError{err, fault.Until.Sub(w.Now())}
 	case fault != nil:
 		w.noteFault(s, conn.Name(), *fault)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return w.carryJob(ctx, s, conn, there, &todo, create)
+	return w.applyJobStep(ctx, s, conn, there, &todo, create)
 }
 
-// carryJob does what is to be done about the job, there is nil without one.
-func (w *workloads) carryJob(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *plan.JobStep, create bool) (again time.Duration, err error) {
+// applyJobStep carries out a decision about the job; there is nil if it does not exist.
+func (w *workloads) applyJobStep(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, todo *plan.JobStep, create bool) (again time.Duration, err error) {
 	if todo.Deferred {
 		again = deferred
 	}
@@ -347,28 +346,29 @@ func (w *workloads) carryJob(ctx context.Context, s *sight, conn *worker.Connect
 	case todo.Do == plan.DeleteJob:
 		return again, conn.Delete(ctx, s.kind.GVK, there)
 	case create && w.startsSoon(s, there):
-		return deferred, nil // what is only true until then is not worth a write
+		return deferred, nil // an intermediate state is not worth a write
 	}
-	return w.keepUp(ctx, s, conn, there, todo, create, again)
+	return w.syncExisting(ctx, s, conn, there, todo, create, again)
 }
 
-// keepUp copies the status of a job that is there, and carries over what was changed on either side.
-func (w *workloads) keepUp(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *plan.JobStep, create bool, again time.Duration) (time.Duration, error) {
+// syncExisting mirrors the status of a copy and forwards changes on either side.
+func (w *workloads) syncExisting(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, todo *plan.JobStep, create bool, again time.Duration) (time.Duration, error) {
 	if err := w.followStatus(ctx, s, conn, todo); err != nil {
 		if !create || apierrors.IsConflict(err) {
 			return again, err
 		}
-		again = deferred // as above
+		again = deferred
 	}
-	if err := w.followUp(ctx, s, conn, there, create); err != nil || !create {
+	if err := w.syncElastic(ctx, s, conn, there, create); err != nil || !create {
 		return again, err
 	}
 	return again, w.forwardSpec(ctx, s, conn, there, todo)
 }
 
-// startsSoon says whether the local job or the one there is about to be started, a worker having admitted it just now by the manager's
-// clock. Until both are, the status says no more than that, and some kinds must not have that of a job that runs while they are suspended.
-func (w *workloads) startsSoon(s *sight, there client.Object) bool {
+// startsSoon reports whether the local job or its copy is about to start, a worker cluster having admitted the Workload just now by the
+// manager's clock. Until both have started the status is incomplete, and some kinds refuse the status of a running job while they are
+// suspended.
+func (w *workloads) startsSoon(s *observation, there client.Object) bool {
 	const soon = 10 * time.Second
 	o, ok := there.(job.Object)
 	if !ok || s.kind.Remote.Status == nil || s.kind.Remote.Gated || (!s.kind.IsSuspended(s.job) && !s.kind.IsSuspended(o)) {
@@ -381,8 +381,8 @@ func (w *workloads) startsSoon(s *sight, there client.Object) bool {
 	return !finished
 }
 
-// followStatus gives the local job the status and the keys of its copy.
-func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Connection, todo *plan.JobStep) error {
+// followStatus copies the status, labels and annotations of the copy to the local job.
+func (w *workloads) followStatus(ctx context.Context, s *observation, conn *worker.Connection, todo *plan.JobStep) error {
 	var err error
 	if todo.Do == plan.PatchStatus {
 		err = w.patchStatus(ctx, s, todo.Object)
@@ -399,12 +399,12 @@ func (w *workloads) followStatus(ctx context.Context, s *sight, conn *worker.Con
 	return err
 }
 
-// createJob creates the job on the worker that admitted the Workload, or once more if somebody deleted it there (spec: 40 §4.14).
-func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connection, o *unstructured.Unstructured) error {
+// createJob creates the job on the cluster that admitted the Workload, also again after others deleted it there (spec: 40 §4.14).
+func (w *workloads) createJob(ctx context.Context, s *observation, conn *worker.Connection, o *unstructured.Unstructured) error {
 	local, kind, name := s.observed.Local, s.kind.GVK.Kind, o.GetName()
 	next, again := o.DeepCopy(), s.check().State == kueue.CheckStateReady && conn.Store(s.kind.GVK).DeletedByOthers(client.ObjectKeyFromObject(o))
 	if wait := w.records.recreateAfter(local, conn.Name(), name); again && wait > 0 {
-		return &later{fmt.Errorf("%s %s is deleted on %s again and again", kind, name, conn.Name()), wait}
+		return &delayedError{fmt.Errorf("%s %s is deleted on %s again and again", kind, name, conn.Name()), wait}
 	}
 	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
 	switch {
@@ -414,7 +414,7 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 			w.records.recreated(local, conn.Name(), name)
 			w.Events.Warning(s.observed.Local, plan.EventReason, fmt.Sprintf("%s %s was deleted on %q, and is created there again", kind, name, conn.Name()))
 		}
-		return keepJob(s.kind, conn, next)
+		return storeJob(s.kind, conn, next)
 	case apierrors.IsAlreadyExists(err):
 		there := &metav1.PartialObjectMetadata{}
 		there.SetGroupVersionKind(s.kind.GVK)
@@ -424,23 +424,23 @@ func (w *workloads) createJob(ctx context.Context, s *sight, conn *worker.Connec
 			return err
 		}
 		if w.Plan.Owns(there) {
-			w.wake(s.key, deferred) // the watch is late
+			w.requeue(s.key, deferred) // the watch is late
 			return nil
 		}
 		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.NameConflict, Text: "a job of this name is there that is not ours"})
 		err := fmt.Errorf("[%s] a %s %s is there that is not ours", plan.NameConflict, s.kind.GVK.Kind, o.GetName())
-		if s.check().State == kueue.CheckStateReady { // it is sent nowhere else
-			return &later{err, conflictFor}
+		if s.check().State == kueue.CheckStateReady { // no other cluster will get it
+			return &delayedError{err, conflictFor}
 		}
-		w.wake(s.key, settle)
+		w.requeue(s.key, copyEventDelay)
 		return err
 	default:
 		return w.failed(s, conn.Name(), err)
 	}
 }
 
-// keepJob has it known at once that a job is on a worker: which other workers admit the Workload does not matter any more.
-func keepJob(kind *job.Descriptor, conn *worker.Connection, created *unstructured.Unstructured) error {
+// storeJob makes a created job visible before the watch does: admission by other clusters no longer matters then.
+func storeJob(kind *job.Descriptor, conn *worker.Connection, created *unstructured.Unstructured) error {
 	o := kind.New()
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		u.Object = created.Object
@@ -451,8 +451,7 @@ func keepJob(kind *job.Descriptor, conn *worker.Connection, created *unstructure
 	return nil
 }
 
-// patchStatus gives the local job another status. main writes it in the object itself.
-func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructured.Unstructured) error {
+func (w *workloads) patchStatus(ctx context.Context, s *observation, next *unstructured.Unstructured) error {
 	next = next.DeepCopy()
 	before := next.DeepCopy()
 	current, err := plan.Tree(s.kind, s.job)
@@ -467,8 +466,8 @@ func (w *workloads) patchStatus(ctx context.Context, s *sight, next *unstructure
 	return w.sendStatus(ctx, s, next, patch)
 }
 
-// sendStatus sends a patch of the status of a local job to where that is: a subresource, or the object itself.
-func (w *workloads) sendStatus(ctx context.Context, s *sight, next *unstructured.Unstructured, patch client.Patch) error {
+// sendStatus patches the status of a local job: the subresource, or the object itself.
+func (w *workloads) sendStatus(ctx context.Context, s *observation, next *unstructured.Unstructured, patch client.Patch) error {
 	f := w.external(s)
 	inObject := f != nil && f.Main
 	var err error
@@ -485,8 +484,8 @@ func (w *workloads) sendStatus(ctx context.Context, s *sight, next *unstructured
 	return nil
 }
 
-// copyStatus gives the local job the status of its copy as it is, whatever it had.
-func (w *workloads) copyStatus(ctx context.Context, s *sight, conn *worker.Connection) error {
+// copyStatus replaces the status of the local job by that of its copy.
+func (w *workloads) copyStatus(ctx context.Context, s *observation, conn *worker.Connection) error {
 	var errs []error
 	for _, o := range s.locals() {
 		there, ok := conn.Store(s.kind.GVK).Get(client.ObjectKeyFromObject(o)).(job.Object)
@@ -502,7 +501,7 @@ func (w *workloads) copyStatus(ctx context.Context, s *sight, conn *worker.Conne
 	return errors.Join(errs...)
 }
 
-func (w *workloads) replaceStatus(ctx context.Context, s *sight, o job.Object, status any) error {
+func (w *workloads) replaceStatus(ctx context.Context, s *observation, o job.Object, status any) error {
 	text, err := json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": o.GetUID()}, {"op": "add", "path": "/status", "value": status},
 	})
@@ -516,8 +515,8 @@ func (w *workloads) replaceStatus(ctx context.Context, s *sight, o job.Object, s
 	return w.sendStatus(ctx, s, next, client.RawPatch(types.JSONPatchType, text))
 }
 
-// quiet takes what says that pods run out of the status of the local job.
-func (w *workloads) quiet(ctx context.Context, s *sight) error {
+// clearActive removes active pods from the status of the local job.
+func (w *workloads) clearActive(ctx context.Context, s *observation) error {
 	for _, o := range s.locals() {
 		next, changes, err := plan.Quiet(s.kind, o)
 		if err == nil && changes {

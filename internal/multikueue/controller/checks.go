@@ -19,13 +19,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// checks says whether admission checks can be made: their condition Active (spec: 40 §4.3).
+// checks maintains the condition Active of our admission checks (spec: 40 §4.3).
 type checks struct{ *shared }
 
-// configKind is the kind of the parameters of our checks.
 const configKind = "MultiKueueConfig"
 
-// errConfig marks parameters that only people can mend.
+// errConfig marks parameters that a user must correct.
 var errConfig = errors.New("bad configuration")
 
 // configOf reads the parameters of a check.
@@ -42,7 +41,6 @@ func (m *shared) configOf(ctx context.Context, check *kueue.AdmissionCheck) (*ku
 	return &config, err
 }
 
-// Reconcile brings the condition of one check up to date.
 func (c *checks) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var check kueue.AdmissionCheck
 	if err := c.cache.Get(ctx, req.NamespacedName, &check); err != nil || check.Spec.ControllerName != kueue.MultiKueueControllerName {
@@ -68,12 +66,12 @@ func (c *checks) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 	return result, nil
 }
 
-// namesEvery is how often the names of external frameworks are compared again with the served kinds while they differ. No event says that a
-// CRD was installed.
+// namesEvery is the interval of comparing names of external frameworks with the served kinds while they differ. No event announces a new
+// CRD.
 const namesEvery = 30 * time.Second
 
-// warn adds to the message of a check what is wrong with the names of external frameworks, and returns whether anything is. The status of the
-// condition stays: jobs of all other kinds are sent.
+// warn adds wrong names of external frameworks to the message of a check, and returns whether there are any. The status stays: jobs of
+// other kinds are dispatched.
 func (c *checks) warn(condition *metav1.Condition) bool {
 	if c.Misnamed == nil {
 		return false
@@ -85,7 +83,6 @@ func (c *checks) warn(condition *metav1.Condition) bool {
 	return len(warnings) > 0
 }
 
-// maxMessage is the length of the longest message of a condition.
 const maxMessage = 32 * 1024
 
 func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (metav1.Condition, error) {
@@ -129,19 +126,19 @@ func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (me
 	return out, nil
 }
 
-// ofConfig finds the checks of a configuration.
+// ofConfig returns the checks of a configuration.
 func (m *shared) ofConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
 	return m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return p.Name == config.GetName() })
 }
 
-// ofCluster finds the checks whose configuration names a cluster.
+// ofCluster returns the checks whose configuration names a cluster.
 func (c *checks) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {
-	named := c.naming(ctx, cluster.GetName())
+	named := c.configsNaming(ctx, cluster.GetName())
 	return c.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] })
 }
 
-// naming are the configurations that name a cluster.
-func (m *shared) naming(ctx context.Context, cluster string) map[string]bool {
+// configsNaming returns the configurations that name a cluster.
+func (m *shared) configsNaming(ctx context.Context, cluster string) map[string]bool {
 	var list kueue.MultiKueueConfigList
 	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing MultiKueueConfigs")

@@ -16,13 +16,13 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/worker"
 )
 
-// collector removes what workers hold that nothing here stands for (spec: 40 §4.7). It is a runnable of the leader.
+// collector removes orphans from worker clusters (spec: 40 §4.7). It runs on the leader.
 type collector struct {
 	*shared
-	suspects map[string]map[string]bool // jobs without a Workload on either side, by cluster, as of the last look
+	suspects map[string]map[string]bool // jobs without a Workload on either side at the last collection, by cluster
 }
 
-// Start looks at every interval until ctx ends. The first look is one interval after the start, when the caches are filled.
+// Start collects at every interval. The first collection is one interval after the start, when the caches are filled.
 func (c *collector) Start(ctx context.Context) error {
 	tick := time.NewTicker(c.GCInterval)
 	defer tick.Stop()
@@ -36,7 +36,7 @@ func (c *collector) Start(ctx context.Context) error {
 	}
 }
 
-// collect looks at all clusters that are connected. One whose origin is another manager's as well is left alone.
+// collect visits the connected clusters, except those whose origin another manager uses as well.
 func (c *collector) collect(ctx context.Context) {
 	before := c.suspects
 	c.suspects = map[string]map[string]bool{}
@@ -45,46 +45,47 @@ func (c *collector) collect(ctx context.Context) {
 		if conn == nil || conn.Contested() {
 			continue
 		}
-		c.copies(ctx, conn)
-		c.suspects[name] = c.jobs(ctx, conn, before[name])
+		c.collectCopies(ctx, conn)
+		c.suspects[name] = c.collectJobs(ctx, conn, before[name])
 	}
 }
 
-// lives says whether a Workload is here and stays; of a copy, the one that it is a copy of. What cannot be told counts as yes.
-func (c *collector) lives(ctx context.Context, key types.NamespacedName, copied *kueue.Workload) bool {
+// hasWorkload reports whether a Workload exists here and is not being deleted; for a copy, its own original. It is true if that cannot be
+// read.
+func (c *collector) hasWorkload(ctx context.Context, key types.NamespacedName, copied *kueue.Workload) bool {
 	another := func(wl *kueue.Workload) bool { return copied != nil && plan.IsOfAnother(copied, wl) }
 	wl := &kueue.Workload{}
 	err := c.cache.Get(ctx, key, wl, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) || (err == nil && another(wl)) { // the cache may be behind the watch of the worker
+	if apierrors.IsNotFound(err) || (err == nil && another(wl)) { // the cache may be behind the watch of the worker cluster
 		wl = &kueue.Workload{}
 		err = c.live.Get(ctx, key, wl)
 	}
 	return !apierrors.IsNotFound(err) && (err != nil || (wl.DeletionTimestamp == nil && !another(wl)))
 }
 
-// copies removes those whose Workload is gone or going, each after its job.
-func (c *collector) copies(ctx context.Context, conn *worker.Connection) {
+// collectCopies removes orphaned copies, each after its job.
+func (c *collector) collectCopies(ctx context.Context, conn *worker.Connection) {
 	conn.Store(worker.WorkloadKind).Each(func(key types.NamespacedName, o client.Object) {
 		copied, ok := o.(*kueue.Workload)
-		if !ok || !c.Plan.Owns(copied) || c.lives(ctx, key, copied) || ctx.Err() != nil {
+		if !ok || !c.Plan.Owns(copied) || c.hasWorkload(ctx, key, copied) || ctx.Err() != nil {
 			return
 		}
-		err := c.ownerGone(ctx, conn, copied)
+		err := c.deleteOwner(ctx, conn, copied)
 		if err == nil {
 			if copied.DeletionTimestamp != nil {
-				return // its finalizer is left to the worker, which keeps the quota until the pods are gone
+				return // the worker cluster removes its finalizer, and keeps the quota until the pods are gone
 			}
 			err = conn.Delete(ctx, worker.WorkloadKind, copied)
 		}
-		c.told(conn, "workload", key, err)
+		c.logRemoval(conn, "workload", key, err)
 	})
 }
 
-// ownerGone deletes the job that adopted a copy, if it is ours.
-func (c *collector) ownerGone(ctx context.Context, conn *worker.Connection, copied *kueue.Workload) error {
+// deleteOwner deletes the job that adopted a copy, if it is ours.
+func (c *collector) deleteOwner(ctx context.Context, conn *worker.Connection, copied *kueue.Workload) error {
 	ref := metav1.GetControllerOf(copied)
 	if ref == nil {
-		return c.piecesGone(ctx, conn, copied)
+		return c.deletePieces(ctx, conn, copied)
 	}
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	kept := conn.Store(gvk)
@@ -98,8 +99,8 @@ func (c *collector) ownerGone(ctx context.Context, conn *worker.Connection, copi
 	return conn.Delete(ctx, gvk, o)
 }
 
-// jobs removes those whose Workload was on neither side at two looks, and returns the suspects of this one.
-func (c *collector) jobs(ctx context.Context, conn *worker.Connection, before map[string]bool) map[string]bool {
+// collectJobs removes jobs that had a Workload on neither side at two collections, and returns the suspects of this one.
+func (c *collector) collectJobs(ctx context.Context, conn *worker.Connection, before map[string]bool) map[string]bool {
 	suspects := map[string]bool{}
 	for _, gvk := range conn.JobKinds() {
 		conn.Store(gvk).Each(func(key types.NamespacedName, o client.Object) {
@@ -108,10 +109,10 @@ func (c *collector) jobs(ctx context.Context, conn *worker.Connection, before ma
 			case !c.Plan.Made(o) || o.GetDeletionTimestamp() != nil:
 				return
 			case workload.Name == "":
-				if !c.orphaned(ctx, conn, c.kinds[gvk], o) {
+				if !c.isOrphaned(ctx, conn, c.kinds[gvk], o) {
 					return
 				}
-			case conn.Store(worker.WorkloadKind).Get(workload) != nil || c.lives(ctx, workload, nil):
+			case conn.Store(worker.WorkloadKind).Get(workload) != nil || c.hasWorkload(ctx, workload, nil):
 				return
 			}
 			id := gvk.String() + " " + key.String()
@@ -119,13 +120,13 @@ func (c *collector) jobs(ctx context.Context, conn *worker.Connection, before ma
 				suspects[id] = true
 				return
 			}
-			c.told(conn, gvk.Kind, key, conn.Delete(ctx, gvk, o))
+			c.logRemoval(conn, gvk.Kind, key, conn.Delete(ctx, gvk, o))
 		})
 	}
 	return suspects
 }
 
-func (c *collector) told(conn *worker.Connection, kind string, key types.NamespacedName, err error) {
+func (c *collector) logRemoval(conn *worker.Connection, kind string, key types.NamespacedName, err error) {
 	log := ctrl.Log.WithName("multikueue")
 	if err != nil && !apierrors.IsConflict(err) {
 		log.Info("Cannot remove an orphan, trying again later", "cluster", conn.Name(), "kind", kind, "object", key.String(), "err", err.Error())

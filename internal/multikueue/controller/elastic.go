@@ -23,8 +23,8 @@ import (
 	plan "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// slices looks at the other slices of an elastic job.
-func (w *workloads) slices(ctx context.Context, s *sight) error {
+// observeSlices reads the other slices of an elastic job.
+func (w *workloads) observeSlices(ctx context.Context, s *observation) error {
 	local := s.observed.Local
 	if !w.Plan.Elastic || !job.IsElastic(local) {
 		return nil
@@ -48,16 +48,15 @@ func (w *workloads) slices(ctx context.Context, s *sight) error {
 	return nil
 }
 
-// followUp brings a job that changes what it runs, and its copy, up to date with each other: the copy first, since what the job is told of it
-// may bring the next slice.
-func (w *workloads) followUp(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, create bool) error {
+// syncElastic synchronizes an elastic job and its copy. The copy comes first: what the job learns from it may bring the next slice.
+func (w *workloads) syncElastic(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, create bool) error {
 	remote, ok := there.(job.Object)
 	if s.kind.Remote.Follow == nil || !ok {
 		return nil
 	}
 	in := &job.Setting{Config: w.Jobs, Children: childrenOf(conn, s.kind.Family.Child, there), Workloads: s.slices}
 	by := s.observed.Local
-	if !create || s.observed.Job.Heir || !lifecycle.IsAdmitted(by) { // until then the job may still want something else
+	if !create || s.observed.Job.Heir || !lifecycle.IsAdmitted(by) { // until then the job may still change
 		by = nil
 	}
 	next, err := w.Plan.Follow(s.kind, s.job, remote, by, in)
@@ -70,8 +69,8 @@ func (w *workloads) followUp(ctx context.Context, s *sight, conn *worker.Connect
 	return err
 }
 
-// forwardTo writes a copy that follows its job. One that its worker makes something else of each time is left as it is.
-func (w *workloads) forwardTo(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
+// forwardTo writes a copy that follows its job, unless its worker cluster reverts that each time.
+func (w *workloads) forwardTo(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
 	local, input := s.observed.Local, specInput{there.GetUID(), s.job.GetGeneration()}
 	if w.records.specsWritten(local, conn.Name(), input) >= maxFollows {
 		w.noteFault(s, conn.Name(), multikueueplan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
@@ -85,11 +84,11 @@ func (w *workloads) forwardTo(ctx context.Context, s *sight, conn *worker.Connec
 	return err
 }
 
-// maxFollows is how often a copy is written for one generation of its job and one slice: what cannot need quota, what can, and again after
-// somebody else's write.
+// maxFollows bounds the writes of a copy for one generation of its job and one slice: one without quota, one with it, and repeats after
+// writes of others.
 const maxFollows = 10
 
-// childrenOf are the objects of a kind that a job on a worker controls, sorted by name.
+// childrenOf returns the objects of a kind that a job on a worker cluster controls, sorted by name.
 func childrenOf(conn *worker.Connection, kind schema.GroupVersionKind, of client.Object) []job.Object {
 	kept := conn.Store(kind)
 	if kept == nil {
@@ -105,9 +104,9 @@ func childrenOf(conn *worker.Connection, kind schema.GroupVersionKind, of client
 	return out
 }
 
-// scale is resize. Where a job has several Workloads, those that are there run on without it, and the check tells: then it says when to try
-// again.
-func (w *workloads) scale(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) (again time.Duration, err error) {
+// scale resizes a job with several Workloads. If that fails those that exist continue, the check reports it, and scale returns when to
+// try again.
+func (w *workloads) scale(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) (again time.Duration, err error) {
 	err = w.resize(ctx, s, conn, there, next)
 	if err != nil && s.kind.Remote.Silent && !apierrors.IsConflict(err) {
 		return time.Minute, nil
@@ -115,8 +114,8 @@ func (w *workloads) scale(ctx context.Context, s *sight, conn *worker.Connection
 	return 0, err
 }
 
-// resize gives the job on a worker another size, and the name of the slice that it has it by.
-func (w *workloads) resize(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
+// resize changes the size of a copy, and the slice that it names.
+func (w *workloads) resize(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
 	before, err := multikueueplan.Tree(s.kind, there.(job.Object))
 	if err != nil {
 		return err

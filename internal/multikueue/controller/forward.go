@@ -19,12 +19,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// waits says whether a Workload waits to be sent.
+// waits reports whether a Workload waits for its dispatch.
 func waits(wl *kueue.Workload, check kueue.AdmissionCheckReference) bool {
 	return checkIn(wl, check).State == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
 }
 
-// checkIn is the state of a check, empty if the Workload has none of that name.
+// checkIn returns the state of a check, empty if there is none.
 func checkIn(wl *kueue.Workload, check kueue.AdmissionCheckReference) kueue.AdmissionCheckState {
 	if c := plan.CheckOf(wl, check); c != nil {
 		return *c
@@ -32,8 +32,8 @@ func checkIn(wl *kueue.Workload, check kueue.AdmissionCheckReference) kueue.Admi
 	return kueue.AdmissionCheckState{}
 }
 
-// patchKeys writes the labels and annotations that the local job gets from its copy. They come after its status.
-func (w *workloads) patchKeys(ctx context.Context, s *sight, next *unstructured.Unstructured) error {
+// patchKeys writes the labels and annotations that the local job takes from its copy. They come after its status.
+func (w *workloads) patchKeys(ctx context.Context, s *observation, next *unstructured.Unstructured) error {
 	current, err := plan.Tree(s.kind, s.job)
 	if err != nil {
 		return err
@@ -47,19 +47,19 @@ func (w *workloads) patchKeys(ctx context.Context, s *sight, next *unstructured.
 	return nil
 }
 
-// maxSpecWrites is how often a copy is written in a row for one state of its job: mutations that are not satisfied then never will be. Writes
-// that fail are none.
+// maxSpecWrites bounds the successful writes of a copy in a row for one state of its job: mutations that still want a change then always
+// will.
 const maxSpecWrites = 3
 
-// forwardSpec brings the copy up to date with its job.
-func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Connection, there client.Object, todo *plan.JobStep) error {
+// forwardSpec updates the copy after a change of its job.
+func (w *workloads) forwardSpec(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, todo *plan.JobStep) error {
 	local := s.observed.Local
 	if todo.SpecFault != nil {
 		if e := external.As(todo.SpecFault); e != nil {
 			w.noteFault(s, conn.Name(), plan.Fault{Code: e.Code, Text: e.Text, Located: true})
 		}
-		w.wake(s.key, deferred)
-		return nil // the job runs on
+		w.requeue(s.key, deferred)
+		return nil // the job continues
 	}
 	f := w.external(s)
 	if f == nil {
@@ -94,48 +94,47 @@ func (w *workloads) forwardSpec(ctx context.Context, s *sight, conn *worker.Conn
 	return err
 }
 
-// forward has the Workloads of jobs looked at that change, for kinds whose copies follow them. It begins when the first such job is read:
-// before, the kind may not exist.
+// forward requeues the Workloads of changed jobs, for kinds whose spec is forwarded. It starts with the first such job: the kind may not
+// exist before.
 func (w *workloads) forward(ctx context.Context, d *job.Descriptor, f *external.Framework) {
 	if len(f.SpecPaths) > 0 {
 		w.followChanges(ctx, d)
 	}
 }
 
-// followChanges has the Workloads of a job looked at when it asks for something else.
+// followChanges requeues the Workloads of a job when its generation changes.
 func (w *workloads) followChanges(ctx context.Context, d *job.Descriptor) {
 	w.follow(ctx, d, cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, next any) {
 		a, ok := old.(client.Object)
 		b, both := next.(client.Object)
 		if ok && both && a.GetGeneration() != b.GetGeneration() {
-			w.wakeOwned(b)
+			w.requeueOwned(b)
 		}
 	}})
 }
 
-// wakeOwned has the Workloads of a job looked at.
-func (w *workloads) wakeOwned(o client.Object) {
-	w.wakeWhere(o.GetNamespace(), 0, func(ref *metav1.OwnerReference) bool { return ref.UID == o.GetUID() })
+func (w *workloads) requeueOwned(o client.Object) {
+	w.requeueWhere(o.GetNamespace(), 0, func(ref *metav1.OwnerReference) bool { return ref.UID == o.GetUID() })
 }
 
-// wakeWhere has the Workloads looked at, after a while, that have an owner which matches.
-func (m *shared) wakeWhere(namespace string, after time.Duration, match func(*metav1.OwnerReference) bool) {
+// requeueWhere requeues the Workloads with a matching owner after a delay.
+func (m *shared) requeueWhere(namespace string, after time.Duration, match func(*metav1.OwnerReference) bool) {
 	var list kueue.WorkloadList
 	if err := m.cache.List(context.Background(), &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return // they are looked at by and by
+		return // requeued by a later event
 	}
 	for i := range list.Items {
 		for j := range list.Items[i].OwnerReferences {
 			if match(&list.Items[i].OwnerReferences[j]) {
-				m.wake(client.ObjectKeyFromObject(&list.Items[i]), after)
+				m.requeue(client.ObjectKeyFromObject(&list.Items[i]), after)
 			}
 		}
 	}
 }
 
-// endJob removes a job whose copy was evicted, where nothing on the worker stops it. Its Workload holds the quota until the job is gone,
-// or runs no more.
-func (w *workloads) endJob(ctx context.Context, s *sight, conn *worker.Connection) error {
+// endJob deletes the job of an evicted copy that no controller on the worker cluster stops. The copy keeps its quota until the job is
+// deleted or inactive.
+func (w *workloads) endJob(ctx context.Context, s *observation, conn *worker.Connection) error {
 	o := w.jobOf(conn, s)
 	if o != nil && o.GetDeletionTimestamp() == nil {
 		return conn.Delete(ctx, s.kind.GVK, o)

@@ -54,7 +54,7 @@ func TestNewest(t *testing.T) {
 		{"it is gone", nil, nil, "", 0},
 	} {
 		if step.written != nil {
-			w.wrote(&sight{}, step.written)
+			w.wrote(&observation{}, step.written)
 		}
 		if shown.workload = step.shown; step.shown == nil {
 			w.ofWorkload().Delete(t.Context(), event.DeleteEvent{Object: u}, nil)

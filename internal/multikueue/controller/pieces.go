@@ -25,11 +25,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Some jobs are not one object with one Workload: pods of a group are several objects with one, and a LeaderWorkerSet is one object with
-// several.
+// Not every job is one object with one Workload: the pods of a group share one Workload, and a LeaderWorkerSet has several.
 
-// members reads the pods of a Workload, the oldest owner first: all that have a place in it are its owners, and one that is gone is none.
-func (w *workloads) members(ctx context.Context, s *sight) error {
+// observeMembers reads the pods of a Workload, the oldest owner first. All members are owners.
+func (w *workloads) observeMembers(ctx context.Context, s *observation) error {
 	for _, ref := range s.observed.Local.OwnerReferences {
 		if schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != s.kind.GVK {
 			continue
@@ -55,26 +54,26 @@ func (w *workloads) members(ctx context.Context, s *sight) error {
 	return nil
 }
 
-// locals are the objects that the local job is.
-func (s *sight) locals() []job.Object {
+// locals returns the objects of the local job.
+func (s *observation) locals() []job.Object {
 	if s.members == nil && s.job != nil {
 		return []job.Object{s.job}
 	}
 	return s.members
 }
 
-// of is the sight of one of several objects.
-func (s *sight) of(o job.Object) *sight {
+// of returns the observation of one of several objects.
+func (s *observation) of(o job.Object) *observation {
 	one := *s
 	one.job, one.jobName = o, o.GetName()
 	return &one
 }
 
-// jobsOf are the objects on a worker that are the job of a Workload, sorted by name: those of ours that name it.
-func (m *shared) jobsOf(conn *worker.Connection, s *sight) []job.Object {
+// jobsOf returns our objects on a worker cluster that are the job of a Workload, sorted by name.
+func (m *shared) jobsOf(conn *worker.Connection, s *observation) []job.Object {
 	kept := conn.Store(s.kind.GVK)
 	switch {
-	case kept == nil: // a controller of its own carries the jobs
+	case kept == nil: // run by an external controller
 		return nil
 	case s.kind.Groups != nil:
 		var out []job.Object
@@ -92,9 +91,9 @@ func (m *shared) jobsOf(conn *worker.Connection, s *sight) []job.Object {
 	return nil
 }
 
-// isOf says whether an object on a worker is the job of a Workload: it names it, or, where it has several, the same local job, which no other
-// of them still needs there.
-func (m *shared) isOf(cluster string, s *sight, o client.Object) bool {
+// isOf reports whether an object on a worker cluster is the job of a Workload: it names the Workload or, for a job with several, the same
+// local job, and none of the others still needs it there.
+func (m *shared) isOf(cluster string, s *observation, o client.Object) bool {
 	if s.kind.Remote.Workloads == nil {
 		return m.Plan.WorkloadOf(o) == s.key.Name
 	}
@@ -102,8 +101,8 @@ func (m *shared) isOf(cluster string, s *sight, o client.Object) bool {
 	return slices.ContainsFunc(s.observed.Local.OwnerReferences, ownedBy(origin)) && !slices.Contains(s.remain, "") && !slices.Contains(s.remain, cluster)
 }
 
-// siblings looks at the other Workloads of a job that has several.
-func (w *workloads) siblings(ctx context.Context, s *sight) error {
+// observeSiblings reads the other Workloads of a job that has several.
+func (w *workloads) observeSiblings(ctx context.Context, s *observation) error {
 	if s.kind.Remote.Workloads == nil || len(s.observed.Local.OwnerReferences) == 0 {
 		return nil
 	}
@@ -142,10 +141,10 @@ func (w *workloads) siblings(ctx context.Context, s *sight) error {
 	return nil
 }
 
-// maxSiblings is how many Workloads a job may have.
+// maxSiblings is the maximum number of Workloads of a job.
 const maxSiblings = 1_000_000
 
-// order is where a Workload is among those of its job. One that does not say is last.
+// order returns the index of a Workload in its job, the last one if it has none.
 func order(wl *kueue.Workload) int {
 	n, err := strconv.Atoi(wl.Annotations[kueue.ComponentWorkloadIndexAnnotation])
 	if err != nil || n < 0 {
@@ -154,7 +153,7 @@ func order(wl *kueue.Workload) int {
 	return n
 }
 
-// siblingsOf finds the other Workloads of a job that has several, or slices, when one of them comes, goes, or moves.
+// siblingsOf returns the other Workloads of a job with several, or its other slices.
 func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.NamespacedName {
 	_, several := wl.GetAnnotations()[kueue.ComponentWorkloadIndexAnnotation]
 	if !(several || (w.Plan.Elastic && job.IsElastic(wl))) || len(wl.GetOwnerReferences()) == 0 {
@@ -162,7 +161,7 @@ func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.Na
 	}
 	var list kueue.WorkloadList
 	if err := w.cache.List(ctx, &list, client.InNamespace(wl.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // they are looked at by and by
+		return nil // requeued by a later event
 	}
 	var out []types.NamespacedName
 	for i := range list.Items {
@@ -173,7 +172,7 @@ func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.Na
 	return out
 }
 
-// moved says whether a change of a Workload matters to others of its job.
+// moved reports whether a change of a Workload matters to others of its job.
 func moved(before, after client.Object) bool {
 	a, ok := before.(*kueue.Workload)
 	b, both := after.(*kueue.Workload)
@@ -181,8 +180,8 @@ func moved(before, after client.Object) bool {
 		lifecycle.IsFinished(a) != lifecycle.IsFinished(b) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil))
 }
 
-// syncJobs does syncJob for every object that the job is. On a worker those go that have none here any more.
-func (w *workloads) syncJobs(ctx context.Context, s *sight, conn *worker.Connection, create bool) (again time.Duration, err error) {
+// syncJobs synchronizes every object of the job, and deletes copies whose original no longer exists.
+func (w *workloads) syncJobs(ctx context.Context, s *observation, conn *worker.Connection, create bool) (again time.Duration, err error) {
 	if s.members == nil {
 		return w.syncJob(ctx, s, conn, create)
 	}
@@ -190,7 +189,7 @@ func (w *workloads) syncJobs(ctx context.Context, s *sight, conn *worker.Connect
 	for _, o := range s.members {
 		after, err := w.syncJob(ctx, s.of(o), conn, create)
 		errs = append(errs, err)
-		again = sooner(again, after)
+		again = earliest(again, after)
 	}
 	for _, there := range w.jobsOf(conn, s) {
 		known := slices.ContainsFunc(s.members, func(o job.Object) bool { return o.GetName() == there.GetName() })
@@ -201,19 +200,19 @@ func (w *workloads) syncJobs(ctx context.Context, s *sight, conn *worker.Connect
 	return again, errors.Join(errs...)
 }
 
-// followMembers has the Workload of a group looked at when one of its pods is deleted: its copy has to go as well.
+// followMembers requeues the Workload of a group when one of its pods is deleted: its copy must be deleted, too.
 func (w *workloads) followMembers(ctx context.Context, d *job.Descriptor) {
 	names := job.Config{AnnotationIdentifiers: w.Plan.Annotations}
-	wake := func(o client.Object) {
+	requeue := func(o client.Object) {
 		if name := names.GroupName(o); name != "" {
-			w.wake(types.NamespacedName{Namespace: o.GetNamespace(), Name: name}, settle)
+			w.requeue(types.NamespacedName{Namespace: o.GetNamespace(), Name: name}, copyEventDelay)
 		}
 	}
 	w.follow(ctx, d, toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(old, next any) {
 			a, ok := old.(client.Object)
 			if b, both := next.(client.Object); ok && both && a.GetDeletionTimestamp() == nil && b.GetDeletionTimestamp() != nil {
-				wake(b)
+				requeue(b)
 			}
 		},
 		DeleteFunc: func(o any) {
@@ -221,13 +220,13 @@ func (w *workloads) followMembers(ctx context.Context, d *job.Descriptor) {
 				o = last.Obj
 			}
 			if gone, ok := o.(client.Object); ok {
-				wake(gone)
+				requeue(gone)
 			}
 		},
 	})
 }
 
-// follow has a handler told of the changes of a kind, once.
+// follow registers an event handler for a kind, once.
 func (w *workloads) follow(ctx context.Context, d *job.Descriptor, handler toolscache.ResourceEventHandler) {
 	w.mu.Lock()
 	begun := w.forwarded[d.GVK]
@@ -248,8 +247,8 @@ func (w *workloads) follow(ctx context.Context, d *job.Descriptor, handler tools
 	}
 }
 
-// wakeJob has the Workloads looked at that an object on a worker belongs to, if it has several.
-func (m *shared) wakeJob(ctx context.Context, o client.Object) {
+// requeueByOrigin requeues the Workloads of a job with several, for an object on a worker cluster.
+func (m *shared) requeueByOrigin(ctx context.Context, o client.Object) {
 	d := m.kinds[o.GetObjectKind().GroupVersionKind()]
 	origin := o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
 	if d == nil || d.Remote.Workloads == nil || origin == "" {
@@ -257,17 +256,17 @@ func (m *shared) wakeJob(ctx context.Context, o client.Object) {
 	}
 	var list kueue.WorkloadList
 	if err := m.cache.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-		return // they are looked at by and by
+		return // requeued by a later event
 	}
 	for i := range list.Items {
 		if slices.ContainsFunc(list.Items[i].OwnerReferences, ownedBy(types.UID(origin))) {
-			m.wake(client.ObjectKeyFromObject(&list.Items[i]), settle)
+			m.requeue(client.ObjectKeyFromObject(&list.Items[i]), copyEventDelay)
 		}
 	}
 }
 
-// orphaned says whether nothing stands for a job on a worker that has several Workloads: none here, and no copy there.
-func (c *collector) orphaned(ctx context.Context, conn *worker.Connection, d *job.Descriptor, o client.Object) bool {
+// isOrphaned reports whether a job with several Workloads has neither its original here nor a copy of a Workload there.
+func (c *collector) isOrphaned(ctx context.Context, conn *worker.Connection, d *job.Descriptor, o client.Object) bool {
 	origin := types.UID(o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation])
 	if d == nil || d.Remote.Workloads == nil || origin == "" {
 		return false
@@ -289,14 +288,14 @@ func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {
 	return func(ref metav1.OwnerReference) bool { return ref.UID == uid }
 }
 
-// piecesGone deletes what belongs to a copy that no controller owns, if it is ours: the pods of a group, or an object whose pods are one.
-func (c *collector) piecesGone(ctx context.Context, conn *worker.Connection, copied *kueue.Workload) error {
+// deletePieces deletes our objects that no controller of a copy owns: the pods of a group, or an object whose pods are one.
+func (c *collector) deletePieces(ctx context.Context, conn *worker.Connection, copied *kueue.Workload) error {
 	gvk, name := c.ownerOf(copied)
 	d := c.kinds[gvk]
-	if conn.Store(gvk) == nil || d == nil || d.Remote.Workloads != nil { // of several copies each is collected by itself, then their job
+	if conn.Store(gvk) == nil || d == nil || d.Remote.Workloads != nil { // several copies are collected one by one, then their job
 		return nil
 	}
-	s := &sight{key: client.ObjectKeyFromObject(copied), kind: d, jobName: name}
+	s := &observation{key: client.ObjectKeyFromObject(copied), kind: d, jobName: name}
 	s.observed.Local = copied
 	var errs []error
 	for _, o := range c.jobsOf(conn, s) {

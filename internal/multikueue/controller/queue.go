@@ -13,13 +13,13 @@ type (
 	informers = cache.Informers
 )
 
-// latch keeps the queue of a controller once that has started.
+// latch is the queue of a controller, once that has started.
 type latch struct {
 	mu    sync.Mutex
 	queue queueType
 }
 
-// get is the queue, nil before the controller has started.
+// get returns the queue, nil before the start.
 func (l *latch) get(from <-chan queueType) queueType {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,23 +30,23 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// quotas keeps the quota of the manager's ClusterQueues at the sum of what the workers have, where that is asked for (spec: 40 §4.11).
+// quotas keeps the quota of the manager's ClusterQueues at the sum of the worker clusters, where a MultiKueueConfig asks for that (spec:
+// 40 §4.11).
 type quotas struct {
 	*shared
 
 	mu sync.Mutex
-	// seen is what each worker contributed to a ClusterQueue when it could be asked last, by the names of both.
-	seen map[types.NamespacedName]plan.Contribution
+	// lastKnown are the contributions of each worker cluster to a ClusterQueue, by the names of both.
+	lastKnown map[types.NamespacedName]plan.Contribution
 }
 
-// addQuotas adds the controller, if workers' queues are followed at all.
 func (m *shared) addQuotas(mgr ctrl.Manager) error {
 	if !m.Quota {
 		return nil
 	}
-	q := &quotas{shared: m, seen: map[types.NamespacedName]plan.Contribution{}}
+	q := &quotas{shared: m, lastKnown: map[types.NamespacedName]plan.Contribution{}}
 	ends := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
-	all := handler.EnqueueRequestsFromMapFunc(q.all)
+	all := handler.EnqueueRequestsFromMapFunc(q.allQueues)
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_clusterqueue").
 		For(&kueue.ClusterQueue{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(q.ofLocalQueue), builder.WithPredicates(ends)).
@@ -58,16 +58,16 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 		Complete(q)
 }
 
-// touchQuotas has all quotas looked at. It never blocks: what waits already stands for this one.
-func (m *shared) touchQuotas() {
+// requeueQuotas requeues all ClusterQueues. It never blocks: one pending event is enough.
+func (m *shared) requeueQuotas() {
 	select {
 	case m.quotaEvents <- event.GenericEvent{Object: &kueue.ClusterQueue{}}:
 	default:
 	}
 }
 
-// all are the ClusterQueues that have a check.
-func (q *quotas) all(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
+// allQueues returns the ClusterQueues that have a check.
+func (q *quotas) allQueues(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
 	var list kueue.ClusterQueueList
 	if err := q.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
@@ -90,15 +90,15 @@ func (q *quotas) ofLocalQueue(_ context.Context, o client.Object) []ctrlreconcil
 	return []ctrlreconcile.Request{{NamespacedName: types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}}}
 }
 
-// Reconcile brings the quota of one ClusterQueue up to date, and says how that goes.
+// Reconcile updates the quota and the condition of one ClusterQueue.
 func (q *quotas) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var cq kueue.ClusterQueue
 	if err := q.cache.Get(ctx, req.NamespacedName, &cq); err != nil || cq.DeletionTimestamp != nil {
 		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	after, condition, err := q.follow(ctx, &cq)
+	after, condition, err := q.updateQuota(ctx, &cq)
 	if err == nil {
-		err = q.say(ctx, &cq, condition)
+		err = q.writeCondition(ctx, &cq, condition)
 	}
 	if err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
@@ -106,8 +106,8 @@ func (q *quotas) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 	return ctrlreconcile.Result{RequeueAfter: after}, nil
 }
 
-// say writes the condition, or takes it away.
-func (q *quotas) say(ctx context.Context, cq *kueue.ClusterQueue, condition *metav1.Condition) error {
+// writeCondition writes the condition, or removes it for nil.
+func (q *quotas) writeCondition(ctx context.Context, cq *kueue.ClusterQueue, condition *metav1.Condition) error {
 	next := cq.DeepCopy()
 	if condition == nil {
 		apimeta.RemoveStatusCondition(&next.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
@@ -132,9 +132,9 @@ func unsupported(why string) *metav1.Condition {
 	return &metav1.Condition{Status: metav1.ConditionFalse, Reason: kueue.ReasonUnsupportedConfiguration, Message: "The quota is left as it is: " + why}
 }
 
-// follow does what is to be done about the quota of a ClusterQueue. It returns what to say about it, nil if it has no check of ours, and when
-// to look again. cq is then the ClusterQueue as it is stored.
-func (q *quotas) follow(ctx context.Context, cq *kueue.ClusterQueue) (after time.Duration, condition *metav1.Condition, err error) {
+// updateQuota writes the quota of a ClusterQueue. It returns the condition, nil without a check of ours, and when to reconcile again. cq
+// becomes the stored ClusterQueue.
+func (q *quotas) updateQuota(ctx context.Context, cq *kueue.ClusterQueue) (after time.Duration, condition *metav1.Condition, err error) {
 	check, err := q.checkIn(ctx, cq)
 	if err != nil || check == nil {
 		return 0, nil, err
@@ -161,7 +161,7 @@ func (q *quotas) follow(ctx context.Context, cq *kueue.ClusterQueue) (after time
 	case len(found.unreadable) > 0:
 		return found.after, unsupported("the queues of these worker clusters cannot be read: " + strings.Join(found.unreadable, ", ")), nil
 	case !found.reached, found.unknown && apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation):
-		before.DeepCopyInto(cq) // what it was given before may be of the worker that is not known yet
+		before.DeepCopyInto(cq) // the present quota may contain that of the unknown cluster
 		return found.after, waiting(cq), nil
 	}
 	if changed {
@@ -174,7 +174,7 @@ func (q *quotas) follow(ctx context.Context, cq *kueue.ClusterQueue) (after time
 		"The quota is the sum of that of the worker clusters of MultiKueueConfig %s", config.Name)}, nil
 }
 
-// write gives the ClusterQueue its new quota. refused is what to say if the API server does not take it.
+// write writes the new quota. refused is the condition if the API server does not accept it.
 func (q *quotas) write(ctx context.Context, before, cq *kueue.ClusterQueue) (refused *metav1.Condition, err error) {
 	err = q.client.Patch(ctx, cq, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	switch {
@@ -189,7 +189,7 @@ func (q *quotas) write(ctx context.Context, before, cq *kueue.ClusterQueue) (ref
 	return nil, nil
 }
 
-// waiting is what was said last, while nothing can be found out. Nothing was said yet of a queue of which nothing is known.
+// waiting returns the last condition while the worker clusters are unknown.
 func waiting(cq *kueue.ClusterQueue) *metav1.Condition {
 	if old := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation); old != nil {
 		return old.DeepCopy()
@@ -197,7 +197,7 @@ func waiting(cq *kueue.ClusterQueue) *metav1.Condition {
 	return nil
 }
 
-// checkIn is our check among those of a ClusterQueue.
+// checkIn returns our check among those of a ClusterQueue.
 func (m *shared) checkIn(ctx context.Context, cq *kueue.ClusterQueue) (*kueue.AdmissionCheck, error) {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil, nil
@@ -210,17 +210,17 @@ func (m *shared) checkIn(ctx context.Context, cq *kueue.ClusterQueue) (*kueue.Ad
 	return m.checkAmong(ctx, names)
 }
 
-// contributions are what the workers of a configuration have for one ClusterQueue.
+// contributions are those of the clusters of a configuration to one ClusterQueue.
 type contributions struct {
 	parts []plan.Contribution
-	// reached says that at least one worker is connected, unknown that one is lost of which nothing is known, and that may return.
+	// reached is true if at least one cluster is connected, unknown if a lost one that may return has no known contribution.
 	reached, unknown bool
-	unreadable       []string      // connected workers whose queues may not be read
-	after            time.Duration // until a lost worker does not count any more
+	unreadable       []string      // connected clusters whose queues may not be read
+	after            time.Duration // until a lost cluster no longer counts
 }
 
-// contributions asks the workers. One that is lost counts as it was for as long as Workloads stay with it: its quota is not to drop out, and
-// come back, with every short loss.
+// contributions reads the worker clusters. A lost one keeps its last contribution as long as Workloads stay with it: a short loss must
+// not change the quota.
 func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, config *kueue.MultiKueueConfig) (*contributions, error) {
 	var queues kueue.LocalQueueList
 	if err := q.cache.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
@@ -244,17 +244,17 @@ func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, conf
 				out.unreadable = append(out.unreadable, name)
 				continue
 			}
-			q.seen[key] = contribute(conn, related)
-			out.parts = append(out.parts, q.seen[key])
+			q.lastKnown[key] = contribute(conn, related)
+			out.parts = append(out.parts, q.lastKnown[key])
 			continue
 		}
 		left := q.Plan.WorkerLostTimeout - q.Now().Sub(link.LostSince)
 		switch {
 		case left <= 0:
-			delete(q.seen, key)
+			delete(q.lastKnown, key)
 			continue
-		case q.seen[key] != nil:
-			out.parts = append(out.parts, q.seen[key])
+		case q.lastKnown[key] != nil:
+			out.parts = append(out.parts, q.lastKnown[key])
 		default:
 			out.unknown = true
 		}
@@ -265,7 +265,7 @@ func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, conf
 	return out, nil
 }
 
-// contribute is what a worker has for a ClusterQueue whose LocalQueues are given.
+// contribute returns the contribution of a worker cluster to a ClusterQueue with the given LocalQueues.
 func contribute(conn *worker.Connection, related []types.NamespacedName) plan.Contribution {
 	var locals []*kueue.LocalQueue
 	var queues []*kueue.ClusterQueue

@@ -1,16 +1,14 @@
-// Package controller sends Workloads to worker clusters and follows them there.
+// Package controller dispatches Workloads to worker clusters and follows them there.
 //
-//	MultiKueueCluster ─► worker.Fleet: a connection for each worker, and what
-//	                                   │    it holds of ours, kept by watches
-//	                                   ▼
-//	Workload, job, check, config ─► gather ─► dispatch.Decide ─► carry out
-//	                                   ▲                          │
-//	                                   └──── events of workers ◄──┘
+//	MultiKueueCluster ─► worker.Fleet: a connection for each worker cluster,
+//	                                 │    with our objects, kept by watches
+//	                                 ▼
+//	Workload, job, check, config ─► observe ─► plan.Decide ─► carry out
+//	                                 ▲                          │
+//	                                 └── events of clusters ◄───┘
 //
-// What to do is decided by internal/multikueue/plan; this package gathers and
-// writes, through the connections of its package worker. One worker that does not answer must not delay what
-// concerns others: every worker has a rate limit, a time limit and a number of
-// calls of its own. (spec: 40 §4.1 to §4.7)
+// Package internal/multikueue/plan decides; this one reads and writes, through the connections of package worker. A worker cluster that
+// does not answer must not delay others: each has its own rate limit, time limit and number of calls. (spec: 40 §4.1 to §4.7)
 package controller
 
 import (
@@ -44,61 +42,60 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Options say what to send where.
+// Options configure the controllers.
 type Options struct {
-	// Plan is what the configuration says. The UID of the manager is filled in.
+	// Plan is the configuration without the UID of the manager, which Setup sets.
 	Plan *plan.Config
-	// Jobs is how jobs are read.
+	// Jobs is the configuration of jobs.
 	Jobs *job.Config
-	// Descriptors are the enabled kinds of jobs, external frameworks first. Those without Remote are not sent.
+	// Descriptors are the enabled job kinds, external frameworks first. Those without Remote are not dispatched.
 	Descriptors []*job.Descriptor
-	// Namespace is the manager's, where the Secrets and ClusterProfiles of workers are.
+	// Namespace is the manager's, with the Secrets and ClusterProfiles of worker clusters.
 	Namespace string
-	// QPS and Burst limit the calls to each worker. Negative QPS is no limit.
+	// QPS and Burst limit the calls to each worker cluster. Negative QPS is no limit.
 	QPS   float32
 	Burst int
-	// GCInterval is the time between two looks for orphans; 0 is never.
+	// GCInterval is the time between collections of orphans; 0 is never.
 	GCInterval time.Duration
-	// Profiles lets clusters be known by a ClusterProfile, whose credentials come from Providers.
+	// Profiles permits references to a ClusterProfile, whose credentials come from Providers.
 	Profiles bool
-	// AllowHTTP lets workers and their proxies be reached without TLS.
+	// AllowHTTP permits worker clusters and proxies without TLS.
 	AllowHTTP bool
 	Providers []configv1beta2.ClusterProfileProvider
-	// AnyPath takes kubeconfigs from any file; usually only those below PathPrefix.
+	// AnyPath permits kubeconfig files outside of PathPrefix.
 	AnyPath bool
-	// Degraded lets workers be used that do not serve every kind.
+	// Degraded permits worker clusters that do not serve every kind.
 	Degraded bool
-	// Quota keeps the quota of ClusterQueues at the sum of the workers', where their MultiKueueConfig asks for it.
+	// Quota maintains the quota of ClusterQueues whose MultiKueueConfig asks for it.
 	Quota  bool
 	Status *reconcile.WorkloadStatus
 	Events reconcile.Events
 	// ClusterEvents are those about MultiKueueClusters.
 	ClusterEvents reconcile.Events
-	// Workers is how many objects of a kind, given as Kind.group, are handled at once.
+	// Workers returns how many objects of a kind, given as Kind.group, are reconciled at once.
 	Workers func(groupKind string) int
 	Now     func() time.Time
-	// Dispatched and Admitted are told of copies that were made and admitted.
+	// Dispatched and Admitted count copies that are created and admitted.
 	Dispatched, Admitted func(queue, cluster string)
-	// Lost is told of Workloads that are sent again since their cluster is lost, Connected how to look up which clusters can be reached. Nil:
-	// nobody is told.
+	// Lost counts Workloads that are retried because their cluster is lost. Connected receives a function that returns which clusters are
+	// connected. Both may be nil.
 	Lost      func(cluster string)
 	Connected func(func() map[string]bool)
-	// Misnamed returns what is wrong now with the names of external frameworks, one sentence each, for the condition of the checks. Nil: nothing
-	// ever is.
+	// Misnamed returns one sentence for each wrong name of an external framework, for the condition of checks. It may be nil.
 	Misnamed func() []string
 }
 
-// enoughWorkers is how many Workloads are handled at once at least: most of the time of each is spent waiting for workers.
-const enoughWorkers = 32
+// minWorkers is the minimum number of Workloads that are reconciled at once: most of the time they wait for worker clusters.
+const minWorkers = 32
 
-// enoughClusters is how many clusters are connected at once at least, so that one that does not answer delays no other.
-const enoughClusters = 32
+// minClusters is the minimum number of clusters that are connected at once, so that one that does not answer delays no other.
+const minClusters = 32
 
-// settle is how long events of workers are gathered before the Workload is looked at: less for those of copies, which decide what happens
-// next, than for those of jobs, whose status changes several times while they start and end (spec: 40 §4.1).
+// Delays of events of worker clusters: short for copies, which decide the next step, longer for jobs, whose status changes several times
+// while they start and end (spec: 40 §4.1).
 const (
-	settle    = 200 * time.Millisecond
-	settleJob = time.Second
+	copyEventDelay = 200 * time.Millisecond
+	jobEventDelay  = time.Second
 )
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;clusterqueues,verbs=get;list;watch
@@ -106,12 +103,12 @@ const (
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=patch,roleName=kueue-manager-multikueue-role
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status;admissionchecks/status;multikueueclusters/status,verbs=patch,roleName=kueue-manager-multikueue-role
 
-// Nominate are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass; none if
-// that is to be found out later.
+// Nominate returns the worker clusters to which a Workload may be dispatched as soon as it has a quota reservation, given its required
+// checks; none if that is decided later.
 type Nominate func(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string
 
-// Setup adds the controllers to the manager. Whoever reserves quota should ask what it returns, and write the answer with the reservation:
-// that saves a write for each Workload.
+// Setup adds the controllers to the manager. The admission writes what the returned function nominates together with the reservation,
+// which saves a write for each Workload.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 	var ns corev1.Namespace
 	if err := mgr.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
@@ -128,7 +125,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 		switch known := m.kinds[d.GVK]; {
 		case d.Remote != nil:
 			m.kinds[d.GVK] = d
-		case known != nil: // an external framework whose jobs this manager starts and stops itself: then it also knows whether they run
+		case known != nil: // an external framework that this manager also integrates
 			both := *known
 			both.IsActive = d.IsActive
 			m.kinds[d.GVK] = &both
@@ -148,7 +145,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 	return m.nominate, mgr.Add(&collector{shared: m})
 }
 
-// shared is what all controllers of the package have in common.
+// shared is common to all controllers of the package.
 type shared struct {
 	Options
 	client      client.Client
@@ -157,21 +154,21 @@ type shared struct {
 	kinds       map[schema.GroupVersionKind]*job.Descriptor
 	fleet       *worker.Fleet
 	records     *records
-	quotaEvents chan event.GenericEvent // a worker's queues changed
-	wake        func(types.NamespacedName, time.Duration)
+	quotaEvents chan event.GenericEvent // queues of a worker cluster changed
+	requeue     func(types.NamespacedName, time.Duration)
 	nominate    Nominate
 }
 
 func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
 	m.fleet, err = worker.Setup(mgr, worker.Options{
 		Plan: m.Plan, Kinds: withChildren(m.kinds), Queues: m.Quota, Degraded: m.Degraded, Namespace: m.Namespace, Profiles: m.Profiles, AllowHTTP: m.AllowHTTP, Providers: m.Providers,
-		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, ObjectChanged: m.changed, ClusterChanged: m.turned,
-		Concurrency: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), enoughClusters),
+		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, ObjectChanged: m.objectChanged, ClusterChanged: m.clusterChanged,
+		Concurrency: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), minClusters),
 	})
 	return err
 }
 
-// withChildren are kinds of jobs with those of the objects that their copies control, where these matter here.
+// withChildren adds the kinds of objects that copies control, for kinds that follow those.
 func withChildren(kinds map[schema.GroupVersionKind]*job.Descriptor) map[schema.GroupVersionKind]*job.Descriptor {
 	out := maps.Clone(kinds)
 	for _, d := range kinds {
@@ -187,31 +184,31 @@ func withChildren(kinds map[schema.GroupVersionKind]*job.Descriptor) map[schema.
 	return out
 }
 
-// changed has the Workload looked at that an object of a worker belongs to, if it is here.
-func (m *shared) changed(o client.Object) {
-	ctx, key, after := context.Background(), client.ObjectKeyFromObject(o), settle // it only reads a cache
+// objectChanged requeues the Workload of an object of a worker cluster.
+func (m *shared) objectChanged(o client.Object) {
+	ctx, key, after := context.Background(), client.ObjectKeyFromObject(o), copyEventDelay // only reads a cache
 	switch o.(type) {
 	case *kueue.ClusterQueue, *kueue.LocalQueue:
-		m.touchQuotas()
+		m.requeueQuotas()
 		return
 	case *kueue.Workload:
 	default:
-		if m.wakeLeader(o) {
+		if m.requeueOwner(o) {
 			return
 		}
-		key.Name, after = m.Plan.WorkloadOf(o), settleJob
+		key.Name, after = m.Plan.WorkloadOf(o), jobEventDelay
 	}
 	if key.Name == "" {
-		m.wakeJob(ctx, o)
+		m.requeueByOrigin(ctx, o)
 	}
 	if key.Name != "" && m.cache.Get(ctx, key, &kueue.Workload{}, client.UnsafeDisableDeepCopy) == nil {
-		m.wake(key, after)
+		m.requeue(key, after)
 	}
 }
 
-// wakeLeader has the Workloads of a job looked at whose copy controls an object, if that matters, and tells whether it does. The object may
-// name an earlier one of them.
-func (m *shared) wakeLeader(o client.Object) bool {
+// requeueOwner requeues the Workloads of the job whose copy controls an object, for kinds that follow such objects, and returns whether
+// it is one. The object may name an earlier Workload.
+func (m *shared) requeueOwner(o client.Object) bool {
 	by := metav1.GetControllerOf(o)
 	if by == nil {
 		return false
@@ -220,17 +217,17 @@ func (m *shared) wakeLeader(o client.Object) bool {
 	if d == nil || d.Remote.Follow == nil {
 		return false
 	}
-	m.wakeWhere(o.GetNamespace(), settle, func(ref *metav1.OwnerReference) bool { return ref.Kind == by.Kind && ref.Name == by.Name })
+	m.requeueWhere(o.GetNamespace(), copyEventDelay, func(ref *metav1.OwnerReference) bool { return ref.Kind == by.Kind && ref.Name == by.Name })
 	return true
 }
 
-// turned has everything looked at that a cluster matters to. What went wrong on one that is connected anew is tried there again.
-func (m *shared) turned(ctx context.Context, cluster string, fresh bool) {
+// clusterChanged requeues everything that uses a cluster. A new connection clears its faults.
+func (m *shared) clusterChanged(ctx context.Context, cluster string, fresh bool) {
 	if fresh {
 		m.records.reconnected(cluster)
 	}
-	m.wakeUsers(ctx, cluster)
-	m.touchQuotas()
+	m.requeueUsers(ctx, cluster)
+	m.requeueQuotas()
 }
 
 func (m *shared) addChecks(mgr ctrl.Manager) error {
@@ -247,7 +244,7 @@ func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 		shared: m, informers: mgr.GetCache(), written: reconcile.NewOverlay[*kueue.Workload](m.Now), forwarded: map[schema.GroupVersionKind]bool{},
 	}
 	queues := make(chan queueType, 1)
-	m.wake, m.nominate = waker(queues), w.nominate
+	m.requeue, m.nominate = requeuer(queues), w.nominate
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_workload").
 		Watches(&kueue.Workload{}, w.ofWorkload()).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(w.ofConfig)).
@@ -259,13 +256,13 @@ func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 			queues <- q
 			return nil
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: max(m.Workers("Workload.kueue.x-k8s.io"), enoughWorkers)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: max(m.Workers("Workload.kueue.x-k8s.io"), minWorkers)}).
 		Complete(w)
 }
 
-// waker has a Workload looked at after a while. Before the controller has started there is nobody to wake: it looks at all of them
-// when it does.
-func waker(queues <-chan queueType) func(types.NamespacedName, time.Duration) {
+// requeuer returns a function that requeues a Workload after a delay. It does nothing before the controller has started, which reconciles
+// all of them.
+func requeuer(queues <-chan queueType) func(types.NamespacedName, time.Duration) {
 	var q latch
 	return func(key types.NamespacedName, after time.Duration) {
 		if queue := q.get(queues); queue != nil {

@@ -45,9 +45,9 @@ func TestSharedJob(t *testing.T) {
 	} {
 		this, other := workload("a", "w2", true), workload("b", tc.cluster, tc.reserved)
 		w := &workloads{shared: &shared{Options: Options{Plan: &plan.Config{}}, cache: fake.NewClientBuilder().WithScheme(scheme).WithObjects(this, other).Build()}}
-		s := &sight{kind: leaderworkerset.Descriptor(), observed: plan.Observed{Local: this}}
+		s := &observation{kind: leaderworkerset.Descriptor(), observed: plan.Observed{Local: this}}
 		s.key.Namespace, s.key.Name = "ns", "a"
-		if err := w.siblings(t.Context(), s); err != nil {
+		if err := w.observeSiblings(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		for cluster, want := range tc.want {

@@ -39,7 +39,7 @@ func TestStartsSoon(t *testing.T) {
 		{"the local one was stopped", suspended, started, time.Minute, false},
 	} {
 		w := &workloads{shared: &shared{Options: Options{Now: func() time.Time { return now }}}}
-		s := &sight{kind: integration.Descriptor(), job: of(c.local == suspended, false), observed: plan.Observed{Check: "there", Local: &kueue.Workload{
+		s := &observation{kind: integration.Descriptor(), job: of(c.local == suspended, false), observed: plan.Observed{Check: "there", Local: &kueue.Workload{
 			Status: kueue.WorkloadStatus{AdmissionChecks: []kueue.AdmissionCheckState{
 				{Name: "there", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now.Add(-c.ready))},
 			}},

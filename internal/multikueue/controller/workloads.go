@@ -26,7 +26,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// workloads follows Workloads that have a check of ours.
+// workloads reconciles Workloads with a check of ours.
 type workloads struct {
 	*shared
 
@@ -34,35 +34,36 @@ type workloads struct {
 	written   *reconcile.Overlay[*kueue.Workload]
 
 	mu        sync.Mutex
-	forwarded map[schema.GroupVersionKind]bool // kinds whose changes are followed
+	forwarded map[schema.GroupVersionKind]bool // kinds with an event handler
 }
 
-// sight is one Workload with everything that decides about it.
-type sight struct {
+// observation is one Workload with everything that decides about it.
+type observation struct {
 	key      types.NamespacedName
 	observed plan.Observed
 	config   *kueue.MultiKueueConfig
-	// kind describes the job, nil if it cannot be sent; job is the local one, nil if it is missing.
+	// kind is nil if the job cannot be dispatched; job is the local one, nil if it does not exist.
 	kind    *job.Descriptor
 	job     job.Object
 	jobName string
-	// members are the objects of a job that may be several, of which job is the first.
+	// members are the objects of a job that may have several; job is the first.
 	members []job.Object
-	// remain are the clusters where others of several Workloads need the job that they share. Empty is that of one with quota that has none
-	// yet, and may need it anywhere.
+	// remain are the clusters where other Workloads of the job need it. An empty name is one with quota and without a cluster, which may
+	// need it anywhere.
 	remain []string
-	// slices are the Workloads of an elastic job that are not over, and this one.
+	// slices are the unfinished Workloads of an elastic job, including this one.
 	slices []*kueue.Workload
-	// connections are those that were observed, by cluster: what is done is done through them.
+	// connections are the observed ones, by cluster: steps use the same.
 	connections map[string]*worker.Connection
 }
 
-// check is the state of our check.
-func (s *sight) check() kueue.AdmissionCheckState { return checkIn(s.observed.Local, s.observed.Check) }
+func (s *observation) check() kueue.AdmissionCheckState {
+	return checkIn(s.observed.Local, s.observed.Check)
+}
 
-// Reconcile looks at one Workload and does what is to be done.
+// Reconcile observes one Workload, decides, and carries out the plan.
 func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	s, err := w.gather(ctx, req.NamespacedName)
+	s, err := w.observeWorkload(ctx, req.NamespacedName)
 	if err != nil || s == nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -86,13 +87,13 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 	return ctrlreconcile.Result{RequeueAfter: decided.After}, nil
 }
 
-// gather reads what decides about a Workload; nil if it has no check of ours.
-func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sight, error) {
+// observeWorkload reads what decides about a Workload; nil if it has no check of ours.
+func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedName) (*observation, error) {
 	local, err := w.newest(ctx, key)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	s := &sight{key: key, connections: map[string]*worker.Connection{}}
+	s := &observation{key: key, connections: map[string]*worker.Connection{}}
 	s.observed.Local, s.observed.Gone, s.observed.Now = local, err != nil, metav1.NewTime(w.Now())
 	if s.observed.Gone {
 		if s.observed.Local = w.records.lastSeen(key); s.observed.Local == nil {
@@ -104,19 +105,19 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 		return nil, err
 	}
 	s.observed.Check = kueue.AdmissionCheckReference(check.Name)
-	if err := w.owner(ctx, s); err != nil {
+	if err := w.observeJob(ctx, s); err != nil {
 		return nil, err
 	}
 	config, err := w.configOf(ctx, check)
 	if errors.Is(err, errConfig) && s.observed.Gone {
-		config, err = &kueue.MultiKueueConfig{}, nil // what is connected is cleaned up
+		config, err = &kueue.MultiKueueConfig{}, nil // connected clusters are cleaned up
 	}
 	if err != nil {
 		return nil, err
 	}
-	w.observe(s, config)
-	w.lifecycle(s)
-	if err := w.rehearse(ctx, s); err != nil {
+	w.observeClusters(s, config)
+	w.observeJobEnds(s)
+	if err := w.dryRun(ctx, s); err != nil {
 		return nil, err
 	}
 	about := w.records.about(s.observed.Local)
@@ -124,8 +125,8 @@ func (w *workloads) gather(ctx context.Context, key types.NamespacedName) (*sigh
 	return s, nil
 }
 
-// newest returns a Workload as the cache shows it, or as it was written since: by an older one the choice between two clusters that have both
-// admitted it would be made again, and might be another.
+// newest returns the Workload of the cache, or as it was written since: an older one might lead to another choice between two clusters
+// that have both admitted it.
 func (w *workloads) newest(ctx context.Context, key types.NamespacedName) (*kueue.Workload, error) {
 	var shown kueue.Workload
 	if err := w.cache.Get(ctx, key, &shown); err != nil {
@@ -134,13 +135,12 @@ func (w *workloads) newest(ctx context.Context, key types.NamespacedName) (*kueu
 	return reconcile.Resolve(ctx, w.written, w.live, &shown)
 }
 
-// wrote notes a Workload that was written.
-func (w *workloads) wrote(s *sight, stored *kueue.Workload) {
+func (w *workloads) wrote(s *observation, stored *kueue.Workload) {
 	s.observed.Local = stored
 	w.written.Updated(stored)
 }
 
-// checkOf finds our check among those of a Workload.
+// checkOf returns our check of a Workload, nil if it has none.
 func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.AdmissionCheck, error) {
 	names := make([]kueue.AdmissionCheckReference, len(wl.Status.AdmissionChecks))
 	for i := range names {
@@ -149,7 +149,7 @@ func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.Admiss
 	return m.checkAmong(ctx, names)
 }
 
-// checkAmong finds our check among some; nil if there is none.
+// checkAmong returns our check among some, nil if there is none.
 func (m *shared) checkAmong(ctx context.Context, names []kueue.AdmissionCheckReference) (*kueue.AdmissionCheck, error) {
 	for _, name := range names {
 		var check kueue.AdmissionCheck
@@ -164,7 +164,7 @@ func (m *shared) checkAmong(ctx context.Context, names []kueue.AdmissionCheckRef
 	return nil, nil
 }
 
-// ownerOf is the job of a Workload: the one its annotations name, its controller, or its first owner.
+// ownerOf returns the job of a Workload: from its annotations, its controller, or its first owner.
 func (m *shared) ownerOf(wl *kueue.Workload) (gvk schema.GroupVersionKind, name string) {
 	if api, kind, ok := strings.Cut(wl.Annotations[kueue.JobOwnerGVKAnnotation], ", Kind="); ok && wl.Annotations[kueue.JobOwnerNameAnnotation] != "" {
 		gvk = schema.FromAPIVersionAndKind(strings.TrimPrefix(api, "/"), kind)
@@ -182,8 +182,8 @@ func (m *shared) ownerOf(wl *kueue.Workload) (gvk schema.GroupVersionKind, name 
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.Name
 }
 
-// owner reads the local job.
-func (w *workloads) owner(ctx context.Context, s *sight) error {
+// observeJob reads the local job.
+func (w *workloads) observeJob(ctx context.Context, s *observation) error {
 	gvk, name := w.ownerOf(s.observed.Local)
 	facts := &s.observed.Job
 	facts.Kind, s.jobName = gvk.Kind, name
@@ -191,29 +191,29 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 		return nil
 	}
 	facts.Adapter = true
-	if err := w.slices(ctx, s); err != nil {
+	if err := w.observeSlices(ctx, s); err != nil {
 		return err
 	}
 	facts.Gated, facts.Silent = s.kind.Remote.Gated, s.kind.Remote.Silent
-	facts.Active = lifecycle.RunsRemotely(s.observed.Local) // said of silent kinds only; others are asked
+	facts.Active = lifecycle.RunsRemotely(s.observed.Local) // for silent kinds only; others are asked
 	if s.observed.Gone {
-		return w.siblings(ctx, s)
+		return w.observeSiblings(ctx, s)
 	}
 	if facts.Managed = facts.Gated; s.kind.Groups != nil {
-		return w.members(ctx, s)
+		return w.observeMembers(ctx, s)
 	}
 	object := s.kind.New()
 	err := w.cache.Get(ctx, client.ObjectKey{Namespace: s.key.Namespace, Name: name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		facts.Missing = true
-		return w.siblings(ctx, s)
+		return w.observeSiblings(ctx, s)
 	case err != nil:
 		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
 	}
 	s.job = object
 	if facts.Gated {
-		return w.siblings(ctx, s)
+		return w.observeSiblings(ctx, s)
 	}
 	facts.Active, facts.Over = s.kind.IsActive(object), plan.Ended(s.kind, object)
 	if w.Plan.Elastic && job.IsElastic(s.observed.Local) {
@@ -242,25 +242,25 @@ func (w *workloads) owner(ctx context.Context, s *sight) error {
 	return nil
 }
 
-// observe says what is known of every cluster of the configuration, and of those that hold something although they are not in it.
-func (w *workloads) observe(s *sight, config *kueue.MultiKueueConfig) {
+// observeClusters observes every cluster of the configuration, and others that hold objects of the Workload.
+func (w *workloads) observeClusters(s *observation, config *kueue.MultiKueueConfig) {
 	s.config = config
 	for _, name := range config.Spec.Clusters {
-		s.observed.Clusters = append(s.observed.Clusters, w.look(s, name, true))
+		s.observed.Clusters = append(s.observed.Clusters, w.observeCluster(s, name, true))
 	}
 	for _, name := range w.fleet.Names() {
 		if slices.Contains(config.Spec.Clusters, name) {
 			continue
 		}
-		if c := w.look(s, name, false); c.Connected && (c.Copy != nil || c.HasJob) {
+		if c := w.observeCluster(s, name, false); c.Connected && (c.Copy != nil || c.HasJob) {
 			s.observed.Clusters = append(s.observed.Clusters, c)
 		}
 	}
 }
 
-// nominate finds the clusters of a Workload that gets quota now and passes no other check than ours.
+// nominate returns the clusters of a Workload that gets a reservation now and has no other check.
 func (w *workloads) nominate(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
-	ctx := context.Background() // it only reads caches
+	ctx := context.Background() // only reads caches
 	if len(required) != 1 {
 		return nil
 	}
@@ -273,16 +273,16 @@ func (w *workloads) nominate(wl *kueue.Workload, required []kueue.AdmissionCheck
 		return nil
 	}
 	gvk, name := w.ownerOf(wl)
-	s := &sight{key: client.ObjectKeyFromObject(wl), connections: map[string]*worker.Connection{}, kind: w.kinds[gvk], jobName: name}
+	s := &observation{key: client.ObjectKeyFromObject(wl), connections: map[string]*worker.Connection{}, kind: w.kinds[gvk], jobName: name}
 	if f := w.external(s); s.kind == nil || (f != nil && (f.Preconditions || f.Creates)) {
 		return nil // it may be refused
 	}
 	s.observed.Local = wl
-	w.observe(s, config)
+	w.observeClusters(s, config)
 	return w.Plan.NominateAtOnce(wl, s.observed.Clusters)
 }
 
-func (w *workloads) look(s *sight, name string, listed bool) plan.Cluster {
+func (w *workloads) observeCluster(s *observation, name string, listed bool) plan.Cluster {
 	link := w.fleet.Link(name)
 	conn := link.Connection
 	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow}
@@ -316,22 +316,22 @@ func (w *workloads) look(s *sight, name string, listed bool) plan.Cluster {
 	return out
 }
 
-// inputs are what a fault on a cluster depends on, besides the cluster itself.
-func (w *workloads) inputs(s *sight, cluster string) string {
+// inputs is what a fault on a cluster depends on, besides the cluster itself.
+func (w *workloads) inputs(s *observation, cluster string) string {
 	var c kueue.MultiKueueCluster
 	_ = w.cache.Get(context.Background(), client.ObjectKey{Name: cluster}, &c, client.UnsafeDisableDeepCopy) // a deleted one is another input
 	return fmt.Sprint(s.observed.Local.Generation, s.config.UID, s.config.Generation, c.UID, c.Generation, c.Labels, c.Annotations)
 }
 
-func (w *workloads) noteFault(s *sight, cluster string, fault plan.Fault) {
+func (w *workloads) noteFault(s *observation, cluster string, fault plan.Fault) {
 	w.records.noteFault(s.observed.Local, cluster, w.inputs(s, cluster), fault)
 }
 
-// jobOf is the remote job of a Workload, nil if there is none of ours.
-func (m *shared) jobOf(conn *worker.Connection, s *sight) job.Object {
+// jobOf returns our job of a Workload on a worker cluster, nil if there is none.
+func (m *shared) jobOf(conn *worker.Connection, s *observation) job.Object {
 	kept := conn.Store(s.kind.GVK)
 	if kept == nil {
-		return nil // a controller of its own carries the jobs
+		return nil // run by an external controller
 	}
 	o, ok := kept.Get(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}).(job.Object)
 	if !ok || !m.Plan.Owns(o) || !m.isOf(conn.Name(), s, o) {
@@ -340,14 +340,14 @@ func (m *shared) jobOf(conn *worker.Connection, s *sight) job.Object {
 	return o
 }
 
-// ofWorkload keeps what a Workload was when it goes: it says where its job is.
+// ofWorkload handles events of Workloads. A deleted one is remembered: it names its job.
 func (w *workloads) ofWorkload() handler.EventHandler {
 	add := func(o client.Object, q queueType) {
 		q.Add(ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
 	others := func(ctx context.Context, o client.Object, q queueType) {
 		for _, key := range w.siblingsOf(ctx, o) {
-			q.AddAfter(ctrlreconcile.Request{NamespacedName: key}, settle)
+			q.AddAfter(ctrlreconcile.Request{NamespacedName: key}, copyEventDelay)
 		}
 	}
 	return handler.Funcs{
@@ -377,25 +377,25 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 	}
 }
 
-// ofConfig finds the Workloads of a configuration.
+// ofConfig returns the Workloads of a configuration.
 func (w *workloads) ofConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	for _, check := range w.shared.ofConfig(ctx, config) {
-		out = append(out, w.having(ctx, check.Name)...)
+		out = append(out, w.withCheck(ctx, check.Name)...)
 	}
 	return out
 }
 
-// ofCheck finds the Workloads of a check.
+// ofCheck returns the Workloads of a check.
 func (w *workloads) ofCheck(ctx context.Context, check client.Object) []ctrlreconcile.Request {
 	if c, ok := check.(*kueue.AdmissionCheck); !ok || c.Spec.ControllerName != kueue.MultiKueueControllerName {
 		return nil
 	}
-	return w.having(ctx, check.GetName())
+	return w.withCheck(ctx, check.GetName())
 }
 
-// having lists the Workloads with a check.
-func (m *shared) having(ctx context.Context, check string) []ctrlreconcile.Request {
+// withCheck returns the Workloads with a check.
+func (m *shared) withCheck(ctx context.Context, check string) []ctrlreconcile.Request {
 	var list kueue.WorkloadList
 	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads")
@@ -411,23 +411,23 @@ func (m *shared) having(ctx context.Context, check string) []ctrlreconcile.Reque
 	return out
 }
 
-// wakeUsers has the Workloads looked at that a cluster matters to: it was connected, or it is not any more.
-func (m *shared) wakeUsers(ctx context.Context, cluster string) {
+// requeueUsers requeues the Workloads that may use a cluster.
+func (m *shared) requeueUsers(ctx context.Context, cluster string) {
 	for _, req := range m.users(ctx, cluster) {
-		m.wake(req.NamespacedName, 0)
+		m.requeue(req.NamespacedName, 0)
 	}
 }
 
-// users lists the Workloads that a cluster matters to.
+// users returns the Workloads that may use a cluster.
 func (m *shared) users(ctx context.Context, cluster string) (out []ctrlreconcile.Request) {
-	named := m.naming(ctx, cluster)
+	named := m.configsNaming(ctx, cluster)
 	for _, check := range m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] }) {
-		out = append(out, m.having(ctx, check.Name)...)
+		out = append(out, m.withCheck(ctx, check.Name)...)
 	}
 	return out
 }
 
-// ofCluster finds the Workloads of a cluster.
+// ofCluster returns the Workloads that may use a cluster.
 func (w *workloads) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {
 	return w.users(ctx, cluster.GetName())
 }

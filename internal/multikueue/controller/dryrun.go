@@ -12,7 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/worker"
 )
 
-// clusterTree is what expressions may read of a worker.
+// clusterTree is the metadata of a worker cluster for expressions.
 func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {
 	out := map[string]any{"name": name, "labels": map[string]any{}, "annotations": map[string]any{}}
 	var cluster kueue.MultiKueueCluster
@@ -29,17 +29,17 @@ func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {
 	return out
 }
 
-// external is the framework of a Workload's job, nil if the job is of a kind that is known better.
-func (w *workloads) external(s *sight) *external.Framework {
+// external returns the external framework of a Workload's job, nil for other kinds.
+func (w *workloads) external(s *observation) *external.Framework {
 	if s.kind == nil {
 		return nil
 	}
 	return w.Plan.External[s.kind.GVK]
 }
 
-// rehearse finds out, before anything is sent, whether a job may be sent, and whether a copy can be made for each cluster: a transform
-// that is broken is to hold no quota of a worker.
-func (w *workloads) rehearse(ctx context.Context, s *sight) error {
+// dryRun evaluates preconditions and creates the copies for each cluster without sending them: a broken transform must not hold quota of
+// a worker cluster.
+func (w *workloads) dryRun(ctx context.Context, s *observation) error {
 	f := w.external(s)
 	o := &s.observed
 	if f == nil || s.job == nil || !f.Preconditions && !f.Copied() || !waits(o.Local, o.Check) {
@@ -53,10 +53,10 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 	switch {
 	case refused != nil && refused.Until.IsZero():
 		o.Job.Refused = refused
-	case refused != nil: // no copy is made before it is known
-		rehearseOn(o.Clusters, func(*plan.Cluster) error { return refused })
+	case refused != nil: // unknown yet: no copy is created
+		dryRunOn(o.Clusters, func(*plan.Cluster) error { return refused })
 	case f.Copied():
-		rehearseOn(o.Clusters, func(c *plan.Cluster) error {
+		dryRunOn(o.Clusters, func(c *plan.Cluster) error {
 			_, err := w.Plan.NewJob(s.kind, s.job, o.Local, w.clusterTree(ctx, c.Name))
 			return err
 		})
@@ -64,8 +64,8 @@ func (w *workloads) rehearse(ctx context.Context, s *sight) error {
 	return nil
 }
 
-// rehearseOn notes what is wrong with a copy for each cluster that has none yet.
-func rehearseOn(clusters []plan.Cluster, try func(*plan.Cluster) error) {
+// dryRunOn notes the faults of clusters without a copy.
+func dryRunOn(clusters []plan.Cluster, try func(*plan.Cluster) error) {
 	for i := range clusters {
 		if c := &clusters[i]; c.Listed && c.Copy == nil && (c.Fault == nil || !c.Fault.Skip) {
 			c.Fault = cmp.Or(faultOf(try(c)), c.Fault)
@@ -73,7 +73,7 @@ func rehearseOn(clusters []plan.Cluster, try func(*plan.Cluster) error) {
 	}
 }
 
-// faultOf is the fault of a transform, nil if the error is another one.
+// faultOf returns the fault of a transform, nil for other errors.
 func faultOf(err error) *plan.Fault {
 	if e := external.As(err); e != nil {
 		return &plan.Fault{Code: e.Code, Text: e.Text, Skip: true, Located: true, Until: e.Until, Waits: !e.Until.IsZero()}
@@ -81,8 +81,8 @@ func faultOf(err error) *plan.Fault {
 	return nil
 }
 
-// endOf returns how the job of a Workload on a worker ended, nil if it did not, or if its kind does not say.
-func (w *workloads) endOf(conn *worker.Connection, s *sight) *plan.JobEnd {
+// jobEnd returns how the job of a Workload on a worker cluster ended, nil if it did not or its kind does not say.
+func (w *workloads) jobEnd(conn *worker.Connection, s *observation) *plan.JobEnd {
 	there := w.jobsOf(conn, s)
 	if s.kind.Finished == nil || len(there) == 0 || len(there) < len(s.members) {
 		return nil
@@ -90,7 +90,7 @@ func (w *workloads) endOf(conn *worker.Connection, s *sight) *plan.JobEnd {
 	out := &plan.JobEnd{Success: true}
 	for _, o := range there {
 		message, success, over := s.kind.Finished(o)
-		if !over || o.GetDeletionTimestamp() != nil || conn.Store(s.kind.GVK).Deleting(o) { // what is being deleted is of an earlier run
+		if !over || o.GetDeletionTimestamp() != nil || conn.Store(s.kind.GVK).Deleting(o) { // being deleted: of an earlier run
 			return nil
 		}
 		if out.Success || !success {
@@ -101,21 +101,21 @@ func (w *workloads) endOf(conn *worker.Connection, s *sight) *plan.JobEnd {
 	return out
 }
 
-// ends notes how the jobs ended whose copy is gone.
-func (w *workloads) ends(s *sight) {
+// observeFinishedJobs notes how jobs without a copy ended.
+func (w *workloads) observeFinishedJobs(s *observation) {
 	for i := range s.observed.Clusters {
 		c := &s.observed.Clusters[i]
 		if c.HasJob && (c.Copy == nil || c.Copy.DeletionTimestamp != nil) && s.connections[c.Name] != nil {
-			c.JobIsOver = w.endOf(s.connections[c.Name], s)
+			c.JobIsOver = w.jobEnd(s.connections[c.Name], s)
 		}
 	}
 }
 
-// lifecycle observes the jobs of a kind that nothing on the workers integrates, and those of other kinds whose copy is gone.
-func (w *workloads) lifecycle(s *sight) {
+// observeJobEnds observes jobs of kinds without an integration on the worker clusters, and for other kinds the jobs without a copy.
+func (w *workloads) observeJobEnds(s *observation) {
 	f := w.external(s)
 	if f == nil || !f.Alone {
-		w.ends(s)
+		w.observeFinishedJobs(s)
 		return
 	}
 	for i := range s.observed.Clusters {
@@ -142,7 +142,7 @@ func (w *workloads) lifecycle(s *sight) {
 			if err != nil {
 				c.Fault = &plan.Fault{Code: plan.StatusSync, Text: f.Name + "/lifecycle/" + err.Error()}
 				if until := external.RestsUntil(err); !until.IsZero() {
-					w.wake(s.key, until.Sub(w.Now()))
+					w.requeue(s.key, until.Sub(w.Now()))
 				}
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestPromptOnes is which steps are made at a time: copies that come and go on different workers.
-func TestPromptOnes(t *testing.T) {
+// TestIndependentSteps is which steps are made at a time: copies that come and go on different workers.
+func TestIndependentSteps(t *testing.T) {
 	step := func(do plan.Verb, cluster string) plan.Step { return plan.Step{Do: do, Cluster: cluster} }
 	blocking := step(plan.RemoveCopy, "w1")
 	blocking.Blocks = true
@@ -27,7 +27,7 @@ func TestPromptOnes(t *testing.T) {
 		"something is told":       {[]plan.Step{telling}, 0},
 		"a status comes first":    {[]plan.Step{{Do: plan.WriteStatus, Blocks: true}, step(create, "w1")}, 0},
 	} {
-		if got := promptOnes(tc.steps); got != tc.want {
+		if got := independentSteps(tc.steps); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
 		}
 	}
