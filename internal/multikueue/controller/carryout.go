@@ -163,7 +163,7 @@ func (w *workloads) writeStatus(ctx context.Context, s *observation, step *plan.
 	if again {
 		w.records.retried(stored, step.OutOfSync)
 	}
-	if step.Told {
+	if step.Reported {
 		w.records.reported(stored)
 	}
 	if step.Lost && w.Lost != nil {
@@ -335,7 +335,7 @@ func (w *workloads) applyJobStep(ctx context.Context, s *observation, conn *work
 	if todo.Deferred {
 		again = deferred
 	}
-	if todo.Resized != nil && create && !s.observed.Job.Heir {
+	if todo.Resized != nil && create && !s.observed.Job.ReplacedBy {
 		if wait, err := w.scale(ctx, s, conn, there, todo.Resized); err != nil || wait > 0 {
 			return max(again, wait), err
 		}

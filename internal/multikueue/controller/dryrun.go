@@ -141,7 +141,7 @@ func (w *workloads) observeJobEnds(s *observation) {
 		for _, err := range []error{err, activeErr} {
 			if err != nil {
 				c.Fault = &plan.Fault{Code: plan.StatusSync, Text: f.Name + "/lifecycle/" + err.Error()}
-				if until := external.RestsUntil(err); !until.IsZero() {
+				if until := external.SuspendedUntil(err); !until.IsZero() {
 					w.requeue(s.key, until.Sub(w.Now()))
 				}
 			}

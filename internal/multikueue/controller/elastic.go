@@ -42,8 +42,8 @@ func (w *workloads) observeSlices(ctx context.Context, s *observation) error {
 		}
 		s.slices = append(s.slices, other)
 		facts.Others = true
-		facts.Heir = facts.Heir || (plan.Replaces(other) == local.Name && lifecycle.IsReserved(other))
-		facts.Forerunner = facts.Forerunner || plan.Replaces(local) == other.Name
+		facts.ReplacedBy = facts.ReplacedBy || (plan.Replaces(other) == local.Name && lifecycle.IsReserved(other))
+		facts.Replaces = facts.Replaces || plan.Replaces(local) == other.Name
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (w *workloads) syncElastic(ctx context.Context, s *observation, conn *worke
 	}
 	in := &job.Setting{Config: w.Jobs, Children: childrenOf(conn, s.kind.Family.Child, there), Workloads: s.slices}
 	by := s.observed.Local
-	if !create || s.observed.Job.Heir || !lifecycle.IsAdmitted(by) { // until then the job may still change
+	if !create || s.observed.Job.ReplacedBy || !lifecycle.IsAdmitted(by) { // until then the job may still change
 		by = nil
 	}
 	next, err := w.Plan.Follow(s.kind, s.job, remote, by, in)

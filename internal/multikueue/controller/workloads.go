@@ -121,7 +121,7 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 		return nil, err
 	}
 	about := w.records.about(s.observed.Local)
-	s.observed.SyncFailures, s.observed.ToldAt, s.observed.Job.OutOfSync = about.syncFailures, about.reportedAt, about.mismatches
+	s.observed.SyncFailures, s.observed.ReportedAt, s.observed.Job.OutOfSync = about.syncFailures, about.reportedAt, about.mismatches
 	return s, nil
 }
 

@@ -75,7 +75,7 @@ func TestExpressions(t *testing.T) {
 	if fmt.Sprint(opened) != "[precondition in greedy for 1m0s]" {
 		t.Errorf("told: %q", opened)
 	}
-	if err := ask("greedy", 100); external.TooMuch(err) || external.RestsUntil(err) != now.Add(suspendFor) || !strings.Contains(err.Error(), "suspended until 2026-01-02T03:05:05Z") || inner.asked != asked {
+	if err := ask("greedy", 100); external.TooMuch(err) || external.SuspendedUntil(err) != now.Add(suspendFor) || !strings.Contains(err.Error(), "suspended until 2026-01-02T03:05:05Z") || inner.asked != asked {
 		t.Errorf("it is not suspended: %v", err)
 	}
 	if err := ask("modest", 2); err != nil {
@@ -152,7 +152,7 @@ func TestLifecycleExpressions(t *testing.T) {
 		_, _ = c.Active(remote("a", 100+i))
 	}
 	asked := inner.asked
-	if _, err := c.Active(remote("a", 200)); external.RestsUntil(err) != now.Add(suspendFor) || inner.asked != asked || opened != 1 {
+	if _, err := c.Active(remote("a", 200)); external.SuspendedUntil(err) != now.Add(suspendFor) || inner.asked != asked || opened != 1 {
 		t.Errorf("it is not suspended: %v, opened %d times", err, opened)
 	}
 	if _, err := c.Active(remote("b", 200)); !external.TooMuch(err) {

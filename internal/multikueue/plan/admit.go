@@ -14,18 +14,18 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Back-off of a Workload that is sent again and again (spec: 40 §4.4). The first try after a failure is immediate.
+// Back-off of a Workload that is dispatched again and again (spec: 40 §4.4). The first retry is immediate.
 const (
 	firstBackoff = 10 * time.Second
 	lastBackoff  = 10 * time.Minute
 )
 
-// maxRejections is how often all workers may refuse a job before its check is rejected.
+// maxRejections is how often all worker clusters may refuse a job before its check is rejected.
 const maxRejections = 5
 
 const maxMessage = 32 * 1024
 
-// setCheck gives the check of a Workload another state and message, and tells whether that changed anything.
+// setCheck sets the state and message of a check, and returns whether that changed it.
 func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue.CheckState, message string, now metav1.Time) bool {
 	c := CheckOf(w, name)
 	message = lifecycle.Cut(message, maxMessage)
@@ -39,7 +39,7 @@ func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue
 	return true
 }
 
-// writeCheck ends the wait for an answer: Retry, or Rejected.
+// writeCheck sets the check to Retry or Rejected.
 func (d *decider) writeCheck(state kueue.CheckState, message string, events ...lifecycle.Event) {
 	if d.check.State == state {
 		return
@@ -54,12 +54,13 @@ func (d *decider) writeCheck(state kueue.CheckState, message string, events ...l
 	d.do(Step{Do: WriteStatus, Workload: next, Events: events})
 }
 
-// retry has the Workload evicted and sent again.
+// retry sets the check to Retry: the Workload is evicted and dispatched again.
 func (d *decider) retry(message string, warning bool) {
 	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message})
 }
 
-// backoff is how long the n-th repeat waits, a fifth more or less so that those that were lost together do not all come back at once.
+// backoff returns the pause before the n-th retry, randomized by a fifth so that Workloads that were lost together do not return
+// together.
 func backoff(n int32, uid string) time.Duration {
 	wait := firstBackoff
 	for i := int32(1); i < n && wait < lastBackoff; i++ {
@@ -71,8 +72,8 @@ func backoff(n int32, uid string) time.Duration {
 	return wait - wait/5 + wait*2/5*time.Duration(h.Sum32()%1000)/1000
 }
 
-// admitted (rule 6b) follows the first cluster that admitted its copy: the other copies go, the job is created there or its status is
-// mirrored, and the check is Ready.
+// admitted (rule 6b) follows the first cluster that admitted its copy: the other copies are removed, the job is created there or its
+// status is mirrored, and the check is Ready.
 func (d *decider) admitted() bool {
 	c := d.admitting()
 	if c == nil {
@@ -82,23 +83,23 @@ func (d *decider) admitted() bool {
 		return true
 	}
 	if lifecycle.IsEvicted(d.w) {
-		d.takeBack(c)
+		d.evictCopy(c)
 		return true
 	}
 	if d.endedThere(c) {
 		return true
 	}
-	// Once it is Ready, the check tells what is wrong with a job that runs.
+	// A Ready check reports faults of a running job.
 	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: d.check.State != kueue.CheckStateReady})
 	if d.check.State == kueue.CheckStateRetry {
 		return true
 	}
 	d.ready(c)
-	d.lookAgain()
+	d.requeueAtLoss()
 	return true
 }
 
-// ready says that the cluster admitted the Workload: the check is Ready, the cluster is named, and placements are made.
+// ready sets the check to Ready and the cluster name, and copies the placements.
 func (d *decider) ready(c *Cluster) {
 	next := d.w.DeepCopy()
 	texts := []string{fmt.Sprintf("The workload was admitted on %q", c.Name)}
@@ -121,7 +122,7 @@ func (d *decider) ready(c *Cluster) {
 		next.Status.ClusterName, next.Status.NominatedClusterNames = c.Name, nil
 		changed = true
 	}
-	changed = place(next, c.Copy) || changed
+	changed = copyPlacement(next, c.Copy) || changed
 	if d.o.Job.Silent {
 		changed = d.Lifecycle.RunOn(next, c.Name, d.o.Now) || changed
 	}
@@ -132,26 +133,26 @@ func (d *decider) ready(c *Cluster) {
 	if !was {
 		step.Events = []lifecycle.Event{{Reason: EventReason, Note: fmt.Sprintf("The workload was admitted on %q", c.Name)}}
 	}
-	// This was the last answer that it waited for, if it was: one write says both.
+	// If this was the last check the same write sets Admitted.
 	if !lifecycle.IsAdmitted(d.w) && d.Lifecycle.SyncAdmitted(next, d.o.Now) && lifecycle.IsAdmitted(next) {
 		step.Events = append(step.Events, lifecycle.AdmittedNow(next, d.o.Now))
 	}
 	d.do(step)
 }
 
-// takeBack asks the worker to evict its copy, which stops the job there in an orderly way.
-func (d *decider) takeBack(c *Cluster) {
+// evictCopy asks the worker cluster to evict its copy, which stops the job there in an orderly way.
+func (d *decider) evictCopy(c *Cluster) {
 	next := c.Copy.DeepCopy()
 	if !lifecycle.IsActive(next) {
-		return // on its way
+		return // in progress
 	}
 	if d.Lifecycle.RequestDeactivation(next, kueue.ReasonEvictedOnManagerCluster, "Evicted on manager: "+lifecycle.Condition(d.w, kueue.WorkloadEvicted).Message, d.o.Now) {
 		d.do(Step{Do: UpdateCopyStatus, Cluster: c.Name, Workload: next})
 	}
 }
 
-// place says of the delayed placements of the local Workload that they are made, as far as the worker made them.
-func place(w, remote *kueue.Workload) bool {
+// copyPlacement marks the delayed placements of the local Workload as done, as far as the worker cluster has done them.
+func copyPlacement(w, remote *kueue.Workload) bool {
 	if w.Status.Admission == nil || remote.Status.Admission == nil {
 		return false
 	}
@@ -171,19 +172,19 @@ func place(w, remote *kueue.Workload) bool {
 	return changed
 }
 
-// settled (rule 8) stops unless the Workload waits for workers. While it is being evicted its check has been reset already.
-func (d *decider) settled() bool {
+// notWaiting (rule 8) stops unless the Workload waits for worker clusters. Eviction has already reset the check.
+func (d *decider) notWaiting() bool {
 	return d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) || (d.w.Status.ClusterName != "" && !d.elastic())
 }
 
-// Every so often, and after so long a wait, the message of the check is brought up to date with what workers say.
+// Limits of writing the message of a waiting check.
 const (
 	tellEvery = 30 * time.Second
 	tellAfter = 30 * time.Second
 )
 
-// reasons are why the Workload waits, and whether one of them is to be told at once. What clusters say is told of every one of them, after
-// a while of waiting by the clock of this manager: those of workers may differ.
+// reasons returns why the Workload waits, and whether one of them is urgent. Reasons of clusters are reported after some time by the
+// manager's clock, since those of worker clusters may differ.
 func (d *decider) reasons() (parts []string, urgent bool) {
 	if message := externalMessage(d.w); message != "" {
 		parts, urgent = append(parts, message), true
@@ -199,7 +200,7 @@ func (d *decider) reasons() (parts []string, urgent bool) {
 		case c.Fault != nil:
 			parts, urgent = append(parts, c.Fault.on(c.Name)), true
 		case left > 0:
-			d.wake(left)
+			d.requeueAfter(left)
 		default:
 			parts = append(parts, c.Name+": "+d.waitsFor(c))
 		}
@@ -207,7 +208,7 @@ func (d *decider) reasons() (parts []string, urgent bool) {
 	return parts, urgent
 }
 
-// waitsFor is why the Workload is not admitted on a cluster where nothing failed.
+// waitsFor returns why a cluster without a fault has not admitted the Workload.
 func (d *decider) waitsFor(c *Cluster) string {
 	switch {
 	case c.Busy:
@@ -233,15 +234,14 @@ func (d *decider) waitsFor(c *Cluster) string {
 	}
 }
 
-// report says on the check why the Workload waits: what failed on which cluster, and what clusters say that have not admitted it for
-// a while.
+// report writes to the check why the Workload waits: faults, and the reasons of clusters that have not admitted it for a while.
 func (d *decider) report() {
 	parts, urgent := d.reasons()
 	if len(parts) == 0 {
 		return
 	}
-	if wait := tellEvery - d.o.Now.Sub(d.o.ToldAt); !urgent && !d.o.ToldAt.IsZero() && wait > 0 {
-		d.wake(wait)
+	if wait := tellEvery - d.o.Now.Sub(d.o.ReportedAt); !urgent && !d.o.ReportedAt.IsZero() && wait > 0 {
+		d.requeueAfter(wait)
 		return
 	}
 	next := d.w.DeepCopy()
@@ -249,8 +249,8 @@ func (d *decider) report() {
 	if !setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
 		return
 	}
-	step := Step{Do: WriteStatus, Workload: next, Told: true}
-	if urgent && d.o.Now.Sub(d.o.ToldAt) >= time.Minute {
+	step := Step{Do: WriteStatus, Workload: next, Reported: true}
+	if urgent && d.o.Now.Sub(d.o.ReportedAt) >= time.Minute {
 		step.Events = []lifecycle.Event{{Warning: true, Reason: EventReason, Note: message}}
 	}
 	d.do(step)

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// NewCopy is the Workload that is created on a worker. Clients compare its spec with that of the local one, so nothing is added there;
-// it has no owner, no finalizer and no job-uid, which the worker's integration adds when its job adopts it (spec: 40 §2.6).
+// NewCopy returns the copy of a Workload. Clients compare its spec with the local one, so it adds nothing. It has no owner, finalizer or
+// job-uid: the integration of the worker cluster adds those when its job adopts the copy (spec: 40 §2.6).
 func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{}, Annotations: map[string]string{},
@@ -44,30 +44,31 @@ func (c *Config) NewCopy(w *kueue.Workload) *kueue.Workload {
 	return out
 }
 
-// IsOfAnother says whether a copy is that of an earlier Workload that had the name of w. One that does not say is not.
+// IsOfAnother reports whether a copy is that of an earlier Workload with the name of w. It is false for copies without an origin UID.
 func IsOfAnother(copied, w *kueue.Workload) bool {
 	uid := copied.Annotations[OriginUIDAnnotation]
 	return uid != "" && uid != string(w.UID)
 }
 
-// Owns says whether an object on a worker was made by this manager: the label of our origin, or one that it had, and no stamp or ours.
+// Owns reports whether this manager created an object on a worker cluster: it has our present or a previous origin, and our manager UID
+// or none.
 func (c *Config) Owns(o metav1.Object) bool {
 	origin := o.GetLabels()[kueue.MultiKueueOriginLabel]
 	return (origin == c.Origin || slices.Contains(c.PreviousOrigins, origin)) && !c.Foreign(o)
 }
 
-// Made says whether this manager made an object on a worker itself. What a copy of ours makes there bears our label too if its kind hands
-// labels down, as RayService does to its RayClusters; that goes with what controls it.
+// Made reports whether this manager created an object itself. Some kinds hand down labels, as RayService does to its RayClusters: such
+// children are deleted with their controller.
 func (c *Config) Made(o metav1.Object) bool { return c.Owns(o) && metav1.GetControllerOf(o) == nil }
 
-// Foreign says whether an object with our origin bears the stamp of another manager.
+// Foreign reports whether an object with our origin has the UID of another manager.
 func (c *Config) Foreign(o metav1.Object) bool {
 	stamp := o.GetAnnotations()[ManagerUIDAnnotation]
 	return stamp != "" && c.ManagerUID != "" && stamp != c.ManagerUID
 }
 
-// shared is the part of a spec that the two sides have in common. Gates belong to each side, and the worker turns active off when
-// it evicts a copy that its manager takes back.
+// shared returns the part of a spec that both sides have in common. Gates belong to each side, and the worker cluster deactivates a copy
+// when its manager has it evicted.
 func shared(spec *kueue.WorkloadSpec) *kueue.WorkloadSpec {
 	out := spec.DeepCopy()
 	out.PreemptionGates, out.Active = nil, nil
@@ -83,8 +84,8 @@ func specHash(w *kueue.Workload) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// outdated (rule 5) brings copies up to date whose spec is not that of the local Workload, in place as far as that is possible, and
-// removes them otherwise. What was removed is made anew by rule 9, or lost by rule 6a.
+// outdated (rule 5) updates copies whose spec differs from the local Workload in place where possible, and removes others. Rule 9 creates
+// those again, or rule 6a retries.
 func (d *decider) outdated() bool {
 	for i := range d.clusters {
 		c := &d.clusters[i]
@@ -94,8 +95,8 @@ func (d *decider) outdated() bool {
 		next := c.Copy.DeepCopy()
 		changed := syncBoost(d.w, next)
 		switch {
-		case d.spent(c):
-			d.giveUp(c)
+		case d.evictedForGood(c):
+			d.removeEvicted(c)
 			continue
 		case describes(d.w, next):
 		case describes(withPriority(d.w, next), next) && mayFollow(d.w, next):
@@ -118,9 +119,9 @@ func (d *decider) outdated() bool {
 	return false
 }
 
-// spent says whether a copy was evicted for good, while the Workload has quota: it was deactivated, or nothing on the worker gives back its
-// quota there, since nothing there knows its job.
-func (d *decider) spent(c *Cluster) bool {
+// evictedForGood reports whether a copy was evicted for good while the Workload has a reservation: it was deactivated, or no controller
+// on the worker cluster integrates its job.
+func (d *decider) evictedForGood(c *Cluster) bool {
 	switch {
 	case !lifecycle.IsActive(d.w) || lifecycle.IsEvicted(d.w) || !lifecycle.IsEvicted(c.Copy):
 		return false
@@ -130,30 +131,30 @@ func (d *decider) spent(c *Cluster) bool {
 	return !lifecycle.IsActive(c.Copy) && !lifecycle.IsReserved(c.Copy)
 }
 
-// giveUp removes a copy that was evicted for good. If the worker did that by itself, the Workload stays away from it for a while: what took
-// the copy back, such as a check of the worker's queue, may do so again.
-func (d *decider) giveUp(c *Cluster) {
+// removeEvicted removes a copy that was evicted for good. If the worker cluster did that by itself the Workload skips it for a while: the
+// cause, such as a check of its queue, may persist.
+func (d *decider) removeEvicted(c *Cluster) {
 	evicted, byItself := lifecycle.Condition(c.Copy, kueue.WorkloadEvicted), !lifecycle.IsActive(c.Copy)
 	d.remove(c)
 	if byItself && evicted.Reason != kueue.ReasonDeactivatedDueToEvictedOnManagerCluster {
-		d.leaveOut(c, cmp.Or(evicted.Message, evicted.Reason))
+		d.skipCluster(c, cmp.Or(evicted.Message, evicted.Reason))
 	}
 }
 
-// leaveOut keeps the Workload away for a while from the cluster whose copy was just removed.
-func (d *decider) leaveOut(c *Cluster, why string) {
+// skipCluster skips the cluster whose copy was just removed for a while.
+func (d *decider) skipCluster(c *Cluster, why string) {
 	c.Fault = &Fault{Code: Deactivated, Text: why, Skip: true}
 	d.plan.Steps[len(d.plan.Steps)-1].Deactivated = why
 }
 
-// describes says whether a copy has the spec of the local Workload. The hash that it was made with decides, since the worker's API may
-// show the spec in another form; without one, or with one of another form, the fields do.
+// describes reports whether a copy has the spec of the local Workload. The hash in its annotation decides, since the worker's API may
+// show the spec in another form; the fields decide if there is no hash of the present form.
 func describes(w, remote *kueue.Workload) bool {
 	return remote.Annotations[SpecHashAnnotation] == specHash(w) ||
 		equality.Semantic.DeepEqual(shared(&remote.Spec), shared(&w.Spec))
 }
 
-// withPriority is a Workload with the priority of another one.
+// withPriority returns a Workload with the priority of another one.
 func withPriority(w, from *kueue.Workload) *kueue.Workload {
 	out := w.DeepCopy()
 	out.Spec.PriorityClassRef, out.Spec.Priority = from.Spec.PriorityClassRef.DeepCopy(), nil
@@ -163,14 +164,14 @@ func withPriority(w, from *kueue.Workload) *kueue.Workload {
 	return out
 }
 
-// mayFollow says whether the priority of a copy can change in place: it has a WorkloadPriorityClass, and the local Workload none of
-// pods.
+// mayFollow reports whether the priority of a copy can change in place: it has a WorkloadPriorityClass, and the local Workload no
+// PriorityClass.
 func mayFollow(w, remote *kueue.Workload) bool {
 	ours, theirs := w.Spec.PriorityClassRef, remote.Spec.PriorityClassRef
 	return theirs != nil && theirs.Kind == kueue.WorkloadPriorityClassKind && (ours == nil || ours.Kind != kueue.PodPriorityClassKind)
 }
 
-// syncBoost gives a copy the boost of the local Workload, and tells whether that changed anything.
+// syncBoost sets the priority boost of a copy, and returns whether that changed it.
 func syncBoost(w, remote *kueue.Workload) bool {
 	boost, ok := w.Annotations[kueue.PriorityBoostAnnotation]
 	if old, had := remote.Annotations[kueue.PriorityBoostAnnotation]; old == boost && had == ok {
@@ -184,7 +185,7 @@ func syncBoost(w, remote *kueue.Workload) bool {
 	return true
 }
 
-// shrinks says whether only pod sets got smaller, at least one of them, from one spec to the other.
+// shrinks reports whether the specs differ only in smaller pod sets.
 func shrinks(from, to *kueue.WorkloadSpec) bool {
 	if len(from.PodSets) != len(to.PodSets) {
 		return false

@@ -31,7 +31,7 @@ func placement(name string, made bool) func(*kueue.Workload) {
 }
 
 func toldBefore(ago time.Duration) func(*plan.Observed) {
-	return func(o *plan.Observed) { o.ToldAt = t0.Add(-ago) }
+	return func(o *plan.Observed) { o.ReportedAt = t0.Add(-ago) }
 }
 
 // outFor is a cluster that deactivated a copy, and is tried again after a while.

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Decide finds what is to be done about a Workload. The rules are those of spec 40 §4.4, in their order.
+// Decide decides what to do about a Workload. The rules are those of spec 40 §4.4, in their order.
 func Decide(cfg *Config, o *Observed) Plan {
 	d := &decider{Config: cfg, o: o, w: o.Local}
 	d.check = CheckOf(d.w, o.Check)
@@ -22,7 +22,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		c := o.Clusters[i]
 		if c.Copy != nil && (c.Copy.DeletionTimestamp != nil || IsOfAnother(c.Copy, d.w)) {
 			d.leaving = append(d.leaving, c.Name)
-			c.HasJob, c.Copy = true, nil // removing it again lets it go
+			c.HasJob, c.Copy = true, nil // removing it again removes its finalizer
 		}
 		d.clusters = append(d.clusters, c)
 	}
@@ -41,17 +41,17 @@ func Decide(cfg *Config, o *Observed) Plan {
 		{"owner", d.owner},
 		{"1", d.replaced},
 		{"2", d.over},
-		{"skip", d.leaveSkipped},
+		{"skip", d.removeSkipped},
 		{"clusterName", d.onlyAdmitting},
 		{"3", d.finished},
 		{"4", d.evicted},
 		{"release", d.release},
-		{"external", d.told},
+		{"external", d.requested},
 		{"5", d.outdated},
 		{"6a", d.lost},
 		{"6b", d.admitted},
 		{"7", d.openGate},
-		{"8", d.settled},
+		{"8", d.notWaiting},
 		{"9", d.dispatch},
 	} {
 		if d.rule(r.name, r.run) {
@@ -61,20 +61,20 @@ func Decide(cfg *Config, o *Observed) Plan {
 	return d.plan
 }
 
-// decider is one decision being made.
+// decider is the state of one decision.
 type decider struct {
 	*Config
 	o        *Observed
 	w        *kueue.Workload
 	check    *kueue.AdmissionCheckState
 	clusters []Cluster
-	leaving  []string // where a copy is being deleted
-	removed  []string // whose copy or job is removed in this plan
-	ending   bool     // a job is removed in this plan
+	leaving  []string // clusters where a copy is being deleted
+	removed  []string // clusters whose copy or job this plan removes
+	ending   bool     // this plan removes a job
 	plan     Plan
 }
 
-// rule applies one, and tells whether it ends the decision.
+// rule applies a rule, and returns whether it ends the decision.
 func (d *decider) rule(name string, run func() bool) bool {
 	if !run() {
 		return false
@@ -85,22 +85,22 @@ func (d *decider) rule(name string, run func() bool) bool {
 
 func (d *decider) do(s Step) { d.plan.Steps = append(d.plan.Steps, s) }
 
-// wake asks for a look after a while; the earliest counts.
-func (d *decider) wake(after time.Duration) {
+// requeueAfter asks for another decision after a delay; the shortest counts.
+func (d *decider) requeueAfter(after time.Duration) {
 	after = max(after, time.Millisecond)
 	if d.plan.After == 0 || after < d.plan.After {
 		d.plan.After = after
 	}
 }
 
-// lookAgain asks for a look after the time that a lost cluster has, if it has any: events bring the Workload back sooner.
-func (d *decider) lookAgain() {
+// requeueAtLoss asks for another decision when the time of lost clusters is over: events come sooner.
+func (d *decider) requeueAtLoss() {
 	if d.WorkerLostTimeout > 0 {
-		d.wake(d.WorkerLostTimeout)
+		d.requeueAfter(d.WorkerLostTimeout)
 	}
 }
 
-// CheckOf is the state of a check of a Workload, nil if it has none of that name.
+// CheckOf returns the state of a check, nil if the Workload does not have it.
 func CheckOf(w *kueue.Workload, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {
 	at := slices.IndexFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.Name == name })
 	if at < 0 {
@@ -119,10 +119,10 @@ func (d *decider) cluster(name string) *Cluster {
 
 func (d *decider) elastic() bool { return d.Elastic && job.IsElastic(d.w) }
 
-// remove removes what a cluster holds, if it holds anything that can be reached. It counts as absent from then on.
+// remove removes the copy and the job from a connected cluster, which counts as empty from then on.
 func (d *decider) remove(c *Cluster) {
 	if c.Connected && (c.Copy != nil || c.HasJob) {
-		runs := c.HasJob && !d.o.Job.Carried // what a controller of its own leaves there stops nothing
+		runs := c.HasJob && !d.o.Job.Carried // the job of an external controller does not stop anything
 		d.do(Step{Do: RemoveCopy, Cluster: c.Name, Blocks: runs})
 		d.ending = d.ending || runs
 		d.removed = append(d.removed, c.Name)
@@ -130,28 +130,28 @@ func (d *decider) remove(c *Cluster) {
 	}
 }
 
-// removeOthers removes what all clusters but one hold, and tells whether that one has to wait for it: until a job that was removed is gone,
-// the one must not begin to run it. One that has it goes on, however long the other takes.
+// removeOthers removes the copies from all clusters but one, and returns whether that one has to wait: until a removed job is deleted it
+// must not start the job. If it already has the job it does not wait.
 func (d *decider) removeOthers(keep string) bool {
 	for i := range d.clusters {
 		if c := &d.clusters[i]; c.Name != keep {
 			d.remove(c)
-			d.ending = d.ending || (c.Busy && c.HasJob) // what is going on there will be over soon
+			d.ending = d.ending || (c.Busy && c.HasJob) // the running step will end soon
 		}
 	}
-	if !d.ending || !begins(d.cluster(keep)) {
+	if !d.ending || !mayBegin(d.cluster(keep)) {
 		return false
 	}
-	d.wake(time.Second)
+	d.requeueAfter(time.Second)
 	return true
 }
 
-// begins says whether the job on a cluster may begin next, or is to count as ended though there is none.
-func begins(c *Cluster) bool {
+// mayBegin reports whether the job on a cluster may start next, or counts as ended without existing.
+func mayBegin(c *Cluster) bool {
 	return c != nil && c.Connected && c.Copy != nil && !c.HasJob && !lifecycle.IsFinished(c.Copy)
 }
 
-// removeAll removes everything from all clusters. Garbage collection does the rest once they return.
+// removeAll removes everything from all clusters. The collector visits lost ones once they return.
 func (d *decider) removeAll() bool {
 	for i := range d.clusters {
 		d.remove(&d.clusters[i])
@@ -159,8 +159,8 @@ func (d *decider) removeAll() bool {
 	return true
 }
 
-// rejected leaves a Workload alone whose check was rejected: it is going to be evicted, and taken back then. Copies that no worker has
-// admitted are removed at once (spec: 40 §4.7).
+// rejected leaves a Workload alone whose check is rejected: its eviction follows. Copies that no worker cluster has admitted are removed
+// at once (spec: 40 §4.7).
 func (d *decider) rejected() bool {
 	switch {
 	case d.check.State != kueue.CheckStateRejected:
@@ -176,8 +176,7 @@ func (d *decider) rejected() bool {
 	return true
 }
 
-// owner rejects a Workload whose job cannot be sent to workers, or is not to be. One that is evicted is sent nowhere, and what runs of it is
-// taken back.
+// owner rejects a Workload whose job cannot or must not be dispatched. An evicted one is not dispatched, and its running job is stopped.
 func (d *decider) owner() bool {
 	if lifecycle.IsFinished(d.w) || lifecycle.IsEvicted(d.w) {
 		return false
@@ -203,7 +202,7 @@ func (d *decider) reject(message string, warnings ...Warning) bool {
 	return true
 }
 
-// replaced (rule 1) leaves slices alone whose pods belong to another slice by now, or still do.
+// replaced (rule 1) leaves slices alone whose pods belong to another slice.
 func (d *decider) replaced() bool {
 	if !d.elastic() {
 		return false
@@ -212,16 +211,15 @@ func (d *decider) replaced() bool {
 		if lifecycle.Condition(d.w, kueue.WorkloadFinished).Reason != kueue.ReasonWorkloadSliceReplaced || !d.o.Job.Others {
 			return false
 		}
-		if c := d.cluster(d.w.Status.ClusterName); c != nil && c.Connected && c.HasJob { // it has not been told of the other yet
+		if c := d.cluster(d.w.Status.ClusterName); c != nil && c.Connected && c.HasJob { // it is not resized yet
 			d.do(Step{Do: MirrorJob, Cluster: c.Name})
 		}
 		return true
 	}
-	return !lifecycle.IsReserved(d.w) && d.o.Job.Forerunner && !lifecycle.IsEvicted(d.w) // one that failed is taken back; the job names the other
+	return !lifecycle.IsReserved(d.w) && d.o.Job.Replaces && !lifecycle.IsEvicted(d.w) // a failed replacement is removed; the job names the other
 }
 
-// over (rule 2) removes everything of a Workload that is finished or holds no quota. Without a job there is nothing else to do
-// about one either.
+// over (rule 2) removes everything of a Workload that is finished or has no reservation, and leaves a Workload without a job alone.
 func (d *decider) over() bool {
 	done := lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w)
 	if done {
@@ -230,13 +228,13 @@ func (d *decider) over() bool {
 			d.quiet() // it was put on hold, which frees the quota at once
 		}
 		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
-			d.lookAgain()
+			d.requeueAtLoss()
 		}
 	}
 	return done || d.o.Job.Missing
 }
 
-// removeFinished removes everything, but a job that has finished on its worker is left for a while: its pods have logs.
+// removeFinished removes everything, except that a finished job is retained for a while: its pods have logs.
 func (d *decider) removeFinished() {
 	left := time.Duration(0)
 	if end := lifecycle.Condition(d.w, kueue.WorkloadFinished); end != nil && end.Status == metav1.ConditionTrue {
@@ -245,15 +243,15 @@ func (d *decider) removeFinished() {
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		if left > 0 && c.Name == d.w.Status.ClusterName && c.Copy != nil && lifecycle.IsFinished(c.Copy) {
-			d.wake(left)
+			d.requeueAfter(left)
 			continue
 		}
 		d.remove(c)
 	}
 }
 
-// leaveSkipped removes copies that wait on clusters where the job cannot be. Of a Workload that is evicted one may run (spec: 40 §4.13.5).
-func (d *decider) leaveSkipped() bool {
+// removeSkipped removes waiting copies from clusters that cannot take the job. A copy of an evicted Workload may run (spec: 40 §4.13.5).
+func (d *decider) removeSkipped() bool {
 	if d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) {
 		return false
 	}
@@ -265,8 +263,8 @@ func (d *decider) leaveSkipped() bool {
 	return false
 }
 
-// onlyAdmitting removes every other copy of a Workload that has its cluster, whatever those say, and whether its own cluster can
-// be reached or not: a stale copy on a worker that comes back must not win over the one that runs.
+// onlyAdmitting removes every other copy of a Workload that has its cluster, whether that is connected or not: a stale copy on a cluster
+// that returns must not win over the running one.
 func (d *decider) onlyAdmitting() bool {
 	if d.w.Status.ClusterName == "" {
 		return false
@@ -274,9 +272,8 @@ func (d *decider) onlyAdmitting() bool {
 	return d.removeOthers(d.w.Status.ClusterName)
 }
 
-// first finds, among the copies on clusters that count, the one whose condition has been true for longest. Clocks of workers
-// differ, so among those that say nothing else any is as good; the name decides between equals. among, if it is
-// given, restricts the choice.
+// first returns the cluster whose copy has the condition for the longest time. Clocks of worker clusters differ, so any is as good; the
+// name decides between equals. among restricts the choice.
 func (d *decider) first(conditionType string, among ...func(*Cluster) bool) *Cluster {
 	var found *Cluster
 	for i := range d.clusters {
@@ -299,9 +296,9 @@ func (d *decider) first(conditionType string, among ...func(*Cluster) bool) *Clu
 	return found
 }
 
-// admitting is the cluster whose copy is admitted. While the check waits only a nominated one can be: a copy that an earlier run left
-// behind elsewhere cannot become the cluster of the Workload, and is removed by rule 9. One that has the job goes before others: it was
-// chosen, which may not be written down yet, and another worker may have admitted its copy since, by its clock even earlier.
+// admitting returns the cluster whose copy is admitted. While the check waits only a nominated one counts: rule 9 removes copies of an
+// earlier run elsewhere. A cluster with the job comes first: it was chosen, even if that is not written yet and another cluster admitted
+// its copy since.
 func (d *decider) admitting() *Cluster {
 	counts := func(*Cluster) bool { return true }
 	if d.check.State == kueue.CheckStatePending && d.w.Status.ClusterName == "" && !lifecycle.IsEvicted(d.w) {
@@ -313,7 +310,7 @@ func (d *decider) admitting() *Cluster {
 	return d.first(kueue.WorkloadAdmitted, counts)
 }
 
-// finished (rule 3) ends the Workload as its copy did. One that ended because it did not describe its job is tried again.
+// finished (rule 3) finishes the Workload as its copy did. A copy that is out of sync with its job is retried.
 func (d *decider) finished() bool {
 	c := d.first(kueue.WorkloadFinished)
 	if c == nil {
@@ -332,7 +329,7 @@ func (d *decider) finished() bool {
 	return true
 }
 
-// finish ends the Workload as its job on a cluster ended, whose status is copied a last time.
+// finish finishes the Workload as its job on a cluster ended, and copies the final status.
 func (d *decider) finish(c *Cluster, reason, message string) {
 	next := d.w.DeepCopy()
 	d.Lifecycle.Finish(next, reason, message, d.o.Now)
@@ -347,21 +344,21 @@ func (d *decider) finish(c *Cluster, reason, message string) {
 	d.do(step)
 }
 
-// mismatched is about a copy that ended because it does not describe its job: the Workload is sent again. While its check waits, a copy of an
-// earlier run, or one whose admission was not written down, is removed, and its cluster left out for a while. The end of the job is
-// mirrored when the Workload is evicted for it.
+// mismatched handles a copy that ended because it does not match its job: the Workload is retried. While its check waits, a copy of an
+// earlier run, or one whose admission was not written, is removed, and its cluster skipped for a while. For an evicted Workload the end
+// of the job is mirrored.
 func (d *decider) mismatched(c *Cluster, message string) bool {
 	switch {
-	case lifecycle.IsEvicted(d.w) && d.o.Job.Silent: // nothing there says when its pods have ended
+	case lifecycle.IsEvicted(d.w) && d.o.Job.Silent: // no status reports when its pods have ended
 		d.remove(c)
-		d.wake(time.Second)
+		d.requeueAfter(time.Second)
 		return true
 	case lifecycle.IsEvicted(d.w):
 		d.ended(c)
 		return true
 	case d.check.State == kueue.CheckStatePending:
 		d.remove(c)
-		d.leaveOut(c, message)
+		d.skipCluster(c, message)
 		return d.finished()
 	case d.check.State != kueue.CheckStateReady:
 		return true
@@ -374,8 +371,8 @@ func (d *decider) mismatched(c *Cluster, message string) bool {
 	return true
 }
 
-// jobLost is about a copy that its worker ended since the job is gone there, while the job here is not over. A pod that is deleted since the
-// worker preempts it is evicted, and sent again. A job that somebody else deleted there is created there again, with a new copy.
+// jobLost handles a copy that ended because its job was deleted while the local job is not over. A pod that its worker cluster preempts
+// is evicted and dispatched again. A job that others deleted is created again, with a new copy.
 func (d *decider) jobLost(c *Cluster) bool {
 	running := d.check.State == kueue.CheckStateReady && !lifecycle.IsEvicted(d.w)
 	if running && lifecycle.IsEvicted(c.Copy) {
@@ -384,15 +381,15 @@ func (d *decider) jobLost(c *Cluster) bool {
 	}
 	d.remove(c)
 	if running {
-		d.wake(time.Second)
+		d.requeueAfter(time.Second)
 	}
 	return running
 }
 
-// maxOutOfSync is how often copies of a job that is transformed may be out of sync before its check is rejected.
+// maxOutOfSync is how often copies of a transformed job may be out of sync before its check is rejected.
 const maxOutOfSync = 3
 
-// maxSyncRetries is how often the last look at a finished job is repeated before the Workload finishes without it (spec: 40 §4.13.5).
+// maxSyncRetries is how often copying the final status is retried before the Workload finishes without it (spec: 40 §4.13.5).
 const maxSyncRetries = 5
 
 func textOf(f *Fault) string {
@@ -402,19 +399,18 @@ func textOf(f *Fault) string {
 	return f.Text
 }
 
-// evicted (rules 4a and 4b) follows the eviction of the copy: it asks for another try, or mirrors the end of a job that the
-// manager itself takes back.
+// evicted (rules 4a and 4b) follows the eviction of the copy: it retries, or mirrors the end of a job that the manager evicted.
 func (d *decider) evicted() bool {
 	c := d.first(kueue.WorkloadEvicted)
 	switch {
 	case c == nil:
 		return false
-	case lifecycle.IsEvicted(d.w) && d.runs() != nil: // rule 6b takes it back; the end of another says nothing about it
+	case lifecycle.IsEvicted(d.w) && d.runs() != nil: // rule 6b evicts that one first
 		d.remove(c)
 		return d.evicted()
-	case d.o.Job.Alone && c.HasJob: // nothing there stops it
+	case d.o.Job.Alone && c.HasJob: // no controller stops it there
 		d.do(Step{Do: EndJob, Cluster: c.Name})
-		d.wake(time.Second)
+		d.requeueAfter(time.Second)
 		return true
 	case lifecycle.IsEvicted(d.w):
 		d.ended(c)
@@ -429,25 +425,25 @@ func (d *decider) evicted() bool {
 // ended mirrors the end of the job of a Workload that is evicted on both sides.
 func (d *decider) ended(c *Cluster) {
 	switch {
-	case d.removeOthers(c.Name): // a run that a lost worker brought back
-	case d.o.Job.Silent && lifecycle.IsReserved(c.Copy): // its worker gives that back when the last pod has ended
-	case c.HasJob && !(d.o.Job.Gated && !lifecycle.IsReserved(c.Copy)): // what was deleted says nothing any more
+	case d.removeOthers(c.Name): // an earlier run on a cluster that returned
+	case d.o.Job.Silent && lifecycle.IsReserved(c.Copy): // its worker cluster releases that when the last pod has ended
+	case c.HasJob && !(d.o.Job.Gated && !lifecycle.IsReserved(c.Copy)): // a deleted job has no status
 		d.do(Step{Do: MirrorJob, Cluster: c.Name})
 	case d.o.Job.Active && !d.mayReturn():
 		d.quiet()
 	}
 }
 
-// runs is the cluster where the job runs: its copy is admitted, and not evicted.
+// runs returns the cluster where the job runs: its copy is admitted, and not evicted.
 func (d *decider) runs() *Cluster {
 	return d.first(kueue.WorkloadAdmitted, func(c *Cluster) bool { return c.HasJob && !lifecycle.IsEvicted(c.Copy) })
 }
 
-// release makes an evicted Workload's job inactive once nothing of it can run: no cluster holds anything of it, or those that might
-// have been lost for too long (spec: 40 §4.7). The job's own controller is far away and will not say so. What a cluster holds that no other
-// rule takes back, a copy that was never admitted or a job without one, is removed: it would hold the quota for ever.
+// release deactivates the job of an evicted Workload once no cluster can run it: all are empty, or lost for too long (spec: 40 §4.7). No
+// job controller here would do so. Copies that no other rule removes, one that was never admitted or one without a job, are removed: they
+// would hold the quota forever.
 func (d *decider) release() bool {
-	if !lifecycle.IsEvicted(d.w) || !d.o.Job.Active { // without a reservation rule 2 has decided
+	if !lifecycle.IsEvicted(d.w) || !d.o.Job.Active { // rule 2 decides without a reservation
 		return false
 	}
 	held := false
@@ -463,7 +459,7 @@ func (d *decider) release() bool {
 		}
 	}
 	if held {
-		d.wake(time.Second)
+		d.requeueAfter(time.Second)
 		return true
 	}
 	if d.mayReturn() {
@@ -473,7 +469,7 @@ func (d *decider) release() bool {
 	return true
 }
 
-// quiet makes the local job one of which no pod seems to run, so that its quota is given back.
+// quiet marks the local job as inactive, so that its quota is released.
 func (d *decider) quiet() {
 	if !d.o.Job.Silent {
 		d.do(Step{Do: QuietJob})
@@ -485,12 +481,12 @@ func (d *decider) quiet() {
 	}
 }
 
-// mayReturn says whether a cluster that is lost still counts as one that may run the job, and asks for a look when it does not.
+// mayReturn reports whether a lost cluster still counts as running the job, and requeues for when it does not.
 func (d *decider) mayReturn() bool {
 	for i := range d.clusters {
 		if c := &d.clusters[i]; !c.Connected && c.Listed {
 			if left := d.grace(c); left > 0 {
-				d.wake(left)
+				d.requeueAfter(left)
 				return true
 			}
 		}
@@ -498,8 +494,8 @@ func (d *decider) mayReturn() bool {
 	return false
 }
 
-// grace is how long a lost cluster still counts as one that may return. A restart of the manager grants it anew, up to three
-// times the whole of it since the cluster was really lost (spec: 40 §4.14).
+// grace returns how long a lost cluster may still return. A restart of the manager begins the time anew, up to three times its length
+// since the real loss (spec: 40 §4.14).
 func (d *decider) grace(c *Cluster) time.Duration {
 	left := d.WorkerLostTimeout - d.o.Now.Sub(c.LostSince)
 	if !c.FirstLost.IsZero() {
@@ -508,7 +504,7 @@ func (d *decider) grace(c *Cluster) time.Duration {
 	return left
 }
 
-// lost (rule 6a) asks for another try when the cluster that had admitted the Workload lost it, or is lost itself.
+// lost (rule 6a) retries when the cluster that admitted the Workload no longer has it, or is lost itself.
 func (d *decider) lost() bool {
 	if d.stranded() {
 		return true
@@ -525,13 +521,13 @@ func (d *decider) lost() bool {
 		d.retry(fmt.Sprintf("Admitting remote %q is not in the configuration any more", name), false)
 	case !c.Connected:
 		if left := d.grace(c); left > 0 {
-			d.wake(left)
+			d.requeueAfter(left)
 			return true
 		}
 		d.retry(fmt.Sprintf("Admitting remote lost: %q", name), false)
 		d.plan.Steps[len(d.plan.Steps)-1].Lost = true
 	default:
-		return d.gone(c)
+		return d.copyGone(c)
 	}
 	return true
 }

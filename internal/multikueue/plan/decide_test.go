@@ -233,12 +233,12 @@ func TestRules(t *testing.T) {
 		"a slice that waits for quota beside another": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.Conditions = nil }),
 			[]plan.Cluster{up("w1", copyOf(plain))},
-			func(o *plan.Observed) { o.Job.Forerunner = true }, "1:",
+			func(o *plan.Observed) { o.Job.Replaces = true }, "1:",
 		},
 		"a slice that failed beside another": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.Conditions = nil }, condition(kueue.WorkloadEvicted, 0, kueue.ReasonAdmissionCheck)),
 			[]plan.Cluster{up("w1", copyOf(plain))},
-			func(o *plan.Observed) { o.Job.Forerunner = true }, "2: remove w1",
+			func(o *plan.Observed) { o.Job.Replaces = true }, "2: remove w1",
 		},
 		"a slice that waits for quota again": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.Conditions = nil }),
@@ -248,7 +248,7 @@ func TestRules(t *testing.T) {
 		"a slice that its worker has replaced": {
 			reserved(elastic, ready("w1")),
 			[]plan.Cluster{up("w1", copyOf(plain, condition(kueue.WorkloadFinished, 0, kueue.ReasonWorkloadSliceReplaced)))},
-			func(o *plan.Observed) { o.Job.Heir = true }, "3:",
+			func(o *plan.Observed) { o.Job.ReplacedBy = true }, "3:",
 		},
 		"a slice that its worker has replaced by nothing of ours": {
 			reserved(elastic, ready("w1")),

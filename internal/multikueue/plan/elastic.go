@@ -11,12 +11,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// An elastic job is resized on the manager: a slice that shrinks is made smaller on its worker, then its job there is; one that grows gets a
-// successor, which is sent to the same worker, and once it is admitted there one patch gives the job its size and its name. The slice
-// before it is over on the worker by then, and is over here once the successor is admitted here (spec: 40 §4.9).
+// An elastic job is resized on the manager. A slice that shrinks is made smaller on its cluster, then its job there. One that grows is
+// replaced by a slice that is dispatched to the same cluster; once that is admitted there, one patch gives the job the new size and slice
+// name. The replaced slice is finished on the cluster then, and here once the replacement is admitted here (spec: 40 §4.9).
 
-// resized is the job on a worker with the size of a slice and its name, nil if it has both. A local job that has another size than the
-// slice waits for it: one that has grown for the next slice, one that has shrunk for this one to follow.
+// resized returns the remote job with the size and name of a slice, nil if it has both. A local job of another size than the slice waits:
+// one that has grown for the next slice, one that has shrunk for this one to follow.
 func (c *Config) resized(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (*unstructured.Unstructured, error) {
 	if !c.Elastic || !job.IsElastic(w) || d.Remote.Resize == nil {
 		return nil, nil
@@ -36,7 +36,7 @@ func (c *Config) resized(d *job.Descriptor, local, remote job.Object, w *kueue.W
 	return Tree(d, next)
 }
 
-// specOf is the spec that a copy gets. That of a slice was taken from a job that runs here: what its start put in is for this cluster.
+// specOf returns the spec of a copy. That of a slice comes from a running job: what its start added is for this cluster only.
 func (d *decider) specOf(w *kueue.Workload) *kueue.WorkloadSpec {
 	out := w.Spec.DeepCopy()
 	if d.o.Job.Started != nil {
@@ -45,7 +45,8 @@ func (d *decider) specOf(w *kueue.Workload) *kueue.WorkloadSpec {
 	return out
 }
 
-// newCopy is NewCopy with that. One that follows others of its job keeps the gates of the manager: its worker was chosen before (spec: 40 §4.9).
+// newCopy is NewCopy with specOf. One that follows other Workloads of its job keeps the gates of the manager: its cluster is chosen
+// already (spec: 40 §4.9).
 func (d *decider) newCopy() *kueue.Workload {
 	out, spec := d.NewCopy(d.w), d.specOf(d.w)
 	out.Spec.PodSets = spec.PodSets
@@ -55,16 +56,16 @@ func (d *decider) newCopy() *kueue.Workload {
 	return out
 }
 
-// handedOver is about a slice whose place another has taken on its worker. The other is over it here as well once it is admitted here; without
-// one, nothing of the job runs under a slice of ours.
+// handedOver handles a slice that was replaced on its cluster. The replacement, once admitted here, finishes it; without one, no slice of
+// ours runs the job.
 func (d *decider) handedOver(c *Cluster) bool {
-	if d.check.State == kueue.CheckStateReady && !d.o.Job.Heir && !lifecycle.IsEvicted(d.w) {
+	if d.check.State == kueue.CheckStateReady && !d.o.Job.ReplacedBy && !lifecycle.IsEvicted(d.w) {
 		d.retry(fmt.Sprintf("The workload slice was replaced on %q by one that is not here any more", c.Name), true)
 	}
 	return true
 }
 
-// stranded asks for another try of a slice that has inherited a cluster which is lost, or not in the configuration any more.
+// stranded retries a slice whose inherited cluster is lost, or no longer in the configuration.
 func (d *decider) stranded() bool {
 	name := d.w.Status.ClusterName
 	if d.check.State != kueue.CheckStatePending || name == "" || !d.elastic() || lifecycle.IsEvicted(d.w) || d.admitting() != nil {
@@ -77,7 +78,7 @@ func (d *decider) stranded() bool {
 		return false
 	default:
 		if left := d.grace(c); left > 0 {
-			d.wake(left)
+			d.requeueAfter(left)
 			return true
 		}
 		d.retry(fmt.Sprintf("Cluster %q of the workload slice is lost", name), false)

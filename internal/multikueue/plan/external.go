@@ -12,14 +12,14 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// What the controller of an external framework may tell on the local Workload, with a field manager of its own (spec: 40 §4.13.6).
+// Conditions that the controller of an external framework may set on the local Workload, with its own field manager (spec: 40 §4.13.6).
 const (
 	ExternalSyncCondition = annotationPrefix + "ExternalSync"
 	reasonRetry           = "RetryRequested"
 	reasonRejected        = "Rejected"
 )
 
-// externalMessage is what the controller of the framework complains about, empty if it does not.
+// externalMessage returns the message of that controller, empty for none.
 func externalMessage(w *kueue.Workload) string {
 	c := lifecycle.Condition(w, ExternalSyncCondition)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -28,9 +28,9 @@ func externalMessage(w *kueue.Workload) string {
 	return fmt.Sprintf("[%s] %s: %s", external.Controller, c.Reason, c.Message)
 }
 
-// told does what the controller of an external framework asks for: another try, once for each time it says so, or none at all. A job
-// that breaks a precondition is rejected as well.
-func (d *decider) told() bool {
+// requested handles what the controller of an external framework asks for: a retry, once for each request, or a rejection. A job that
+// violates a precondition is rejected as well.
+func (d *decider) requested() bool {
 	if refused := d.o.Job.Refused; refused != nil && d.check.State == kueue.CheckStatePending && !lifecycle.IsEvicted(d.w) {
 		d.removeAll()
 		message := fmt.Sprintf("[%s] %s", refused.Code, refused.Text)
@@ -54,14 +54,14 @@ func (d *decider) told() bool {
 	return false
 }
 
-// isNews says whether a condition has changed since the check did. Both say so in seconds: within the same one a controller speaks of the run
-// that the check is Ready for, and was heard if it is not any more.
+// isNews reports whether a condition changed after the check did. Both have seconds: within the same one, it refers to the run that the
+// check is Ready for, and was handled if the check is not Ready.
 func (d *decider) isNews(c *metav1.Condition) bool {
 	at, since := c.LastTransitionTime.Unix(), d.check.LastTransitionTime.Unix()
 	return at > since || (at == since && d.check.State == kueue.CheckStateReady)
 }
 
-// endedThere ends the copy of a Workload whose job is over, where nothing on the worker does. The copy then ends the Workload (rule 3).
+// endedThere ends the copy of a finished job that no controller on the worker cluster integrates. Rule 3 then finishes the Workload.
 func (d *decider) endedThere(c *Cluster) bool {
 	if !d.o.Job.Alone || c.JobIsOver == nil || !c.HasJob {
 		return false
@@ -77,8 +77,8 @@ func (d *decider) endedThere(c *Cluster) bool {
 	return true
 }
 
-// ExternalScope is what the expressions of an external framework read of a job, its copy and its Workload. remote may be nil, and so may
-// cluster, which is metadata of a MultiKueueCluster.
+// ExternalScope returns what the expressions of an external framework may read. remote may be nil, and so may cluster, the metadata of a
+// MultiKueueCluster.
 func (c *Config) ExternalScope(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any) (*external.Scope, error) {
 	out := &external.Scope{Cluster: cluster, Origin: c.Origin}
 	l, err := Tree(d, local)
@@ -97,7 +97,7 @@ func (c *Config) ExternalScope(d *job.Descriptor, local, remote job.Object, w *k
 	return out, err
 }
 
-// workloadTree is what expressions may read of a Workload.
+// workloadTree returns what expressions may read of a Workload.
 func workloadTree(w *kueue.Workload) (map[string]any, error) {
 	podSets := []any{}
 	for i := range w.Spec.PodSets {

@@ -7,12 +7,12 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// Following is what a job and its copy are to become while both run, nil where they stay as they are.
+// Following is the new state of a running job and its copy, nil where unchanged.
 type Following struct{ Local, Remote *unstructured.Unstructured }
 
-// Follow brings a job and its copy up to date with each other, of kinds that change what they run while they do. in has the objects that
-// the copy controls, and the Workloads of the job. by is the one that the worker has admitted and that is not about to be replaced, which is
-// then the one that the copy names; nil: the copy gets only what cannot need quota (spec: 30 §4.10.3, Limitation 3).
+// Follow synchronizes a job and its copy, for kinds that change while they run. in has the objects that the copy controls, and the
+// Workloads of the job. by is the Workload that the worker cluster has admitted and that is not about to be replaced, which the copy then
+// names; nil: the copy gets only what needs no quota (spec: 30 §4.10.3, Limitation 3).
 func (c *Config) Follow(d *job.Descriptor, local, remote job.Object, by *kueue.Workload, in *job.Setting) (Following, error) {
 	if d.Remote.Follow == nil || d.IsSuspended(local) || remote.GetDeletionTimestamp() != nil {
 		return Following{}, nil
@@ -37,7 +37,7 @@ func (c *Config) Follow(d *job.Descriptor, local, remote job.Object, by *kueue.W
 	return out, err
 }
 
-// rename has the copy of an elastic job name another slice, and tells whether it did not yet.
+// rename sets the slice that the copy of an elastic job names, and returns whether that changed it.
 func (c *Config) rename(remote job.Object, w *kueue.Workload) bool {
 	if c.prebuilt(remote) == w.Name {
 		return false

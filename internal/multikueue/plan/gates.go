@@ -11,9 +11,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// openGate (rule 7) lets one worker at a time preempt for the Workload: the one that has been asking for longest, unless another was let
-// do so a short while ago, or has room without (spec: 40 §4.10). That it was is noted before, for the time in which the other one cannot be
-// reached.
+// openGate (rule 7) opens the preemption gate of one cluster at a time: the one that has been asking for longest, unless another gate was
+// opened recently, or a cluster has room without preemption (spec: 40 §4.10). The opening is recorded first, in case its cluster is lost.
 func (d *decider) openGate() bool {
 	if !d.Orchestrated || d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) {
 		return false
@@ -22,12 +21,12 @@ func (d *decider) openGate() bool {
 	if candidate == nil {
 		return false
 	}
-	if d.unsettled() {
-		d.wake(deferred)
+	if d.unanswered() {
+		d.requeueAfter(deferred)
 		return false
 	}
 	if left := d.PreemptionTimeout - d.o.Now.Sub(opened); !opened.IsZero() && left > 0 {
-		d.wake(left)
+		d.requeueAfter(left)
 		return false
 	}
 	next := candidate.Copy.DeepCopy()
@@ -39,11 +38,12 @@ func (d *decider) openGate() bool {
 	gate.Position, gate.LastTransitionTime = kueue.PreemptionGateOpen, d.o.Now
 	d.annotate(GateOpenedAnnotation, candidate.Name+" "+d.o.Now.UTC().Format(time.RFC3339))
 	d.do(Step{Do: UpdateCopyStatus, Cluster: candidate.Name, Workload: next})
-	d.wake(d.PreemptionTimeout)
+	d.requeueAfter(d.PreemptionTimeout)
 	return false
 }
 
-// asking is the cluster that has been waiting for its gate for longest, nil if none is or one has room, and when a gate was opened last.
+// asking returns the cluster that has been waiting for its gate for longest, nil if there is none or one has room, and when a gate was
+// opened last.
 func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 	for i := range d.clusters {
 		c := &d.clusters[i]
@@ -67,14 +67,14 @@ func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 	return candidate, opened
 }
 
-// unsettled says whether a nominated cluster does not answer for a moment: its copy may have got quota, or may preempt.
-func (d *decider) unsettled() bool {
+// unanswered reports whether a nominated cluster is slow: its copy may have a reservation, or preempt.
+func (d *decider) unanswered() bool {
 	return slices.ContainsFunc(d.clusters, func(c Cluster) bool {
 		return c.Listed && c.answersSoon() && slices.Contains(d.w.Status.NominatedClusterNames, c.Name)
 	})
 }
 
-// openedAt is when the gate on a cluster that cannot be reached was opened, zero if it was not, or another one was since.
+// openedAt returns when the gate of a lost cluster was opened, zero if it was not, or another one was since.
 func (d *decider) openedAt(cluster string) time.Time {
 	name, at, _ := strings.Cut(d.w.Annotations[GateOpenedAnnotation], " ")
 	opened, err := time.Parse(time.RFC3339, at)
@@ -91,12 +91,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// isGated says whether a copy was made with our gate.
+// isGated reports whether a copy was created with our gate.
 func isGated(w *kueue.Workload) bool {
 	return slices.Contains(w.Spec.PreemptionGates, kueue.PreemptionGate{Name: kueue.MultiKueuePreemptionGate})
 }
 
-// gateOf is the state of our gate on a copy, nil if it has none yet.
+// gateOf returns the state of our gate on a copy, nil if it has none yet.
 func gateOf(w *kueue.Workload) *kueue.PreemptionGateState {
 	at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Name == kueue.MultiKueuePreemptionGate })
 	if at < 0 {
@@ -105,7 +105,7 @@ func gateOf(w *kueue.Workload) *kueue.PreemptionGateState {
 	return &w.Status.PreemptionGates[at]
 }
 
-// blockedSince is since when a copy has been waiting for a gate, nil if it is not.
+// blockedSince returns since when a copy has been waiting for a gate, nil if it is not.
 func blockedSince(w *kueue.Workload) *metav1.Time {
 	if c := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates); c != nil && c.Status == metav1.ConditionTrue {
 		return &c.LastTransitionTime

@@ -15,38 +15,37 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan/external"
 )
 
-// JobVerb is what is to be done about a job and its copy on the worker that admitted the Workload.
+// JobVerb is the operation on a job or its copy.
 type JobVerb int
 
 // The verbs.
 const (
-	// NoJob leaves both as they are.
 	NoJob JobVerb = iota
-	// CreateJob creates Object on the worker.
+	// CreateJob creates Object on the worker cluster.
 	CreateJob
-	// DeleteJob deletes the job on the worker, which belongs to an earlier run.
+	// DeleteJob deletes the remote job, which belongs to an earlier run.
 	DeleteJob
-	// PatchStatus gives the local job the status of Object.
+	// PatchStatus writes the status of Object to the local job.
 	PatchStatus
 )
 
-// JobStep is the one thing to do about a job.
+// JobStep is the next operation on a job.
 type JobStep struct {
 	Do     JobVerb
 	Object *unstructured.Unstructured
-	// Deferred asks for another look soon.
+	// Deferred asks for another decision soon.
 	Deferred bool
-	// Metadata says that labels or annotations of Object are to be written, too.
+	// Metadata is true if labels or annotations of Object are written, too.
 	Metadata bool
-	// Resized is what the elastic job on the worker is to be, nil if it stays as it is.
+	// Resized is the new elastic job on the worker cluster, nil if unchanged.
 	Resized *unstructured.Unstructured
-	// Spec is what the job on the worker is to be, nil if it stays as it is; SpecFault is why that could not be found out.
+	// Spec is the new remote job, nil if unchanged; SpecFault is why it could not be computed.
 	Spec      *unstructured.Unstructured
 	SpecFault error
 }
 
-// SyncJob finds what to do about the local job of a Workload and its copy on the worker that admitted it, nil if there is none. create
-// lets it be created; otherwise it is only mirrored. The pass that creates does not mirror (spec: 40 §4.6).
+// SyncJob decides about the local job of a Workload and its copy on the cluster that admitted it, nil if there is none. create permits
+// its creation; otherwise it is only mirrored. The pass that creates does not mirror (spec: 40 §4.6).
 //
 // cluster is the metadata of the MultiKueueCluster, for the expressions of external frameworks.
 func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any, create bool) (JobStep, error) {
@@ -73,15 +72,15 @@ func (c *Config) SyncJob(d *job.Descriptor, local, remote job.Object, w *kueue.W
 	return c.mirror(d, local, remote, w)
 }
 
-// scaled is the job on a worker with as many Workloads as the local one has, nil if it has so many. It grows no further than to the Workload
-// that the worker has admitted: pods of those to come would wait for nothing there. It shrinks at once.
+// scaled returns the remote job with as many Workloads as the local one has, nil if unchanged. It grows only to the Workload that the
+// worker cluster has admitted: further pods would wait there. It shrinks at once.
 func scaled(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (*unstructured.Unstructured, error) {
 	if d.Remote.Scale == nil {
 		return nil, nil
 	}
 	wanted, has := d.Remote.Workloads(local), d.Remote.Workloads(remote)
 	if wanted > has {
-		upTo := int32(0) // if it does not say which of them it is
+		upTo := int32(0) // without an index it shrinks only
 		if index, err := strconv.ParseInt(w.Annotations[kueue.ComponentWorkloadIndexAnnotation], 10, 32); err == nil {
 			upTo = int32(index) + 1
 		}
@@ -95,7 +94,7 @@ func scaled(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (*un
 	return Tree(d, next)
 }
 
-// mirror finds the status that the local job gets, and the size that the remote one does.
+// mirror computes the status of the local job, and the size of the remote one.
 func (c *Config) mirror(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (JobStep, error) {
 	to, err := Tree(d, local)
 	if err != nil {
@@ -124,7 +123,7 @@ func (c *Config) mirror(d *job.Descriptor, local, remote job.Object, w *kueue.Wo
 	return step, nil
 }
 
-// Ended returns whether a local job is over: it ran on a worker, and is not to run again.
+// Ended returns whether a local job ran on a worker cluster and is not to run again.
 func Ended(d *job.Descriptor, local job.Object) bool {
 	if d.Finished == nil {
 		return false
@@ -133,23 +132,23 @@ func Ended(d *job.Descriptor, local job.Object) bool {
 	return over
 }
 
-// isFinal says whether a job that is being deleted tells how it ended.
+// isFinal reports whether the status of a job that is being deleted is final.
 func isFinal(d *job.Descriptor, remote job.Object) bool {
 	return d.Remote.Final != nil && d.Remote.Final(remote)
 }
 
-// isOfEarlierRun says whether a job on a worker is that of another Workload than w, or of an earlier local job of its name.
+// isOfEarlierRun reports whether a remote job belongs to another Workload than w, or to an earlier local job of its name.
 func (c *Config) isOfEarlierRun(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) bool {
 	origin := remote.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
 	f := c.External[d.GVK]
-	stamped := d.Remote.OriginUID || (f != nil && f.Extended && origin != "") // those of a version before have none
+	stamped := d.Remote.OriginUID || (f != nil && f.Extended && origin != "") // older versions did not set it
 	if stamped && origin != string(local.GetUID()) {
 		return true
 	}
 	return d.Remote.Workloads == nil && c.prebuilt(remote) != w.Name && !job.IsElastic(w)
 }
 
-// followExternal brings a job of an external framework and its copy up to date with each other.
+// followExternal synchronizes a job of an external framework and its copy.
 func (c *Config) followExternal(f *external.Framework, d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any) (JobStep, error) {
 	scope, err := c.ExternalScope(d, local, remote, w, cluster)
 	if err != nil {
@@ -174,7 +173,7 @@ func (c *Config) followExternal(f *external.Framework, d *job.Descriptor, local,
 	return step, nil
 }
 
-// PlainStatus is the status of the copy of a job as it is, nil if the local job has it, or is to have none.
+// PlainStatus returns the unchanged status of the copy, nil if the local job has it, or must not have one.
 func (c *Config) PlainStatus(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (any, error) {
 	f := c.External[d.GVK]
 	if d.Remote.Silent || (f != nil && f.NoStatus) || remote.GetDeletionTimestamp() != nil || c.isOfEarlierRun(d, local, remote, w) {
@@ -191,7 +190,7 @@ func (c *Config) PlainStatus(d *job.Descriptor, local, remote job.Object, w *kue
 	return from.Object["status"], nil
 }
 
-// Quiet is the local job with a status that says that no pod of it runs, and whether that is another status than it has.
+// Quiet returns the local job with a status without active pods, and whether that changes it.
 func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, bool, error) {
 	next := local.DeepCopyObject().(job.Object)
 	if d.Remote.Quiet != nil {
@@ -211,8 +210,8 @@ func Quiet(d *job.Descriptor, local job.Object) (*unstructured.Unstructured, boo
 	return out, !equality.Semantic.DeepEqual(before.Object["status"], out.Object["status"]), nil
 }
 
-// NewJob is the job that is created on a worker: the local one as it was before it was started, without its owners, finalizers and
-// status, and without the field that keeps controllers away from it (spec: 40 §2.6).
+// NewJob returns the job to create on a worker cluster: the local one as before its start, without owners, finalizers, status, and
+// managedBy (spec: 40 §2.6).
 func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, cluster map[string]any) (*unstructured.Unstructured, error) {
 	f := c.External[d.GVK]
 	from, err := Tree(d, stopped(d, local, w))
@@ -270,7 +269,7 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 	return out, nil
 }
 
-// travelling are the labels and annotations of a job that its copy gets, too.
+// travelling returns the labels and annotations that a copy takes from its job.
 func travelling(local job.Object) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	maps.Copy(labels, local.GetLabels())
@@ -285,7 +284,7 @@ func travelling(local job.Object) (labels, annotations map[string]string) {
 	return labels, annotations
 }
 
-// stopped is a job as it was before it was started, with the size of its Workload. A kind that is known by name only is as it is.
+// stopped returns a job as before its start, with the size of its Workload. An external kind stays unchanged.
 func stopped(d *job.Descriptor, local job.Object, w *kueue.Workload) job.Object {
 	out := local.DeepCopyObject().(job.Object)
 	if d.Restore == nil {
@@ -293,7 +292,7 @@ func stopped(d *job.Descriptor, local job.Object, w *kueue.Workload) job.Object 
 	}
 	d.Suspend(out)
 	if d.Family.CanLead() && job.IsElastic(w) {
-		return out // nothing was put in
+		return out // its start added nothing
 	}
 	d.Restore(out, job.WithoutInjected(local, w.Spec.PodSets))
 	if job.IsElastic(w) && d.Remote.Resize != nil {
@@ -309,7 +308,7 @@ func filled(m map[string]string) map[string]string {
 	return m
 }
 
-// mark says on a copy whose it is, and, unless there are several, which Workload it belongs to.
+// mark sets the origin and, for a job with one Workload, its name on a copy.
 func (c *Config) mark(labels, annotations map[string]string, w *kueue.Workload, one bool) {
 	switch {
 	case !one:
@@ -324,19 +323,19 @@ func (c *Config) mark(labels, annotations map[string]string, w *kueue.Workload, 
 	}
 }
 
-// maxLabel is the length of the longest label value.
+// maxLabel is the maximum length of a label value.
 const maxLabel = 63
 
-// prebuilt is the Workload that a job names.
+// prebuilt returns the name of the Workload that a job names.
 func (c *Config) prebuilt(o job.Object) string {
 	cfg := job.Config{AnnotationIdentifiers: c.Annotations}
 	return cfg.PrebuiltName(o)
 }
 
-// WorkloadOf is the name of the Workload that a job on a worker belongs to, empty if it names none.
+// WorkloadOf returns the name of the Workload of a remote job, empty for none.
 func (c *Config) WorkloadOf(o job.Object) string { return c.prebuilt(o) }
 
-// Tree is a job as a tree of maps, of its own.
+// Tree returns a job as a new tree of maps.
 func Tree(d *job.Descriptor, o job.Object) (*unstructured.Unstructured, error) {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u.DeepCopy(), nil

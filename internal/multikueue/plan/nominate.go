@@ -13,11 +13,11 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// dispatch (rule 9) nominates clusters, and makes and removes copies accordingly (spec: 40 §4.5).
+// dispatch (rule 9) nominates clusters, and creates and removes copies accordingly (spec: 40 §4.5).
 func (d *decider) dispatch() bool {
 	for _, c := range d.w.Status.AdmissionChecks {
 		if c.Name != d.o.Check && c.State != kueue.CheckStateReady {
-			return true // its own event brings the Workload back
+			return true // the event of that write requeues the Workload
 		}
 	}
 	if d.refused() {
@@ -28,7 +28,7 @@ func (d *decider) dispatch() bool {
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		nominated := c.Listed && slices.Contains(names, c.Name)
-		d.wakeAfter(c)
+		d.requeueAfterSkip(c)
 		switch {
 		case !c.Connected:
 		case !nominated:
@@ -36,20 +36,20 @@ func (d *decider) dispatch() bool {
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
 			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy(), Dispatched: true})
 		case slices.Contains(d.leaving, c.Name):
-			d.remove(c) // nothing, if it was removed before
-			d.wake(deferred)
+			d.remove(c) // nothing to do if it was removed before
+			d.requeueAfter(deferred)
 		}
 	}
 	d.report()
 	return true
 }
 
-// nominations are the clusters that may hold a copy, brought up to date if they are ours to say.
+// nominations returns the clusters that may have a copy, updated unless an external dispatcher decides.
 func (d *decider) nominations() []string {
 	switch {
 	case d.o.Job.Siblings != nil:
 		return d.nominateTogether(d.o.Job.Siblings)
-	case d.w.Status.ClusterName != "": // an elastic slice goes where the one before it is
+	case d.w.Status.ClusterName != "": // an elastic slice follows the one that it replaces
 		return []string{d.w.Status.ClusterName}
 	case d.Mode == AllAtOnce:
 		return d.nominateAll()
@@ -59,38 +59,38 @@ func (d *decider) nominations() []string {
 	return d.w.Status.NominatedClusterNames
 }
 
-// leaveEarlierRuns removes copies with a job from clusters that are not nominated: a worker that came back brought them along.
+// leaveEarlierRuns removes copies with a job from clusters that are not nominated: they return with lost clusters.
 func (d *decider) leaveEarlierRuns() {
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		if c.Connected && c.HasJob && c.Name != d.w.Status.ClusterName && !slices.Contains(d.w.Status.NominatedClusterNames, c.Name) {
 			d.remove(c)
 			d.leaving = append(d.leaving, c.Name)
-			d.wake(deferred)
+			d.requeueAfter(deferred)
 		}
 	}
 }
 
-// wakeAfter asks for a look when a cluster that is left out counts again.
-func (d *decider) wakeAfter(c *Cluster) {
+// requeueAfterSkip requeues the Workload for when a skipped cluster counts again.
+func (d *decider) requeueAfterSkip(c *Cluster) {
 	if c.Listed && c.skipped() && !c.Fault.Until.IsZero() {
-		d.wake(c.Fault.Until.Sub(d.o.Now.Time))
+		d.requeueAfter(c.Fault.Until.Sub(d.o.Now.Time))
 	}
 }
 
 func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
 
-// answersSoon says whether nothing is known of the cluster only for a moment.
+// answersSoon reports whether the state of the cluster is unknown only for a moment.
 func (c *Cluster) answersSoon() bool { return c.Slow || c.Busy }
 
-// stays says whether a cluster that was nominated can be used, or will be in a moment.
+// stays reports whether a nominated cluster is usable, now or soon.
 func (c *Cluster) stays() bool { return c.usable() || (c.answersSoon() && c.Listed && !c.skipped()) }
 
-// usable says whether our dispatchers nominate the cluster.
+// usable reports whether our dispatchers nominate the cluster.
 func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
 
-// refused asks for another try of a job that every cluster refused, or that cannot be made for any of them, and rejects it in the end. One that
-// cannot be reached just now has not refused it.
+// refused retries a job that every cluster refused, or that no copy can be created of, and rejects it in the end. A disconnected cluster
+// has not refused it.
 func (d *decider) refused() bool {
 	var message strings.Builder
 	message.WriteString("Every worker cluster refused the job")
@@ -124,7 +124,6 @@ func (d *decider) refused() bool {
 	return true
 }
 
-// isTransform says whether a fault is that of a transform.
 func isTransform(code string) bool {
 	switch code {
 	case external.Failed, external.CostExceeded, external.Forbidden, external.UnsupportedList, external.TooLarge:
@@ -133,9 +132,8 @@ func isTransform(code string) bool {
 	return false
 }
 
-// NominateAtOnce are the clusters that the Workload may be written to be nominated to with its reservation: those that rule 9 would
-// nominate. None means that rule 9 has to look at it: something of an earlier run is left, another mode decides, or it goes where others
-// of its job are.
+// NominateAtOnce returns the nominations of rule 9 that may be written with the reservation. Nil means that rule 9 decides: objects of an
+// earlier run remain, another mode nominates, or the Workload follows others of its job.
 func (c *Config) NominateAtOnce(w *kueue.Workload, clusters []Cluster) []string {
 	if c.Mode == External || (c.Elastic && job.IsElastic(w)) || w.Annotations[kueue.ComponentWorkloadIndexAnnotation] != "" ||
 		w.Status.ClusterName != "" || len(w.Status.NominatedClusterNames) > 0 ||
@@ -148,13 +146,13 @@ func (c *Config) NominateAtOnce(w *kueue.Workload, clusters []Cluster) []string 
 	return usableNames(clusters, nil)
 }
 
-// nextOf are the clusters of the next round behind those that are nominated already.
+// nextOf returns the clusters of the next round.
 func (c *Config) nextOf(clusters []Cluster, have []string) []string {
 	rest := c.rest(clusters, have)
 	return rest[:min(c.StepSize, len(rest))]
 }
 
-// rest are the clusters that can be nominated and are not yet, in the order of rounds.
+// rest returns the usable clusters that are not nominated yet, in the order of rounds.
 func (c *Config) rest(clusters []Cluster, have []string) []string {
 	var rest []string
 	for i := range clusters {
@@ -168,7 +166,7 @@ func (c *Config) rest(clusters []Cluster, have []string) []string {
 	return rest
 }
 
-// usableNames are the clusters that can be used, by name. One that has not answered for a moment stays among those that were nominated.
+// usableNames returns the usable clusters by name. A slow one that was nominated stays.
 func usableNames(clusters []Cluster, before []string) []string {
 	names := []string{}
 	for i := range clusters {
@@ -181,7 +179,7 @@ func usableNames(clusters []Cluster, before []string) []string {
 	return names
 }
 
-// nominateAll nominates all clusters that can be used. A list that has them in another order stays as it is.
+// nominateAll nominates all usable clusters. The order of an existing list is kept.
 func (d *decider) nominateAll() []string {
 	names := usableNames(d.clusters, d.w.Status.NominatedClusterNames)
 	if slices.Equal(slices.Sorted(slices.Values(d.w.Status.NominatedClusterNames)), names) {
@@ -198,11 +196,10 @@ func (d *decider) nominate(names []string) {
 		next.Status.NominatedClusterNames = nil
 	}
 	d.do(Step{Do: WriteStatus, Workload: next, Blocks: true})
-	d.w = next // what is written later in this plan is made of it
+	d.w = next // later writes of this plan start from it
 }
 
-// nominateNext adds the next clusters when a round is over: at its time, or when none of those that were nominated can be
-// reached. What was nominated stays.
+// nominateNext adds the next clusters when a round is over: in time, or when no nominated cluster is connected. Earlier nominations stay.
 func (d *decider) nominateNext() []string {
 	have := d.w.Status.NominatedClusterNames
 	rest := d.rest(d.clusters, have)
@@ -211,25 +208,25 @@ func (d *decider) nominateNext() []string {
 		start := d.roundStart(len(have) <= d.StepSize)
 		if left := d.RoundTimeout - d.o.Now.Sub(start); left > 0 {
 			if len(rest) > 0 {
-				d.wake(left)
+				d.requeueAfter(left)
 			}
 			return have
 		}
 	}
 	if len(rest) == 0 {
-		return have // more may come by and by, and bring the Workload back
+		return have // later clusters requeue the Workload
 	}
 	names := slices.Concat(have, d.nextOf(d.clusters, have))
 	d.startRound()
 	d.nominate(names)
 	if len(rest) > d.StepSize {
-		d.wake(d.RoundTimeout)
+		d.requeueAfter(d.RoundTimeout)
 	}
 	return names
 }
 
-// roundStart is when the last round began: when it was noted, but not before the reservation, which makes the first round with it and notes
-// nothing. If a later round has lost its note it begins anew.
+// roundStart returns when the last round began: as recorded, but not before the reservation, which starts the first round without a
+// record. A later round without a record begins anew.
 func (d *decider) roundStart(first bool) time.Time {
 	reserved := lifecycle.Condition(d.w, kueue.WorkloadQuotaReserved).LastTransitionTime.Time
 	start, err := time.Parse(time.RFC3339, d.w.Annotations[RoundStartAnnotation])
@@ -243,16 +240,15 @@ func (d *decider) roundStart(first bool) time.Time {
 	return d.o.Now.Time
 }
 
-// startRound notes on the Workload that a round begins. It comes before the nominations, so that a crash between the two makes a
-// round longer, never shorter.
+// startRound records that a round begins, before the nominations: a crash in between makes a round longer, never shorter.
 func (d *decider) startRound() {
 	d.annotate(RoundStartAnnotation, d.o.Now.UTC().Format(time.RFC3339))
 }
 
-// annotate writes something down on the Workload before what comes after it is done.
+// annotate records a value on the Workload before the next steps.
 func (d *decider) annotate(key, value string) {
 	next := d.w.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, key, value)
 	d.do(Step{Do: Annotate, Workload: next, Blocks: true})
-	d.w = next // what is written later in this plan is made of it
+	d.w = next // later writes of this plan start from it
 }

@@ -13,12 +13,12 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Contribution is the quota of one worker's queues that are related to a ClusterQueue of the manager. Quantities of one resource are in a
-// fixed order, so that their sum is always written in the same way.
+// Contribution is the quota of one worker cluster for a ClusterQueue of the manager. Quantities of one resource have a fixed order, so
+// that their sum is always written in the same way.
 type Contribution map[corev1.ResourceName][]resource.Quantity
 
-// Contribute finds what a worker contributes: the nominal quota, over all flavors, of the ClusterQueues that its LocalQueues of the given
-// names lead to, each ClusterQueue once. Cohorts do not count (spec: 40 §4.11).
+// Contribute returns the nominal quota, over all flavors, of the ClusterQueues behind the LocalQueues with the given names, each
+// ClusterQueue once. Cohorts do not count (spec: 40 §4.11).
 func Contribute(related []types.NamespacedName, localQueues []*kueue.LocalQueue, clusterQueues []*kueue.ClusterQueue) Contribution {
 	var led []kueue.ClusterQueueReference
 	for _, lq := range localQueues {
@@ -43,8 +43,8 @@ func Contribute(related []types.NamespacedName, localQueues []*kueue.LocalQueue,
 	return out
 }
 
-// Automate gives a ClusterQueue the sum of what the workers contribute, and tells whether that changed its spec. What it cannot be given to
-// comes back as text, and the quota is left as it is.
+// Automate sets the quota of a ClusterQueue to the sum of contributions, and returns whether that changed its spec. If that is not
+// possible it returns why, and leaves the quota alone.
 func Automate(cq *kueue.ClusterQueue, parts []Contribution) (changed bool, unsupported string) {
 	if unsupported = oneFlavor(cq); unsupported != "" {
 		return false, unsupported
@@ -72,7 +72,7 @@ func Automate(cq *kueue.ClusterQueue, parts []Contribution) (changed bool, unsup
 		sum := resource.Quantity{Format: resource.DecimalSI}
 		for _, part := range parts {
 			for _, q := range part[name] {
-				sum.Add(q) // the first that is not zero gives its notation
+				sum.Add(q) // the first that is not zero determines its notation
 			}
 		}
 		if quota.NominalQuota.Cmp(sum) != 0 {
@@ -90,7 +90,7 @@ func Automate(cq *kueue.ClusterQueue, parts []Contribution) (changed bool, unsup
 	return true, ""
 }
 
-// oneFlavor is why the quota of a ClusterQueue cannot be automated whatever the workers have, empty if it can.
+// oneFlavor returns why the quota of a ClusterQueue cannot be automated, empty if it can.
 func oneFlavor(cq *kueue.ClusterQueue) string {
 	flavors := 0
 	for _, g := range cq.Spec.ResourceGroups {

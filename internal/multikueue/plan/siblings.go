@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// nominateTogether nominates clusters for one of several Workloads of a job. The first of them is sent like any other once all are there,
-// and the others follow it to its worker (spec: 40 §4.9).
+// nominateTogether nominates clusters for one of several Workloads of a job. The first is dispatched like any other once all exist, and
+// the others follow it to its cluster (spec: 40 §4.9).
 func (d *decider) nominateTogether(s *Siblings) []string {
 	switch {
 	case len(s.Clusters) > 1:
@@ -16,7 +16,7 @@ func (d *decider) nominateTogether(s *Siblings) []string {
 	case len(s.Clusters) == 1:
 		return d.follow(s.Clusters[0])
 	case s.Present < s.Wanted || !s.First:
-		return nil // the events of the others bring the Workload back
+		return nil // events of the others requeue the Workload
 	case d.Mode == AllAtOnce:
 		return d.nominateAll()
 	case d.Mode == Incremental:
@@ -25,7 +25,7 @@ func (d *decider) nominateTogether(s *Siblings) []string {
 	return d.w.Status.NominatedClusterNames
 }
 
-// follow nominates the cluster that has admitted another Workload of the job, and no other.
+// follow nominates only the cluster that has admitted another Workload of the job.
 func (d *decider) follow(name string) []string {
 	if c := d.cluster(name); c == nil || (!c.Connected && !c.Busy) {
 		d.plan.Err = fmt.Errorf("cluster %s, which has the other workloads of the %s, cannot be reached", name, d.o.Job.Kind)

@@ -1,12 +1,10 @@
-// Package external says what may become of jobs of external frameworks on their
-// way to a worker and back (spec: 40 §4.13).
+// Package external decides what may change in jobs of external frameworks on the way to a worker cluster and back (spec: 40 §4.13).
 //
-//	base clone ─► mutations ─► guard: what differs may differ ─► managedBy, our marks ─► the copy
-//	job with the copy's status ─► mutations ─► guard ─► a patch of the status, a patch of keys
+//	base clone ─► mutations ─► guard: permitted differences ─► managedBy, our labels ─► the copy
+//	job with the status of the copy ─► mutations ─► guard ─► a patch of the status, a patch of keys
 //	copy ─► mutations ─► guard ─► a patch of the copy
 //
-// The guards look at what came out, not at the operations that led there. Our own
-// marks come after them, so that no expression can forge one.
+// Guards check the result, not the operations. Our own labels and annotations come after them, so no expression can forge them.
 package external
 
 import (
@@ -21,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The codes of errors (spec: 40 §4.13.5).
+// Codes of errors (spec: 40 §4.13.5).
 const (
 	Precondition    = "PreconditionFailed"
 	Failed          = "CreationTransformFailed"
@@ -35,88 +33,87 @@ const (
 	Controller      = "ExternalController"
 )
 
-// maxDepth is how deep a copy may be nested.
+// maxDepth is the maximum nesting of a copy.
 const maxDepth = 64
 
-// Error is what keeps a job from being sent, or from being followed.
+// Error is why a job cannot be dispatched or synchronized.
 type Error struct {
 	Code, Text string
-	// Until, unless it is zero, is when the expressions are asked again, which were not: the error says nothing about the job.
+	// Until, unless zero, is the end of a suspension of the expressions: the error is not about the job.
 	Until time.Time
 }
 
-// As finds such an error in another one, nil if there is none.
+// As returns the Error in an error, nil if there is none.
 func As(err error) *Error {
 	e, _ := errors.AsType[*Error](err)
 	return e
 }
 
-// Error is the text.
+// Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// The phases, by the names that the expressions know.
+// The phases, by the names in expressions.
 const (
 	creation   = "creation"
 	statusSync = "statusSync"
 	specSync   = "specSync"
 )
 
-// Expressions are those of a framework. The scope is what they may read; what they are given they do not change.
+// Expressions are those of a framework. They read the scope and do not modify their arguments.
 type Expressions interface {
-	// Preconditions finds the first rule that does not hold: its name and its message.
+	// Preconditions returns the name and message of the first rule that does not hold.
 	Preconditions(scope map[string]any) (name, message string, ok bool, err error)
-	// Mutate runs the mutations of a phase on an object, each on what the one before it left, through apply.
+	// Mutate runs the mutations of a phase in order on an object, through apply.
 	Mutate(phase string, object, scope map[string]any, apply func(object map[string]any, patch any) (map[string]any, error)) (map[string]any, error)
-	// When says whether the status is to be copied yet.
+	// When reports whether to copy the status.
 	When(scope map[string]any) (bool, error)
-	// Finished says whether a remote job is over, and how it went, and Active whether pods of it may run.
+	// Finished reports whether a remote job has ended, and how. Active reports whether its pods may run.
 	Finished(remote map[string]any) (done, success bool, message string, err error)
 	Active(remote map[string]any) (bool, error)
 }
 
-// Framework is one external framework.
 type Framework struct {
 	// Name is as in the configuration.
 	Name string
-	// Extended says that it has more than a name.
+	// Extended is true if more than a name is configured.
 	Extended bool
-	// NoJob says that a controller of its own carries the jobs.
+	// NoJob is true if an external controller creates the remote jobs.
 	NoJob bool
-	// Unchecked sends jobs without the mark of ManagedBy, the path of a field, which has the value Value.
+	// Unchecked dispatches jobs without Value in the field ManagedBy, a path.
 	Unchecked bool
 	ManagedBy []string
 	Value     string
-	// WorkerValue is what the field has on the worker; nil removes it.
+	// WorkerValue is the value of the field on the worker cluster; nil removes it.
 	WorkerValue *string
 	CopyFields  []string
-	// Retry tries again what cannot be transformed, and does not reject it.
+	// Retry retries jobs that cannot be transformed, instead of rejecting them.
 	Retry bool
-	// Preconditions and Creates say that there are such expressions.
+	// Preconditions and Creates are true if there are such expressions.
 	Preconditions, Creates bool
-	// NoStatus leaves the status alone, Mutates changes it on the way, and Main has it in the object itself.
+	// NoStatus does not mirror the status, Mutates transforms it, and Main writes it in the object itself.
 	NoStatus, Mutates, Main bool
-	// AutoStatus tries the object itself where it has no subresource for its status.
+	// AutoStatus writes the object itself if there is no status subresource.
 	AutoStatus bool
-	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs get from their copies.
+	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs take from their copies.
 	AnnotationPrefixes, LabelPrefixes []string
-	// SpecPaths are those that may change on a copy. None: nothing is forwarded.
+	// SpecPaths may change on a copy. None: the spec is not forwarded.
 	SpecPaths [][]string
-	// Alone says that nothing on the workers integrates the kind.
+	// Alone is true if no controller on the worker clusters integrates the kind.
 	Alone bool
-	// MaxBytes bounds a copy, and what a mutation makes.
+	// MaxBytes bounds copies and results of mutations.
 	MaxBytes int
-	// Reserved says of the key of a label or an annotation that it is not for transforms.
+	// Reserved reports whether transforms must not touch the key of a label or annotation.
 	Reserved    func(key string) bool
 	Expressions Expressions
 }
 
-// Scope is what expressions read.
+// Scope is the input of expressions.
 type Scope struct {
 	Local, Remote, Workload, Cluster map[string]any
 	Origin                           string
 }
 
-// names are those of the scope, without what is nobody's business.
+// names returns the variables of the scope, without managedFields.
 func (s *Scope) names() map[string]any {
 	out := map[string]any{}
 	for name, tree := range map[string]map[string]any{"localObject": s.Local, "remoteObject": s.Remote, "workload": s.Workload, "cluster": s.Cluster} { //berth:unordered fills a map
@@ -130,7 +127,7 @@ func (s *Scope) names() map[string]any {
 	return out
 }
 
-// plain is a tree without metadata.managedFields.
+// plain returns a tree without metadata.managedFields.
 func plain(tree map[string]any) map[string]any {
 	meta, ok := tree["metadata"].(map[string]any)
 	if !ok || meta["managedFields"] == nil {
@@ -142,7 +139,7 @@ func plain(tree map[string]any) map[string]any {
 	return out
 }
 
-// Precondition finds out whether a job may be sent at all; nil if it may.
+// Precondition returns why a job may not be dispatched at all, nil if it may.
 func (f *Framework) Precondition(s *Scope) *Error {
 	if !f.Preconditions {
 		return nil
@@ -151,26 +148,26 @@ func (f *Framework) Precondition(s *Scope) *Error {
 	switch {
 	case err != nil:
 		code := Precondition
-		if TooMuch(err) || !RestsUntil(err).IsZero() {
+		if TooMuch(err) || !SuspendedUntil(err).IsZero() {
 			code = CostExceeded
 		}
-		return &Error{Code: code, Text: fmt.Sprintf("%s/precondition/%s", f.Name, err), Until: RestsUntil(err)}
+		return &Error{Code: code, Text: fmt.Sprintf("%s/precondition/%s", f.Name, err), Until: SuspendedUntil(err)}
 	case !ok:
 		return &Error{Code: Precondition, Text: fmt.Sprintf("%s/precondition %q: %s", f.Name, name, message)}
 	}
 	return nil
 }
 
-// fail is an error of a phase. cluster may be empty.
+// fail returns an error of a phase. cluster may be empty.
 func (f *Framework) fail(phase, cluster, code string, err error) *Error {
 	coded := As(err)
 	switch {
 	case coded != nil:
 		code = coded.Code
-	case TooMuch(err), !RestsUntil(err).IsZero():
+	case TooMuch(err), !SuspendedUntil(err).IsZero():
 		code = CostExceeded
 	}
-	if phase != creation { // a job that runs is followed all the same
+	if phase != creation { // a running job is synchronized all the same
 		code = map[string]string{statusSync: StatusFailed, specSync: SpecFailed}[phase]
 	}
 	where, text := "", err.Error()
@@ -184,11 +181,11 @@ func (f *Framework) fail(phase, cluster, code string, err error) *Error {
 	if cluster != "" {
 		where += fmt.Sprintf(" on %q", cluster)
 	}
-	return &Error{Code: code, Text: fmt.Sprintf("%s/%s%s: %s", f.Name, phase, where, text), Until: RestsUntil(err)}
+	return &Error{Code: code, Text: fmt.Sprintf("%s/%s%s: %s", f.Name, phase, where, text), Until: SuspendedUntil(err)}
 }
 
-// RestsUntil is when expressions are asked again that were not; zero of any other error.
-func RestsUntil(err error) time.Time {
+// SuspendedUntil returns the end of a suspension of the expressions; zero for other errors.
+func SuspendedUntil(err error) time.Time {
 	var r interface{ Until() time.Time }
 	if !errors.As(err, &r) {
 		return time.Time{}
@@ -196,7 +193,7 @@ func RestsUntil(err error) time.Time {
 	return r.Until()
 }
 
-// TooMuch says whether an error is that of expressions that cost too much or take too long.
+// TooMuch reports whether expressions cost too much or took too long.
 func TooMuch(err error) bool {
 	var t interface{ TooMuch() bool }
 	return errors.As(err, &t) && t.TooMuch()
@@ -225,7 +222,7 @@ func (f *Framework) mutate(phase string, object map[string]any, s *Scope) (map[s
 	return f.Expressions.Mutate(phase, object, s.names(), apply)
 }
 
-// bounds checks how large an object is.
+// bounds checks the size of an object.
 func (f *Framework) bounds(object map[string]any) error {
 	if depth(object, maxDepth+1) > maxDepth {
 		return &Error{Code: TooLarge, Text: fmt.Sprintf("the object is nested more than %d deep", maxDepth)}
@@ -240,7 +237,7 @@ func (f *Framework) bounds(object map[string]any) error {
 	return nil
 }
 
-// Create makes of the base clone of a job what is to be created, but for our own marks.
+// Create turns the base clone of a job into the copy, without our own labels and annotations.
 func (f *Framework) Create(base map[string]any, s *Scope) (map[string]any, error) {
 	if !f.Creates {
 		return base, nil
@@ -256,10 +253,10 @@ func (f *Framework) Create(base map[string]any, s *Scope) (map[string]any, error
 	return out, nil
 }
 
-// Copied says that copies are made by more than a name, so that it may turn out that they cannot be made.
+// Copied reports whether a copy can fail: it can if more than a name is configured.
 func (f *Framework) Copied() bool { return f.Extended && !f.NoJob }
 
-// Finish checks a copy with our own marks. Where no more than a name is said of the framework, the API servers' own limits are all there are.
+// Finish checks a copy with our own labels and annotations. If only a name is configured the limits of the API server suffice.
 func (f *Framework) Finish(copied map[string]any, cluster string) error {
 	if !f.Extended {
 		return nil
@@ -270,7 +267,7 @@ func (f *Framework) Finish(copied map[string]any, cluster string) error {
 	return nil
 }
 
-// Release takes the mark that keeps controllers away off a copy, or gives it its value there.
+// Release removes the managedBy value from a copy, or sets that of the worker cluster.
 func (f *Framework) Release(copied map[string]any) {
 	if len(f.ManagedBy) == 0 {
 		return
@@ -295,7 +292,7 @@ func (f *Framework) Release(copied map[string]any) {
 	}
 }
 
-// Manager is the value of the mark on a local job. An error means that it is no text.
+// Manager returns the managedBy value of a local job. An error means that it is not a string.
 func (f *Framework) Manager(job map[string]any) (string, error) {
 	value, err := get(job, f.ManagedBy)
 	if f.Unchecked {
@@ -311,16 +308,16 @@ func (f *Framework) Manager(job map[string]any) (string, error) {
 	return text, nil
 }
 
-// Followed is a job as it is to be after a look at its copy.
+// Followed is a job after synchronization with its copy.
 type Followed struct {
 	Object map[string]any
-	// Status and Metadata say what of it changes.
+	// Status and Metadata are true if they change.
 	Status, Metadata bool
-	// Deferred says that it is too early.
+	// Deferred is true if it is too early.
 	Deferred bool
 }
 
-// Status is what becomes of a job with the status of its copy.
+// Status returns a job with the status of its copy.
 func (f *Framework) Status(s *Scope) (Followed, error) {
 	cluster, _ := s.Cluster["name"].(string)
 	wrap := func(err error) (Followed, error) { return Followed{}, f.fail(statusSync, cluster, StatusFailed, err) }
@@ -362,7 +359,7 @@ func (f *Framework) Status(s *Scope) (Followed, error) {
 	return out, nil
 }
 
-// mayFollow says whether a path of a job may change after its copy.
+// mayFollow reports whether a path of a copy may change after its job.
 func (f *Framework) mayFollow(path []string) bool {
 	if len(path) == 3 && path[0] == "metadata" && !f.Reserved(path[2]) {
 		prefixes := map[string][]string{"labels": f.LabelPrefixes, "annotations": f.AnnotationPrefixes}[path[1]]
@@ -371,7 +368,7 @@ func (f *Framework) mayFollow(path []string) bool {
 	return len(path) > 0 && path[0] == "status"
 }
 
-// Spec is what becomes of a copy after a change of its job, nil if nothing does.
+// Spec returns a copy after a change of its job, nil if unchanged.
 func (f *Framework) Spec(s *Scope) (map[string]any, error) {
 	if len(f.SpecPaths) == 0 {
 		return nil, nil
@@ -399,7 +396,7 @@ func (f *Framework) Spec(s *Scope) (map[string]any, error) {
 	return next, nil
 }
 
-// removedAround is the map around a path that changed, if it is gone and may not go; nil if that is not so.
+// removedAround returns a removed map around a changed path that must not be removed; nil for none.
 func (f *Framework) removedAround(path []string, next map[string]any) []string {
 	for n := 1; n < len(path); n++ {
 		if _, err := get(next, path[:n]); err != nil && !slices.ContainsFunc(f.SpecPaths, func(p []string) bool { return below(path[:n], p) }) {
@@ -409,7 +406,7 @@ func (f *Framework) removedAround(path []string, next map[string]any) []string {
 	return nil
 }
 
-// guardCreation checks what differs between the base clone and what became of it.
+// guardCreation checks the differences between the base clone and the copy.
 func (f *Framework) guardCreation(base, out map[string]any) error {
 	for _, path := range changes(base, out) {
 		ok := len(path) > 0 && slices.Contains(f.CopyFields, path[0])
@@ -433,10 +430,10 @@ func forbidden(path []string) error {
 	return &Error{Code: Forbidden, Text: where + " may not be changed"}
 }
 
-// below says whether a path is another one, or below it.
+// below reports whether a path equals another one or is below it.
 func below(path, of []string) bool { return len(path) >= len(of) && slices.Equal(path[:len(of)], of) }
 
-// overlap says whether one of two paths is at or below the other.
+// overlap reports whether one of two paths is equal to or below the other.
 func overlap(a, b []string) bool { return len(b) > 0 && (below(a, b) || below(b, a)) }
 
 func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// MirroredAnnotation records, on a local job, which labels and annotations its copy had when they were last mirrored. Only those may be removed
-// here when the copy no longer has them: any other key is the user's, also one that the copy never got. It is written in the same request
-// as the keys themselves, so a restart of the manager loses nothing.
+// MirroredAnnotation, on a local job, has the labels and annotations of its copy at the last mirroring. Only those may be removed here
+// when the copy no longer has them: other keys are the user's. The same request writes it with the keys, so a restart of the manager
+// loses nothing.
 const MirroredAnnotation = "multikueue.berth.dev/mirrored-keys"
 
-// mirrored is the value of MirroredAnnotation. It counts for the copy with that UID only: another copy never had the keys of this one.
+// mirrored is the value of MirroredAnnotation. It is valid only for the copy with that UID.
 type mirrored struct {
 	Copy        string   `json:"copy"`
 	Annotations []string `json:"annotations,omitempty"`
 	Labels      []string `json:"labels,omitempty"`
 }
 
-// mirrorKeys copies the labels and annotations with the configured prefixes from a copy to its job, removes those that the copy had and has
-// no longer, and returns those that it has now (spec: 40 §4.13.1, statusSync.metadata).
+// mirrorKeys copies the labels and annotations with the configured prefixes from a copy to its job, removes those that the copy no longer
+// has, and returns the present ones (spec: 40 §4.13.1, statusSync.metadata).
 func (f *Framework) mirrorKeys(object, from map[string]any) mirrored {
 	uid, _ := get(from, []string{"metadata", "uid"})
 	now := mirrored{}
@@ -33,7 +33,7 @@ func (f *Framework) mirrorKeys(object, from map[string]any) mirrored {
 	return now
 }
 
-// mirrorMap does so for labels or annotations; had are the keys that the copy had.
+// mirrorMap does so for labels or annotations; had are the former keys of the copy.
 func (f *Framework) mirrorMap(name string, prefixes, had []string, object, from map[string]any) (has []string) {
 	meta, ok := object["metadata"].(map[string]any)
 	if !ok || len(prefixes) == 0 {
@@ -65,7 +65,7 @@ func (f *Framework) mirrorMap(name string, prefixes, had []string, object, from 
 	return has
 }
 
-// noted reads MirroredAnnotation. A value that cannot be read counts as none: then no key is removed.
+// noted reads MirroredAnnotation. An invalid value counts as none: then no key is removed.
 func noted(object map[string]any) mirrored {
 	value, _ := get(object, []string{"metadata", "annotations", MirroredAnnotation})
 	text, _ := value.(string)

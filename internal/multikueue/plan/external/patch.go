@@ -13,13 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxOps is how many operations a JSON patch may have.
+// maxOps is the maximum number of operations of a JSON patch.
 const maxOps = 256
 
-// maxNumber bounds whole numbers in a patch: what is larger, a reader of JSON may round.
+// maxNumber bounds whole numbers in a patch: JSON readers may round larger ones.
 const maxNumber = 1 << 53
 
-// operation is one of a JSON patch.
 type operation struct {
 	verb       string
 	path, from []string
@@ -27,16 +26,16 @@ type operation struct {
 	hasValue   bool
 }
 
-// errTest marks a patch whose test failed: it changes nothing, and that is no mistake.
+// errTest is a failed test of a patch: it changes nothing and is no mistake.
 var errTest = errors.New("a test of the patch failed")
 
-// applyJSON gives the object with a JSON patch (RFC 6902). The patch is applied as a whole or not at all.
+// applyJSON returns the object with a JSON patch (RFC 6902), applied as a whole or not at all.
 func applyJSON(object map[string]any, list []any, limit int) (map[string]any, error) {
 	if len(list) > maxOps {
 		return nil, fmt.Errorf("the patch has %d operations, and %d is the limit", len(list), maxOps)
 	}
 	var root any = runtime.DeepCopyJSON(object)
-	budget := int64(limit) * 4 // what copies may add on the way
+	budget := int64(limit) * 4 // for copies
 	for i, entry := range list {
 		op, err := read(entry)
 		if err == nil {
@@ -222,7 +221,7 @@ func remove(parent any, key string) (any, error) {
 	return nil, fmt.Errorf("there is no %q to remove", key)
 }
 
-// edit changes what is around the end of a path, and gives the whole with that.
+// edit changes the parent of the end of a path, and returns the new root.
 func edit(root any, path []string, change func(parent any, key string) (any, error)) (any, error) {
 	if len(path) == 0 {
 		return nil, fmt.Errorf("the object as a whole cannot be removed")
@@ -250,7 +249,7 @@ func edit(root any, path []string, change func(parent any, key string) (any, err
 	return root, nil
 }
 
-// get follows a path.
+// get returns the value at a path.
 func get(root any, path []string) (any, error) {
 	for i, key := range path {
 		switch p := root.(type) {
@@ -273,7 +272,7 @@ func get(root any, path []string) (any, error) {
 	return root, nil
 }
 
-// position is an index of a list; end lets it be the place behind the last.
+// position parses an index of a list; end also permits the one after the last.
 func position(list []any, key string, end bool) (int, error) {
 	if key == "-" && end {
 		return len(list), nil
@@ -285,7 +284,6 @@ func position(list []any, key string, end bool) (int, error) {
 	return at, nil
 }
 
-// join is a path for messages.
 func join(path []string) string {
 	var out strings.Builder
 	for _, segment := range path {
@@ -294,7 +292,7 @@ func join(path []string) string {
 	return out.String()
 }
 
-// size is about how many bytes a value has as JSON.
+// size estimates the length of a value as JSON, in bytes.
 func size(value any) int64 {
 	switch v := value.(type) {
 	case string:
@@ -315,8 +313,8 @@ func size(value any) int64 {
 	return 8
 }
 
-// merge gives the object with an apply configuration: maps are merged, anything else is set. A list is refused, since what becomes of
-// what is there is not said.
+// merge returns the object with an apply configuration: maps are merged, other values set. Lists are refused, since their merge is not
+// specified.
 func merge(object, with map[string]any, path []string) (map[string]any, error) {
 	out := object
 	for _, key := range sortedKeys(with) {
@@ -346,8 +344,7 @@ func merge(object, with map[string]any, path []string) (map[string]any, error) {
 	return out, nil
 }
 
-// changes are the paths that differ between two objects. Maps are compared key by key, also where one of them is missing; lists as a
-// whole.
+// changes returns the paths that differ between two objects. Maps are compared key by key, also with a missing one; lists as a whole.
 func changes(from, to map[string]any) [][]string {
 	return diff(nil, nil, from, to)
 }
@@ -367,7 +364,7 @@ func diff(out [][]string, path []string, from, to any) [][]string {
 		x, was := a[key]
 		y, is := b[key]
 		at := append(slices.Clone(path), key)
-		if was != is && x == nil && y == nil { // null in the place of nothing
+		if was != is && x == nil && y == nil { // null where there was nothing
 			out = append(out, at)
 			continue
 		}
@@ -376,7 +373,7 @@ func diff(out [][]string, path []string, from, to any) [][]string {
 	return out
 }
 
-// prune takes null out of maps: a merge patch cannot write it.
+// prune removes null from maps: a merge patch cannot write it.
 func prune(value any) {
 	m, ok := value.(map[string]any)
 	if !ok {
@@ -391,7 +388,7 @@ func prune(value any) {
 	}
 }
 
-// depth is how deep maps and lists are nested, as far as it is below a limit.
+// depth returns the nesting of maps and lists, up to a limit.
 func depth(value any, limit int) int {
 	deepest := 0
 	if limit <= 0 {

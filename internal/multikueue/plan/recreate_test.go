@@ -16,12 +16,12 @@ import (
 // again notes that the copy was created again on a cluster so long ago, for the n-th time.
 func again(cluster string, ago time.Duration, n int) func(*kueue.Workload) {
 	return func(w *kueue.Workload) {
-		w.Annotations[plan.AgainAnnotation] = fmt.Sprintf("%s %s %d", cluster, t0.Add(-ago).UTC().Format(time.RFC3339), n)
+		w.Annotations[plan.RecreatedAnnotation] = fmt.Sprintf("%s %s %d", cluster, t0.Add(-ago).UTC().Format(time.RFC3339), n)
 	}
 }
 
 // removing adds that what is left is being removed since then.
-func removing(w *kueue.Workload) { w.Annotations[plan.AgainAnnotation] += " removing" }
+func removing(w *kueue.Workload) { w.Annotations[plan.RecreatedAnnotation] += " removing" }
 
 // TestDeletedThere is what becomes of a Workload whose copy, or job, somebody deletes on the connected worker that had admitted it.
 func TestDeletedThere(t *testing.T) {
@@ -51,7 +51,7 @@ func TestDeletedThere(t *testing.T) {
 		"the job of a copy that was evicted":   {reserved(ready("w1")), up("w1", copyOf(plain, condition(kueue.WorkloadEvicted, 0, "Preempted"), ended)), nil, "3: status Retry !"},
 		"the job of a copy that waits":         {reserved(nominated("w1")), up("w1", copyOf(plain, ended)), nil, "9: remove w1"},
 		"the job, which is elastic":            {reserved(elastic, ready("w1")), up("w1", copyOf(plain, admittedAt(0), ended)), nil, "3: remove w1, after 1s"},
-		"a slice that another replaces":        {reserved(elastic, ready("w1")), up("w1", nil), func(o *plan.Observed) { o.Job.Heir = true }, "6a: status Retry"},
+		"a slice that another replaces":        {reserved(elastic, ready("w1")), up("w1", nil), func(o *plan.Observed) { o.Job.ReplacedBy = true }, "6a: status Retry"},
 		"of a Workload that is evicted":        {reserved(localEvicted), up("w1", nil), active, "release: quiet"},
 		"by this manager, for another spec": {
 			reserved(ready("w1")), up("w1", copyOf(plain, admittedAt(0), func(w *kueue.Workload) {
@@ -75,7 +75,7 @@ func TestDeletedThere(t *testing.T) {
 		"again and again":                  {reserved(ready("w1"), again("w1", 9*time.Minute, 6)), up("w1", nil), nil, "6a: status Retry !"},
 		"again and again, but long ago":    {reserved(ready("w1"), again("w1", 11*time.Minute, 6)), up("w1", nil), nil, "6a: " + made},
 		"often, but on another worker":     {reserved(ready("w1"), again("w2", time.Second, 6)), up("w1", nil), nil, "6a: " + made},
-		"what is noted cannot be read":     {reserved(ready("w1"), func(w *kueue.Workload) { w.Annotations[plan.AgainAnnotation] = "w1 never 1" }), up("w1", nil), nil, "6a: " + made},
+		"what is noted cannot be read":     {reserved(ready("w1"), func(w *kueue.Workload) { w.Annotations[plan.RecreatedAnnotation] = "w1 never 1" }), up("w1", nil), nil, "6a: " + made},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &plan.Observed{
@@ -109,10 +109,10 @@ func TestCreatedAgain(t *testing.T) {
 		t.Fatalf("%+v", decided.Steps)
 	}
 	noted, copied, told := decided.Steps[0], decided.Steps[1], decided.Steps[2]
-	if got, want := noted.Workload.Annotations[plan.AgainAnnotation], "w1 "+t0.UTC().Format(time.RFC3339)+" 3"; got != want || !noted.Blocks {
+	if got, want := noted.Workload.Annotations[plan.RecreatedAnnotation], "w1 "+t0.UTC().Format(time.RFC3339)+" 3"; got != want || !noted.Blocks {
 		t.Errorf("noted %q, want %q", got, want)
 	}
-	if _, has := copied.Workload.Annotations[plan.AgainAnnotation]; has || len(copied.Workload.Spec.PreemptionGates) > 0 ||
+	if _, has := copied.Workload.Annotations[plan.RecreatedAnnotation]; has || len(copied.Workload.Spec.PreemptionGates) > 0 ||
 		!strings.HasPrefix(copied.Events[0].Note, `The copy of the workload was deleted on "w1", and is created there again`) {
 		t.Errorf("the copy: %+v, events %v", copied.Workload, copied.Events)
 	}
@@ -121,7 +121,7 @@ func TestCreatedAgain(t *testing.T) {
 		!strings.HasPrefix(c.Message, `The workload was admitted on "w1". [RemoteCopyDeleted] `) {
 		t.Errorf("the Workload: %+v", next.Status)
 	}
-	o.Local, o.Clusters[0].Copy, o.ToldAt = next, copyOf(reserved()), t0.Time
+	o.Local, o.Clusters[0].Copy, o.ReportedAt = next, copyOf(reserved()), t0.Time
 	o.Now = metav1.NewTime(t0.Add(10 * time.Second))
 	if got := text(o, plan.Decide(cfg, o)); got != "6a: after 20s" { // what it waits for is told every half minute
 		t.Error(got)
