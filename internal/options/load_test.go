@@ -57,7 +57,7 @@ func TestDefault(t *testing.T) {
 			Enabled: true, Timeout: 30 * time.Minute, Recovery: 30 * time.Minute,
 			RequeueBy: "Eviction", BackoffBase: time.Minute, BackoffMax: time.Hour, BackoffLimit: NoLimit,
 		},
-		MultiKueue: WorkerClusters{
+		MultiKueue: MultiKueue{
 			GCInterval: time.Minute, Origin: "multikueue", WorkerLostTimeout: 15 * time.Minute,
 			Dispatcher: "kueue.x-k8s.io/multikueue-dispatcher-all-at-once", StepSize: 3,
 			RoundTimeout: 5 * time.Minute, PreemptionTimeout: 5 * time.Minute,

@@ -90,7 +90,7 @@ type Options struct {
 	FairSharing          FairSharing
 	AdmissionFairSharing UsageSharing
 	Resources            Resources
-	MultiKueue           WorkerClusters
+	MultiKueue           MultiKueue
 	JobSet               JobSet
 	Trainer              training.Options
 	Gates                feature.Gates
@@ -231,26 +231,26 @@ type Resources struct {
 	DeviceClassMappings []configv1beta2.DeviceClassMapping
 }
 
-// WorkerClusters is what multiKueue comes to: how worker clusters are used.
-type WorkerClusters struct {
+// MultiKueue is the section multiKueue.
+type MultiKueue struct {
 	GCInterval        time.Duration // 0 is off
 	Origin            string
 	WorkerLostTimeout time.Duration
 	Dispatcher        string
 	StepSize          int // of the incremental dispatcher
-	// RoundTimeout is how long a round of that dispatcher is.
+	// RoundTimeout is the length of its rounds.
 	RoundTimeout time.Duration
 	// ExternalFrameworks are kinds for the generic adapter.
 	ExternalFrameworks []*transform.Framework
-	// PreviousOrigins are values that Origin had before.
+	// PreviousOrigins are former values of Origin.
 	PreviousOrigins []string
-	// Retention is how long a job that has finished stays on its worker.
+	// Retention is how long a finished job stays on its worker cluster.
 	Retention time.Duration
-	// PreemptionTimeout is how long one worker may preempt before another may.
+	// PreemptionTimeout is how long only one worker cluster may preempt.
 	PreemptionTimeout time.Duration
 	// AccessProviders are the plugins of either spelling.
 	AccessProviders []configv1beta2.ClusterProfileProvider
-	// AllowHTTP lets workers and their proxies be reached without TLS.
+	// AllowHTTP permits worker clusters and proxies without TLS.
 	AllowHTTP bool
 }
 
@@ -410,8 +410,8 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature
 	}
 }
 
-func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) WorkerClusters {
-	out := WorkerClusters{
+func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) MultiKueue {
+	out := MultiKueue{
 		GCInterval: m.GCInterval.Duration, Origin: *m.Origin, WorkerLostTimeout: m.WorkerLostTimeout.Duration,
 		Dispatcher: *m.DispatcherName, StepSize: defaultStepSize, RoundTimeout: defaultRoundTimeout,
 		PreviousOrigins: m.PreviousOrigins, PreemptionTimeout: defaultPreemptionTimeout,

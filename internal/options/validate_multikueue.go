@@ -20,8 +20,7 @@ import (
 // value.
 const maxDispatcherName = 63
 
-// validateMultiKueue checks the section on worker clusters (spec: 70 §3.3,
-// 40 §3).
+// validateMultiKueue checks the section multiKueue (spec: 70 §3.3, 40 §3).
 func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, path *field.Path) field.ErrorList {
 	m := c.MultiKueue
 	errs := notNegative(m.GCInterval, path.Child("gcInterval"))
@@ -53,7 +52,7 @@ func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, pat
 	return errs
 }
 
-// validateOrigin checks one of the values that the origin had before.
+// validateOrigin checks one of the previous origins.
 func validateOrigin(origin string, others []string, at *field.Path) field.ErrorList {
 	if msgs := validation.IsValidLabelValue(origin); len(msgs) > 0 || origin == "" {
 		return field.ErrorList{field.Invalid(at, origin, strings.Join(append(msgs, "must be a value that origin had"), "; "))}

@@ -87,7 +87,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{install.Training, func() error { return addTraining(ctx, mgr, cfg) }},
 		{install.Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
-		{install.MultiKueue, func() error { return addWorkerClusters(ctx, mgr, nominate, ray, cfg) }},
+		{install.MultiKueue, func() error { return addMultiKueue(ctx, mgr, nominate, ray, cfg) }},
 		{install.Webhooks, func() error { return addWebhooks(ctx, mgr, ray, cfg) }},
 	} {
 		if !cfg.Groups.Has(part.group) {

@@ -24,15 +24,15 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// addWorkerClusters adds what sends Workloads to other clusters.
-func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominator, ray *kuberay.KubeRay, cfg Config) error {
+// addMultiKueue adds the controllers of MultiKueue.
+func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, ray *kuberay.KubeRay, cfg Config) error {
 	o := &cfg.Options
 	if !o.Gates.On(feature.MultiKueue) {
 		return nil
 	}
 	enabled := Kinds(o)
 	log := cfg.Log.WithName("multikueue")
-	plan := dispatchConfig(o)
+	plan := multikueueConfig(o)
 	var misnamed func() []string
 	if len(o.MultiKueue.ExternalFrameworks) > 0 {
 		served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
@@ -59,7 +59,7 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 		}
 		misnamed = func() []string { return frameworks.Warnings(names, served) }
 		logWarnings(log, misnamed())
-		enabled = append(more, enabled...) // what is known better wins
+		enabled = append(more, enabled...) // known kinds win
 	}
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	var err error
@@ -77,8 +77,8 @@ func addWorkerClusters(ctx context.Context, mgr ctrl.Manager, nominate *nominato
 	return err
 }
 
-// warnOfExternalKinds logs which names of integrations.externalFrameworks are not exactly those of served kinds: jobs of such a kind are not
-// recognised as the owners of others.
+// warnOfExternalKinds logs the names of integrations.externalFrameworks that are not exactly those of served kinds: jobs of such a kind
+// are not recognised as owners.
 func warnOfExternalKinds(mgr ctrl.Manager, cfg Config) error {
 	if len(cfg.Options.ExternalFrameworks) == 0 {
 		return nil
@@ -101,13 +101,13 @@ func logWarnings(log logr.Logger, warnings []string) {
 	}
 }
 
-// Kinds are the kinds of jobs that a configuration has managed.
+// Kinds returns the job kinds that a configuration manages.
 func Kinds(o *options.Options) []*planjob.Descriptor {
 	managed := lookup.NewConfig(o).Kinds
 	return slices.DeleteFunc(all.DescriptorsWith(lookup.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
 }
 
-// nominator asks what sends Workloads to other clusters, if anything does.
+// nominator is the Nominate of MultiKueue, if that runs.
 type nominator struct{ ask multikueuecontroller.Nominate }
 
 func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
@@ -117,8 +117,8 @@ func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckRef
 	return n.ask(wl, required)
 }
 
-// dispatchConfig is what the options say about worker clusters.
-func dispatchConfig(o *options.Options) *multikueueplan.Config {
+// multikueueConfig is the configuration of MultiKueue in the options.
+func multikueueConfig(o *options.Options) *multikueueplan.Config {
 	out := &multikueueplan.Config{
 		Lifecycle: lookup.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: multikueueplan.External,
 		StepSize: o.MultiKueue.StepSize, RoundTimeout: o.MultiKueue.RoundTimeout, ConfigOrder: o.Gates.On(feature.MultiKueueIncrementalDispatcherRespectConfigOrder),

@@ -1,10 +1,8 @@
-// Package transform makes of what a configuration says about external frameworks
-// something that can be asked (spec: 40 §4.13).
+// Package transform compiles and evaluates the expressions of external frameworks (spec: 40 §4.13).
 //
 //	expressions ─► Compile: each in the scope of its phase ─► Framework ─► Preconditions, Mutate, Finished …
 //
-// It evaluates; what may be touched, and what becomes of a patch, decides
-// internal/multikueue/plan/external.
+// Package internal/multikueue/plan/external decides what patches may change.
 package transform
 
 import (
@@ -20,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/cel"
 )
 
-// The phases, by the names that are told.
+// The phases, by the names in messages.
 const (
 	Precondition = "precondition"
 	Creation     = "creation"
@@ -29,7 +27,7 @@ const (
 	Lifecycle    = "lifecycle"
 )
 
-// scopes are the names that expressions may use in each phase.
+// scopes are the variables of each phase.
 var scopes = map[string][]string{
 	Precondition: {"localObject", "workload"},
 	Creation:     {"object", "localObject", "workload", "cluster", "origin"},
@@ -38,41 +36,39 @@ var scopes = map[string][]string{
 	Lifecycle:    {"remoteObject"},
 }
 
-// variablesName is what variables are fields of.
 const variablesName = "variables"
 
 // passTime bounds all expressions of one phase on one object.
 const passTime = time.Second
 
-// Framework is an external framework, checked and compiled.
 type Framework struct {
 	GVK schema.GroupVersionKind
-	// Extended says that it uses more than its name.
+	// Extended is true if more than a name is configured.
 	Extended bool
-	// NoJob says that a controller of its own carries the jobs: controllerType External.
+	// NoJob is true if an external controller creates the remote jobs: controllerType External.
 	NoJob bool
-	// Unchecked sends jobs without the mark of ManagedBy, the path of a field, which has the value Value.
+	// Unchecked dispatches jobs without Value in the field ManagedBy, a path.
 	Unchecked bool
 	ManagedBy []string
 	Value     string
-	// WorkerValue is what the field has on the worker; nil removes it.
+	// WorkerValue is the value of the field on the worker cluster; nil removes it.
 	WorkerValue *string
 	CopyFields  []string
-	// RetryOnError tries again what cannot be transformed, and does not reject it.
+	// RetryOnError retries jobs that cannot be transformed, instead of rejecting them.
 	RetryOnError bool
 	// StatusMode is Replace, Mutate or Disabled, Subresource Auto, Status or Main.
 	StatusMode, Subresource string
-	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs get from their copies.
+	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs take from their copies.
 	AnnotationPrefixes, LabelPrefixes []string
-	// SpecPaths are those that may change on the copy.
+	// SpecPaths may change on the copy.
 	SpecPaths [][]string
-	// Alone says that nothing on the workers integrates the kind.
+	// Alone is true if no controller on the worker clusters integrates the kind.
 	Alone bool
-	// MaxBytes bounds a copy, and what a mutation makes.
+	// MaxBytes bounds copies and results of mutations.
 	MaxBytes int
-	// Observed, unless it is nil, is told of every evaluation of a phase: success, error or too_costly, its cost and its time.
+	// Observed, if set, is called after every evaluation of a phase with success, error or too_costly, its cost and its time.
 	Observed func(phase, result string, cost uint64, took time.Duration)
-	// Suspended, unless it is nil, is told when a phase is not evaluated for a while, since it cost too much again and again.
+	// Suspended, if set, is called when the circuit breaker of a phase opens.
 	Suspended func(phase string)
 
 	costPerExpression, costPerPass uint64
@@ -93,15 +89,15 @@ type mutation struct {
 	patch *cel.Expression
 }
 
-// HasPreconditions says whether there are any, and HasMutations likewise for a phase.
+// HasPreconditions reports whether there are preconditions.
 func (f *Framework) HasPreconditions() bool { return len(f.preconditions) > 0 }
 
-// HasMutations says whether a phase changes anything.
+// HasMutations reports whether a phase has mutations.
 func (f *Framework) HasMutations(phase string) bool { return len(f.mutations[phase]) > 0 }
 
-// Failure is what went wrong in a phase.
+// Failure is an error of one expression.
 type Failure struct {
-	// Of is the expression by its name, such as mutation "park".
+	// Of names the expression, such as mutation "park".
 	Of  string
 	Err error
 }
@@ -109,16 +105,16 @@ type Failure struct {
 // Error names the expression.
 func (f *Failure) Error() string { return f.Of + ": " + f.Err.Error() }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the error of the expression.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Where is the expression by its name.
+// Where names the expression.
 func (f *Failure) Where() string { return f.Of }
 
-// TooMuch says that it cost too much or took too long.
+// TooMuch reports whether the expression cost too much or took too long.
 func (f *Failure) TooMuch() bool { return errors.Is(f.Err, cel.ErrTooMuch) }
 
-// Preconditions finds the first rule that does not hold: its name and its message.
+// Preconditions returns the name and message of the first rule that does not hold.
 func (f *Framework) Preconditions(scope map[string]any) (name, message string, ok bool, err error) {
 	p, done := f.pass(Precondition, scope)
 	defer done()
@@ -134,8 +130,8 @@ func (f *Framework) Preconditions(scope map[string]any) (name, message string, o
 	return "", "", true, nil
 }
 
-// Mutate runs the mutations of a phase on an object, each on what the one before it left. apply gives the object with a patch: a list of
-// operations, or a map to merge.
+// Mutate runs the mutations of a phase in order on an object. apply returns the object with a patch: a list of operations, or a map to
+// merge.
 func (f *Framework) Mutate(phase string, object, scope map[string]any, apply func(object map[string]any, patch any) (map[string]any, error)) (map[string]any, error) {
 	p, done := f.pass(phase, scope)
 	defer done()
@@ -154,7 +150,7 @@ func (f *Framework) Mutate(phase string, object, scope map[string]any, apply fun
 	return object, nil
 }
 
-// When says whether the status is to be copied yet.
+// When reports whether to copy the status.
 func (f *Framework) When(scope map[string]any) (bool, error) {
 	if f.when == nil {
 		return true, nil
@@ -162,7 +158,7 @@ func (f *Framework) When(scope map[string]any) (bool, error) {
 	return f.bool(StatusSync, "when", f.when, scope)
 }
 
-// Active says whether pods of a remote job may run.
+// Active reports whether pods of a remote job may run.
 func (f *Framework) Active(remote map[string]any) (bool, error) {
 	return f.bool(Lifecycle, "active", f.active, map[string]any{"remoteObject": remote})
 }
@@ -177,7 +173,7 @@ func (f *Framework) bool(phase, name string, e *cel.Expression, scope map[string
 	return value == true, nil
 }
 
-// Finished says whether a remote job is over, and how it went.
+// Finished reports whether a remote job has ended, and how.
 func (f *Framework) Finished(remote map[string]any) (done, success bool, message string, err error) {
 	p, over := f.pass(Lifecycle, map[string]any{"remoteObject": remote})
 	defer over()
@@ -204,9 +200,9 @@ type pass struct {
 	ctx    context.Context
 	phase  string
 	scope  map[string]any
-	values map[string]any // of variables, as far as they were asked for
+	values map[string]any // of variables, when they are first read
 	spent  uint64
-	failed error // what cost too much, also where an expression survived it
+	failed error // it cost too much, even if an expression tolerated that
 	broken bool  // an expression failed
 }
 
@@ -223,7 +219,7 @@ func (f *Framework) pass(phase string, scope map[string]any) (*pass, context.Can
 	}
 }
 
-// result is how a pass went, in a word.
+// result is the outcome of a pass, for metrics.
 func (p *pass) result() string {
 	switch {
 	case p.failed != nil:
@@ -250,7 +246,7 @@ func (p *pass) eval(e *cel.Expression) (any, error) {
 	return value, err
 }
 
-// variable is the value of one, worked out when it is asked for first.
+// variable evaluates a variable when it is first read.
 func (p *pass) variable(name string) (any, error) {
 	if value, ok := p.values[name]; ok {
 		return value, nil
