@@ -223,7 +223,7 @@ func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workl
 		patch := client.MergeFromWithOptions(o, client.MergeFromWithOptimisticLock{})
 		err := conn.Call(ctx, func(ctx context.Context, cl client.Client) error { return cl.Patch(ctx, next, patch) })
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("letting workload %s go: %w", o.Name, err)
+			return fmt.Errorf("removing the finalizer of workload %s: %w", o.Name, err)
 		}
 	}
 	if o.DeletionTimestamp != nil {

@@ -74,7 +74,7 @@ func (w *workloads) forwardTo(ctx context.Context, s *observation, conn *worker.
 	local, input := s.observed.Local, specInput{there.GetUID(), s.job.GetGeneration()}
 	if w.records.specsWritten(local, conn.Name(), input) >= maxFollows {
 		w.noteFault(s, conn.Name(), multikueueplan.Fault{Code: external.SpecFailed, Located: true, Text: fmt.Sprintf(
-			"%s on %q does not become what it is told to be", s.kind.GVK.Kind, conn.Name())})
+			"%s on %q is changed back after each write", s.kind.GVK.Kind, conn.Name())})
 		return nil
 	}
 	err := w.resize(ctx, s, conn, there, next)

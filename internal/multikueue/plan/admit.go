@@ -226,7 +226,7 @@ func (d *decider) waitsFor(c *Cluster) string {
 	}
 	switch q := lifecycle.Condition(c.Copy, kueue.WorkloadQuotaReserved); {
 	case q == nil:
-		return "nothing there has looked at it yet"
+		return "it is not evaluated there yet"
 	case q.Status == metav1.ConditionTrue:
 		return "it has quota, and waits for its admission checks"
 	default:

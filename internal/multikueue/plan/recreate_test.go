@@ -128,7 +128,7 @@ func TestCreatedAgain(t *testing.T) {
 	}
 	o.Now = metav1.NewTime(t0.Add(30 * time.Second))
 	decided = plan.Decide(cfg, o)
-	if got := text(o, decided); got != "6a: status, after 30s" || !strings.Contains(decided.Steps[0].Workload.Status.AdmissionChecks[0].Message, "waits there again: nothing there has looked at it yet") {
+	if got := text(o, decided); got != "6a: status, after 30s" || !strings.Contains(decided.Steps[0].Workload.Status.AdmissionChecks[0].Message, "waits there again: it is not evaluated there yet") {
 		t.Errorf("%s %+v", got, decided.Steps)
 	}
 }

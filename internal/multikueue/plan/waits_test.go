@@ -80,7 +80,7 @@ func TestWhatItWaitsFor(t *testing.T) {
 	cfg.Mode = plan.External
 	decided := plan.Decide(cfg, o)
 	last := decided.Steps[len(decided.Steps)-1]
-	const want = "w1: no room; w2: nothing there has looked at it yet; w3: it has quota, and waits for its admission checks; " +
+	const want = "w1: no room; w2: it is not evaluated there yet; w3: it has quota, and waits for its admission checks; " +
 		"w4: its copy has not been seen yet; w5: the cluster cannot be reached; w6: jobs of kind Job cannot be sent there; " +
 		"w7: what is there of an earlier run is being deleted"
 	if got := last.Workload.Status.AdmissionChecks[0].Message; got != want {
