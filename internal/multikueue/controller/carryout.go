@@ -24,7 +24,6 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// deferred is the delay before the next attempt to synchronize a job.
 const deferred = 2 * time.Second
 
 // carryOut runs the steps of a plan in order, on all clusters. After a blocking step failed it only runs removals. It returns when to
@@ -150,7 +149,6 @@ func (w *workloads) annotate(ctx context.Context, s *observation, step *plan.Ste
 	return nil
 }
 
-// writeStatus writes the local status, over what an earlier step wrote.
 func (w *workloads) writeStatus(ctx context.Context, s *observation, step *plan.Step) error {
 	next := step.Workload.DeepCopy()
 	next.ResourceVersion = s.observed.Local.ResourceVersion
@@ -216,7 +214,6 @@ func (w *workloads) remove(ctx context.Context, s *observation, conn *worker.Con
 	return deleteWorkload(ctx, conn, o)
 }
 
-// deleteWorkload removes the finalizer of a copy and deletes it.
 func deleteWorkload(ctx context.Context, conn *worker.Connection, o *kueue.Workload) error {
 	next := o.DeepCopy()
 	if controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer) {
@@ -271,7 +268,6 @@ func (w *workloads) create(ctx context.Context, s *observation, conn *worker.Con
 	}
 }
 
-// failed notes that a creation failed.
 func (w *workloads) failed(s *observation, cluster string, err error) error {
 	if errors.Is(err, worker.ErrStuck) {
 		return err // the cluster is at fault, and is skipped until it answers
@@ -291,7 +287,6 @@ func rejected(err error) bool {
 		(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"))
 }
 
-// syncJob creates the job on the cluster that admitted the Workload, or mirrors its status.
 func (w *workloads) syncJob(ctx context.Context, s *observation, conn *worker.Connection, create bool) (again time.Duration, err error) {
 	if s.observed.Job.Carried {
 		return 0, nil
@@ -330,7 +325,6 @@ func (w *workloads) syncJob(ctx context.Context, s *observation, conn *worker.Co
 	return w.applyJobStep(ctx, s, conn, there, &todo, create)
 }
 
-// applyJobStep carries out a decision about the job; there is nil if it does not exist.
 func (w *workloads) applyJobStep(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, todo *plan.JobStep, create bool) (again time.Duration, err error) {
 	if todo.Deferred {
 		again = deferred
@@ -351,7 +345,6 @@ func (w *workloads) applyJobStep(ctx context.Context, s *observation, conn *work
 	return w.syncExisting(ctx, s, conn, there, todo, create, again)
 }
 
-// syncExisting mirrors the status of a copy and forwards changes on either side.
 func (w *workloads) syncExisting(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, todo *plan.JobStep, create bool, again time.Duration) (time.Duration, error) {
 	if err := w.followStatus(ctx, s, conn, todo); err != nil {
 		if !create || apierrors.IsConflict(err) {
@@ -381,7 +374,6 @@ func (w *workloads) startsSoon(s *observation, there client.Object) bool {
 	return !finished
 }
 
-// followStatus copies the status, labels and annotations of the copy to the local job.
 func (w *workloads) followStatus(ctx context.Context, s *observation, conn *worker.Connection, todo *plan.JobStep) error {
 	var err error
 	if todo.Do == plan.PatchStatus {
@@ -484,7 +476,6 @@ func (w *workloads) sendStatus(ctx context.Context, s *observation, next *unstru
 	return nil
 }
 
-// copyStatus replaces the status of the local job by that of its copy.
 func (w *workloads) copyStatus(ctx context.Context, s *observation, conn *worker.Connection) error {
 	var errs []error
 	for _, o := range s.locals() {
@@ -515,7 +506,6 @@ func (w *workloads) replaceStatus(ctx context.Context, s *observation, o job.Obj
 	return w.sendStatus(ctx, s, next, client.RawPatch(types.JSONPatchType, text))
 }
 
-// clearActive removes active pods from the status of the local job.
 func (w *workloads) clearActive(ctx context.Context, s *observation) error {
 	for _, o := range s.locals() {
 		next, changes, err := plan.Quiet(s.kind, o)

@@ -19,7 +19,6 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// checks maintains the condition Active of our admission checks (spec: 40 §4.3).
 type checks struct{ *shared }
 
 const configKind = "MultiKueueConfig"
@@ -27,7 +26,6 @@ const configKind = "MultiKueueConfig"
 // errConfig marks parameters that a user must correct.
 var errConfig = errors.New("bad configuration")
 
-// configOf reads the parameters of a check.
 func (m *shared) configOf(ctx context.Context, check *kueue.AdmissionCheck) (*kueue.MultiKueueConfig, error) {
 	p := check.Spec.Parameters
 	if p == nil || p.Name == "" || p.APIGroup != kueue.GroupVersion.Group || p.Kind != configKind {
@@ -126,18 +124,15 @@ func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (me
 	return out, nil
 }
 
-// ofConfig returns the checks of a configuration.
 func (m *shared) ofConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
 	return m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return p.Name == config.GetName() })
 }
 
-// ofCluster returns the checks whose configuration names a cluster.
 func (c *checks) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {
 	named := c.configsNaming(ctx, cluster.GetName())
 	return c.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] })
 }
 
-// configsNaming returns the configurations that name a cluster.
 func (m *shared) configsNaming(ctx context.Context, cluster string) map[string]bool {
 	var list kueue.MultiKueueConfigList
 	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

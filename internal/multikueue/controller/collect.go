@@ -63,7 +63,6 @@ func (c *collector) hasWorkload(ctx context.Context, key types.NamespacedName, c
 	return !apierrors.IsNotFound(err) && (err != nil || (wl.DeletionTimestamp == nil && !another(wl)))
 }
 
-// collectCopies removes orphaned copies, each after its job.
 func (c *collector) collectCopies(ctx context.Context, conn *worker.Connection) {
 	conn.Store(worker.WorkloadKind).Each(func(key types.NamespacedName, o client.Object) {
 		copied, ok := o.(*kueue.Workload)
@@ -81,7 +80,6 @@ func (c *collector) collectCopies(ctx context.Context, conn *worker.Connection) 
 	})
 }
 
-// deleteOwner deletes the job that adopted a copy, if it is ours.
 func (c *collector) deleteOwner(ctx context.Context, conn *worker.Connection, copied *kueue.Workload) error {
 	ref := metav1.GetControllerOf(copied)
 	if ref == nil {

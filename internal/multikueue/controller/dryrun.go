@@ -12,7 +12,6 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/worker"
 )
 
-// clusterTree is the metadata of a worker cluster for expressions.
 func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {
 	out := map[string]any{"name": name, "labels": map[string]any{}, "annotations": map[string]any{}}
 	var cluster kueue.MultiKueueCluster
@@ -29,7 +28,6 @@ func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {
 	return out
 }
 
-// external returns the external framework of a Workload's job, nil for other kinds.
 func (w *workloads) external(s *observation) *external.Framework {
 	if s.kind == nil {
 		return nil
@@ -64,7 +62,6 @@ func (w *workloads) dryRun(ctx context.Context, s *observation) error {
 	return nil
 }
 
-// dryRunOn notes the faults of clusters without a copy.
 func dryRunOn(clusters []plan.Cluster, try func(*plan.Cluster) error) {
 	for i := range clusters {
 		if c := &clusters[i]; c.Listed && c.Copy == nil && (c.Fault == nil || !c.Fault.Skip) {
@@ -73,7 +70,6 @@ func dryRunOn(clusters []plan.Cluster, try func(*plan.Cluster) error) {
 	}
 }
 
-// faultOf returns the fault of a transform, nil for other errors.
 func faultOf(err error) *plan.Fault {
 	if e := external.As(err); e != nil {
 		return &plan.Fault{Code: e.Code, Text: e.Text, Skip: true, Located: true, Until: e.Until, Waits: !e.Until.IsZero()}
@@ -101,7 +97,6 @@ func (w *workloads) jobEnd(conn *worker.Connection, s *observation) *plan.JobEnd
 	return out
 }
 
-// observeFinishedJobs notes how jobs without a copy ended.
 func (w *workloads) observeFinishedJobs(s *observation) {
 	for i := range s.observed.Clusters {
 		c := &s.observed.Clusters[i]

@@ -23,7 +23,6 @@ import (
 	plan "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// observeSlices reads the other slices of an elastic job.
 func (w *workloads) observeSlices(ctx context.Context, s *observation) error {
 	local := s.observed.Local
 	if !w.Plan.Elastic || !job.IsElastic(local) {
@@ -88,7 +87,6 @@ func (w *workloads) forwardTo(ctx context.Context, s *observation, conn *worker.
 // writes of others.
 const maxFollows = 10
 
-// childrenOf returns the objects of a kind that a job on a worker cluster controls, sorted by name.
 func childrenOf(conn *worker.Connection, kind schema.GroupVersionKind, of client.Object) []job.Object {
 	kept := conn.Store(kind)
 	if kept == nil {
@@ -114,7 +112,6 @@ func (w *workloads) scale(ctx context.Context, s *observation, conn *worker.Conn
 	return 0, err
 }
 
-// resize changes the size of a copy, and the slice that it names.
 func (w *workloads) resize(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) error {
 	before, err := multikueueplan.Tree(s.kind, there.(job.Object))
 	if err != nil {

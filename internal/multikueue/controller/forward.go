@@ -19,12 +19,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// waits reports whether a Workload waits for its dispatch.
 func waits(wl *kueue.Workload, check kueue.AdmissionCheckReference) bool {
 	return checkIn(wl, check).State == kueue.CheckStatePending && wl.Status.ClusterName == "" && lifecycle.IsReserved(wl) && !lifecycle.IsEvicted(wl)
 }
 
-// checkIn returns the state of a check, empty if there is none.
 func checkIn(wl *kueue.Workload, check kueue.AdmissionCheckReference) kueue.AdmissionCheckState {
 	if c := plan.CheckOf(wl, check); c != nil {
 		return *c
@@ -51,7 +49,6 @@ func (w *workloads) patchKeys(ctx context.Context, s *observation, next *unstruc
 // will.
 const maxSpecWrites = 3
 
-// forwardSpec updates the copy after a change of its job.
 func (w *workloads) forwardSpec(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, todo *plan.JobStep) error {
 	local := s.observed.Local
 	if todo.SpecFault != nil {
@@ -102,7 +99,6 @@ func (w *workloads) forward(ctx context.Context, d *job.Descriptor, f *external.
 	}
 }
 
-// followChanges requeues the Workloads of a job when its generation changes.
 func (w *workloads) followChanges(ctx context.Context, d *job.Descriptor) {
 	w.follow(ctx, d, cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, next any) {
 		a, ok := old.(client.Object)
@@ -117,7 +113,6 @@ func (w *workloads) requeueOwned(o client.Object) {
 	w.requeueWhere(o.GetNamespace(), 0, func(ref *metav1.OwnerReference) bool { return ref.UID == o.GetUID() })
 }
 
-// requeueWhere requeues the Workloads with a matching owner after a delay.
 func (m *shared) requeueWhere(namespace string, after time.Duration, match func(*metav1.OwnerReference) bool) {
 	var list kueue.WorkloadList
 	if err := m.cache.List(context.Background(), &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

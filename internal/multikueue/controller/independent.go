@@ -16,7 +16,6 @@ import (
 // stepWait is how long to wait for such a step. Events of worker clusters are delayed as long anyway.
 const stepWait = copyEventDelay
 
-// isIndependent reports whether the outcome of a step matters to no later one.
 func isIndependent(step *plan.Step) bool {
 	return !step.Blocks && len(step.Events) == 0 && (step.Do == plan.CreateCopy || step.Do == plan.RemoveCopy)
 }

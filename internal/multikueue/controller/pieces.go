@@ -54,7 +54,6 @@ func (w *workloads) observeMembers(ctx context.Context, s *observation) error {
 	return nil
 }
 
-// locals returns the objects of the local job.
 func (s *observation) locals() []job.Object {
 	if s.members == nil && s.job != nil {
 		return []job.Object{s.job}
@@ -62,7 +61,6 @@ func (s *observation) locals() []job.Object {
 	return s.members
 }
 
-// of returns the observation of one of several objects.
 func (s *observation) of(o job.Object) *observation {
 	one := *s
 	one.job, one.jobName = o, o.GetName()
@@ -101,7 +99,6 @@ func (m *shared) isOf(cluster string, s *observation, o client.Object) bool {
 	return slices.ContainsFunc(s.observed.Local.OwnerReferences, ownedBy(origin)) && !slices.Contains(s.remain, "") && !slices.Contains(s.remain, cluster)
 }
 
-// observeSiblings reads the other Workloads of a job that has several.
 func (w *workloads) observeSiblings(ctx context.Context, s *observation) error {
 	if s.kind.Remote.Workloads == nil || len(s.observed.Local.OwnerReferences) == 0 {
 		return nil
@@ -141,7 +138,6 @@ func (w *workloads) observeSiblings(ctx context.Context, s *observation) error {
 	return nil
 }
 
-// maxSiblings is the maximum number of Workloads of a job.
 const maxSiblings = 1_000_000
 
 // order returns the index of a Workload in its job, the last one if it has none.
@@ -153,7 +149,6 @@ func order(wl *kueue.Workload) int {
 	return n
 }
 
-// siblingsOf returns the other Workloads of a job with several, or its other slices.
 func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.NamespacedName {
 	_, several := wl.GetAnnotations()[kueue.ComponentWorkloadIndexAnnotation]
 	if !(several || (w.Plan.Elastic && job.IsElastic(wl))) || len(wl.GetOwnerReferences()) == 0 {
@@ -172,7 +167,6 @@ func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.Na
 	return out
 }
 
-// moved reports whether a change of a Workload matters to others of its job.
 func moved(before, after client.Object) bool {
 	a, ok := before.(*kueue.Workload)
 	b, both := after.(*kueue.Workload)
@@ -226,7 +220,6 @@ func (w *workloads) followMembers(ctx context.Context, d *job.Descriptor) {
 	})
 }
 
-// follow registers an event handler for a kind, once.
 func (w *workloads) follow(ctx context.Context, d *job.Descriptor, handler toolscache.ResourceEventHandler) {
 	w.mu.Lock()
 	begun := w.forwarded[d.GVK]
@@ -247,7 +240,6 @@ func (w *workloads) follow(ctx context.Context, d *job.Descriptor, handler tools
 	}
 }
 
-// requeueByOrigin requeues the Workloads of a job with several, for an object on a worker cluster.
 func (m *shared) requeueByOrigin(ctx context.Context, o client.Object) {
 	d := m.kinds[o.GetObjectKind().GroupVersionKind()]
 	origin := o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]

@@ -13,13 +13,11 @@ type (
 	informers = cache.Informers
 )
 
-// latch is the queue of a controller, once that has started.
 type latch struct {
 	mu    sync.Mutex
 	queue queueType
 }
 
-// get returns the queue, nil before the start.
 func (l *latch) get(from <-chan queueType) queueType {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,8 +35,7 @@ import (
 type quotas struct {
 	*shared
 
-	mu sync.Mutex
-	// lastKnown are the contributions of each worker cluster to a ClusterQueue, by the names of both.
+	mu        sync.Mutex
 	lastKnown map[types.NamespacedName]plan.Contribution
 }
 
@@ -66,7 +65,6 @@ func (m *shared) requeueQuotas() {
 	}
 }
 
-// allQueues returns the ClusterQueues that have a check.
 func (q *quotas) allQueues(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
 	var list kueue.ClusterQueueList
 	if err := q.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -106,7 +104,6 @@ func (q *quotas) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 	return ctrlreconcile.Result{RequeueAfter: after}, nil
 }
 
-// writeCondition writes the condition, or removes it for nil.
 func (q *quotas) writeCondition(ctx context.Context, cq *kueue.ClusterQueue, condition *metav1.Condition) error {
 	next := cq.DeepCopy()
 	if condition == nil {
@@ -210,7 +207,6 @@ func (m *shared) checkIn(ctx context.Context, cq *kueue.ClusterQueue) (*kueue.Ad
 	return m.checkAmong(ctx, names)
 }
 
-// contributions are those of the clusters of a configuration to one ClusterQueue.
 type contributions struct {
 	parts []plan.Contribution
 	// reached is true if at least one cluster is connected, unknown if a lost one that may return has no known contribution.
@@ -265,7 +261,6 @@ func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, conf
 	return out, nil
 }
 
-// contribute returns the contribution of a worker cluster to a ClusterQueue with the given LocalQueues.
 func contribute(conn *worker.Connection, related []types.NamespacedName) plan.Contribution {
 	var locals []*kueue.LocalQueue
 	var queues []*kueue.ClusterQueue

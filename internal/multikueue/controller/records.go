@@ -48,7 +48,6 @@ type record struct {
 	facts
 }
 
-// facts are about one UID.
 type facts struct {
 	syncFailures int // attempts to copy the final status
 	syncedAt     time.Time
@@ -57,7 +56,6 @@ type facts struct {
 	warnedAt     map[string]time.Time
 }
 
-// clusterRecord is about one Workload on one cluster.
 type clusterRecord struct {
 	step stepState
 	clusterFacts
@@ -86,13 +84,11 @@ type faultRow struct {
 	at, countedAt time.Time
 }
 
-// specInput is the state of a job that a copy was written for.
 type specInput struct {
 	copied     types.UID
 	generation int64
 }
 
-// specWrites are the writes in a row for one input.
 type specWrites struct {
 	specInput
 	count int
@@ -149,7 +145,6 @@ func (rec *record) on(cluster string) *clusterRecord {
 	return rec.clusters[cluster]
 }
 
-// begin drops all facts, and takes those of a UID from now on.
 func (rec *record) begin(uid types.UID) {
 	rec.uid, rec.facts = uid, facts{}
 	for _, c := range rec.clusters {
@@ -166,7 +161,6 @@ func (rec *record) running() bool {
 	return false
 }
 
-// finished drops the facts of a Workload that is finished.
 func (r *records) finished(wl *kueue.Workload) {
 	rec, unlock := r.change(wl)
 	defer unlock()
@@ -183,7 +177,6 @@ func (r *records) forget(wl *kueue.Workload) {
 	}
 }
 
-// reconnected drops the faults of a cluster that is connected anew.
 func (r *records) reconnected(cluster string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,7 +239,6 @@ func (r *records) runStep(key types.NamespacedName, cluster string, patience tim
 	}
 }
 
-// stepRuns reports whether a step of a Workload runs on a cluster.
 func (r *records) stepRuns(key types.NamespacedName, cluster string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -349,14 +341,12 @@ func (r *records) finalSyncFailed(wl *kueue.Workload) {
 	}
 }
 
-// reported notes that the message of the check was written.
 func (r *records) reported(wl *kueue.Workload) {
 	rec, unlock := r.change(wl)
 	defer unlock()
 	rec.reportedAt = rec.changed
 }
 
-// about returns the facts of a Workload.
 func (r *records) about(wl *kueue.Workload) facts {
 	rec, unlock := r.read(wl)
 	defer unlock()
@@ -382,7 +372,6 @@ func (r *records) warnings(wl *kueue.Workload, all []plan.Warning) (due []lifecy
 	return due
 }
 
-// wroteSpec counts a write of a copy.
 func (r *records) wroteSpec(wl *kueue.Workload, cluster string, in specInput) {
 	rec, unlock := r.change(wl)
 	defer unlock()
@@ -393,7 +382,6 @@ func (r *records) wroteSpec(wl *kueue.Workload, cluster string, in specInput) {
 	specs.count++
 }
 
-// specsWritten returns how many times in a row a copy was written for one input.
 func (r *records) specsWritten(wl *kueue.Workload, cluster string, in specInput) int {
 	rec, unlock := r.read(wl)
 	defer unlock()
@@ -403,7 +391,6 @@ func (r *records) specsWritten(wl *kueue.Workload, cluster string, in specInput)
 	return 0
 }
 
-// specInSync ends the row of writes: the copy is as it should be.
 func (r *records) specInSync(wl *kueue.Workload, cluster string) {
 	rec, unlock := r.read(wl)
 	defer unlock()
@@ -412,7 +399,6 @@ func (r *records) specInSync(wl *kueue.Workload, cluster string) {
 	}
 }
 
-// recreated counts that a job was created again on a cluster.
 func (r *records) recreated(wl *kueue.Workload, cluster, job string) {
 	rec, unlock := r.change(wl)
 	defer unlock()

@@ -85,7 +85,6 @@ type Options struct {
 	Misnamed func() []string
 }
 
-// minWorkers is the minimum number of Workloads that are reconciled at once: most of the time they wait for worker clusters.
 const minWorkers = 32
 
 // minClusters is the minimum number of clusters that are connected at once, so that one that does not answer delays no other.
@@ -145,7 +144,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 	return m.nominate, mgr.Add(&collector{shared: m})
 }
 
-// shared is common to all controllers of the package.
 type shared struct {
 	Options
 	client      client.Client
@@ -168,7 +166,6 @@ func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
 	return err
 }
 
-// withChildren adds the kinds of objects that copies control, for kinds that follow those.
 func withChildren(kinds map[schema.GroupVersionKind]*job.Descriptor) map[schema.GroupVersionKind]*job.Descriptor {
 	out := maps.Clone(kinds)
 	for _, d := range kinds {
@@ -184,7 +181,6 @@ func withChildren(kinds map[schema.GroupVersionKind]*job.Descriptor) map[schema.
 	return out
 }
 
-// objectChanged requeues the Workload of an object of a worker cluster.
 func (m *shared) objectChanged(o client.Object) {
 	ctx, key, after := context.Background(), client.ObjectKeyFromObject(o), copyEventDelay // only reads a cache
 	switch o.(type) {
@@ -221,7 +217,6 @@ func (m *shared) requeueOwner(o client.Object) bool {
 	return true
 }
 
-// clusterChanged requeues everything that uses a cluster. A new connection clears its faults.
 func (m *shared) clusterChanged(ctx context.Context, cluster string, fresh bool) {
 	if fresh {
 		m.records.reconnected(cluster)

@@ -26,7 +26,6 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// workloads reconciles Workloads with a check of ours.
 type workloads struct {
 	*shared
 
@@ -51,7 +50,6 @@ type observation struct {
 	// remain are the clusters where other Workloads of the job need it. An empty name is one with quota and without a cluster, which may
 	// need it anywhere.
 	remain []string
-	// slices are the unfinished Workloads of an elastic job, including this one.
 	slices []*kueue.Workload
 	// connections are the observed ones, by cluster: steps use the same.
 	connections map[string]*worker.Connection
@@ -140,7 +138,6 @@ func (w *workloads) wrote(s *observation, stored *kueue.Workload) {
 	w.written.Updated(stored)
 }
 
-// checkOf returns our check of a Workload, nil if it has none.
 func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.AdmissionCheck, error) {
 	names := make([]kueue.AdmissionCheckReference, len(wl.Status.AdmissionChecks))
 	for i := range names {
@@ -149,7 +146,6 @@ func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.Admiss
 	return m.checkAmong(ctx, names)
 }
 
-// checkAmong returns our check among some, nil if there is none.
 func (m *shared) checkAmong(ctx context.Context, names []kueue.AdmissionCheckReference) (*kueue.AdmissionCheck, error) {
 	for _, name := range names {
 		var check kueue.AdmissionCheck
@@ -182,7 +178,6 @@ func (m *shared) ownerOf(wl *kueue.Workload) (gvk schema.GroupVersionKind, name 
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.Name
 }
 
-// observeJob reads the local job.
 func (w *workloads) observeJob(ctx context.Context, s *observation) error {
 	gvk, name := w.ownerOf(s.observed.Local)
 	facts := &s.observed.Job
@@ -327,7 +322,6 @@ func (w *workloads) noteFault(s *observation, cluster string, fault plan.Fault) 
 	w.records.noteFault(s.observed.Local, cluster, w.inputs(s, cluster), fault)
 }
 
-// jobOf returns our job of a Workload on a worker cluster, nil if there is none.
 func (m *shared) jobOf(conn *worker.Connection, s *observation) job.Object {
 	kept := conn.Store(s.kind.GVK)
 	if kept == nil {
@@ -377,7 +371,6 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 	}
 }
 
-// ofConfig returns the Workloads of a configuration.
 func (w *workloads) ofConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	for _, check := range w.shared.ofConfig(ctx, config) {
@@ -386,7 +379,6 @@ func (w *workloads) ofConfig(ctx context.Context, config client.Object) []ctrlre
 	return out
 }
 
-// ofCheck returns the Workloads of a check.
 func (w *workloads) ofCheck(ctx context.Context, check client.Object) []ctrlreconcile.Request {
 	if c, ok := check.(*kueue.AdmissionCheck); !ok || c.Spec.ControllerName != kueue.MultiKueueControllerName {
 		return nil
@@ -394,7 +386,6 @@ func (w *workloads) ofCheck(ctx context.Context, check client.Object) []ctrlreco
 	return w.withCheck(ctx, check.GetName())
 }
 
-// withCheck returns the Workloads with a check.
 func (m *shared) withCheck(ctx context.Context, check string) []ctrlreconcile.Request {
 	var list kueue.WorkloadList
 	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -411,14 +402,12 @@ func (m *shared) withCheck(ctx context.Context, check string) []ctrlreconcile.Re
 	return out
 }
 
-// requeueUsers requeues the Workloads that may use a cluster.
 func (m *shared) requeueUsers(ctx context.Context, cluster string) {
 	for _, req := range m.users(ctx, cluster) {
 		m.requeue(req.NamespacedName, 0)
 	}
 }
 
-// users returns the Workloads that may use a cluster.
 func (m *shared) users(ctx context.Context, cluster string) (out []ctrlreconcile.Request) {
 	named := m.configsNaming(ctx, cluster)
 	for _, check := range m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] }) {
@@ -427,7 +416,6 @@ func (m *shared) users(ctx context.Context, cluster string) (out []ctrlreconcile
 	return out
 }
 
-// ofCluster returns the Workloads that may use a cluster.
 func (w *workloads) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {
 	return w.users(ctx, cluster.GetName())
 }

@@ -55,7 +55,6 @@ func External(list []*transform.Framework, known []*job.Descriptor, served Serve
 	return out, frameworks, nil
 }
 
-// hasAdapter reports whether a kind has an adapter of its own.
 func hasAdapter(known []*job.Descriptor, gvk schema.GroupVersionKind) bool {
 	return slices.ContainsFunc(known, func(d *job.Descriptor) bool { return d.Remote != nil && d.GVK == gvk })
 }
@@ -82,7 +81,6 @@ func find(list *metav1.APIResourceList, kind string) (served, resource string) {
 	return served, resource
 }
 
-// described is a kind of which only managedBy is known.
 func described(gvk schema.GroupVersionKind, resource string, f *external.Framework) *job.Descriptor {
 	return &job.Descriptor{
 		Framework: f.Name, GVK: gvk, Resource: resource, Prebuilt: true,
@@ -94,7 +92,6 @@ func described(gvk schema.GroupVersionKind, resource string, f *external.Framewo
 	}
 }
 
-// framework turns a configured framework into the rules for its copies.
 func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
 	name := nameOf(f.GVK)
 	blown := func(phase, namespace string, until time.Time) {

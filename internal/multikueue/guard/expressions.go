@@ -29,8 +29,7 @@ const (
 // administrator's, but the jobs are their users', and one namespace must not take the time of others.
 type Expressions struct {
 	external.Expressions
-	now func() time.Time
-	// opened is called when a circuit breaker opens.
+	now    func() time.Time
 	opened func(phase, namespace string, until time.Time)
 
 	mu       sync.Mutex
@@ -44,7 +43,6 @@ type breaker struct {
 	until    time.Time
 }
 
-// result is the object that mutations returned, or the answer of other expressions.
 type result struct {
 	object        map[string]any
 	name, message string
@@ -52,7 +50,6 @@ type result struct {
 	err           error
 }
 
-// suspended is the error while a circuit breaker is open.
 type suspended struct{ until time.Time }
 
 // Error names the end of the suspension.

@@ -39,7 +39,6 @@ func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue
 	return true
 }
 
-// writeCheck sets the check to Retry or Rejected.
 func (d *decider) writeCheck(state kueue.CheckState, message string, events ...lifecycle.Event) {
 	if d.check.State == state {
 		return
@@ -89,7 +88,6 @@ func (d *decider) admitted() bool {
 	if d.endedThere(c) {
 		return true
 	}
-	// A Ready check reports faults of a running job.
 	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: d.check.State != kueue.CheckStateReady})
 	if d.check.State == kueue.CheckStateRetry {
 		return true
@@ -208,7 +206,6 @@ func (d *decider) reasons() (parts []string, urgent bool) {
 	return parts, urgent
 }
 
-// waitsFor returns why a cluster without a fault has not admitted the Workload.
 func (d *decider) waitsFor(c *Cluster) string {
 	switch {
 	case c.Busy:

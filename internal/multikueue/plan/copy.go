@@ -141,7 +141,6 @@ func (d *decider) removeEvicted(c *Cluster) {
 	}
 }
 
-// skipCluster skips the cluster whose copy was just removed for a while.
 func (d *decider) skipCluster(c *Cluster, why string) {
 	c.Fault = &Fault{Code: Deactivated, Text: why, Skip: true}
 	d.plan.Steps[len(d.plan.Steps)-1].Deactivated = why
@@ -154,7 +153,6 @@ func describes(w, remote *kueue.Workload) bool {
 		equality.Semantic.DeepEqual(shared(&remote.Spec), shared(&w.Spec))
 }
 
-// withPriority returns a Workload with the priority of another one.
 func withPriority(w, from *kueue.Workload) *kueue.Workload {
 	out := w.DeepCopy()
 	out.Spec.PriorityClassRef, out.Spec.Priority = from.Spec.PriorityClassRef.DeepCopy(), nil
@@ -171,7 +169,6 @@ func mayFollow(w, remote *kueue.Workload) bool {
 	return theirs != nil && theirs.Kind == kueue.WorkloadPriorityClassKind && (ours == nil || ours.Kind != kueue.PodPriorityClassKind)
 }
 
-// syncBoost sets the priority boost of a copy, and returns whether that changed it.
 func syncBoost(w, remote *kueue.Workload) bool {
 	boost, ok := w.Annotations[kueue.PriorityBoostAnnotation]
 	if old, had := remote.Annotations[kueue.PriorityBoostAnnotation]; old == boost && had == ok {
@@ -185,7 +182,6 @@ func syncBoost(w, remote *kueue.Workload) bool {
 	return true
 }
 
-// shrinks reports whether the specs differ only in smaller pod sets.
 func shrinks(from, to *kueue.WorkloadSpec) bool {
 	if len(from.PodSets) != len(to.PodSets) {
 		return false

@@ -61,7 +61,6 @@ func Decide(cfg *Config, o *Observed) Plan {
 	return d.plan
 }
 
-// decider is the state of one decision.
 type decider struct {
 	*Config
 	o        *Observed
@@ -151,7 +150,6 @@ func mayBegin(c *Cluster) bool {
 	return c != nil && c.Connected && c.Copy != nil && !c.HasJob && !lifecycle.IsFinished(c.Copy)
 }
 
-// removeAll removes everything from all clusters. The collector visits lost ones once they return.
 func (d *decider) removeAll() bool {
 	for i := range d.clusters {
 		d.remove(&d.clusters[i])
@@ -202,7 +200,6 @@ func (d *decider) reject(message string, warnings ...Warning) bool {
 	return true
 }
 
-// replaced (rule 1) leaves slices alone whose pods belong to another slice.
 func (d *decider) replaced() bool {
 	if !d.elastic() {
 		return false
@@ -329,7 +326,6 @@ func (d *decider) finished() bool {
 	return true
 }
 
-// finish finishes the Workload as its job on a cluster ended, and copies the final status.
 func (d *decider) finish(c *Cluster, reason, message string) {
 	next := d.w.DeepCopy()
 	d.Lifecycle.Finish(next, reason, message, d.o.Now)

@@ -48,7 +48,6 @@ const (
 // Mode is who nominates worker clusters.
 type Mode int
 
-// The modes (spec: 40 §4.5).
 const (
 	AllAtOnce Mode = iota
 	Incremental
@@ -189,7 +188,6 @@ type Fault struct {
 	Located bool
 }
 
-// on returns the text of the fault for the check.
 func (f *Fault) on(cluster string) string {
 	if f.Located {
 		return "[" + f.Code + "] " + f.Text
@@ -197,7 +195,6 @@ func (f *Fault) on(cluster string) string {
 	return "[" + f.Code + "] " + cluster + ": " + f.Text
 }
 
-// Codes of faults.
 const (
 	CreateRejected = "RemoteCreateRejected"
 	CreateFailed   = "RemoteCreateFailed"
@@ -210,7 +207,6 @@ const (
 // Verb is the operation of a step.
 type Verb int
 
-// The verbs.
 const (
 	// RemoveCopy removes the job, then the copy, from Cluster.
 	RemoveCopy Verb = iota

@@ -19,7 +19,6 @@ const (
 	reasonRejected        = "Rejected"
 )
 
-// externalMessage returns the message of that controller, empty for none.
 func externalMessage(w *kueue.Workload) string {
 	c := lifecycle.Condition(w, ExternalSyncCondition)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -97,7 +96,6 @@ func (c *Config) ExternalScope(d *job.Descriptor, local, remote job.Object, w *k
 	return out, err
 }
 
-// workloadTree returns what expressions may read of a Workload.
 func workloadTree(w *kueue.Workload) (map[string]any, error) {
 	podSets := []any{}
 	for i := range w.Spec.PodSets {

@@ -37,7 +37,6 @@ func (c *Config) Follow(d *job.Descriptor, local, remote job.Object, by *kueue.W
 	return out, err
 }
 
-// rename sets the slice that the copy of an elastic job names, and returns whether that changed it.
 func (c *Config) rename(remote job.Object, w *kueue.Workload) bool {
 	if c.prebuilt(remote) == w.Name {
 		return false

@@ -91,12 +91,10 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// isGated reports whether a copy was created with our gate.
 func isGated(w *kueue.Workload) bool {
 	return slices.Contains(w.Spec.PreemptionGates, kueue.PreemptionGate{Name: kueue.MultiKueuePreemptionGate})
 }
 
-// gateOf returns the state of our gate on a copy, nil if it has none yet.
 func gateOf(w *kueue.Workload) *kueue.PreemptionGateState {
 	at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Name == kueue.MultiKueuePreemptionGate })
 	if at < 0 {

@@ -18,7 +18,6 @@ import (
 // JobVerb is the operation on a job or its copy.
 type JobVerb int
 
-// The verbs.
 const (
 	NoJob JobVerb = iota
 	// CreateJob creates Object on the worker cluster.
@@ -94,7 +93,6 @@ func scaled(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (*un
 	return Tree(d, next)
 }
 
-// mirror computes the status of the local job, and the size of the remote one.
 func (c *Config) mirror(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) (JobStep, error) {
 	to, err := Tree(d, local)
 	if err != nil {
@@ -148,7 +146,6 @@ func (c *Config) isOfEarlierRun(d *job.Descriptor, local, remote job.Object, w *
 	return d.Remote.Workloads == nil && c.prebuilt(remote) != w.Name && !job.IsElastic(w)
 }
 
-// followExternal synchronizes a job of an external framework and its copy.
 func (c *Config) followExternal(f *external.Framework, d *job.Descriptor, local, remote job.Object, w *kueue.Workload, cluster map[string]any) (JobStep, error) {
 	scope, err := c.ExternalScope(d, local, remote, w, cluster)
 	if err != nil {
@@ -323,10 +320,8 @@ func (c *Config) mark(labels, annotations map[string]string, w *kueue.Workload, 
 	}
 }
 
-// maxLabel is the maximum length of a label value.
 const maxLabel = 63
 
-// prebuilt returns the name of the Workload that a job names.
 func (c *Config) prebuilt(o job.Object) string {
 	cfg := job.Config{AnnotationIdentifiers: c.Annotations}
 	return cfg.PrebuiltName(o)

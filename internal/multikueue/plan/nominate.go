@@ -71,7 +71,6 @@ func (d *decider) leaveEarlierRuns() {
 	}
 }
 
-// requeueAfterSkip requeues the Workload for when a skipped cluster counts again.
 func (d *decider) requeueAfterSkip(c *Cluster) {
 	if c.Listed && c.skipped() && !c.Fault.Until.IsZero() {
 		d.requeueAfter(c.Fault.Until.Sub(d.o.Now.Time))
@@ -83,10 +82,8 @@ func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
 // answersSoon reports whether the state of the cluster is unknown only for a moment.
 func (c *Cluster) answersSoon() bool { return c.Slow || c.Busy }
 
-// stays reports whether a nominated cluster is usable, now or soon.
 func (c *Cluster) stays() bool { return c.usable() || (c.answersSoon() && c.Listed && !c.skipped()) }
 
-// usable reports whether our dispatchers nominate the cluster.
 func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
 
 // refused retries a job that every cluster refused, or that no copy can be created of, and rejects it in the end. A disconnected cluster
@@ -146,13 +143,11 @@ func (c *Config) NominateAtOnce(w *kueue.Workload, clusters []Cluster) []string 
 	return usableNames(clusters, nil)
 }
 
-// nextOf returns the clusters of the next round.
 func (c *Config) nextOf(clusters []Cluster, have []string) []string {
 	rest := c.rest(clusters, have)
 	return rest[:min(c.StepSize, len(rest))]
 }
 
-// rest returns the usable clusters that are not nominated yet, in the order of rounds.
 func (c *Config) rest(clusters []Cluster, have []string) []string {
 	var rest []string
 	for i := range clusters {
@@ -245,7 +240,6 @@ func (d *decider) startRound() {
 	d.annotate(RoundStartAnnotation, d.o.Now.UTC().Format(time.RFC3339))
 }
 
-// annotate records a value on the Workload before the next steps.
 func (d *decider) annotate(key, value string) {
 	next := d.w.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, key, value)

@@ -90,7 +90,6 @@ func Automate(cq *kueue.ClusterQueue, parts []Contribution) (changed bool, unsup
 	return true, ""
 }
 
-// oneFlavor returns why the quota of a ClusterQueue cannot be automated, empty if it can.
 func oneFlavor(cq *kueue.ClusterQueue) string {
 	flavors := 0
 	for _, g := range cq.Spec.ResourceGroups {

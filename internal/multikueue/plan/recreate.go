@@ -38,7 +38,6 @@ type recreation struct {
 
 const removing = "removing"
 
-// lastRecreation reads the annotation; zero if no copy was created again on the cluster lately.
 func (d *decider) lastRecreation(cluster string) recreation {
 	parts := strings.Fields(d.w.Annotations[RecreatedAnnotation])
 	if len(parts) < 3 || parts[0] != cluster {
@@ -56,7 +55,6 @@ func (d *decider) noteRecreation(cluster string, count int, state string) {
 	d.annotate(RecreatedAnnotation, strings.TrimSpace(fmt.Sprintf("%s %s %d %s", cluster, d.o.Now.UTC().Format(time.RFC3339), count, state)))
 }
 
-// wait returns how long the next creation has to wait.
 func (a recreation) wait(now time.Time) time.Duration {
 	if a.count == 0 {
 		return 0

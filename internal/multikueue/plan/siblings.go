@@ -25,7 +25,6 @@ func (d *decider) nominateTogether(s *Siblings) []string {
 	return d.w.Status.NominatedClusterNames
 }
 
-// follow nominates only the cluster that has admitted another Workload of the job.
 func (d *decider) follow(name string) []string {
 	if c := d.cluster(name); c == nil || (!c.Connected && !c.Busy) {
 		d.plan.Err = fmt.Errorf("cluster %s, which has the other workloads of the %s, cannot be reached", name, d.o.Job.Kind)

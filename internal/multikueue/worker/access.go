@@ -38,7 +38,6 @@ func (c *Connection) reviewAccess() {
 	}
 }
 
-// denies returns the verbs that a worker cluster denies for the jobs of a kind.
 func (c *Connection) denies(gvk schema.GroupVersionKind) []string {
 	d := c.fleet.Kinds[gvk]
 	if d == nil || d.Remote == nil { // a child of jobs: read only

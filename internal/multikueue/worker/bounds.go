@@ -12,10 +12,8 @@ import (
 const (
 	// maxAnswer is the largest answer to one request, in bytes. client-go bounds an event of a watch at 16 MiB.
 	maxAnswer = 64 << 20
-	// pageSize is the number of objects in one answer to a list.
-	pageSize = 250
-	// maxKept is the number of objects of a kind that are kept.
-	maxKept = 250_000
+	pageSize  = 250
+	maxKept   = 250_000
 )
 
 // boundAnswers fails answers larger than maxAnswer before they are decoded. Watches are not bounded.

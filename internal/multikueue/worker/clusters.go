@@ -97,7 +97,6 @@ func (c *clusters) restoreLoss(r *workerCluster, cluster *kueue.MultiKueueCluste
 	}
 }
 
-// refuse disconnects a cluster without usable credentials.
 func (c *clusters) refuse(ctx context.Context, r *workerCluster, cluster *kueue.MultiKueueCluster, why *refusal) (ctrlreconcile.Result, error) {
 	was := r.disconnect(c.Now())
 	r.mu.Lock()
@@ -151,7 +150,6 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil
 }
 
-// tried is the outcome of an attempt to connect.
 type tried struct {
 	made *Connection
 	err  error
@@ -209,17 +207,14 @@ func (r *workerCluster) use(made *Connection) error {
 	return err
 }
 
-// reasonSelf is the reason of a cluster that is the manager itself.
 const reasonSelf = "SelfReference"
 
-// Reasons of Berth's own conditions.
 const (
 	reasonAvailable = "Available"
 	reasonNone      = "NoConflict"
 	reasonForeign   = "ForeignManager"
 )
 
-// report writes that a cluster is connected, and what restricts its use.
 func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster, made *Connection) (ctrlreconcile.Result, error) {
 	conditions := []metav1.Condition{active(metav1.ConditionTrue, kueue.ReasonActive, "Connected")}
 	made.mu.Lock()
@@ -275,7 +270,6 @@ func active(status metav1.ConditionStatus, reason, message string) metav1.Condit
 	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: lifecycle.Cut(message, maxMessage)}
 }
 
-// write writes conditions if one of them changes.
 func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, conditions ...metav1.Condition) error {
 	next := cluster.DeepCopy()
 	for _, condition := range conditions {
@@ -299,7 +293,6 @@ func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, 
 	return nil
 }
 
-// ofSecret returns the clusters whose credentials are in a Secret.
 func (c *clusters) ofSecret(ctx context.Context, secret client.Object) []ctrlreconcile.Request {
 	var list kueue.MultiKueueClusterList
 	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

@@ -28,7 +28,6 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Limits of the calls to one worker cluster.
 const (
 	callTimeout  = 30 * time.Second
 	callsAtOnce  = 8
@@ -40,7 +39,6 @@ const (
 	lastRewatch  = 320 * time.Second
 )
 
-// Kinds besides those of jobs.
 var (
 	WorkloadKind     = kueue.GroupVersion.WithKind("Workload")
 	ClusterQueueKind = kueue.GroupVersion.WithKind("ClusterQueue")
@@ -135,7 +133,6 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limi
 	return c, nil
 }
 
-// open opens all watches, then starts to consume them.
 func (c *Connection) open(ctx context.Context, limit time.Duration) error {
 	type opened struct {
 		s      *Store
@@ -253,7 +250,6 @@ func (c *Connection) list(ctx context.Context, s *Store, ours client.ListOption)
 	}
 }
 
-// origins selects objects with the present origin or a previous one.
 func (c *Connection) origins() (client.MatchingLabelsSelector, error) {
 	one, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.In, append([]string{c.fleet.Plan.Origin}, c.fleet.Plan.PreviousOrigins...))
 	if err != nil {
@@ -468,7 +464,6 @@ func (c *Connection) begin() int64 {
 	return c.next
 }
 
-// end counts failures in a row.
 func (c *Connection) end(id int64, err error) {
 	c.mu.Lock()
 	delete(c.calls, id)
@@ -489,7 +484,6 @@ func (c *Connection) end(id int64, err error) {
 // noteLate requeues the Workloads once the cluster answers again.
 func (c *Connection) noteLate() { c.late.Store(true) }
 
-// answered reports whether an error is an answer of the worker cluster.
 func answered(err error) bool {
 	if apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {
 		return false

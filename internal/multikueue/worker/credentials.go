@@ -25,7 +25,6 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// pathPrefix is the folder of kubeconfig files.
 const pathPrefix = "/etc/multikueue/kubeconfigs/"
 
 const kubeconfigKey = "kubeconfig"
@@ -104,7 +103,6 @@ func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	return cfg, text, nil
 }
 
-// checkFile checks all users and clusters of a kubeconfig, used or not.
 func checkFile(file *clientcmdapi.Config) error {
 	for name, user := range file.AuthInfos {
 		switch {
@@ -154,7 +152,6 @@ func checkServer(cfg *rest.Config) error {
 	return nil
 }
 
-// checkConfig checks the resulting configuration.
 func checkConfig(cfg *rest.Config) error {
 	switch {
 	case cfg.Insecure:
@@ -200,7 +197,6 @@ func allowed(path, prefix string) (string, error) {
 
 var profileKind = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"}
 
-// profile uses the first access provider of a ClusterProfile that has a plugin here.
 func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte, *refusal) {
 	if !f.Profiles {
 		return nil, nil, &refusal{kueue.ReasonMultiKueueClusterProfileFeatureDisabled, errors.New("turn the feature gate MultiKueueClusterProfile on to use clusterProfileRef"), true}
@@ -228,7 +224,6 @@ func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte,
 	return bad(fmt.Errorf("ClusterProfile %s has no access provider that multiKueue.clusterProfile.accessProviders names", key))
 }
 
-// provided is the configuration of one access provider with its credential plugin.
 func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any, http bool) (*rest.Config, []byte, *refusal) {
 	bad := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonBadRestConfig, err, false}

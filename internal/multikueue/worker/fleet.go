@@ -115,8 +115,7 @@ type Fleet struct {
 	compact func(any) (any, error) // of Workloads; equal parts are shared between clusters
 	// firstWatch is the limit of opening all watches of a cluster. It doubles with each failed attempt.
 	firstWatch time.Duration
-	// touched requeues a cluster.
-	touched chan event.GenericEvent
+	touched    chan event.GenericEvent
 
 	mu      sync.Mutex
 	workers map[string]*workerCluster
@@ -287,7 +286,6 @@ func (f *Fleet) reportLoss(r *workerCluster) {
 	})
 }
 
-// pause returns how long to wait after the n-th failed attempt.
 func pause(attempts int) time.Duration {
 	return firstPause << (min(attempts, mostPauses) - 1)
 }
@@ -315,7 +313,6 @@ func (r *workerCluster) probe(now time.Time) bool {
 	return was && err == nil
 }
 
-// addressOf returns the address to probe, empty for none.
 func addressOf(cfg *rest.Config) string {
 	u, err := url.Parse(cfg.Host)
 	if err != nil || u.Host == "" || cfg.Proxy != nil || cfg.Dial != nil {

@@ -24,14 +24,12 @@ type Store struct {
 	// workload returns the name of the Workload of an object, for kinds with several objects of one Workload. Nil for other kinds.
 	workload func(client.Object) string
 
-	mu      sync.RWMutex
-	objects map[types.NamespacedName]client.Object
-	byName  map[types.NamespacedName]map[types.NamespacedName]bool // by Workload
-	// deletions are by the name of the object.
+	mu        sync.RWMutex
+	objects   map[types.NamespacedName]client.Object
+	byName    map[types.NamespacedName]map[types.NamespacedName]bool // by Workload
 	deletions map[types.NamespacedName]deletion
 }
 
-// deletion is what is known about the deletion of an object.
 type deletion struct {
 	asked  types.UID // UID of the object that we asked to delete: it may be deleted at any time, also if the request was not answered
 	others time.Time // when others deleted the object
@@ -105,7 +103,6 @@ func (s *Store) Of(workload types.NamespacedName) []client.Object {
 	return out
 }
 
-// set replaces an object, nil for none.
 func (s *Store) set(key types.NamespacedName, old, o client.Object) {
 	if o == nil {
 		delete(s.objects, key)
@@ -191,7 +188,6 @@ func (s *Store) Put(o client.Object) {
 	}
 }
 
-// drop removes an object that we deleted.
 func (s *Store) drop(o client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +200,6 @@ func (s *Store) drop(o client.Object) {
 	}
 }
 
-// event takes an event of the watch.
 func (s *Store) event(kind watch.EventType, o client.Object) {
 	s.trim(o)
 	s.mu.Lock()

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Codes of errors (spec: 40 §4.13.5).
 const (
 	Precondition    = "PreconditionFailed"
 	Failed          = "CreationTransformFailed"
@@ -33,7 +32,6 @@ const (
 	Controller      = "ExternalController"
 )
 
-// maxDepth is the maximum nesting of a copy.
 const maxDepth = 64
 
 // Error is why a job cannot be dispatched or synchronized.
@@ -52,7 +50,6 @@ func As(err error) *Error {
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// The phases, by the names in expressions.
 const (
 	creation   = "creation"
 	statusSync = "statusSync"
@@ -127,7 +124,6 @@ func (s *Scope) names() map[string]any {
 	return out
 }
 
-// plain returns a tree without metadata.managedFields.
 func plain(tree map[string]any) map[string]any {
 	meta, ok := tree["metadata"].(map[string]any)
 	if !ok || meta["managedFields"] == nil {
@@ -199,7 +195,6 @@ func TooMuch(err error) bool {
 	return errors.As(err, &t) && t.TooMuch()
 }
 
-// mutate runs the mutations of a phase.
 func (f *Framework) mutate(phase string, object map[string]any, s *Scope) (map[string]any, error) {
 	apply := func(object map[string]any, patch any) (map[string]any, error) {
 		var out map[string]any
@@ -222,7 +217,6 @@ func (f *Framework) mutate(phase string, object map[string]any, s *Scope) (map[s
 	return f.Expressions.Mutate(phase, object, s.names(), apply)
 }
 
-// bounds checks the size of an object.
 func (f *Framework) bounds(object map[string]any) error {
 	if depth(object, maxDepth+1) > maxDepth {
 		return &Error{Code: TooLarge, Text: fmt.Sprintf("the object is nested more than %d deep", maxDepth)}

@@ -33,7 +33,6 @@ func (f *Framework) mirrorKeys(object, from map[string]any) mirrored {
 	return now
 }
 
-// mirrorMap does so for labels or annotations; had are the former keys of the copy.
 func (f *Framework) mirrorMap(name string, prefixes, had []string, object, from map[string]any) (has []string) {
 	meta, ok := object["metadata"].(map[string]any)
 	if !ok || len(prefixes) == 0 {
@@ -65,7 +64,6 @@ func (f *Framework) mirrorMap(name string, prefixes, had []string, object, from 
 	return has
 }
 
-// noted reads MirroredAnnotation. An invalid value counts as none: then no key is removed.
 func noted(object map[string]any) mirrored {
 	value, _ := get(object, []string{"metadata", "annotations", MirroredAnnotation})
 	text, _ := value.(string)

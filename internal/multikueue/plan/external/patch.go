@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxOps is the maximum number of operations of a JSON patch.
 const maxOps = 256
 
 // maxNumber bounds whole numbers in a patch: JSON readers may round larger ones.
@@ -221,7 +220,6 @@ func remove(parent any, key string) (any, error) {
 	return nil, fmt.Errorf("there is no %q to remove", key)
 }
 
-// edit changes the parent of the end of a path, and returns the new root.
 func edit(root any, path []string, change func(parent any, key string) (any, error)) (any, error) {
 	if len(path) == 0 {
 		return nil, fmt.Errorf("the object as a whole cannot be removed")
@@ -272,7 +270,6 @@ func get(root any, path []string) (any, error) {
 	return root, nil
 }
 
-// position parses an index of a list; end also permits the one after the last.
 func position(list []any, key string, end bool) (int, error) {
 	if key == "-" && end {
 		return len(list), nil
@@ -292,7 +289,6 @@ func join(path []string) string {
 	return out.String()
 }
 
-// size estimates the length of a value as JSON, in bytes.
 func size(value any) int64 {
 	switch v := value.(type) {
 	case string:
