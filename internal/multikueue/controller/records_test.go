@@ -35,8 +35,7 @@ func TestRecordEnds(t *testing.T) {
 		"it is cleaned up":          {func(r *records, _ *time.Time) { r.forget(u) }, dropped},
 		"another one is cleaned up": {func(r *records, _ *time.Time) { r.forget(u.DeepCopy()) }, kept},
 		"long ago": {func(r *records, now *time.Time) {
-			r.forget(u)
-			r.reported(u)
+			r.all[client.ObjectKeyFromObject(u)].deleted = nil
 			*now = now.Add(expiry + time.Second)
 			r.reported(v)
 		}, dropped},
