@@ -94,7 +94,7 @@ func described(gvk schema.GroupVersionKind, resource string, f *external.Framewo
 
 func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *external.Framework {
 	name := nameOf(f.GVK)
-	blown := func(phase, namespace string, until time.Time) {
+	opened := func(phase, namespace string, until time.Time) {
 		log.Info("Expressions cost too much again and again, and are suspended", "framework", name, "phase", phase, "namespace", namespace, "until", until)
 		if f.Suspended != nil {
 			f.Suspended(phase)
@@ -106,6 +106,6 @@ func framework(f *transform.Framework, now func() time.Time, log logr.Logger) *e
 		CopyFields: f.CopyFields, Retry: f.RetryOnError, Preconditions: f.HasPreconditions(), Creates: f.HasMutations(transform.Creation),
 		NoStatus: f.StatusMode == "Disabled", Mutates: f.StatusMode == "Mutate" && f.HasMutations(transform.StatusSync), Main: f.Subresource == "Main",
 		AnnotationPrefixes: f.AnnotationPrefixes, LabelPrefixes: f.LabelPrefixes, SpecPaths: f.SpecPaths, Alone: f.Alone, MaxBytes: f.MaxBytes,
-		Reserved: transform.Reserved, Expressions: guard.New(f, now, blown),
+		Reserved: transform.Reserved, Expressions: guard.New(f, now, opened),
 	}
 }
