@@ -35,7 +35,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// door is how a hub reaches a worker: closed, it refuses connections, and ends those that it has.
+// door is a proxy between a hub and a worker cluster. Closed, it refuses connections and ends open ones.
 type door struct {
 	t      *testing.T
 	at, to string
@@ -43,7 +43,7 @@ type door struct {
 	opened []io.Closer
 }
 
-// door makes one, closed, and a kubeconfig that leads through it.
+// door returns a closed one, and a kubeconfig that uses it.
 func (s *server) door() (*door, []byte) {
 	s.t.Helper()
 	d := &door{t: s.t, at: "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(s.t))}
@@ -102,14 +102,13 @@ func (d *door) close() {
 	d.opened = nil
 }
 
-// closes notes what is to be closed.
 func (d *door) closes(c ...io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.opened = append(d.opened, c...)
 }
 
-// slowly has a server take a while to create a Workload, and waits until it does.
+// slowly delays the creation of a Workload, and waits until that is in force.
 func (s *server) slowly(takes time.Duration) {
 	s.t.Helper()
 	var asked atomic.Bool
@@ -158,13 +157,12 @@ func podSpec() corev1.PodSpec {
 	return corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 }
 
-// is sets a condition of a Workload.
 func is(wl *kueue.Workload, condition string) {
 	apimeta.SetStatusCondition(&wl.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: condition, Message: condition})
 	wl.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}}}
 }
 
-// reserved makes a suspended Job and its Workload, which has quota and waits for the check mk.
+// reserved creates a suspended Job and its Workload, with a quota reservation and the pending check mk.
 func (s *server) reserved(name string) *kueue.Workload {
 	s.t.Helper()
 	run := &batchv1.Job{
@@ -182,7 +180,7 @@ func (s *server) reserved(name string) *kueue.Workload {
 	return wl
 }
 
-// sends makes a check mk that sends to clusters whose kubeconfigs are given.
+// sends creates the check mk for clusters with the given kubeconfigs.
 func (s *server) sends(kubeconfigs map[string][]byte) {
 	s.t.Helper()
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
@@ -202,13 +200,13 @@ func (s *server) sends(kubeconfigs map[string][]byte) {
 	}}))
 }
 
-// has waits until an object is there.
+// has waits until an object exists.
 func (s *server) has(o client.Object) {
 	s.t.Helper()
 	s.eventually(o.GetName()+" is there", func() error { return s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o) })
 }
 
-// start lets a Job run.
+// start unsuspends a Job.
 func start(t *testing.T, s *server, run *batchv1.Job) {
 	t.Helper()
 	embeddedtest.Edit(t, s, run, func(run *batchv1.Job) { run.Spec.Suspend = new(false) })
@@ -236,7 +234,7 @@ func TestConnects(t *testing.T) {
 		o.Dispatched = func(string, string) { dispatched.Add(1) }
 		o.Events = reconcile.NewEvents(recorder, nil)
 	})
-	worker.slowly(3 * time.Second) // longer than a call is waited for
+	worker.slowly(3 * time.Second) // longer than a call waits
 	door1, text1 := worker.door()
 	_, text2 := worker.door()
 	hub.sends(map[string][]byte{"w1": text1, "w2": text2})
@@ -322,7 +320,7 @@ func TestConnects(t *testing.T) {
 		}
 		return err
 	})
-	time.Sleep(lostTimeout + 2*time.Second) // until nothing that was planned before has it looked at again
+	time.Sleep(lostTimeout + 2*time.Second) // until no delayed requeue is left
 	lost := time.Now()
 	door1.close()
 	active(0)

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestIndependentSteps is which steps are made at a time: copies that come and go on different workers.
+// TestIndependentSteps: creations and removals of copies on different clusters run at once.
 func TestIndependentSteps(t *testing.T) {
 	step := func(do plan.Verb, cluster string) plan.Step { return plan.Step{Do: do, Cluster: cluster} }
 	blocking := step(plan.RemoveCopy, "w1")

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// shows is a cache that shows one Workload, nil for none.
+// shows is a cache with one Workload, nil for none.
 type shows struct {
 	client.Reader
 	workload *kueue.Workload
@@ -28,7 +28,7 @@ func (s *shows) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	return nil
 }
 
-// TestNewest: a Workload is taken as it was written as long as the cache shows an older one of that UID, and no longer.
+// TestNewest: a Workload is taken as it was written while the cache shows an older version of that UID.
 func TestNewest(t *testing.T) {
 	workload := func(uid types.UID, version, cluster string) *kueue.Workload {
 		wl := workloadOf("u", uid)

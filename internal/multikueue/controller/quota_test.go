@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/controller"
 )
 
-// queueOf is a ClusterQueue with a flavor for each quota of CPUs, and the LocalQueue that leads to it.
+// queueOf creates a ClusterQueue with a flavor for each quota of CPUs, and its LocalQueue.
 func (s *server) queueOf(checks []string, cpus ...string) *kueue.ClusterQueue {
 	s.t.Helper()
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: kueue.ClusterQueueSpec{
@@ -112,7 +112,7 @@ func TestQuotaAutomation(t *testing.T) {
 	}
 	hub.must(hub.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}}))
 	time.Sleep(lost + 2*time.Second)
-	quota("13", "True", kueue.ReasonQuotaAutomated) // nothing is written while none is connected
+	quota("13", "True", kueue.ReasonQuotaAutomated) // unchanged while no cluster is connected
 
 	change(func() { cq.Spec.AdmissionChecksStrategy = nil })
 	quota("13", "", "")

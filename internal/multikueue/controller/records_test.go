@@ -18,8 +18,8 @@ func workloadOf(name string, uid types.UID) *kueue.Workload {
 	return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
 }
 
-// TestRecordEnds: facts end with their UID, the finish and the clean-up of the Workload, or when nothing changed for long; faults of a cluster also
-// end when it is connected anew. Steps that run, and a deleted Workload that is not cleaned up, outlast them.
+// TestRecordEnds: facts end with their UID, when the Workload is finished or cleaned up, and when they expire; faults of a cluster also
+// end with a new connection. Running steps, and a deleted Workload that is not cleaned up, remain.
 func TestRecordEnds(t *testing.T) {
 	const kept, faultless, dropped = "kept", "without faults", "dropped"
 	for name, tc := range map[string]struct {
@@ -82,10 +82,10 @@ func TestRecordEnds(t *testing.T) {
 	}
 }
 
-// same is that nothing has changed.
+// same are unchanged inputs.
 func same() string { return "" }
 
-// TestCreationsThatFail: a cluster is left out after three tries, which are some time apart, and is tried again once it is connected anew.
+// TestCreationsThatFail: a cluster is skipped after three failures that are some time apart, and is tried again with a new connection.
 func TestCreationsThatFail(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newRecords(func() time.Time { return now })
@@ -93,7 +93,7 @@ func TestCreationsThatFail(t *testing.T) {
 		fault := f.fault(u, "w1", same)
 		return fault != nil && fault.Skip
 	}
-	for range 50 { // retries of half a second
+	for range 50 { // half a second
 		f.noteFault(u, "w1", "", plan.Fault{Code: plan.CreateFailed, Text: "webhook is down"})
 		now = now.Add(10 * time.Millisecond)
 	}
@@ -122,7 +122,8 @@ func TestCreationsThatFail(t *testing.T) {
 	}
 }
 
-// TestCopiesThatAreDeactivated: a cluster that deactivates copies is left out for 10 s, then for twice as long each time, though copies can be made.
+// TestCopiesThatAreDeactivated: a cluster that deactivates copies is skipped for 10 s, then for twice as long each time, although copies
+// can be created.
 func TestCopiesThatAreDeactivated(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newRecords(func() time.Time { return now })
@@ -148,13 +149,13 @@ func TestCopiesThatAreDeactivated(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreTaken: a cluster where a name is taken is left out for 15 s, then for twice as long each time, though each time a copy can be
-// made there before the job cannot.
+// TestNamesThatAreTaken: a cluster where a name is taken is skipped for 15 s, then for twice as long each time, although a copy can be
+// created each time before its job cannot.
 func TestNamesThatAreTaken(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newRecords(func() time.Time { return now })
 	for n, want := range []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, skipFor, skipFor} {
-		for range 3 { // one attempt may be noted more than once
+		for range 3 { // one attempt may be noted several times
 			f.noteFault(u, "w1", "", plan.Fault{Code: plan.NameConflict, Text: "a job of this name is there"})
 		}
 		fault := f.fault(u, "w1", same)
@@ -180,8 +181,8 @@ func TestNamesThatAreTaken(t *testing.T) {
 	}
 }
 
-// TestJobsThatAreDeleted: a job that is deleted on its cluster is created there again at once, then after 10 s, then after twice as long each time;
-// others of the Workload do not wait for it.
+// TestJobsThatAreDeleted: a job that others delete on its cluster is created again at once, then after 10 s, then after twice as long
+// each time. Other jobs of the Workload do not wait.
 func TestJobsThatAreDeleted(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newRecords(func() time.Time { return now })
@@ -205,7 +206,7 @@ func TestJobsThatAreDeleted(t *testing.T) {
 	}
 }
 
-// TestLastLooks: looks at a job that has finished count that are some time apart, however many there are, and none before one that succeeds.
+// TestLastLooks: failures to copy the final status count if they are some time apart, and begin anew after a success.
 func TestLastLooks(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newRecords(func() time.Time { return now })
@@ -227,7 +228,7 @@ func TestLastLooks(t *testing.T) {
 	}
 }
 
-// TestWarnings: a warning is told once a minute, and others with it.
+// TestWarnings: each warning is emitted once a minute.
 func TestWarnings(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := newRecords(func() time.Time { return now })
@@ -251,7 +252,7 @@ func TestWarnings(t *testing.T) {
 	told(1, a, b)
 }
 
-// TestSpecWrites: writes of a copy count in a row, for one state of its job, and no other copy's do.
+// TestSpecWrites: writes of a copy count in a row for one state of its job.
 func TestSpecWrites(t *testing.T) {
 	f := newRecords(time.Now)
 	at := specInput{"copy", 3}
@@ -284,7 +285,7 @@ func TestSpecWrites(t *testing.T) {
 	}
 }
 
-// TestAskedAgain: a cluster that refused is asked again when the Workload is sent again, or when it, its configuration or the cluster changes. One
+// TestAskedAgain: a cluster that refused is tried again after a retry, or a change of the Workload, its configuration or the cluster. One
 // that deactivates copies is not.
 func TestAskedAgain(t *testing.T) {
 	f := newRecords(time.Now)

@@ -29,7 +29,7 @@ import (
 
 var runGVK = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Run"}
 
-// runs is how Runs are sent: those that are named so break their transforms.
+// runs is the configuration of Runs. Their names decide which transforms fail.
 const runs = `
 name: Run.v1.example.com
 limits: {costPerExpression: 1000}
@@ -51,7 +51,7 @@ specSync:
     jsonPatch: {expression: 'has(localObject.spec.stop) && (!has(object.spec.stop) || object.spec.stop != localObject.spec.stop) ? [JSONPatch{op: "add", path: "/spec/stop", value: localObject.spec.stop}] : []'}
 `
 
-// pair is a hub with one worker, to which it sends Runs. Nothing but the controllers of this package runs: the test is everybody else.
+// pair is a hub with one worker cluster. Only the controllers of this package run: the test is every other controller.
 type pair struct{ hub, w1 *server }
 
 func newPair(t *testing.T, framework string, crd *apiextensionsv1.CustomResourceDefinition) *pair {
@@ -83,17 +83,17 @@ func newPair(t *testing.T, framework string, crd *apiextensionsv1.CustomResource
 	compiled, errs := transform.Compile([]configv1beta2.MultiKueueExternalFramework{entry}, true, nil)
 	p.hub.must(errs.ToAggregate())
 	p.hub.manage(func(o *controller.Options) {
-		descriptors, external, err := frameworks.External(compiled, nil, nobody{}, time.Now, logr.Discard())
+		descriptors, external, err := frameworks.External(compiled, nil, unserved{}, time.Now, logr.Discard())
 		p.hub.must(err)
 		o.Descriptors, o.Plan.External = descriptors, external
 	})
 	return p
 }
 
-// nobody serves what it is asked for by its usual name.
-type nobody struct{}
+// unserved is a discovery client without kinds.
+type unserved struct{}
 
-func (nobody) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
+func (unserved) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
 	return nil, nil
 }
 
@@ -115,7 +115,7 @@ func runCRD() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// TestStatusInTheObject is spec 40 §7.48: a kind whose status is no subresource has it copied all the same.
+// TestStatusInTheObject is spec 40 §7.48: the status of a kind without a status subresource is copied.
 func TestStatusInTheObject(t *testing.T) {
 	crd := runCRD()
 	crd.Spec.Versions[0].Subresources = nil
@@ -132,17 +132,17 @@ type run struct {
 	key types.NamespacedName
 }
 
-// run is one that was started.
+// run returns a started Run.
 func (p *pair) run(t *testing.T, namespace, name string) *run {
 	hub, w1 := *p.hub, *p.w1
 	hub.t, w1.t = t, t
 	return &run{&pair{&hub, &w1}, t, types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// start makes a Run and its Workload, which has quota on the hub.
+// start creates a Run and its Workload with a quota reservation on the hub.
 func (p *pair) start(t *testing.T, name string) *run { return p.startIn(t, "default", name, "") }
 
-// startIn makes one with a list of so many characters.
+// startIn creates one with a list of so many characters.
 func (p *pair) startIn(t *testing.T, namespace, name, list string) *run {
 	t.Helper()
 	r := p.run(t, namespace, name)
@@ -169,7 +169,7 @@ func (p *pair) startIn(t *testing.T, namespace, name, list string) *run {
 	return r
 }
 
-// edit changes the status of the Workload on a cluster once it is there.
+// edit changes the status of the Workload on a cluster once it exists.
 func (r *run) edit(s *server, change func(*kueue.Workload)) {
 	r.t.Helper()
 	s.eventually("the status of workload "+r.key.Name+" is written", func() error {
@@ -182,7 +182,7 @@ func (r *run) edit(s *server, change func(*kueue.Workload)) {
 	})
 }
 
-// there has a condition of the copy be true.
+// there sets a condition of the copy to true.
 func (r *run) there(kind, reason string) {
 	r.t.Helper()
 	r.edit(r.w1, func(wl *kueue.Workload) {
@@ -192,7 +192,7 @@ func (r *run) there(kind, reason string) {
 	})
 }
 
-// admit has the worker admit the copy, and waits for the job there.
+// admit admits the copy, and waits for the remote job.
 func (r *run) admit() {
 	r.t.Helper()
 	r.there(kueue.WorkloadAdmitted, "Admitted")
@@ -219,7 +219,7 @@ func (r *run) patch(s *server, text string) {
 	}
 }
 
-// holds waits for a text in the Run on a cluster.
+// holds waits for a text in a field of the Run on a cluster.
 func (r *run) holds(s *server, want string, fields ...string) {
 	r.t.Helper()
 	s.eventually(fmt.Sprintf("%v of run %s is %q", fields, r.key.Name, want), func() error {
@@ -234,7 +234,7 @@ func (r *run) holds(s *server, want string, fields ...string) {
 	})
 }
 
-// says waits for a state of the check, and for what it says, a regular expression.
+// says waits for a state of the check with a message, a regular expression.
 func (r *run) says(state kueue.CheckState, text string) {
 	r.t.Helper()
 	r.hub.eventually(fmt.Sprintf("the check of %s is %s: %s", r.key.Name, state, text), func() error {
@@ -249,7 +249,7 @@ func (r *run) says(state kueue.CheckState, text string) {
 	})
 }
 
-// warned waits for an event about the Workload.
+// warned waits for an event of the Workload.
 func (r *run) warned(text string) {
 	r.t.Helper()
 	r.hub.eventually("an event says "+text, func() error {
@@ -266,7 +266,7 @@ func (r *run) warned(text string) {
 	})
 }
 
-// refuse has the API server of a cluster refuse what it is asked for unless a rule holds, and returns how to end that.
+// refuse adds a policy that refuses requests to a cluster unless a rule holds, and returns how to remove it.
 func (s *server) refuse(name, resource string, verb admissionregistrationv1.OperationType, rule string) (end func()) {
 	s.t.Helper()
 	fail := admissionregistrationv1.Fail
@@ -293,7 +293,7 @@ func (s *server) refuse(name, resource string, verb admissionregistrationv1.Oper
 	return func() { s.must(s.Delete(s.t.Context(), binding)) }
 }
 
-// probe waits until a Run that nobody sends is refused, which says that a policy is in force.
+// probe waits until a Run without a queue is refused: then the policy is in force.
 func (s *server) probe(name, change string) {
 	s.t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"n": int64(1)}}}
@@ -317,7 +317,8 @@ func (s *server) probe(name, change string) {
 	})
 }
 
-// TestRunsThatAreFollowed is what reaches a job on its worker and what comes back while something is in the way (spec: 40 §4.13.2, §4.13.5).
+// TestRunsThatAreFollowed: changes of a running job reach its copy, and its status comes back, despite faults (spec: 40 §4.13.2,
+// §4.13.5).
 func TestRunsThatAreFollowed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")
@@ -362,7 +363,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 			o.SetName("unwelcome")
 			return r.w1.Create(t.Context(), o, client.DryRunAll)
 		})
-		r.edit(r.hub, func(wl *kueue.Workload) { // as an eviction does
+		r.edit(r.hub, func(wl *kueue.Workload) { // like an eviction
 			wl.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "mk", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now(), RetryCount: new(int32(1))}
 		})
 		r.admit()
@@ -374,7 +375,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.w1.probe("probe", `{"spec":{"stop":"x"}}`)
 		r.patch(r.hub, `{"spec":{"stop":"now"}}`)
 		r.says(kueue.CheckStateReady, "the test says no")
-		time.Sleep(3 * time.Second) // more than three tries
+		time.Sleep(3 * time.Second) // more than three attempts
 		end()
 		r.holds(r.w1, "now", "spec", "stop")
 		r.says(kueue.CheckStateReady, `^The workload was admitted on "w1"$`)

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/worker"
 )
 
-// TestRunStep is that a step that takes too long is left to itself, and that its Workload is looked at when it is over.
+// TestRunStep: a step that takes too long is abandoned, and its Workload is requeued when it ends.
 func TestRunStep(t *testing.T) {
 	key := types.NamespacedName{Namespace: "ns", Name: "a"}
 	const patience = 200 * time.Millisecond

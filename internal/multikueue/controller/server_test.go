@@ -66,7 +66,7 @@ func newServer(t *testing.T) *server {
 		s.must(err)
 		var crd apiextensionsv1.CustomResourceDefinition
 		s.must(yaml.Unmarshal(raw, &crd))
-		crd.Spec.Conversion = nil // nobody converts here
+		crd.Spec.Conversion = nil // no conversion webhook runs here
 		s.must(s.Create(t.Context(), &crd))
 	}
 	s.eventually("the CRDs are served", func() error {
@@ -92,7 +92,7 @@ func (s *server) eventually(what string, check func() error) {
 	embeddedtest.Within(s.t, 3*time.Minute, what, check) // connecting lists and watches a dozen kinds
 }
 
-// kubeconfig is how to reach the server, without references to files.
+// kubeconfig returns one without references to files.
 func (s *server) kubeconfig() []byte {
 	s.t.Helper()
 	file, err := clientcmd.LoadFromFile(s.path)
@@ -103,7 +103,7 @@ func (s *server) kubeconfig() []byte {
 	return text
 }
 
-// manage runs the controllers until the test ends, with Jobs and a kind that no server has.
+// manage runs the controllers until the test ends, with Jobs and a kind that is not served.
 func (s *server) manage(changes ...func(*controller.Options)) {
 	s.t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", s.path)
@@ -155,7 +155,7 @@ func (s *server) says(o client.Object, conditions func() []metav1.Condition, kin
 	})
 }
 
-// TestClusters is spec 40 §7.1 to §7.3, §7.7, §7.10 and §7.44: what is said of clusters, and of the checks that use them.
+// TestClusters is spec 40 §7.1 to §7.3, §7.7, §7.10 and §7.44: conditions of clusters, and of the checks that use them.
 func TestClusters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")
@@ -239,7 +239,7 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// restricted is a credential that may do with Workloads what the documents say, and what rules add to that.
+// restricted is a credential with the documented rights on Workloads, and those of rules.
 func (s *server) restricted(rules ...rbacv1.PolicyRule) []byte {
 	s.t.Helper()
 	ctx, name := s.t.Context(), fmt.Sprint("restricted-", len(rules))

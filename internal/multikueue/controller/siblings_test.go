@@ -14,8 +14,8 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// TestSharedJob is that the job of several Workloads stays on a worker while one of them needs it there, and goes from the others, such as
-// one that was lost and is back (spec: 40 §4.14).
+// TestSharedJob: a job of several Workloads stays on a worker cluster while one of them needs it there, and is removed from others, such
+// as one that returned (spec: 40 §4.14).
 func TestSharedJob(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := kueue.AddToScheme(scheme); err != nil {
@@ -37,7 +37,7 @@ func TestSharedJob(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cluster  string
 		reserved bool
-		want     map[string]bool // whether what is there is this one's alone
+		want     map[string]bool // whether the job is this one's alone
 	}{
 		"the other runs":     {"w2", true, map[string]bool{"w1": true, "w2": false}},
 		"the other waits":    {"", true, map[string]bool{"w1": false, "w2": false}},

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// TestStartsSoon is that the status of a Job is not copied between its admission and its start, and that nothing holds it back for longer.
+// TestStartsSoon: the status of a Job is not copied between its admission and its start, but not delayed for longer.
 func TestStartsSoon(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	of := func(suspended, over bool) *batchv1.Job {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan/external"
 )
 
-// costly counts how often it is asked, and costs too much in one namespace.
+// costly counts evaluations, and costs too much in one namespace.
 type costly struct {
 	external.Expressions
 	asked int
@@ -46,7 +46,7 @@ func (c *costly) When(map[string]any) (bool, error) {
 	return true, nil
 }
 
-// TestExpressions is that nothing is evaluated twice, and that expressions are suspended in a namespace where they cost too much, and only there.
+// TestExpressions: results are cached, and expressions are suspended only in a namespace where they cost too much.
 func TestExpressions(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	inner := &costly{}
@@ -87,7 +87,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// slow is too slow the first time, and makes large objects.
+// slow times out once, and returns large objects.
 type slow struct {
 	external.Expressions
 	asked int
@@ -105,7 +105,7 @@ func (s *slow) Mutate(_ string, object, _ map[string]any, _ func(map[string]any,
 	return object, nil
 }
 
-// TestWhatIsKept is that an answer that was only late is not remembered, and that what is has a limit.
+// TestWhatIsKept: a timeout is not cached, and the cache is bounded.
 func TestWhatIsKept(t *testing.T) {
 	inner := &slow{}
 	c := New(inner, time.Now, func(string, string, time.Time) {})
@@ -126,7 +126,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestLifecycleExpressions is the same for what is asked of copies, and of a status.
+// TestLifecycleExpressions: the same for expressions about copies and their status.
 func TestLifecycleExpressions(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	inner, opened := &costly{}, 0

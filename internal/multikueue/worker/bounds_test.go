@@ -21,7 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// connectTo connects to a worker whose lists of Workloads are answered by a function.
+// connectTo connects to a worker cluster with a handler for lists of Workloads.
 func connectTo(t *testing.T, lists http.HandlerFunc) (*Connection, error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func connectTo(t *testing.T, lists http.HandlerFunc) (*Connection, error) {
 	return c, err
 }
 
-// TestAnswerWithoutEnd is that a worker whose answer does not end is not believed to the end of the manager's memory.
+// TestAnswerWithoutEnd: an answer without an end does not exhaust the memory of the manager.
 func TestAnswerWithoutEnd(t *testing.T) {
 	sent := 0
 	_, err := connectTo(t, func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPages is that what a worker has is read page by page.
+// TestPages: objects are read page by page.
 func TestPages(t *testing.T) {
 	var asked []string
 	c, err := connectTo(t, func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestTooMany is that a worker with too many objects is not followed any further.
+// TestTooMany: a worker cluster with too many objects is disconnected.
 func TestTooMany(t *testing.T) {
 	var why error
 	c := idle(t, func(_ *Connection, err error) { why = err })

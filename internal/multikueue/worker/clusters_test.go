@@ -29,12 +29,12 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// standIn is in the place of a worker: it has no Workloads, and fails as a test wants.
+// standIn is a worker cluster without Workloads that fails as a test wants.
 type standIn struct {
 	*httptest.Server
 	lists atomic.Int32
 	cut   chan struct{} // closed, it ends watches
-	// before, if it is set, sees every request first, and says whether it was answered.
+	// before, if set, handles every request first, and returns whether it was answered.
 	before func(http.ResponseWriter, *http.Request) bool
 }
 
@@ -43,11 +43,10 @@ func newStandIn(t *testing.T, before func(http.ResponseWriter, *http.Request) bo
 	s := &standIn{before: before, cut: make(chan struct{})}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
-	t.Cleanup(s.CloseClientConnections) // which go before Close waits for them
+	t.Cleanup(s.CloseClientConnections) // before Close, which waits for them
 	return s
 }
 
-// isWatch says whether a request opens a watch.
 func isWatch(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/workloads") && r.URL.Query().Get("watch") != ""
 }
@@ -72,13 +71,13 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// turn is that a fleet told of a cluster.
+// turn is one call of ClusterChanged.
 type turn struct {
 	cluster string
 	fresh   bool
 }
 
-// hub is a manager with the cluster w1, whose kubeconfig is in a Secret. Nobody looks at the cluster but the test.
+// hub is a manager with the cluster w1, whose kubeconfig is in a Secret. Only the test reconciles the cluster.
 type hub struct {
 	*clusters
 	t     *testing.T
@@ -111,7 +110,7 @@ func newHub(t *testing.T, server string) *hub {
 	return h
 }
 
-// points has the kubeconfig say another server.
+// points writes a kubeconfig of another server.
 func (h *hub) points(server string) {
 	h.t.Helper()
 	h.edit(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}, func(o client.Object) {
@@ -130,7 +129,7 @@ func (h *hub) edit(o client.Object, change func(client.Object)) {
 	}
 }
 
-// look has the cluster looked at, and returns what is said of its condition Active.
+// look reconciles the cluster, and returns its condition Active.
 func (h *hub) look() (ctrlreconcile.Result, metav1.Condition) {
 	h.t.Helper()
 	result, err := h.Reconcile(h.t.Context(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: "w1"}})
@@ -149,7 +148,7 @@ func (h *hub) look() (ctrlreconcile.Result, metav1.Condition) {
 	return result, metav1.Condition{}
 }
 
-// is looks at the cluster and wants a reason of its condition Active.
+// is reconciles the cluster, and wants a reason of its condition Active.
 func (h *hub) is(reason string) {
 	h.t.Helper()
 	if _, got := h.look(); got.Reason != reason {
@@ -157,7 +156,7 @@ func (h *hub) is(reason string) {
 	}
 }
 
-// told are the turns of a while.
+// told returns the turns of a while.
 func (h *hub) told(within time.Duration) []turn {
 	var out []turn
 	for after := time.After(within); ; {
@@ -170,7 +169,7 @@ func (h *hub) told(within time.Duration) []turn {
 	}
 }
 
-// wakes waits until a cluster is told of that is lost.
+// wakes waits for the loss of a cluster to be reported.
 func (h *hub) wakes() {
 	h.t.Helper()
 	for after := time.After(30 * time.Second); ; {
@@ -185,7 +184,7 @@ func (h *hub) wakes() {
 	}
 }
 
-// waits until something is so.
+// eventually waits for a condition.
 func (h *hub) eventually(what string, so func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
@@ -195,8 +194,7 @@ func (h *hub) eventually(what string, so func() bool) {
 	}
 }
 
-// TestLossWakes is that whoever uses a cluster is looked at once it is lost: nothing else may come that does. A connection that is made again
-// at once is none of their business.
+// TestLossWakes: the loss of a cluster is reported, since no other event may come, but not if it is connected again at once.
 func TestLossWakes(t *testing.T) {
 	for name, cut := range map[string]func(*hub, *standIn){
 		"its watch ends":               func(_ *hub, s *standIn) { s.CloseClientConnections(); s.Close() },
@@ -222,11 +220,11 @@ func TestLossWakes(t *testing.T) {
 	}
 }
 
-// TestLostWhileConnecting is that a connection whose watch ends before it is used counts as an attempt that failed.
+// TestLostWhileConnecting: a connection whose watch ends before it is used counts as a failed attempt.
 func TestLostWhileConnecting(t *testing.T) {
 	var s *standIn
 	s = newStandIn(t, func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") { // which is read when all watches are open
+		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") { // read after all watches are open
 			close(s.cut)
 			<-r.Context().Done()
 			return true
@@ -240,8 +238,7 @@ func TestLostWhileConnecting(t *testing.T) {
 	}
 }
 
-// provide has the credentials of the cluster come from a ClusterProfile and a program, which answers when a file is gone that it returns the
-// path of.
+// provide takes the credentials from a ClusterProfile and a plugin, which answers once the returned file is removed.
 func (h *hub) provide(server string) (hold string) {
 	h.t.Helper()
 	dir := h.t.TempDir()
@@ -267,7 +264,7 @@ func (h *hub) provide(server string) (hold string) {
 	return hold
 }
 
-// from says where the credentials of the cluster are.
+// from sets the source of the credentials.
 func (h *hub) from(source kueue.ClusterSource) {
 	h.t.Helper()
 	h.edit(&kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}}, func(o client.Object) {
@@ -275,8 +272,8 @@ func (h *hub) from(source kueue.ClusterSource) {
 	})
 }
 
-// TestPluginHangs is that a program that gets credentials and does not end makes an attempt fail, that no other attempt is made before it ends,
-// and that other credentials are used at once.
+// TestPluginHangs: a credential plugin that does not end fails an attempt. No other attempt is made before it ends, except with other
+// credentials.
 func TestPluginHangs(t *testing.T) {
 	for name, other := range map[string]bool{"it ends": false, "other credentials": true} {
 		t.Run(name, func(t *testing.T) {
@@ -316,8 +313,8 @@ func TestPluginHangs(t *testing.T) {
 	}
 }
 
-// TestNoAnswer is spec 40 §7.9: an attempt fails when its time is over if the worker takes connections and says nothing, to the first request or
-// to the watch.
+// TestNoAnswer is spec 40 §7.9: an attempt fails in time if the worker cluster accepts connections and does not answer, neither the first
+// request nor the watch.
 func TestNoAnswer(t *testing.T) {
 	for name, silent := range map[string]func(*http.Request) bool{
 		"at all":       func(*http.Request) bool { return true },
@@ -350,8 +347,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestSelf is that a manager that is given as its own worker is asked again after a minute, and not when something brings the cluster back
-// before, such as a kind that is lacking there.
+// TestSelf: a manager that is its own worker cluster is checked again after a minute, not with earlier events.
 func TestSelf(t *testing.T) {
 	s := newStandIn(t, func(w http.ResponseWriter, r *http.Request) bool {
 		self := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system")
@@ -374,8 +370,8 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestCopiesAnnounced is that a copy on a worker is told of once that is connected: what is told before is looked at in vain, and a worker
-// that is not in the configuration any more has nobody else to look at what it holds (spec: 40 §6 #20).
+// TestCopiesAnnounced: copies are reported once their cluster is connected. Earlier reports have no effect, and a cluster that is no
+// longer in the configuration is only found this way.
 func TestCopiesAnnounced(t *testing.T) {
 	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, r *http.Request) bool {
 		list := strings.HasSuffix(r.URL.Path, "/workloads") && !isWatch(r)
@@ -396,8 +392,7 @@ func TestCopiesAnnounced(t *testing.T) {
 	}
 }
 
-// TestRefused is that credentials that are not good end the connection and wake whoever uses the cluster, once, although they are read again
-// every few seconds.
+// TestRefused: refused credentials end the connection, which is reported once, although they are read again every few seconds.
 func TestRefused(t *testing.T) {
 	h := newHub(t, newStandIn(t, nil).URL)
 	h.is(kueue.ReasonActive)
@@ -414,7 +409,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLongMessage is that what a worker says at length is cut, so that the API takes it, and that the attempts are told all the same.
+// TestLongMessage: long errors of a worker cluster are cut to what the API accepts, and the attempts are still counted.
 func TestLongMessage(t *testing.T) {
 	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusForbidden)
@@ -431,7 +426,7 @@ func TestLongMessage(t *testing.T) {
 	}
 }
 
-// TestPauses is spec 40 §7.8: attempts are apart by what the pauses say, other events of the cluster add none, and another Secret begins anew.
+// TestPauses is spec 40 §7.8: attempts keep their pauses, other events add none, and another Secret begins anew.
 func TestPauses(t *testing.T) {
 	var requests atomic.Int32
 	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -472,12 +467,12 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestFileChanges is spec 40 §7.4: a kubeconfig file that is written anew, and one that is swapped as a kubelet does it, are used the next time
-// that they are read, each time.
+// TestFileChanges is spec 40 §7.4: a kubeconfig file that is written again, or swapped as a kubelet does it, is used the next time that
+// it is read.
 func TestFileChanges(t *testing.T) {
 	one, two := newStandIn(t, nil), newStandIn(t, nil)
 	h := newHub(t, one.URL)
-	h.AnyPath = true // the folder of kubeconfigs is none of a test's
+	h.AnyPath = true // the default folder is not writable
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kubeconfig")
 	write := func(path string, s *standIn) {
@@ -525,7 +520,7 @@ func TestFileChanges(t *testing.T) {
 	}
 }
 
-// TestProfileChanges is spec 40 §7.7: a ClusterProfile with a provider that nobody configured, then with one that is, deleted, and made again.
+// TestProfileChanges is spec 40 §7.7: a ClusterProfile with an unknown provider, then with a known one, deleted, and created again.
 func TestProfileChanges(t *testing.T) {
 	s := newStandIn(t, nil)
 	h := newHub(t, s.URL)
@@ -563,8 +558,8 @@ func TestProfileChanges(t *testing.T) {
 	says(kueue.ReasonMultiKueueClusterProfileFeatureDisabled, "MultiKueueClusterProfile", 0)
 }
 
-// TestLossOutlivesRestarts is what spec 40 §7.26 builds on: after a restart a cluster counts as lost since then, and the time of the first loss
-// is that of its condition, which attempts that fail do not change, until it is connected.
+// TestLossOutlivesRestarts is part of spec 40 §7.26: after a restart a cluster counts as lost since then, and the time of the first loss
+// is that of its condition, which failed attempts do not change.
 func TestLossOutlivesRestarts(t *testing.T) {
 	h := newHub(t, "http://127.0.0.1:1")
 	first := time.Now().Add(-time.Hour).Truncate(time.Second)

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// FuzzCopy takes any Workload that a worker may send: it is kept within bounds, found again, and gone after its deletion.
+// FuzzCopy: any Workload of a worker cluster is kept within bounds, found again, and gone after its deletion.
 func FuzzCopy(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"namespace":"a","name":"b","uid":"u","resourceVersion":"7"},"spec":{"podSets":[{"name":"main","count":1}]}}`))
 	f.Add([]byte(`{"metadata":{"resourceVersion":"-1"},"status":{"conditions":[{"type":"Finished","status":"True"}],"admission":{"podSetAssignments":[{}]}}}`))

@@ -11,7 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// kubeconfig is one with some lines for its cluster and its user.
+// kubeconfig returns one with extra lines for its cluster and its user.
 func kubeconfig(cluster, user string) []byte {
 	return []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n" +
 		"clusters: [{name: c, cluster: {" + cluster + "}}]\nusers: [{name: u, user: {" + user + "}}]\n")
@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseHTTP: a switch accepts what is reached without TLS, and nothing else.
+// TestParseHTTP: the switch permits connections without TLS, and nothing else.
 func TestParseHTTP(t *testing.T) {
 	for cluster, good := range map[string]bool{
 		"server: 'http://w1.example:6443'":                             true,

@@ -31,7 +31,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// idle is a connection that nothing goes through but what a test does.
+// idle is a connection that only the test uses.
 func idle(t *testing.T, lost func(*Connection, error)) *Connection {
 	t.Helper()
 	f := &Fleet{Options: Options{Now: time.Now}, workers: map[string]*workerCluster{}}
@@ -41,7 +41,7 @@ func idle(t *testing.T, lost func(*Connection, error)) *Connection {
 	return c
 }
 
-// TestCalls says when a call counts as a failure, and what many of them do.
+// TestCalls: which calls count as failures, and what several of them do.
 func TestCalls(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{}, "x")
 	unauthorized := apierrors.NewUnauthorized("no")
@@ -69,7 +69,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestStuck says that a worker that does not answer keeps nobody waiting, and is left out until it answers.
+// TestStuck: a worker cluster that does not answer delays no caller, and is skipped until it answers.
 func TestStuck(t *testing.T) {
 	c := idle(t, func(*Connection, error) {})
 	r := &workerCluster{name: "w1", connection: c}
@@ -89,7 +89,7 @@ func TestStuck(t *testing.T) {
 	if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
 		t.Errorf("another call: %v", err)
 	}
-	c.late.Store(false) // whom to wake is a matter of a whole manager
+	c.late.Store(false) // no manager runs
 	close(answer)
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if r.link().Connection == c {
@@ -101,8 +101,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestCallHangs is that a call that cannot be ended, since the program that gets credentials does not, ends the connection, and that nobody
-// waits for it.
+// TestCallHangs: a call that cannot be ended, since its credential plugin does not end, ends the connection.
 func TestCallHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why error
@@ -130,7 +129,7 @@ func TestCallHangs(t *testing.T) {
 	})
 }
 
-// TestLostSince keeps the time of the first loss over attempts that fail, and begins anew with each connection.
+// TestLostSince: the time of the first loss survives failed attempts, and begins anew with each connection.
 func TestLostSince(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	r := &workerCluster{name: "w1", connection: idle(t, nil), firstLost: at.Add(-time.Hour)}
@@ -141,9 +140,9 @@ func TestLostSince(t *testing.T) {
 	}
 }
 
-// TestProbe wants a refusal first: what takes connections all the time says nothing.
+// TestProbe: only a refusal before makes a success count.
 func TestProbe(t *testing.T) {
-	address := "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t)) // it is listened on twice
+	address := "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t)) // the port is opened twice
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +175,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestCopiesShare is that copies of a sweep have one pod set between them, however they came, and are otherwise as they were.
+// TestCopiesShare: copies of a sweep share one pod set, from lists and watches, and are otherwise unchanged.
 func TestCopiesShare(t *testing.T) {
 	sweep := func(name string) *kueue.Workload {
 		return &kueue.Workload{
@@ -204,7 +203,7 @@ func TestCopiesShare(t *testing.T) {
 	}
 }
 
-// TestTuneGC is that garbage is collected earlier from the first worker on, and only if nobody has said otherwise.
+// TestTuneGC: garbage is collected earlier from the first worker cluster on, unless GOGC is set.
 func TestTuneGC(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
@@ -228,9 +227,8 @@ func TestTuneGC(t *testing.T) {
 	}
 }
 
-// TestDeletionThatNobodyWaitsFor: from the moment it is asked for nothing is built on an object, even if the answer comes late, and one that
-// is refused is used again.
-func TestDeletionThatNobodyWaitsFor(t *testing.T) {
+// TestUnansweredDeletion: an object counts as being deleted from the request on, also without an answer, until the request is refused.
+func TestUnansweredDeletion(t *testing.T) {
 	s := &Store{objects: map[types.NamespacedName]client.Object{}}
 	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
 	s.Put(o)
@@ -268,7 +266,7 @@ func TestDeletionThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-// one is a cache with one cluster in it.
+// one is a cache with one cluster.
 type one struct {
 	client.Reader
 	cluster *kueue.MultiKueueCluster
@@ -279,7 +277,7 @@ func (o one) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ..
 	return nil
 }
 
-// TestDeprecatedPath warns of a kubeconfig that may be any file, and of no other (spec: 40 §5.2).
+// TestDeprecatedPath: a kubeconfig in any file is warned of (spec: 40 §5.2).
 func TestDeprecatedPath(t *testing.T) {
 	text := kubeconfig("server: 'https://w1.example:6443'", "token: t")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -297,7 +295,7 @@ func TestDeprecatedPath(t *testing.T) {
 				}},
 			}},
 		}
-		// The last attempt has just failed, so that there is nothing to do but to look.
+		// The last attempt has just failed, so that no other is due.
 		f.workers["w1"] = &workerCluster{name: "w1", credentials: text, attempts: 1, next: time.Now().Add(time.Hour)}
 		if !anyPath {
 			if _, _, refused := f.load(t.Context(), f.cache.(one).cluster); refused == nil {
@@ -319,8 +317,8 @@ func TestDeprecatedPath(t *testing.T) {
 	}
 }
 
-// TestWatchEnds is which watches end the connection when they end: that of Workloads, and without degraded frameworks that of any kind of jobs
-// (spec: 40 §4.2).
+// TestWatchEnds: the end of the watch of Workloads ends the connection and, without degraded frameworks, that of any kind of jobs (spec:
+// 40 §4.2).
 func TestWatchEnds(t *testing.T) {
 	jobs := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
 	for name, tc := range map[string]struct {
@@ -338,7 +336,7 @@ func TestWatchEnds(t *testing.T) {
 		c.fleet.Degraded, c.fleet.Plan = tc.degraded, &plan.Config{}
 		lost, again := false, false
 		c.lost = func(*Connection, error) { lost = true }
-		tc.store.newList = func() client.ObjectList { // it is watched again
+		tc.store.newList = func() client.ObjectList { // opened again
 			again = true
 			c.cancel(nil)
 			return &kueue.WorkloadList{}
@@ -352,7 +350,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestDeletedByOthers is which objects count as deleted by others: those that were there and that we did not ask to be deleted, until they are made again.
+// TestDeletedByOthers: an object that existed and that we did not ask to delete counts as deleted by others, until it is created again.
 func TestDeletedByOthers(t *testing.T) {
 	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
 	key := client.ObjectKeyFromObject(o)

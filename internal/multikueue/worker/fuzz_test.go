@@ -10,7 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// FuzzKubeconfig: a kubeconfig of a worker is refused, or reaches its server by TLS and runs and reads nothing here.
+// FuzzKubeconfig: a kubeconfig is refused, or reaches its server by TLS and neither runs nor reads anything here.
 func FuzzKubeconfig(f *testing.F) {
 	for _, cluster := range []string{
 		"", "server: 'https://w1.example:6443'", "server: 'http://w1.example'", "server: 'w1.example:80'", "server: '://'",
