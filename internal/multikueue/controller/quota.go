@@ -186,7 +186,6 @@ func (q *quotas) write(ctx context.Context, before, cq *kueue.ClusterQueue) (ref
 	return nil, nil
 }
 
-// waiting returns the last condition while the worker clusters are unknown.
 func waiting(cq *kueue.ClusterQueue) *metav1.Condition {
 	if old := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation); old != nil {
 		return old.DeepCopy()
@@ -194,7 +193,6 @@ func waiting(cq *kueue.ClusterQueue) *metav1.Condition {
 	return nil
 }
 
-// checkIn returns our check among those of a ClusterQueue.
 func (m *shared) checkIn(ctx context.Context, cq *kueue.ClusterQueue) (*kueue.AdmissionCheck, error) {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil, nil

@@ -187,14 +187,12 @@ func (r *records) reconnected(cluster string) {
 	}
 }
 
-// deleted remembers a Workload that was deleted, whose copies are to be cleaned up.
 func (r *records) deleted(last *kueue.Workload) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at(client.ObjectKeyFromObject(last)).deleted = last
 }
 
-// lastSeen returns a deleted Workload that is not cleaned up yet, nil if there is none.
 func (r *records) lastSeen(key types.NamespacedName) *kueue.Workload {
 	r.mu.Lock()
 	defer r.mu.Unlock()

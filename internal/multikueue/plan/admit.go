@@ -25,7 +25,6 @@ const maxRejections = 5
 
 const maxMessage = 32 * 1024
 
-// setCheck sets the state and message of a check, and returns whether that changed it.
 func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue.CheckState, message string, now metav1.Time) bool {
 	c := CheckOf(w, name)
 	message = lifecycle.Cut(message, maxMessage)

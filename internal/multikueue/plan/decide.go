@@ -73,7 +73,6 @@ type decider struct {
 	plan     Plan
 }
 
-// rule applies a rule, and returns whether it ends the decision.
 func (d *decider) rule(name string, run func() bool) bool {
 	if !run() {
 		return false
@@ -430,7 +429,6 @@ func (d *decider) ended(c *Cluster) {
 	}
 }
 
-// runs returns the cluster where the job runs: its copy is admitted, and not evicted.
 func (d *decider) runs() *Cluster {
 	return d.first(kueue.WorkloadAdmitted, func(c *Cluster) bool { return c.HasJob && !lifecycle.IsEvicted(c.Copy) })
 }
@@ -465,7 +463,6 @@ func (d *decider) release() bool {
 	return true
 }
 
-// quiet marks the local job as inactive, so that its quota is released.
 func (d *decider) quiet() {
 	if !d.o.Job.Silent {
 		d.do(Step{Do: QuietJob})

@@ -103,7 +103,6 @@ func gateOf(w *kueue.Workload) *kueue.PreemptionGateState {
 	return &w.Status.PreemptionGates[at]
 }
 
-// blockedSince returns since when a copy has been waiting for a gate, nil if it is not.
 func blockedSince(w *kueue.Workload) *metav1.Time {
 	if c := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates); c != nil && c.Status == metav1.ConditionTrue {
 		return &c.LastTransitionTime

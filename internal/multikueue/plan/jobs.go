@@ -130,7 +130,6 @@ func Ended(d *job.Descriptor, local job.Object) bool {
 	return over
 }
 
-// isFinal reports whether the status of a job that is being deleted is final.
 func isFinal(d *job.Descriptor, remote job.Object) bool {
 	return d.Remote.Final != nil && d.Remote.Final(remote)
 }
@@ -266,7 +265,6 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 	return out, nil
 }
 
-// travelling returns the labels and annotations that a copy takes from its job.
 func travelling(local job.Object) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	maps.Copy(labels, local.GetLabels())

@@ -174,7 +174,6 @@ func usableNames(clusters []Cluster, before []string) []string {
 	return names
 }
 
-// nominateAll nominates all usable clusters. The order of an existing list is kept.
 func (d *decider) nominateAll() []string {
 	names := usableNames(d.clusters, d.w.Status.NominatedClusterNames)
 	if slices.Equal(slices.Sorted(slices.Values(d.w.Status.NominatedClusterNames)), names) {

@@ -72,7 +72,6 @@ func (d *decider) rowOf(c *Cluster) recreation {
 	return last
 }
 
-// copyGone handles a Workload whose connected cluster has no admitted copy of it.
 func (d *decider) copyGone(c *Cluster) bool {
 	last, now := d.rowOf(c), d.o.Now.Time
 	since := now.Sub(last.at)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// reviewAgain is the pause between reviews while a worker cluster denies something.
 const reviewAgain = time.Minute
 
 // reviewAccess asks the worker cluster whether the credentials may create and delete jobs of every kind, which watches do not show, until

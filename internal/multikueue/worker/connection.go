@@ -361,7 +361,6 @@ func (c *Connection) Contested() bool {
 	return found
 }
 
-// identify reads the UID of the cluster, if that may be read.
 func (c *Connection) identify(limit time.Duration) {
 	ctx, done := context.WithTimeout(c.ctx, min(limit, callTimeout))
 	defer done()

@@ -108,12 +108,11 @@ type workerCluster struct {
 // Fleet is all worker clusters. It is a runnable that ends the connections with the manager.
 type Fleet struct {
 	Options
-	client  client.Client
-	cache   client.Reader
-	live    client.Reader
-	scheme  *runtime.Scheme
-	compact func(any) (any, error) // of Workloads; equal parts are shared between clusters
-	// firstWatch is the limit of opening all watches of a cluster. It doubles with each failed attempt.
+	client     client.Client
+	cache      client.Reader
+	live       client.Reader
+	scheme     *runtime.Scheme
+	compact    func(any) (any, error) // of Workloads; equal parts are shared between clusters
 	firstWatch time.Duration
 	touched    chan event.GenericEvent
 

@@ -68,7 +68,6 @@ func (s *Store) DeletedByOthers(key types.NamespacedName) bool {
 	return time.Since(s.deletions[key].others) < deletedFor
 }
 
-// noteDeleted notes the deletion of an object by others.
 func (s *Store) noteDeleted(o client.Object) {
 	key := client.ObjectKeyFromObject(o)
 	asked := s.deletions[key].asked == o.GetUID()

@@ -154,7 +154,6 @@ func (f *Framework) Precondition(s *Scope) *Error {
 	return nil
 }
 
-// fail returns an error of a phase. cluster may be empty.
 func (f *Framework) fail(phase, cluster, code string, err error) *Error {
 	coded := As(err)
 	switch {
@@ -353,7 +352,6 @@ func (f *Framework) Status(s *Scope) (Followed, error) {
 	return out, nil
 }
 
-// mayFollow reports whether a path of a copy may change after its job.
 func (f *Framework) mayFollow(path []string) bool {
 	if len(path) == 3 && path[0] == "metadata" && !f.Reserved(path[2]) {
 		prefixes := map[string][]string{"labels": f.LabelPrefixes, "annotations": f.AnnotationPrefixes}[path[1]]
@@ -400,7 +398,6 @@ func (f *Framework) removedAround(path []string, next map[string]any) []string {
 	return nil
 }
 
-// guardCreation checks the differences between the base clone and the copy.
 func (f *Framework) guardCreation(base, out map[string]any) error {
 	for _, path := range changes(base, out) {
 		ok := len(path) > 0 && slices.Contains(f.CopyFields, path[0])
@@ -424,7 +421,6 @@ func forbidden(path []string) error {
 	return &Error{Code: Forbidden, Text: where + " may not be changed"}
 }
 
-// below reports whether a path equals another one or is below it.
 func below(path, of []string) bool { return len(path) >= len(of) && slices.Equal(path[:len(of)], of) }
 
 // overlap reports whether one of two paths is equal to or below the other.

@@ -170,7 +170,6 @@ func same(a, b any) bool {
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// put writes a copy of a value.
 func (op *operation) put(root any, path []string, value any, replace bool, budget *int64) (any, error) {
 	if *budget -= size(value); *budget < 0 {
 		return nil, &Error{Code: TooLarge, Text: "the patch makes too much of the object"}
@@ -247,7 +246,6 @@ func edit(root any, path []string, change func(parent any, key string) (any, err
 	return root, nil
 }
 
-// get returns the value at a path.
 func get(root any, path []string) (any, error) {
 	for i, key := range path {
 		switch p := root.(type) {
@@ -384,7 +382,6 @@ func prune(value any) {
 	}
 }
 
-// depth returns the nesting of maps and lists, up to a limit.
 func depth(value any, limit int) int {
 	deepest := 0
 	if limit <= 0 {
