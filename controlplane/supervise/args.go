@@ -6,11 +6,7 @@ import (
 )
 
 // ports that a control plane listens on, all on 127.0.0.1.
-type ports struct {
-	apiServer, etcd, etcdPeer int
-	// sharesAPIServer says that the port of the API server is reserved, as those of etcd always are: the program has to share it.
-	sharesAPIServer bool
-}
+type ports struct{ apiServer, etcd, etcdPeer int }
 
 func (p ports) server() string  { return fmt.Sprintf("https://127.0.0.1:%d", p.apiServer) }
 func (p ports) etcdURL() string { return fmt.Sprintf("https://127.0.0.1:%d", p.etcd) }
@@ -25,7 +21,7 @@ func etcdArgs(d dir, p pki, ports ports) []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=berth=" + peer,
-		"--socket-reuse-port", // see reservation
+		"--socket-reuse-port", // see Reservation
 		"--cert-file=" + p.file("etcd.crt"), "--key-file=" + p.file("etcd.key"),
 		"--client-cert-auth", "--trusted-ca-file=" + p.file("etcd-ca.crt"),
 		"--peer-cert-file=" + p.file("etcd.crt"), "--peer-key-file=" + p.file("etcd.key"),
@@ -48,7 +44,7 @@ func apiServerArgs(p pki, ports ports, bare bool) []string {
 	}
 	return []string{
 		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(ports.apiServer), "--permit-port-sharing=" + strconv.FormatBool(ports.sharesAPIServer),
+		"--secure-port=" + strconv.Itoa(ports.apiServer), "--permit-port-sharing", // see Reservation
 		// Endpoints of the service kubernetes cannot be a loopback address, so there are none.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--etcd-servers=" + ports.etcdURL(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +32,7 @@ type plane struct {
 	dir      dir
 	pki      pki
 	ports    ports
-	reserved []reservation
+	reserved []*Reservation
 	stderr   io.Writer
 	children map[string]*child
 	died     chan *child // every child once, when it has ended
@@ -47,7 +49,7 @@ func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	defer func() { _ = lock.Close() }()
 	defer func() {
 		for _, r := range p.reserved {
-			r.release()
+			r.Release()
 		}
 	}()
 	if err := p.prepare(lock); err != nil {
@@ -74,21 +76,25 @@ func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	}
 }
 
-// reservePorts chooses the ports that the user did not, and keeps them from other programs until the control plane has ended.
+// reservePorts chooses the ports that the user did not, and keeps all of them from other programs until the control plane has ended.
 func (p *plane) reservePorts() error {
 	p.ports = ports{apiServer: p.opts.port}
 	for _, port := range []*int{&p.ports.apiServer, &p.ports.etcd, &p.ports.etcdPeer} {
-		if *port != 0 {
+		if p.opts.portReserved && port == &p.ports.apiServer {
 			continue
 		}
-		r, err := reserve()
-		if err != nil {
+		r, err := Reserve(*port)
+		switch {
+		case *port != 0 && errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("port %d on 127.0.0.1 is in use: choose another --port, or 0 for a free one", *port)
+		case *port != 0 && err != nil:
+			return fmt.Errorf("--port %d: %w", *port, err)
+		case err != nil:
 			return err
 		}
 		p.reserved = append(p.reserved, r)
-		*port = r.port
+		*port = r.Port
 	}
-	p.ports.sharesAPIServer = p.opts.port == 0
 	return nil
 }
 
@@ -96,11 +102,6 @@ func (p *plane) reservePorts() error {
 func (p *plane) prepare(lock *os.File) (err error) {
 	if err := p.dir.checkVersion(); err != nil {
 		return err
-	}
-	if p.opts.port != 0 {
-		if err := checkPort(p.opts.port); err != nil {
-			return err
-		}
 	}
 	if err := p.reservePorts(); err != nil {
 		return err

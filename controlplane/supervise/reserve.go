@@ -1,42 +1,92 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// reservation is a free port of 127.0.0.1 that no other program can take: a socket is bound to it and never listens. A program
-// of the same user that sets SO_REUSEPORT can listen on the port, and gets all connections. So a port is not lost between its
-// choice and the start of the program that it is for, which binds it itself.
-type reservation struct{ port, socket int }
+// Reservation is a port of 127.0.0.1 that no other program can take: a socket is bound to it, and accepts no connections. Programs
+// of the same user that set SO_REUSEPORT, as Sharing does, can listen on the port, and get all connections. So a port is not
+// lost to another program between its choice and the moment at which it is listened on, also when that happens more than once.
+type Reservation struct {
+	// Port is the number of the port.
+	Port   int
+	socket int
+}
 
-func reserve() (reservation, error) {
-	failed := func(err error) (reservation, error) {
-		return reservation{}, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
-	}
+// Reserve reserves a port until Release: a free one for 0, or else the port that is named. If that is in use, or reserved, the
+// error is EADDRINUSE.
+func Reserve(port int) (*Reservation, error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
-		return failed(err)
+		return nil, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
 	}
-	r := reservation{socket: socket}
 	unix.CloseOnExec(socket)
-	if err := unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		r.release()
-		return failed(err)
+	r := &Reservation{socket: socket}
+	if err := r.bind(port); err != nil {
+		r.Release()
+		return nil, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
 	}
-	// Not before it is bound: until then the port has to be free of those who share, too.
-	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-		r.release()
-		return failed(err)
-	}
-	address, err := unix.Getsockname(socket)
-	if err != nil {
-		r.release()
-		return failed(err)
-	}
-	r.port = address.(*unix.SockaddrInet4).Port // it was bound to one
 	return r, nil
 }
 
-func (r reservation) release() { _ = unix.Close(r.socket) }
+func (r *Reservation) bind(port int) error {
+	named := port != 0
+	if named { // connections that ended on the port a moment ago are not in the way
+		if err := unix.SetsockoptInt(r.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err
+		}
+	}
+	if err := unix.Bind(r.socket, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	if named { // who listens shares the port with nobody who only reuses the address
+		err := errors.Join(unix.Listen(r.socket, 0), unix.SetsockoptInt(r.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
+		if err != nil {
+			return err
+		}
+	}
+	// Not before it is bound: until then the port has to be free of those who share, too.
+	if err := share(r.socket); err != nil {
+		return err
+	}
+	if named { // it listens no more, and stays bound
+		if err := unix.Shutdown(r.socket, unix.SHUT_RD); err != nil {
+			return err
+		}
+	}
+	address, err := unix.Getsockname(r.socket)
+	if err != nil {
+		return err
+	}
+	bound, ok := address.(*unix.SockaddrInet4)
+	if !ok {
+		return fmt.Errorf("it is bound to a %T", address)
+	}
+	r.Port = bound.Port
+	return nil
+}
+
+// Address is the host and port.
+func (r *Reservation) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port)) }
+
+// Release gives the port up. Listeners on it stay.
+func (r *Reservation) Release() { _ = unix.Close(r.socket) }
+
+func share(socket int) error {
+	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+}
+
+// Sharing makes listeners on ports that the same user has reserved.
+func Sharing() net.ListenConfig {
+	return net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(socket uintptr) { failed = share(int(socket)) })
+		return errors.Join(err, failed)
+	}}
+}

@@ -18,11 +18,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -60,6 +58,7 @@ func Version() string { return format + " kubernetes " + KubernetesVersion }
 type options struct {
 	dir           string
 	port          int
+	portReserved  bool
 	nodes         int
 	nodeCapacity  string
 	resources     corev1.ResourceList // nodeCapacity, understood
@@ -121,6 +120,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&opts.dir, "dir", "", "directory for data, certificates, logs and the kubeconfig (required)")
 	flags.IntVar(&opts.port, "port", 0, "port of the API server on 127.0.0.1; 0 takes a free one")
+	flags.BoolVar(&opts.portReserved, "port-reserved", false, "whoever starts this has reserved --port, and shares it (SO_REUSEPORT)")
 	flags.IntVar(&opts.nodes, "nodes", 4, "how many nodes to simulate")
 	flags.StringVar(&opts.nodeCapacity, "node-capacity", capacity.Default, "what each node has; pods=110 unless given")
 	flags.BoolVar(&opts.noNodes, "no-nodes", false, "make no nodes (nodes that you make yourself are simulated all the same)")
@@ -145,6 +145,9 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if opts.port < 0 || opts.port > 65535 {
 		return opts, fmt.Errorf("--port %d: must be from 0 to 65535", opts.port)
 	}
+	if opts.portReserved && opts.port == 0 {
+		return opts, errors.New("--port-reserved: name the port that is reserved: --port")
+	}
 	if opts.nodes < 0 || opts.nodes > 5000 {
 		return opts, fmt.Errorf("--nodes %d: must be from 0 to 5000", opts.nodes)
 	}
@@ -157,18 +160,6 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	}
 	opts.dir, err = filepath.Abs(opts.dir)
 	return opts, err
-}
-
-// checkPort says in one line that a port is taken.
-func checkPort(port int) error {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("port %d on 127.0.0.1 is in use: choose another --port, or 0 for a free one", port)
-	}
-	if err != nil {
-		return fmt.Errorf("--port %d: %w", port, err)
-	}
-	return listener.Close()
 }
 
 // writeFile replaces a file at once: a reader sees the old content or the new, never a part.

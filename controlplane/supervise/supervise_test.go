@@ -12,12 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
@@ -28,6 +26,8 @@ func TestParse(t *testing.T) {
 	}{
 		"least":             {"--dir d", ""},
 		"all":               {"--dir d --port 6443 --nodes 2 --node-capacity cpu=1 --no-nodes --bare --exit-with-stdin --start-timeout 5s", ""},
+		"reserved port":     {"--dir d --port 6443 --port-reserved", ""},
+		"reserved, no port": {"--dir d --port-reserved", "--port-reserved: name the port"},
 		"no dir":            {"", "--dir is missing"},
 		"unknown flag":      {"--dir d --what", "unknown flag --what: see berth-controlplane up --help"},
 		"missing value":     {"--dir", "missing value of flag --dir"},
@@ -126,18 +126,38 @@ func TestOtherVersionStartsNothing(t *testing.T) {
 	}
 }
 
+// TestOccupiedPort is that nothing starts on a port that another program listens on, has reserved, or shares with its owner.
 func TestOccupiedPort(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
-	port := listener.Addr().(*net.TCPAddr).Port
-	var stdout, stderr bytes.Buffer
-	code := Main([]string{"--dir", t.TempDir(), "--port", fmt.Sprint(port)}, nil, &stdout, &stderr)
-	want := fmt.Sprintf("error: port %d on 127.0.0.1 is in use: choose another --port, or 0 for a free one\n", port)
-	if code != 1 || stderr.String() != want {
-		t.Errorf("exit code %d, errors %q; want 1 and %q", code, stderr.String(), want)
+	reserved, err := Reserve(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reserved.Release()
+	shared, err := Reserve(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sharing := Sharing()
+	owner, err := sharing.Listen(t.Context(), "tcp", shared.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close() }()
+	shared.Release()
+	for name, port := range map[string]int{"listened on": listener.Addr().(*net.TCPAddr).Port, "reserved": reserved.Port, "shared": shared.Port} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := Main([]string{"--dir", t.TempDir(), "--port", fmt.Sprint(port)}, nil, &stdout, &stderr)
+			want := fmt.Sprintf("error: port %d on 127.0.0.1 is in use: choose another --port, or 0 for a free one\n", port)
+			if code != 1 || stderr.String() != want {
+				t.Errorf("exit code %d, errors %q; want 1 and %q", code, stderr.String(), want)
+			}
+		})
 	}
 }
 
@@ -319,58 +339,6 @@ func TestTail(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// A neighbour takes each port that it can get, between the choice of a port and the moment at which the program binds it.
-func TestReservation(t *testing.T) {
-	seen := map[int]bool{}
-	for range 20 {
-		r, err := reserve()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.release()
-		if seen[r.port] {
-			t.Errorf("port %d twice", r.port)
-		}
-		seen[r.port] = true
-		address := fmt.Sprintf("127.0.0.1:%d", r.port)
-		for name, neighbour := range map[string]string{"of this address": address, "of all addresses": fmt.Sprintf("0.0.0.0:%d", r.port)} {
-			if listener, err := net.Listen("tcp", neighbour); err == nil {
-				_ = listener.Close()
-				t.Errorf("a listener %s takes port %d", name, r.port)
-			}
-		}
-		if err := checkPort(r.port); err == nil || !strings.Contains(err.Error(), "is in use") {
-			t.Errorf("port %d counts as free (%v)", r.port, err)
-		}
-		share := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-			var failed error
-			err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
-			return errors.Join(err, failed)
-		}}
-		listener, err := share.Listen(t.Context(), "tcp", address) // as the program does that it is for
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		served := make(chan error, 1)
-		go func() {
-			conn, err := listener.Accept()
-			if err == nil {
-				err = conn.Close()
-			}
-			served <- err
-		}()
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = conn.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/cli/multicluster"
 	"github.com/berth-project/berth/internal/wire"
+	"github.com/berth-project/berth/internal/wire/listen"
 )
 
 const multiclusterDemoHelp = `Shows many clusters on one machine: a manager and two workers, each a Kubernetes control plane of its own with simulated nodes. Jobs of
@@ -50,7 +50,7 @@ func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err err
 	if err != nil {
 		return err
 	}
-	m := &machine{dir: dir, ports: map[string]int{}}
+	m := &machine{dir: dir, ports: map[string]*listen.Reservation{}}
 	if err := os.WriteFile(m.config(), []byte(multicluster.Configuration), 0o600); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err err
 type machine struct {
 	dir   string
 	mu    sync.Mutex
-	ports map[string]int // of API servers: one that comes back is where it was
+	ports map[string]*listen.Reservation // of API servers: one that comes back is where it was
 }
 
 func (m *machine) of(name string) string { return filepath.Join(m.dir, name) }
@@ -86,23 +86,26 @@ func (m *machine) config() string { return filepath.Join(m.dir, "config.yaml") }
 
 // Start starts one, and waits until it is ready.
 func (m *machine) Start(ctx context.Context, name string) (string, error) {
-	m.mu.Lock()
-	if m.ports[name] == 0 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			m.mu.Unlock()
-			return "", err
-		}
-		m.ports[name] = l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
-			m.mu.Unlock()
-			return "", err
-		}
+	port, err := m.port(name)
+	if err != nil {
+		return "", err
 	}
-	port := m.ports[name]
-	m.mu.Unlock()
-	record, err := background(ctx, m.of(name), "--dir="+m.of(name), "--port="+strconv.Itoa(port), "--nodes=2", "--config="+m.config())
+	record, err := background(ctx, m.of(name), "--dir="+m.of(name), "--port="+strconv.Itoa(port), "--port-reserved", "--nodes=2", "--config="+m.config())
 	return record.Kubeconfig, err
+}
+
+// port is that of an API server, which no other program gets until stopAll, not even while the API server is down.
+func (m *machine) port(name string) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ports[name] == nil {
+		r, err := listen.Reserve(0)
+		if err != nil {
+			return 0, err
+		}
+		m.ports[name] = r
+	}
+	return m.ports[name].Port, nil
 }
 
 // Kill ends one as a power cut would, and waits until nothing of it is left.
@@ -123,13 +126,14 @@ func (m *machine) Kill(name string) error {
 	return fmt.Errorf("what runs in %s does not end", m.of(name))
 }
 
-// stopAll stops what still runs.
+// stopAll stops what still runs, and gives the ports up.
 func (m *machine) stopAll(cmd *cobra.Command) error {
 	var errs []error
-	for name := range m.ports {
+	for name, port := range m.ports {
 		if _, err := local.Stop(context.WithoutCancel(cmd.Context()), m.of(name), stopLimit, cmd.ErrOrStderr()); err != nil {
 			errs = append(errs, err)
 		}
+		port.Release()
 	}
 	return errors.Join(errs...)
 }

@@ -33,6 +33,7 @@ type up struct {
 	version      string
 	dir          string
 	port         int
+	portReserved bool
 	nodes        int
 	nodeCapacity string
 	noManager    bool
@@ -55,6 +56,8 @@ func newUp(version string) *cobra.Command {
 	flags := cmd.Flags()
 	dirFlag(flags, &u.dir)
 	flags.IntVar(&u.port, "port", 0, "port of the API server on 127.0.0.1; 0 takes a free one")
+	flags.BoolVar(&u.portReserved, "port-reserved", false, "the program that runs this one has reserved --port, and shares it (SO_REUSEPORT)")
+	_ = flags.MarkHidden("port-reserved") // it is for programs
 	flags.IntVar(&u.nodes, "nodes", 4, "how many nodes to simulate")
 	flags.StringVar(&u.nodeCapacity, "node-capacity", "cpu=32,memory=128Gi,nvidia.com/gpu=8", "what each node has")
 	flags.BoolVar(&u.noNodes, "no-nodes", false, "make no nodes (nodes that you make yourself are simulated all the same)")
@@ -100,6 +103,9 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 	if u.port < 0 || u.port > maxPort {
 		return local.Config{}, usage("--port %d: must be from 0 to %d", u.port, maxPort)
 	}
+	if u.portReserved && u.port == 0 {
+		return local.Config{}, usage("--port-reserved: name the port that is reserved: --port")
+	}
 	if u.nodes < 0 {
 		return local.Config{}, usage("--nodes %d: must not be negative", u.nodes)
 	}
@@ -119,7 +125,8 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 	}
 	return local.Config{
 		Plane: embedded.Config{
-			Dir: dir, Port: u.port, Nodes: u.nodes, NodeCapacity: u.nodeCapacity, NoNodes: u.noNodes || u.nodes == 0, Stderr: stderr,
+			Dir: dir, Port: u.port, PortReserved: u.portReserved, Nodes: u.nodes, NodeCapacity: u.nodeCapacity,
+			NoNodes: u.noNodes || u.nodes == 0, Stderr: stderr,
 		},
 		Version: u.version, NoManager: u.noManager, Options: o, Groups: groups, Log: log,
 	}, nil

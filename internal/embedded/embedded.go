@@ -24,6 +24,9 @@ type Config struct {
 	Dir string
 	// Port of the API server on 127.0.0.1; 0 takes a free one.
 	Port int
+	// PortReserved says that the caller has reserved Port, and lets programs of the same user share it (SO_REUSEPORT), until the
+	// control plane has ended for the last time. Otherwise the control plane reserves it while it runs.
+	PortReserved bool
 	// Nodes is how many nodes to simulate; 0 means 4. See NoNodes.
 	Nodes int
 	// NodeCapacity is what each node has, as in "cpu=32,memory=128Gi,nvidia.com/gpu=8", which is the default.
@@ -39,6 +42,9 @@ type Config struct {
 // args is the command line of "berth-controlplane".
 func (c Config) args() []string {
 	args := []string{"up", "--exit-with-stdin", "--dir", c.Dir, "--port", strconv.Itoa(c.Port)}
+	if c.PortReserved {
+		args = append(args, "--port-reserved")
+	}
 	if c.Nodes != 0 {
 		args = append(args, "--nodes", strconv.Itoa(c.Nodes))
 	}

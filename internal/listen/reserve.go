@@ -10,37 +10,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reservation is a free port of 127.0.0.1 that no other program can take: a socket is bound to it and never listens. A listener
-// of Sharing can have the port, and gets all connections. So a port that has to be known before it is listened on, such as that
-// of the webhooks, is not lost to a neighbour in between.
+// Reservation is a port of 127.0.0.1 that no other program can take: a socket is bound to it, and accepts no connections. Programs
+// of the same user that set SO_REUSEPORT, as Sharing does, can listen on the port, and get all connections. So a port is not
+// lost to another program between its choice and the moment at which it is listened on, also when that happens more than once.
 type Reservation struct {
 	// Port is the number of the port.
 	Port   int
 	socket int
 }
 
-// Reserve reserves a port until Release.
-func Reserve() (*Reservation, error) {
+// Reserve reserves a port until Release: a free one for 0, or else the port that is named. If that is in use, or reserved, the
+// error is EADDRINUSE.
+func Reserve(port int) (*Reservation, error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
 	}
 	unix.CloseOnExec(socket)
 	r := &Reservation{socket: socket}
-	if err := r.bind(); err != nil {
+	if err := r.bind(port); err != nil {
 		r.Release()
 		return nil, fmt.Errorf("reserve a port on 127.0.0.1: %w", err)
 	}
 	return r, nil
 }
 
-func (r *Reservation) bind() error {
-	if err := unix.Bind(r.socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+func (r *Reservation) bind(port int) error {
+	named := port != 0
+	if named { // connections that ended on the port a moment ago are not in the way
+		if err := unix.SetsockoptInt(r.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err
+		}
+	}
+	if err := unix.Bind(r.socket, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return err
+	}
+	if named { // who listens shares the port with nobody who only reuses the address
+		err := errors.Join(unix.Listen(r.socket, 0), unix.SetsockoptInt(r.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
+		if err != nil {
+			return err
+		}
 	}
 	// Not before it is bound: until then the port has to be free of those who share, too.
 	if err := share(r.socket); err != nil {
 		return err
+	}
+	if named { // it listens no more, and stays bound
+		if err := unix.Shutdown(r.socket, unix.SHUT_RD); err != nil {
+			return err
+		}
 	}
 	address, err := unix.Getsockname(r.socket)
 	if err != nil {

@@ -153,7 +153,7 @@ func managerConfig(cfg *Config, record *Record) (manager wire.Config, release fu
 	o.LeaderElection.Enabled = false
 	reserved := map[string]bool{}
 	reserve := func() (*listen.Reservation, error) {
-		r, err := listen.Reserve()
+		r, err := listen.Reserve(0)
 		if err == nil {
 			held, reserved[r.Address()] = append(held, r), true
 		}
