@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 const (
@@ -69,9 +69,13 @@ func startSystem(ctx context.Context, dir, berth string, extra []string, profili
 
 // startManager installs first, by a process of its own: that work is not the manager's.
 func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling bool) error {
-	ports, err := freePorts(4)
-	if err != nil {
-		return err
+	var ports [4]int
+	for i := range ports {
+		port, err := embeddedtest.LeasePort()
+		if err != nil {
+			return err
+		}
+		ports[i] = port
 	}
 	webhooks, health := fmt.Sprint(ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
 	install := exec.CommandContext(ctx, berth, "install", "--kubeconfig", s.plane.Kubeconfig(), "--webhook-url", "https://127.0.0.1:"+webhooks)
@@ -225,17 +229,4 @@ func (s *system) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	return s.plane.Stop(ctx)
-}
-
-// freePorts finds unused ports of 127.0.0.1.
-func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // all are held until the last is found, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
@@ -345,14 +345,7 @@ func (w *world) manager() {
 
 // manage runs a manager until the test ends.
 func (w *world) manage() {
-	port := func() int {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			w.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().(*net.TCPAddr).Port
-	}
+	port := func() int { return embeddedtest.FreePort(w) }
 	o := options.Default()
 	o.LeaderElection.Enabled, o.Metrics.Address, o.Health.Address = false, "0", "0"
 	o.Webhook.Host, o.Webhook.Port, o.VisibilityAddress = "127.0.0.1", port(), fmt.Sprint("127.0.0.1:", port())

@@ -65,28 +65,36 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	t.Fatalf("not so after %s: %s: %v", limit, what, err)
 }
 
-// FreePort returns a port of 127.0.0.1 for a program that the test starts. No other test gets the port, in any process of the machine,
-// until this process ends. It is not one of the ephemeral ports, which listeners on port 0 and outgoing connections may take at any time.
+// FreePort is LeasePort for a test, which fails without one.
 func FreePort(t testing.TB) int {
 	t.Helper()
+	port, err := LeasePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// LeasePort returns a port of 127.0.0.1 for a program that the caller starts. No other caller gets the port, in any process of the
+// machine, until this process ends. It is not one of the ephemeral ports, which listeners on port 0 and outgoing connections may take at
+// any time.
+func LeasePort() (int, error) {
 	const first, ports = 10_000, 20_000 // the ephemeral ports of Linux begin at 32768
 	for range 100 {
 		port := first + rand.IntN(ports)
 		mine, err := lockPort(port)
 		if err != nil {
-			t.Fatalf("locking port %d: %v", port, err)
+			return 0, fmt.Errorf("locking port %d: %w", port, err)
 		}
 		if !mine {
 			continue
 		}
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
-			_ = l.Close()
-			return port
+			return port, l.Close()
 		}
 	}
-	t.Fatalf("none of a hundred ports from %d is free", first)
-	return 0
+	return 0, fmt.Errorf("none of a hundred ports from %d is free", first)
 }
 
 // lockPort locks a file that stands for a port, until the process ends. It returns false if the port is locked already, by whatever process.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/jobset/restartagent"
 )
@@ -66,7 +66,7 @@ func TestInPlaceRestart(t *testing.T) {
 	w := newWorld(t, plan.Config{InPlaceRestart: true})
 	w.create(inPlace)
 	jobs := w.haveJobs("ring-oar-0", "ring-oar-1")
-	probe := "http://127.0.0.1:" + strconv.Itoa(anyPort(t))
+	probe := "http://127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	answers := func() int {
 		response, err := http.Get(probe + "/up")
 		if err != nil {
@@ -189,14 +189,4 @@ func podOf(j *batchv1.Job, index int) *corev1.Pod {
 	p.Namespace, p.Name = j.Namespace, fmt.Sprintf("%s-%d-xxxxx", j.Name, index)
 	p.Annotations[batchv1.JobCompletionIndexAnnotation] = strconv.Itoa(index)
 	return p
-}
-
-func anyPort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
