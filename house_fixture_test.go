@@ -268,6 +268,55 @@ var fixtures = map[string]fixture{
 		},
 		[]string{"README.md:3", "docs/a.md:1", "docs/a.md:2"},
 	},
+	"copies differ": {
+		"copies for two modules are the same",
+		map[string]string{
+			"internal/wire/listen/reserve.go":   "package listen\n\nconst a = 1\n",
+			"controlplane/supervise/reserve.go": "package supervise\n\nconst a = 2\n",
+		},
+		[]string{"controlplane/supervise/reserve.go is not what internal/wire/listen/reserve.go is"},
+	},
+	"copies differ by their package": {
+		"copies for two modules are the same",
+		map[string]string{
+			"internal/wire/listen/reserve.go":   "package listen\n\nconst a = 1\n",
+			"controlplane/supervise/reserve.go": "package supervise\n\nconst a = 1\n",
+		},
+		nil,
+	},
+	"ports for later": {
+		"a port is chosen and bound at once",
+		map[string]string{
+			"internal/cli/a.go": coreDoc + `import "net"
+				func chosen() int {
+					l, _ := net.Listen("tcp", "127.0.0.1:0")
+					defer l.Close()
+					return l.Addr().(*net.TCPAddr).Port
+				}
+				func served(serve func(net.Listener)) string {
+					l, _ := net.Listen("tcp", "127.0.0.1:0")
+					defer l.Close()
+					go serve(l)
+					return l.Addr().String()
+				}
+				func named() error {
+					l, _ := net.Listen("tcp", "127.0.0.1:80")
+					return l.Close()
+				}`,
+			"test/load/a_test.go": coreDoc + `import "net"
+				func several() (ports []string) {
+					for range 3 {
+						l, err := (&net.ListenConfig{}).Listen(nil, "tcp", ":0")
+						if err == nil { err = l.Close() }
+						ports = append(ports, l.Addr().String())
+					}
+					return ports
+				}`,
+			"internal/cli/cli_test.go": coreDoc + `import "net"
+				func TestFails() { l, _ := net.Listen("tcp", ":0"); defer l.Close(); try(l.Addr()) }`,
+		},
+		[]string{"internal/cli/a.go:5: l listens on port 0", "test/load/a_test.go:6: l listens on port 0"},
+	},
 	"missing files": {
 		"the house is complete",
 		map[string]string{

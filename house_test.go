@@ -74,6 +74,12 @@ var laws = []law{
 		checkModules,
 	},
 	{
+		8, "copies for two modules are the same",
+		"a fix of one that the other does not get is a fault that was known",
+		"copy the original over it, but for the package clause",
+		checkTwins,
+	},
+	{
 		9, "one writer per condition",
 		"two writers of one condition overwrite each other, and neither can be trusted",
 		"let one package write the condition, and ask it to",
@@ -108,6 +114,12 @@ var laws = []law{
 		"paths and habits of one machine mean nothing to the next reader",
 		"say it without them",
 		checkWords,
+	},
+	{
+		15, "a port is chosen and bound at once",
+		"a port that is chosen first and bound later is lost to another program in between, now and then",
+		"hand the listener over; reserve the port (internal/wire/listen: Reserve), or lease it in tests (embeddedtest.FreePort)",
+		checkPorts,
 	},
 	{
 		14, "the house is complete",
