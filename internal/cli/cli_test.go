@@ -76,6 +76,7 @@ func TestBadUsage(t *testing.T) {
 		"no burst":              {"import -n a --queuelabel x --queuemapping x=y --burst 0", "error: --burst 0: must be at least 1"},
 		"argument":              {"down all", `error: unexpected argument "all": berth down takes flags only, see berth down --help`},
 		"port":                  {"up --port 65536", "error: --port 65536: must be from 0 to 65535"},
+		"reserved port":         {"up --port-reserved", "error: --port-reserved: name the port that is reserved: --port"},
 		"nodes":                 {"up --nodes -1", "error: --nodes -1: must not be negative"},
 		"empty dir":             {"down --dir=", "error: --dir is empty: name a directory, or leave it out for ~/.berth"},
 		"log level":             {"up --log-level loud", `error: --log-level "loud": must be error, info, debug, or a number from 0 to 127`},
