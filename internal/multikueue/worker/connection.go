@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -122,6 +123,10 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limi
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	for gvk, s := range c.stores {
+		s.mutations = cache.NewCacheMutationDetector(fmt.Sprintf("of %s on worker %s", gvk.Kind, name))
+		c.wg.Go(func() { s.mutations.Run(c.ctx.Done()) })
+	}
 	if err := c.open(ctx, limit); err != nil {
 		c.close()
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/reconcile"
@@ -28,6 +29,8 @@ type Store struct {
 	objects   map[types.NamespacedName]client.Object
 	byName    map[types.NamespacedName]map[types.NamespacedName]bool // by Workload
 	deletions map[types.NamespacedName]deletion
+	// mutations reports changes of stored objects in tests (KUBE_CACHE_MUTATION_DETECTOR). Nil: no detection.
+	mutations cache.MutationDetector
 }
 
 type deletion struct {
@@ -108,6 +111,7 @@ func (s *Store) set(key types.NamespacedName, old, o client.Object) {
 	} else {
 		s.objects[key] = o
 		s.forgetDeletion(key, o)
+		s.detectMutations(o)
 	}
 	s.index(key, old, false)
 	s.index(key, o, true)
@@ -165,8 +169,15 @@ func (s *Store) replace(items []client.Object) (lost []client.Object) {
 	s.objects, s.byName = next, map[types.NamespacedName]map[types.NamespacedName]bool{}
 	for key, o := range next {
 		s.index(key, o, true)
+		s.detectMutations(o)
 	}
 	return lost
+}
+
+func (s *Store) detectMutations(o client.Object) {
+	if s.mutations != nil {
+		s.mutations.AddObject(o)
+	}
 }
 
 func (s *Store) trim(o client.Object) {

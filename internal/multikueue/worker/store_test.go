@@ -1,0 +1,39 @@
+package worker
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// detector notes what it is to look at.
+type detector map[types.UID]bool
+
+func (d detector) AddObject(o any)     { d[o.(client.Object).GetUID()] = true }
+func (d detector) Run(<-chan struct{}) {}
+
+// TestStoreIsWatchedForMutations is that the mutation detector gets every object that the store shares, however it came.
+func TestStoreIsWatchedForMutations(t *testing.T) {
+	found := detector{}
+	s := &Store{objects: map[types.NamespacedName]client.Object{}, mutations: found}
+	named := func(name string) client.Object {
+		return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	}
+	s.replace([]client.Object{named("listed")})
+	s.Put(named("written"))
+	s.event(watch.Added, named("added"))
+	s.event(watch.Modified, named("modified"))
+	s.Each(func(_ types.NamespacedName, o client.Object) {
+		if !found[o.GetUID()] {
+			t.Errorf("%s is shared, and nothing finds who changes it", o.GetName())
+		}
+	})
+	if len(found) != 4 {
+		t.Errorf("it looks at %v", found)
+	}
+}
