@@ -317,6 +317,24 @@ var fixtures = map[string]fixture{
 		},
 		[]string{"internal/cli/a.go:5: l listens on port 0", "test/load/a_test.go:6: l listens on port 0"},
 	},
+	"no races": {
+		"what is not pure is tested for races",
+		map[string]string{"Makefile": "test:\n\tgo test -race ./...\n", ".ci/run": "for target in race; do"},
+		[]string{"Makefile: has no target race"},
+	},
+	"races of some": {
+		"what is not pure is tested for races",
+		map[string]string{
+			"Makefile": "RACELESS := /internal/(core|wire)(/|$$)\nrace: need-cc ## it\n\tCGO_ENABLED=1 \\\n" +
+				"\t\tgotest -race -short $$($(GO) list ./internal/... | grep -Ev '$(RACELESS)')\n\nother:\n\tKUBE_CACHE_MUTATION_DETECTOR=true make\n",
+			".ci/run":                   "for target in check test; do make $target; done # and race",
+			"internal/core/a/a_test.go": coreDoc, "internal/wire/listen/a_test.go": coreDoc, "internal/wired/a_test.go": coreDoc,
+		},
+		[]string{
+			`Makefile: the target race is without "KUBE_CACHE_MUTATION_DETECTOR=true "`, ".ci/run: does not run make race",
+			"RACELESS leaves out internal/wire/listen",
+		},
+	},
 	"missing files": {
 		"the house is complete",
 		map[string]string{

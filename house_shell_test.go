@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"go/ast"
 	"go/types"
+	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -107,5 +109,39 @@ func checkTwins(tr *tree) (out []string) {
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// raced are the parts of the recipe of `make race`.
+var raced = []string{"CGO_ENABLED=1 ", "KUBE_CACHE_MUTATION_DETECTOR=true ", " -race ", "list ./internal/... | grep -Ev '$(RACELESS)'"}
+
+// checkRace finds what keeps the tests of a room that is not pure from the race detector and the mutation detector.
+func checkRace(tr *tree) (out []string) {
+	makefile, _ := fs.ReadFile(tr.fsys, "Makefile") // without one there is no target either
+	run, _ := fs.ReadFile(tr.fsys, ".ci/run")
+	target := regexp.MustCompile(`(?m)^race:.*\n((?:\t.*\n?)+)`).FindSubmatch(makefile)
+	without := regexp.MustCompile(`(?m)^RACELESS := (.*)$`).FindSubmatch(makefile)
+	if target == nil || without == nil {
+		return []string{"Makefile: has no target race, or no pattern RACELESS of what it leaves out"}
+	}
+	for _, part := range raced {
+		if !bytes.Contains(target[1], []byte(part)) {
+			out = append(out, fmt.Sprintf("Makefile: the target race is without %q", part))
+		}
+	}
+	if !regexp.MustCompile(`(?m)^for target in [^;]*\brace\b`).Match(run) {
+		out = append(out, ".ci/run: does not run make race")
+	}
+	left, err := regexp.Compile(strings.ReplaceAll(string(without[1]), "$$", "$"))
+	if err != nil {
+		return append(out, fmt.Sprintf("Makefile: RACELESS: %v", err))
+	}
+	seen := map[string]bool{}
+	for _, f := range tr.files {
+		if f.test && under(f.dir, "internal") && pureRoomAt(f.dir) == nil && !seen[f.dir] && left.MatchString(module+"/"+f.dir) {
+			seen[f.dir] = true
+			out = append(out, fmt.Sprintf("Makefile: RACELESS leaves out %s, which is not pure", f.dir))
+		}
+	}
 	return out
 }

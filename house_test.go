@@ -122,6 +122,12 @@ var laws = []law{
 		checkPorts,
 	},
 	{
+		16, "what is not pure is tested for races",
+		"cached objects are shared on purpose: who writes to one changes what everybody else reads, and no other test finds it",
+		"let `make race` run the tests of the package, and .ci/run run `make race`",
+		checkRace,
+	},
+	{
 		14, "the house is complete",
 		"a reader, a lawyer and a builder each look for their file first",
 		"restore the file",
