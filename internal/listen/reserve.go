@@ -75,8 +75,11 @@ func (r *Reservation) bind(port int) error {
 // Address is the host and port.
 func (r *Reservation) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port)) }
 
-// Release gives the port up. Listeners on it stay.
-func (r *Reservation) Release() { _ = unix.Close(r.socket) }
+// Release gives the port up. Listeners on it stay. Releasing twice does no harm.
+func (r *Reservation) Release() {
+	_ = unix.Close(r.socket)
+	r.socket = -1
+}
 
 func share(socket int) error {
 	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
