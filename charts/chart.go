@@ -58,10 +58,13 @@ var placeholders = strings.NewReplacer(
 
 // chartConfig makes a configuration with placeholders, and with every job kind that there is.
 func chartConfig() (string, error) {
-	gates := map[string]bool{feature.SparkApplicationIntegration.String(): true}
+	gates := map[string]bool{}
 	var frameworks []string
 	for _, f := range options.Frameworks() {
 		frameworks = append(frameworks, f.Name)
+		if f.Gate != "" {
+			gates[f.Gate] = true
+		}
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "namespace": aNamespace, "featureGates": gates,

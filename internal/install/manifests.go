@@ -27,7 +27,6 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/conversion"
 	"github.com/berth-project/berth/internal/job/kind/all"
-	"github.com/berth-project/berth/internal/job/lookup"
 	jobwebhook "github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -179,7 +178,7 @@ func webhookConfigurations(o *Options) []runtime.Object {
 
 // webhookOptions are those of the webhooks of queues and jobs.
 func WebhookOptions(o *options.Options, groups Groups) admission.Options {
-	out := admission.NewOptions(o, all.DescriptorsWith(lookup.TrainConfig(o, ""), o.DeclaredKinds))
+	out := admission.NewOptions(o, all.DescriptorsWith(o))
 	out.Training = groups.Has(Training)
 	return out
 }

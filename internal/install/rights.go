@@ -16,7 +16,6 @@ import (
 
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/certs"
-	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
@@ -30,12 +29,11 @@ const (
 	frameworkPrefix = managerPrefix + "framework-"
 )
 
-// granted says of each ClusterRole in config/rbac/role.yaml, but for those of job kinds, whether the manager needs it.
+// granted says of each ClusterRole in config/rbac/role.yaml whether the manager needs it. Those of job kinds are in kindRights.
 var granted = map[string]func(*Options) bool{
 	"kueue-manager-role":                  func(*Options) bool { return true },
 	"kueue-manager-queues-role":           runs(Queues),
 	"kueue-manager-storage-role":          runs(Queues),
-	"kueue-manager-integrations-role":     runs(Integrations),
 	"kueue-manager-jobset-role":           runs(JobSet),
 	"kueue-manager-training-role":         runs(Training),
 	"kueue-manager-training-secrets-role": runs(Training),
@@ -54,20 +52,14 @@ func runsWith(group Group, gate feature.Gate) func(*Options) bool {
 
 // needed tells whether the manager needs a ClusterRole of config/rbac/role.yaml.
 func needed(role string, o *Options) (bool, error) {
-	if kind, ok := strings.CutPrefix(strings.TrimSuffix(role, roleSuffix), frameworkPrefix); ok {
-		for _, f := range options.Frameworks() {
-			if strings.ToLower(f.GVK.Kind) == kind {
-				return o.Groups.Has(Integrations) && slices.Contains(o.Options.Frameworks, f.Name), nil
-			}
-		}
-	}
 	if on := granted[role]; on != nil {
 		return on(o), nil
 	}
-	return false, fmt.Errorf("ClusterRole %s: internal/wire does not know when the manager needs it", role)
+	return false, fmt.Errorf("ClusterRole %s: internal/install does not know when the manager needs it", role)
 }
 
-// managerRights are the bindings of the manager's ClusterRoles that are needed, and the roles whose rules name single objects.
+// managerRights are the bindings of the manager's ClusterRoles that are needed, the roles for job kinds, and the roles whose rules name
+// single objects.
 func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	roles, err := load("rbac")
@@ -86,6 +78,17 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 			continue
 		}
 		if out, err = toUnstructured(out, bindManager(role.GetName(), o.namespace())); err != nil {
+			return nil, err
+		}
+	}
+	for _, kind := range kindRights() {
+		if out, err = toUnstructured(out, kind.role); err != nil {
+			return nil, err
+		}
+		if !o.Groups.Has(Integrations) || (kind.framework != "" && !slices.Contains(o.Options.Frameworks, kind.framework)) {
+			continue
+		}
+		if out, err = toUnstructured(out, bindManager(kind.role.Name, o.namespace())); err != nil {
 			return nil, err
 		}
 	}

@@ -1,12 +1,16 @@
 package install
 
 import (
+	"slices"
+	"strings"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/webhook"
 )
 
@@ -34,7 +38,8 @@ type kindRoles struct {
 	view                  builtIn
 }
 
-// rolesOfKinds is spec 70 §5.6, and the kinds that are missing there: what batch administrators make, they may edit here.
+// rolesOfKinds is spec 70 §5.6 without job kinds, and the kinds that are missing there: what batch administrators make, they may edit
+// here.
 var rolesOfKinds = []kindRoles{
 	{kind: "clusterqueue", group: "kueue.x-k8s.io", resource: "clusterqueues", view: adminOnly},
 	{kind: "cohort", group: "kueue.x-k8s.io", resource: "cohorts", view: adminOnly},
@@ -47,16 +52,18 @@ var rolesOfKinds = []kindRoles{
 	{kind: "provisioningrequestconfig", group: "kueue.x-k8s.io", resource: "provisioningrequestconfigs", view: adminOnly},
 	{kind: "localqueue", group: "kueue.x-k8s.io", resource: "localqueues", userViews: true, view: viewEditAdmin},
 	{kind: "workload", group: "kueue.x-k8s.io", resource: "workloads", userViews: true, view: viewEditAdmin},
-	job("job", "batch", "jobs"), job("jobset", "jobset.x-k8s.io", "jobsets"), job("trainjob", "trainer.kubeflow.org", "trainjobs"),
-	job("mpijob", "kubeflow.org", "mpijobs"), job("pytorchjob", "kubeflow.org", "pytorchjobs"), job("tfjob", "kubeflow.org", "tfjobs"),
-	job("xgboostjob", "kubeflow.org", "xgboostjobs"), job("paddlejob", "kubeflow.org", "paddlejobs"), job("jaxjob", "kubeflow.org", "jaxjobs"),
-	job("rayjob", "ray.io", "rayjobs"), job("raycluster", "ray.io", "rayclusters"), job("rayservice", "ray.io", "rayservices"),
-	job("leaderworkerset", "leaderworkerset.x-k8s.io", "leaderworkersets"), job("sparkapplication", "sparkoperator.k8s.io", "sparkapplications"),
 }
 
-// job is a kind of job: users run them.
-func job(kind, group, resource string) kindRoles {
-	return kindRoles{kind: kind, group: group, resource: resource, userEdits: true, userViews: true, view: viewEditAdmin}
+// rolesOfJobs are those of the job kinds, in the order of the catalogue.
+func rolesOfJobs() (out []kindRoles) {
+	for _, d := range all.InOrder() {
+		if !d.Listing.NoUserRoles {
+			out = append(out, kindRoles{
+				kind: strings.ToLower(d.GVK.Kind), group: d.GVK.Group, resource: d.Resource, userEdits: true, userViews: true, view: viewEditAdmin,
+			})
+		}
+	}
+	return out
 }
 
 var (
@@ -67,7 +74,7 @@ var (
 // userRoles are the ClusterRoles that administrators bind to people.
 func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 	roles := []*rbacv1.ClusterRole{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
-	for _, k := range rolesOfKinds {
+	for _, k := range append(slices.Clone(rolesOfKinds), rolesOfJobs()...) {
 		editor := clusterRole("kueue-"+k.kind+"-editor-role", objectRules(k.group, k.resource, editVerbs)...)
 		viewer := clusterRole("kueue-"+k.kind+"-viewer-role", objectRules(k.group, k.resource, viewVerbs)...)
 		editor.Labels[roleLabel], viewer.Labels[roleLabel] = k.kind+"-editor", k.kind+"-viewer"

@@ -36,6 +36,8 @@ type Descriptor struct {
 	// GVK is the kind, and Resource its plural in URLs.
 	GVK      schema.GroupVersionKind
 	Resource string
+	// Listing is what the configuration and the access rules say about the kind.
+	Listing Listing
 	// New returns an empty job, and NewList an empty list of them.
 	New     func() Object
 	NewList func() runtime.Object

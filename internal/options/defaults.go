@@ -49,13 +49,13 @@ const (
 	serviceAccountNamespace  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// enableAll lists every job kind that this build has and whose gates are on, for a
+// enableAll lists every job kind whose gate is on, for a
 // manager without a configuration file: a queue label must not be ignored because
 // there is no file to list the kind in.
 func enableAll(c *configv1beta2.Configuration, gates feature.Gates) {
 	c.Integrations = orNew(c.Integrations)
-	for _, f := range frameworks {
-		if f.Built && f.allowed(gates) {
+	for _, f := range Frameworks() {
+		if f.allowed(gates) {
 			c.Integrations.Frameworks = append(c.Integrations.Frameworks, f.Name)
 		}
 	}
@@ -131,7 +131,7 @@ func setManagerDefaults(m *configv1beta2.Manager) {
 
 	m.Controller = orNew(m.Controller)
 	setIfNil(&m.Controller.CacheSyncTimeout, configv1beta2.Nanoseconds{Duration: defaultCacheSync})
-	counts := maps.Clone(shippedConcurrency)
+	counts := shippedConcurrency()
 	maps.Copy(counts, m.Controller.GroupKindConcurrency)
 	m.Controller.GroupKindConcurrency = counts
 }
@@ -155,7 +155,7 @@ func setClientDefaults(c *configv1beta2.Configuration) {
 
 	c.Integrations = orNew(c.Integrations)
 	if c.Integrations.Frameworks == nil { // an empty list was meant
-		c.Integrations.Frameworks = []string{DefaultFramework}
+		c.Integrations.Frameworks = []string{Frameworks()[0].Name}
 	}
 	setZero(&c.Integrations.MaxChildren, defaultMaxChildren)
 }

@@ -52,7 +52,7 @@ func TestDefault(t *testing.T) {
 		Metrics: Metrics{Address: ":8443", LocalQueues: labels.Everything()},
 		TLS:     TLS{MinVersion: 0x0303}, VisibilityAddress: ":8082", CacheSyncTimeout: 2 * time.Minute,
 		Dashboard:            Dashboard{AuthMode: "TokenReview", CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second},
-		GroupKindConcurrency: shippedConcurrency,
+		GroupKindConcurrency: shippedConcurrency(),
 		PodsReady: PodsReady{
 			Enabled: true, Timeout: 30 * time.Minute, Recovery: 30 * time.Minute,
 			RequeueBy: "Eviction", BackoffBase: time.Minute, BackoffMax: time.Hour, BackoffLimit: NoLimit,

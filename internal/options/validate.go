@@ -169,17 +169,15 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 			errs = append(errs, notSupported(at, name, frameworkNames()))
 			continue
 		}
-		for _, gate := range framework.gates {
-			if !gates.On(gate) {
-				errs = append(errs, field.Forbidden(at, fmt.Sprintf("%s needs featureGates.%s: true", name, gate)))
-			}
+		if !framework.allowed(gates) {
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("%s needs featureGates.%s: true", name, framework.Gate)))
 		}
 		if seen[framework.GVK] {
 			errs = append(errs, field.Duplicate(at, name))
 		}
 		seen[framework.GVK] = true
 	}
-	for _, f := range frameworks {
+	for _, f := range Frameworks() {
 		seen[f.GVK] = true // also when it is not enabled, the kind is taken
 	}
 	for i, name := range in.ExternalFrameworks {

@@ -98,7 +98,7 @@ func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled 
 			errs = append(errs, field.Duplicate(at, entry.Name))
 		}
 		seen[kind] = true
-		for _, f := range frameworks {
+		for _, f := range Frameworks() {
 			if f.MultiKueue && f.GVK == kind && slices.Contains(enabled, f.Name) {
 				errs = append(errs, field.Invalid(at, entry.Name, fmt.Sprintf(
 					"is served by the framework %s of integrations.frameworks; remove it here", f.Name)))

@@ -140,7 +140,7 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cfg Co
 	}
 	return jobcontroller.Setup(ctx, mgr, jobcontroller.Options{
 		Kept:   kept,
-		Config: ray.Config(), Pods: ray.Pods, Ready: ray.Ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(lookup.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+		Config: ray.Config(), Pods: ray.Pods, Ready: ray.Ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(&cfg.Options),
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Created: jobCreated(cfg.meter),
 	})
@@ -170,7 +170,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cf
 func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return warn.Setup(ctx, mgr, warn.Options{
 		Config: lookup.NewConfig(&cfg.Options), Now: time.Now,
-		Descriptors: all.DescriptorsWith(lookup.TrainConfig(&cfg.Options, ""), cfg.Options.DeclaredKinds),
+		Descriptors: all.DescriptorsWith(&cfg.Options),
 	})
 }
 

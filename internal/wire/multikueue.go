@@ -104,7 +104,7 @@ func logWarnings(log logr.Logger, warnings []string) {
 // Kinds returns the job kinds that a configuration manages.
 func Kinds(o *options.Options) []*planjob.Descriptor {
 	managed := lookup.NewConfig(o).Kinds
-	return slices.DeleteFunc(all.DescriptorsWith(lookup.TrainConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
+	return slices.DeleteFunc(all.DescriptorsWith(o), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
 }
 
 // nominator is the Nominate of MultiKueue, if that runs.

@@ -24,6 +24,9 @@ func Manager(d *job.Descriptor) string {
 // replicaSet stands between pods and what users made, so the walk up the owners goes through it.
 var replicaSet = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}
 
+// pods are what kinds that serve have queued in their place.
+var pods = corev1.SchemeGroupVersion.WithKind("Pod")
+
 // NewConfig is what the options say about jobs.
 func NewConfig(o *options.Options) *job.Config {
 	on := o.Gates.On
@@ -93,9 +96,13 @@ func Rules(o *options.Options) lifecycle.Rules {
 // podsOfParentsOnly says whether pods are integrated for the kinds whose pods are queued, and not for themselves
 // (spec: 30 §2.2).
 func podsOfParentsOnly(o *options.Options) bool {
-	return !slices.Contains(o.Frameworks, "pod") && slices.ContainsFunc(o.Frameworks, func(name string) bool {
-		return name == "deployment" || name == "statefulset" || name == "leaderworkerset.x-k8s.io/leaderworkerset"
-	})
+	podsThemselves, podsOfOthers := false, false
+	for _, f := range options.Frameworks() {
+		listed := slices.Contains(o.Frameworks, f.Name)
+		podsThemselves = podsThemselves || (listed && f.GVK == pods)
+		podsOfOthers = podsOfOthers || (listed && f.Serves)
+	}
+	return podsOfOthers && !podsThemselves
 }
 
 // externalOwns are the kinds that external kinds own: nil, which is any, for one that says nothing.
@@ -111,10 +118,10 @@ func externalOwns(o *options.Options) map[schema.GroupVersionKind][]schema.Group
 func kinds(o *options.Options) job.Kinds {
 	out := job.Kinds{replicaSet: false}
 	for _, f := range options.Frameworks() {
-		out[f.GVK] = f.Built && slices.Contains(o.Frameworks, f.Name)
+		out[f.GVK] = slices.Contains(o.Frameworks, f.Name)
 	}
 	if podsOfParentsOnly(o) {
-		out[corev1.SchemeGroupVersion.WithKind("Pod")] = true
+		out[pods] = true
 	}
 	for _, gvk := range o.ExternalFrameworks {
 		out[gvk] = true

@@ -124,17 +124,6 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=leaderworkerset.x-k8s.io,resources=leaderworkersets,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs;tfjobs;xgboostjobs;paddlejobs;jaxjobs;mpijobs,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters;rayservices,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=get;list;watch,roleName=kueue-manager-integrations-role
-// +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=get,roleName=kueue-manager-integrations-role
 
 // Refer looks up what a job refers to. The namespace of a new job is that of the request, so it must have one. What has a name that no
 // object can have does not exist: the API server refuses the job, or its kind's own rules do.

@@ -52,6 +52,12 @@ type Gates struct {
 // On reports whether a feature is on.
 func (g Gates) On(gate Gate) bool { return g.on[gate] }
 
+// OnByName reports whether the gate of a name is on; false for an unknown name.
+func (g Gates) OnByName(name string) bool {
+	gate, known := byName()[name]
+	return known && g.on[gate]
+}
+
 // With returns a copy with one gate turned; it checks nothing.
 func (g Gates) With(gate Gate, on bool) Gates {
 	g.on[gate] = on

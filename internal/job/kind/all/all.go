@@ -1,4 +1,4 @@
-// Package all is the list of job kinds that Berth integrates.
+// Package all is the list of job kinds that Berth integrates. It makes the catalogue of frameworks for configurations.
 package all
 
 import (
@@ -18,32 +18,60 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/spark"
 	"github.com/berth-project/berth/internal/job/kind/statefulset"
 	"github.com/berth-project/berth/internal/job/kind/trainjob"
-	"github.com/berth-project/berth/internal/options/declare"
-	trainingplan "github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/options"
 )
 
-// Descriptors are the kinds, sorted by framework name, with everything at its default.
-func Descriptors() []*plan.Descriptor { return DescriptorsWith(trainingplan.DefaultConfig(), nil) }
+// kinds is the list, in the order of the catalogue (spec: 30 §2.2). The first is what a configuration file without a list enables.
+// A folder describes one kind, or several that are alike. The
+// configuration is nil for one with everything at its default.
+var kinds = []func(*options.Options) []*plan.Descriptor{
+	one(job.Descriptor),
+	one(pod.Descriptor),
+	one(deployment.Descriptor),
+	one(statefulset.Descriptor),
+	one(leaderworkerset.Descriptor),
+	one(jobset.Descriptor),
+	func(*options.Options) []*plan.Descriptor { return kubeflow.Descriptors() },
+	trainjob.Descriptors,
+	ray.Descriptors,
+	one(appwrapper.Descriptor),
+	one(spark.Descriptor),
+	declared.Descriptors, // those of the configuration itself
+}
 
-// DescriptorsWith are the kinds for a manager that makes JobSets of TrainJobs as trains says, since the queue counts the
-// pods that there will be, and with the kinds that its configuration declares.
-func DescriptorsWith(trains *trainingplan.Config, kinds []*declare.Kind) []*plan.Descriptor {
-	out := []*plan.Descriptor{
-		appwrapper.Descriptor(),
-		deployment.Descriptor(),
-		job.Descriptor(),
-		jobset.Descriptor(),
-		leaderworkerset.Descriptor(),
-		pod.Descriptor(),
-		ray.Cluster(),
-		ray.Job(),
-		ray.Service(),
-		statefulset.Descriptor(),
-		spark.Descriptor(),
-		trainjob.Descriptor(trains),
+// one is an entry of the list for a kind of its own that the configuration says nothing about.
+func one(describe func() *plan.Descriptor) func(*options.Options) []*plan.Descriptor {
+	return func(*options.Options) []*plan.Descriptor { return []*plan.Descriptor{describe()} }
+}
+
+func init() {
+	var list []options.Framework
+	for _, d := range inOrder(nil) {
+		list = append(list, options.Framework{
+			Name: d.Framework, GVK: d.GVK, MultiKueue: d.Remote != nil, Gate: d.Listing.Gate, Workers: d.Listing.Workers, Serves: d.Serving,
+		})
 	}
-	out = append(out, kubeflow.Descriptors()...)
-	out = append(out, declared.Descriptors(kinds)...)
+	options.SetFrameworks(list)
+}
+
+func inOrder(o *options.Options) []*plan.Descriptor {
+	var out []*plan.Descriptor
+	for _, describe := range kinds {
+		out = append(out, describe(o)...)
+	}
+	return out
+}
+
+// InOrder are the kinds in the order of the catalogue, with everything at its default.
+func InOrder() []*plan.Descriptor { return inOrder(nil) }
+
+// Descriptors are the kinds, sorted by framework name, with everything at its default.
+func Descriptors() []*plan.Descriptor { return DescriptorsWith(nil) }
+
+// DescriptorsWith are the kinds of a manager with the given configuration, nil for one with everything at its default, and those that
+// the configuration declares, sorted by framework name.
+func DescriptorsWith(o *options.Options) []*plan.Descriptor {
+	out := inOrder(o)
 	slices.SortFunc(out, func(a, b *plan.Descriptor) int { return strings.Compare(a.Framework, b.Framework) })
 	return out
 }

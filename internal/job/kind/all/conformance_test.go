@@ -362,7 +362,7 @@ func descriptors(t *testing.T) []*plan.Descriptor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all.DescriptorsWith(trainingplan.DefaultConfig(), o.DeclaredKinds)
+	return all.DescriptorsWith(&o)
 }
 
 // with is what the suite has to know of a kind, or nil.

@@ -35,9 +35,6 @@ const (
 	subGroupCountAnnotation = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
 )
 
-// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers,verbs=patch;delete,roleName=kueue-manager-framework-appwrapper-role
-// +kubebuilder:rbac:groups=workload.codeflare.dev,resources=appwrappers/status,verbs=patch,roleName=kueue-manager-framework-appwrapper-role
-
 // Descriptor describes AppWrapper.
 func Descriptor() *plan.Descriptor {
 	d := view.Kind{
@@ -52,6 +49,7 @@ func Descriptor() *plan.Descriptor {
 		IsActive:   func(o view.Object) bool { return view.HasCondition(o, "QuotaReserved") },
 		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "PodsReady") },
 	}.Descriptor()
+	d.Listing = plan.Listing{NoUserRoles: true}
 	d.LaxUpdates = true
 	d.Owns = []plan.Child{{Made: wrapped}}
 	d.Start = start

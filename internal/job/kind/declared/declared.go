@@ -18,16 +18,20 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/declare"
 )
 
 // Framework is the name of a declared kind in events and logs, such as tekton.dev/pipelinerun.
 func Framework(k *declare.Kind) string { return k.GVK.Group + "/" + strings.ToLower(k.GVK.Kind) }
 
-// Descriptors describe the kinds.
-func Descriptors(kinds []*declare.Kind) []*plan.Descriptor {
-	out := make([]*plan.Descriptor, 0, len(kinds))
-	for _, k := range kinds {
+// Descriptors describe the kinds of a configuration, nil for one that declares none.
+func Descriptors(o *options.Options) []*plan.Descriptor {
+	if o == nil {
+		return nil
+	}
+	out := make([]*plan.Descriptor, 0, len(o.DeclaredKinds))
+	for _, k := range o.DeclaredKinds {
 		out = append(out, descriptor(kind{k}))
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
+	_ "github.com/berth-project/berth/internal/job/kind/all" // the catalogue of frameworks
 	"github.com/berth-project/berth/internal/job/kind/declared"
 	"github.com/berth-project/berth/internal/job/plan/decide"
 	"github.com/berth-project/berth/internal/options"
@@ -23,7 +24,7 @@ func example(t *testing.T) (crew, run *plan.Descriptor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := declared.Descriptors(o.DeclaredKinds)
+	d := declared.Descriptors(&o)
 	return d[0], d[1]
 }
 

@@ -16,15 +16,13 @@ import (
 // framework is how a configuration and the pods name the kind.
 const framework = "deployment"
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-deployment-role
-// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-deployment-role
-
 // Descriptor describes Deployment (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework:   framework,
 		GVK:         appsv1.SchemeGroupVersion.WithKind("Deployment"),
 		Resource:    "deployments",
+		Listing:     plan.Listing{NoUserRoles: true},
 		New:         func() plan.Object { return &appsv1.Deployment{} },
 		NewList:     func() runtime.Object { return &appsv1.DeploymentList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.Deployment).Status.ReadyReplicas == 0 },

@@ -37,15 +37,13 @@ var ownLabels = []string{"job-name", "controller-uid", batchv1.ControllerUidLabe
 // keptLabels are those that a restore leaves alone.
 var keptLabels = append([]string{batchv1.JobNameLabel}, ownLabels...)
 
-// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=patch;delete,roleName=kueue-manager-framework-job-role
-// +kubebuilder:rbac:groups=batch,resources=jobs/status,verbs=patch,roleName=kueue-manager-framework-job-role
-
 // Descriptor describes batch/v1 Job.
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework:    "batch/job",
 		GVK:          batchv1.SchemeGroupVersion.WithKind("Job"),
 		Resource:     "jobs",
+		Listing:      plan.Listing{Workers: 5},
 		New:          func() plan.Object { return &batchv1.Job{} },
 		NewList:      func() runtime.Object { return &batchv1.JobList{} },
 		PodSets:      podSets,

@@ -16,9 +16,6 @@ import (
 // ownManager is the value of spec.managedBy for the JobSet controller.
 const ownManager = "jobset.sigs.k8s.io/jobset-controller"
 
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets,verbs=patch;delete,roleName=kueue-manager-framework-jobset-role
-// +kubebuilder:rbac:groups=jobset.x-k8s.io,resources=jobsets/status,verbs=patch,roleName=kueue-manager-framework-jobset-role
-
 // Descriptor describes JobSet (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	d := view.Kind{

@@ -33,28 +33,15 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{"JAXJob", "v1", "jaxReplicaSpecs", []string{"Worker"}, trainingOperator},
-	{"MPIJob", "v2beta1", "mpiReplicaSpecs", []string{launcher, worker}, mpiOperator},
-	{"PaddleJob", "v1", "paddleReplicaSpecs", []string{"Master", "Worker"}, trainingOperator},
 	{"PyTorchJob", "v1", "pytorchReplicaSpecs", []string{"Master", "Worker"}, trainingOperator},
 	{"TFJob", "v1", "tfReplicaSpecs", []string{"Chief", "Master", "PS", "Worker", "Evaluator"}, trainingOperator},
 	{"XGBoostJob", "v1", "xgbReplicaSpecs", []string{"Master", "Worker"}, trainingOperator},
+	{"PaddleJob", "v1", "paddleReplicaSpecs", []string{"Master", "Worker"}, trainingOperator},
+	{"JAXJob", "v1", "jaxReplicaSpecs", []string{"Worker"}, trainingOperator},
+	{"MPIJob", "v2beta1", "mpiReplicaSpecs", []string{launcher, worker}, mpiOperator},
 }
 
-// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs,verbs=patch;delete,roleName=kueue-manager-framework-pytorchjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=pytorchjobs/status,verbs=patch,roleName=kueue-manager-framework-pytorchjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=tfjobs,verbs=patch;delete,roleName=kueue-manager-framework-tfjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=tfjobs/status,verbs=patch,roleName=kueue-manager-framework-tfjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=xgboostjobs,verbs=patch;delete,roleName=kueue-manager-framework-xgboostjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=xgboostjobs/status,verbs=patch,roleName=kueue-manager-framework-xgboostjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=paddlejobs,verbs=patch;delete,roleName=kueue-manager-framework-paddlejob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=paddlejobs/status,verbs=patch,roleName=kueue-manager-framework-paddlejob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=jaxjobs,verbs=patch;delete,roleName=kueue-manager-framework-jaxjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=jaxjobs/status,verbs=patch,roleName=kueue-manager-framework-jaxjob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=mpijobs,verbs=patch;delete,roleName=kueue-manager-framework-mpijob-role
-// +kubebuilder:rbac:groups=kubeflow.org,resources=mpijobs/status,verbs=patch,roleName=kueue-manager-framework-mpijob-role
-
-// Descriptors describe the kinds, sorted by name (spec: 30 §4.9).
+// Descriptors describe the kinds, in the order of the catalogue (spec: 30 §4.9).
 func Descriptors() []*plan.Descriptor {
 	out := make([]*plan.Descriptor, 0, len(kinds))
 	for _, k := range kinds {

@@ -44,9 +44,6 @@ var (
 	replicasPath = field.NewPath("spec", "replicas")
 )
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-leaderworkerset-role
-// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-leaderworkerset-role
-
 // Descriptor describes LeaderWorkerSet (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{

@@ -28,15 +28,13 @@ import (
 // mainPodSet is the name of the one pod set.
 const mainPodSet = "main"
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-pod-role
-// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-pod-role
-
 // Descriptor describes Pod.
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework:   "pod",
 		GVK:         corev1.SchemeGroupVersion.WithKind("Pod"),
 		Resource:    "pods",
+		Listing:     plan.Listing{Workers: 5, NoUserRoles: true},
 		New:         func() plan.Object { return &corev1.Pod{} },
 		NewList:     func() runtime.Object { return &corev1.PodList{} },
 		PodSets:     podSets,

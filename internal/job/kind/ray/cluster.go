@@ -20,6 +20,7 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/options"
 )
 
 const (
@@ -39,8 +40,13 @@ func gvk(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
 }
 
-// +kubebuilder:rbac:groups=ray.io,resources=rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-raycluster-role
-// +kubebuilder:rbac:groups=ray.io,resources=rayclusters/status,verbs=patch,roleName=kueue-manager-framework-raycluster-role
+// changeClusters lets the manager hold and delete the clusters of a job or a service.
+var changeClusters = plan.Allow("ray.io", []string{"rayclusters"}, "delete", "patch")
+
+// Descriptors describe the kinds that KubeRay runs, in the order of the catalogue.
+func Descriptors(*options.Options) []*plan.Descriptor {
+	return []*plan.Descriptor{Job(), Cluster(), Service()}
+}
 
 // Cluster describes RayCluster. It never finishes by itself.
 func Cluster() *plan.Descriptor {

@@ -5,6 +5,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -38,9 +39,6 @@ const (
 	submitterContainer = "ray-job-submitter"
 )
 
-// +kubebuilder:rbac:groups=ray.io,resources=rayjobs;rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-rayjob-role
-// +kubebuilder:rbac:groups=ray.io,resources=rayjobs/status,verbs=patch,roleName=kueue-manager-framework-rayjob-role
-
 // Job describes RayJob.
 func Job() *plan.Descriptor {
 	d := view.Kind{
@@ -63,6 +61,7 @@ func Job() *plan.Descriptor {
 		},
 		Validate: validateJob,
 	}.Descriptor()
+	d.Listing.Rules = []rbacv1.PolicyRule{changeClusters}
 	d.OnHold = func(o plan.Object) bool { return state(view.Of(o)) == stateValidationFailed }
 	d.Skip = func(o plan.Object) bool { return selectsCluster(view.Of(o)) }
 	d.StopByStatus = func(o plan.Object) bool { return stopWaiting(d, o) }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,10 +16,6 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
-
-// +kubebuilder:rbac:groups=ray.io,resources=rayservices;rayclusters,verbs=patch;delete,roleName=kueue-manager-framework-rayservice-role
-// +kubebuilder:rbac:groups=ray.io,resources=rayservices/status,verbs=patch,roleName=kueue-manager-framework-rayservice-role
-// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-rayservice-role
 
 // Fields of a RayService.
 var (
@@ -54,6 +51,7 @@ func Service() *plan.Descriptor {
 		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "Ready") },
 		Validate:   validateService,
 	}.Descriptor()
+	d.Listing.Rules = []rbacv1.PolicyRule{changeClusters, plan.Allow("", []string{"pods"}, "delete", "patch")}
 	d.Remote.Follow = followService
 	d.Remote.Prepare = func(o map[string]any) { forgetClusters(&unstructured.Unstructured{Object: o}) }
 	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true

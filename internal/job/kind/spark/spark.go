@@ -18,6 +18,7 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // Roles of an application, which are names of fields and of pod sets.
@@ -37,8 +38,6 @@ const (
 // quiet are the states in which the operator has no pods of an application, and makes none.
 var quiet = []string{"", "SUSPENDED", stateCompleted, stateFailed, stateSubmissionFailed}
 
-// +kubebuilder:rbac:groups=sparkoperator.k8s.io,resources=sparkapplications,verbs=patch;delete,roleName=kueue-manager-framework-sparkapplication-role
-
 // Descriptor describes SparkApplication.
 func Descriptor() *plan.Descriptor {
 	d := view.Kind{
@@ -53,6 +52,7 @@ func Descriptor() *plan.Descriptor {
 		Validate:   validate,
 		NoPrebuilt: true,
 	}.Descriptor()
+	d.Listing = plan.Listing{Gate: feature.SparkApplicationIntegration.String(), NoStatus: true}
 	d.FreeUnmanaged = true
 	d.Owns = []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Relayed: true, Made: madeDriver}}
 	d.Start = start

@@ -27,15 +27,13 @@ const (
 	mainPodSet = "main"
 )
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=patch;delete,roleName=kueue-manager-framework-statefulset-role
-// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch,roleName=kueue-manager-framework-statefulset-role
-
 // Descriptor describes StatefulSet (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework:   framework,
 		GVK:         gvk,
 		Resource:    "statefulsets",
+		Listing:     plan.Listing{NoUserRoles: true},
 		New:         func() plan.Object { return &appsv1.StatefulSet{} },
 		NewList:     func() runtime.Object { return &appsv1.StatefulSetList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.StatefulSet).Status.ReadyReplicas == 0 },

@@ -19,6 +19,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,8 +29,10 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/options"
 	jobsetplan "github.com/berth-project/berth/internal/jobset/plan"
 	trainingplan "github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/plan/patch"
@@ -47,10 +50,13 @@ var (
 	patchedJobs   = []string{"trainingRuntimeSpec", "template", "spec", "replicatedJobs"}
 )
 
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=patch;delete,roleName=kueue-manager-framework-trainjob-role
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs/status,verbs=patch,roleName=kueue-manager-framework-trainjob-role
-// +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainingruntimes;clustertrainingruntimes,verbs=get;list;watch,roleName=kueue-manager-framework-trainjob-role
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get,roleName=kueue-manager-framework-trainjob-role
+// Descriptors describe TrainJob for a manager with the given configuration; nil has everything at its default.
+func Descriptors(o *options.Options) []*plan.Descriptor {
+	if o == nil {
+		return []*plan.Descriptor{Descriptor(trainingplan.DefaultConfig())}
+	}
+	return []*plan.Descriptor{Descriptor(lookup.TrainConfig(o, ""))}
+}
 
 // Descriptor describes TrainJob. cfg is how the TrainJob controller builds JobSets.
 func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
@@ -65,6 +71,10 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 		Finished:   view.FinishedBy("Complete", "Failed"),
 		IsActive:   isActive,
 	}.Descriptor()
+	d.Listing = plan.Listing{Workers: 5, Rules: []rbacv1.PolicyRule{
+		plan.Allow("", []string{"configmaps"}, "get"),
+		plan.Allow(trainerv1alpha1.GroupVersion.Group, []string{"clustertrainingruntimes", "trainingruntimes"}, "get", "list", "watch"),
+	}}
 	d.Refers = refers
 	d.PodSets = k.podSets
 	d.IsSuspended = func(o plan.Object) bool { return isSuspended(view.Of(o)) && !isPatched(view.Of(o)) }
