@@ -11,8 +11,6 @@
 package job
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,8 +26,8 @@ type Object interface {
 	runtime.Object
 }
 
-// Descriptor tells how to handle one kind of jobs. Functions that take a job must not keep it. Those that say so change
-// the job they are given, which is then a copy (spec: 30 §2.3).
+// Descriptor tells how to handle one kind of jobs: a small core that every kind has, and capabilities that some have. Functions that take
+// a job must not keep it. Those that say so change the job they are given, which is then a copy (spec: 30 §2.3).
 type Descriptor struct {
 	// Framework is the name by which a configuration enables the kind, such as batch/job.
 	Framework string
@@ -64,90 +62,43 @@ type Descriptor struct {
 	// PodsReady says whether as many pods as the job wants are ready or through.
 	PodsReady func(job Object, in *Setting) bool
 
-	// Groups describes the jobs that several objects of the kind are together, which are then no jobs by themselves. The
-	// functions of that descriptor get a Composite, and leave only the objects in it that they changed.
-	Groups *Descriptor
-	// Member, of such a descriptor, names the job that an object is a part of, or is empty; and Join makes one job of all its
-	// parts, as they are at a time.
-	Member func(o Object, cfg *Config) string
-	Join   func(name string, members []Object, cfg *Config, now time.Time) Object
-
-	// All that follows may be nil.
+	// What follows is optional: nil, or false, for a kind that lacks it. Each capability is a struct of its own (capabilities.go).
 
 	// Owns are the kinds of objects that the controller of the kind makes, which run with the Workload of the job that they are of.
 	// An object of another kind, or one that a job cannot have made, is a job of its own, whatever owner it names.
 	Owns []Child
-	// Declared says that a configuration describes the kind. It may be called like another one, in another group.
-	Declared bool
-
 	// Refers names the other objects that decide about the pods of a job. They are looked up for the Setting.
 	Refers func(Object) []Reference
-	// Unreadable says why the job does not tell what the other functions ask of it. They answer then as is safe: it is not
-	// finished, and it is active.
-	Unreadable func(job Object, in *Setting) error
-	// Stop finds the next step of a stop that takes several. podSets are what to restore, nil if nothing is known, and why is
-	// the reason. Nil: suspend and restore in one write.
-	Stop func(job Object, podSets []kueue.PodSet, why StopReason) (Step, Object)
-	// StopByStatus changes the status of a job that is suspended so that its own controller stops it, where the controller does
-	// not look at the switch. It reports whether there is anything to change. Without Stop only.
-	StopByStatus func(Object) bool
-	// Refused says whether the error of a start tells that the API server will always refuse it. Nil: it is tried again.
-	Refused func(error) bool
-	// Passes says whether the error of a start ends by itself, however long that takes. Nil: errors that last do not.
-	Passes func(error) bool
-	// Stopping says whether a stop was begun and must go on, whatever happened since.
-	Stopping func(Object) bool
 	// Reclaimable counts the pods whose quota is no longer needed.
 	Reclaimable func(job Object, in *Setting) []kueue.ReclaimablePod
-	// OnHold says whether the job itself asks not to run.
-	OnHold func(Object) bool
-	// Skip ends the reconcile at once, and keeps the webhook from suspending the job.
-	Skip func(Object) bool
-	// OnePod says that an evicted job does not go back into its queue, since it is gone: gate
-	// SkipReassignmentForPodOwnedWorkloads.
-	OnePod bool
-	// Open lets objects of the kind that bear no mark of a queue be stored while no manager answers, as the cluster itself needs them to
-	// run. The rules of such a kind concern labels and annotations of the object and of its pod templates only.
-	Open bool
-	// Templates are the paths of the pod templates of an open kind, such as spec.template.
-	Templates []string
-	// Marked says whether the job was marked to be queued when it was made. The mark decides in the place of the owners.
-	Marked func(job Object, cfg *Config) bool
-	// Finalize changes a job that is over, or deleted, so that it can go. It reports whether there is anything to change.
-	Finalize func(Object) bool
 	// PriorityClass names the PriorityClass of the job. Nil or empty: the first that a pod set names.
 	PriorityClass func(Object) string
+	// Prebuilt lets jobs name a Workload that exists.
+	Prebuilt bool
 	// ManagedBy reads the field that says which controller runs the job, empty if unset, SetManagedBy writes it, and
 	// OwnManager is its value for the kind's own controller.
 	ManagedBy    func(Object) string
 	SetManagedBy func(Object, string)
 	OwnManager   string
-	// Prebuilt lets jobs name a Workload that exists.
-	Prebuilt bool
-	// Elastic lets jobs carry the annotation elastic-job: they are resized while they run.
-	Elastic bool
-	// GatesPods says that the pod templates of an elastic job carry the gate for such pods.
-	GatesPods bool
-	// NameExtra adds to what the names of slices are made of, beside the generation of the job.
-	NameExtra func(Object) string
-	// Remote says how jobs of the kind are copied to worker clusters. Nil: they are not.
-	Remote *Remote
-	// Annotate keeps annotations of an elastic job that its slices depend on. It reports whether there is anything to change.
-	Annotate func(job Object, in *Setting) bool
-	// Family says how what belongs to a job is led. LedBy says of an ancestor of a job that it leads the job, so that the job
-	// is neither stopped nor started by itself.
-	Family *Family
-	LedBy  func(*Config, *Owner) bool
-	// Guard puts back what a change of a job takes away that holds it, and refuses the rest. The setting of a job that is led
-	// is that of the one that leads it, which is the Ancestor.
-	Guard func(job, old Object, in *Setting) (warnings []string, errs field.ErrorList)
-	// Children are kinds of objects that an elastic job controls and refers to: a change of one brings the job back.
-	Children []schema.GroupVersionKind
 
+	Stops       *Stops       // a stop takes several writes
+	StartErrors *StartErrors // errors of a start that the kind knows
+	States      *States      // states in which a job does not run by itself
+	Once        *Once        // an object runs once, and is marked when it is made
+	Declared    *Declared    // a configuration describes the kind
+	Groups      *Groups      // several objects can be one job
+	Elastic     *Elastic     // jobs can be resized while they run
+	Family      *Family      // objects of a job have pods that outlive them
+	Guard       *Guard       // changes of a job are held back
+	Sets        *Sets        // pods of a kind that serves are queued together
+	Open        *Open        // unmarked objects are stored while no manager answers
+	Remote      *Remote      // jobs are copied to worker clusters
+
+	// Serving says that the object only makes others that are queued. It has no Workload, and so no PodSets and the like. Its
+	// defaults are set when it changes, too. Without Sets its pods are queued one by one.
+	Serving bool
 	// Validate checks what is special to the kind, for a new job (old is nil) and for a changed one.
 	Validate func(job, old Object, in *Setting) field.ErrorList
-	// Warn says what is odd about a new or a changed job, though it is allowed.
-	Warn func(job, old Object, cfg *Config) []string
 	// Sizes lists what the kind's controller is going to make for the job, as far as the job says it. It takes time by the size of the
 	// object, and not by the numbers in it.
 	Sizes func(job Object, in *Setting) []Size
@@ -157,11 +108,6 @@ type Descriptor struct {
 	// Claimed says that some other controller queues the job, so that it gets no default queue or class, and no owner of it
 	// is asked.
 	Claimed func(Object) bool
-	// Serving says that the object only makes others that are queued. It has no Workload, and so no PodSets and the like. Its
-	// defaults are set when it changes, too.
-	Serving bool
-	// Sets, of a kind that serves, has its pods queued together. Nil: they are queued one by one.
-	Sets *Sets
 	// LaxUpdates leaves the rules for new jobs of any kind out when a job changes.
 	LaxUpdates bool
 	// FreeUnmanaged leaves all rules out for a job that changes and that nobody queues, before and after.

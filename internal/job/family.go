@@ -7,11 +7,6 @@ import (
 
 // Family is about a kind whose jobs make other objects, which have pods that may outlive them: its controller says that a
 // job is over as soon as those objects are gone. Such a job keeps its quota until the pods are gone, too.
-//
-// If the kind also replaces those objects while a job runs, an elastic job of it is led: nothing is written into its templates,
-// since that would make its controller replace what runs. Its objects, and then their pods, are let go one by one as far as the
-// slice that is admitted has room for them, and the pods get what the admission says when they are. The names of its pod sets
-// say what their pods ask for, so that sets come and go with slices (spec: 30 §4.10.3).
 type Family struct {
 	// Child is the kind of the objects that a job controls. All their pods have the label PodLabel; PodLabels are further
 	// ones that are looked at.
@@ -23,8 +18,16 @@ type Family struct {
 	// Others are the labels of further pods of a job, which none of its objects controls. Nobody watches them: they are looked
 	// for while a job that is stopped has quota. Nil: there are none.
 	Others func(job Object) map[string]string
+	// Upgrades has elastic jobs led. Nil: they never are.
+	Upgrades *Upgrades
+}
 
-	// Leads says whether elastic jobs are led, as things are configured. Nil: they never are, and the fields below are not used.
+// Upgrades is about a kind that replaces the objects of a Family while a job runs. An elastic job of it is led: nothing is written into its
+// templates, since that would make its controller replace what runs. Its objects, and then their pods, are let go one by one as far as the
+// slice that is admitted has room for them, and the pods get what the admission says when they are. The names of its pod sets
+// say what their pods ask for, so that sets come and go with slices (spec: 30 §4.10.3).
+type Upgrades struct {
+	// Leads says whether elastic jobs are led, as things are configured.
 	Leads func(*Config) bool
 	// Mend puts back what holds the objects and pods of a job, if somebody took it away. It reports whether there is
 	// anything to change.
@@ -42,7 +45,7 @@ type Family struct {
 }
 
 // CanLead says whether there are jobs of the kind that are led; f may be nil.
-func (f *Family) CanLead() bool { return f != nil && f.Leads != nil }
+func (f *Family) CanLead() bool { return f != nil && f.Upgrades != nil }
 
 // RayService is what the configuration says about RayServices.
 type RayService struct {

@@ -14,7 +14,7 @@ const ReasonQueueLabelIgnored = "QueueLabelIgnored"
 // Queues tells whether objects of the kind have Workloads of their own. Pods have none where only the Deployments and the
 // like that make them are integrated.
 func (c *Config) Queues(d *Descriptor) bool {
-	return c.Kinds[d.GVK] && (d.Marked == nil || !c.PodsOfParentsOnly)
+	return c.Kinds[d.GVK] && (d.Once == nil || !c.PodsOfParentsOnly)
 }
 
 // IgnoredQueue says why nothing acts upon the queue label of an object, in a sentence for its user; empty if something

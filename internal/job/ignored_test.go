@@ -24,7 +24,7 @@ func TestIgnoredQueue(t *testing.T) {
 	}
 	managed, other := map[string]string{"managed": "yes"}, map[string]string{"managed": "no"}
 	aJob, aJobSet := &Descriptor{GVK: jobs, Framework: "batch/job"}, &Descriptor{GVK: jobSets, Framework: "jobset.x-k8s.io/jobset"}
-	aPod := &Descriptor{GVK: pods, Framework: "pod", Marked: func(Object, *Config) bool { return false }}
+	aPod := &Descriptor{GVK: pods, Framework: "pod", Once: &Once{Marked: func(Object, *Config) bool { return false }}}
 	owned := func(apiVersion, kind string) func(*metav1.ObjectMeta) {
 		return func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "o", UID: "o", Controller: new(true)}}

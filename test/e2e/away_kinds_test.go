@@ -32,7 +32,7 @@ const (
 // closedKinds are the kinds of jobs that only a manager can judge, and LeaderWorkerSet, which the API server does not know by itself either.
 func closedKinds() (out []*plan.Descriptor) {
 	for _, d := range all.Descriptors() {
-		if !d.Open || strings.Contains(d.GVK.Group, ".") {
+		if d.Open == nil || strings.Contains(d.GVK.Group, ".") {
 			out = append(out, d)
 		}
 	}
@@ -172,7 +172,7 @@ func (w *awayScene) kinds(ctx context.Context, t *testing.T) {
 	for _, d := range closedKinds() {
 		t.Run(d.GVK.Kind, func(t *testing.T) {
 			row := "jobs of other kinds whose integration is enabled"
-			if d.Open {
+			if d.Open != nil {
 				row = "Pod, Job, Deployment, StatefulSet or LeaderWorkerSet without a label or annotation of `kueue.x-k8s.io/`, on itself and on its pod template"
 			}
 			play(t, row, ofKind(d, "team", "new"), ofKind(d, "team", "stays"), ofKind(d, "team", "goes"))

@@ -26,19 +26,22 @@ import (
 // byGroup is the index of objects by the job that they are a part of.
 const byGroup = "berth.group"
 
-// podStatusManager is the field manager of what we say in the status of a pod.
-const podStatusManager = client.FieldOwner("kueue")
-
 // parallel is how many members of a job are written at once.
 const parallel = 8
 
+// reconciled is what one reconciler is for: the jobs of a kind, or those that several of its objects are together.
+type reconciled struct {
+	d      *job.Descriptor
+	groups *job.Groups
+}
+
 // withGroups adds the kinds of jobs that several objects are together.
-func withGroups(descriptors []*job.Descriptor) []*job.Descriptor {
-	var out []*job.Descriptor
+func withGroups(descriptors []*job.Descriptor) []reconciled {
+	var out []reconciled
 	for _, d := range descriptors {
-		out = append(out, d)
+		out = append(out, reconciled{d: d})
 		if d.Groups != nil {
-			out = append(out, d.Groups)
+			out = append(out, reconciled{d.Groups.Jobs, d.Groups})
 		}
 	}
 	return out
@@ -85,7 +88,7 @@ func (r *reconciler) isMember(o job.Object) bool {
 // setupGroups starts the controller of jobs that several objects are together. A request is for the name of the job.
 func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, r.d.New(), byGroup, func(o client.Object) []string {
-		if name := r.d.Member(o, r.cfg.Load()); name != "" {
+		if name := r.composed.Member(o, r.cfg.Load()); name != "" {
 			return []string{name}
 		}
 		return nil
@@ -94,7 +97,7 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		Named("v1_pod_group").
+		Named(r.name()+"_group").
 		Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.groupOf)).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.groupOfWorkload)).
 		WatchesRawSource(r.retained(r.groupOfWorkload)).
@@ -106,7 +109,7 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 
 // groupOf finds the job that an object is a part of.
 func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if name := r.d.Member(o, r.cfg.Load()); name != "" {
+	if name := r.composed.Member(o, r.cfg.Load()); name != "" {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
 	}
 	return nil
@@ -163,7 +166,7 @@ func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) 
 		}
 		return o, nil
 	}
-	o.Job = r.d.Join(key.Name, list, r.cfg.Load(), o.Now.Time)
+	o.Job = r.composed.Join(key.Name, list, r.cfg.Load(), o.Now.Time)
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
@@ -207,7 +210,7 @@ func (r *reconciler) group(ctx context.Context, from client.Reader, key types.Na
 	}
 	var out []job.Object
 	err := apimeta.EachListItem(list, func(o runtime.Object) error {
-		if m := o.(job.Object); r.d.Member(m, r.cfg.Load()) == key.Name {
+		if m := o.(job.Object); r.composed.Member(m, r.cfg.Load()) == key.Name {
 			out = append(out, m)
 		}
 		return nil

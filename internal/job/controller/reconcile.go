@@ -24,16 +24,17 @@ import (
 
 // reconciler handles the jobs of one kind.
 type reconciler struct {
-	d      *job.Descriptor
-	cfg    *atomic.Pointer[job.Config] // of all kinds
-	gate   *lookup.Gate
-	client client.Client
-	cache  client.Reader // also of kinds without Go types, which the client would read from the API server
-	live   client.Reader
-	kinds  *kinds
-	status *reconcile.WorkloadStatus
-	events reconcile.Events
-	now    func() time.Time
+	d        *job.Descriptor
+	composed *job.Groups                 // of the reconciler of jobs that several objects are together
+	cfg      *atomic.Pointer[job.Config] // of all kinds
+	gate     *lookup.Gate
+	client   client.Client
+	cache    client.Reader // also of kinds without Go types, which the client would read from the API server
+	live     client.Reader
+	kinds    *kinds
+	status   *reconcile.WorkloadStatus
+	events   reconcile.Events
+	now      func() time.Time
 	// created is told of every Workload that was made; may be nil
 	created func(kind string, job client.Object, w *kueue.Workload)
 	// ungated is told of every pod that was let go; may be nil
@@ -55,7 +56,7 @@ type reconciler struct {
 // Reconcile makes the next write for one job.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	gather := r.gather
-	if r.d.Join != nil {
+	if r.composed != nil {
 		gather = r.gatherGroup
 	}
 	o, err := gather(ctx, req.NamespacedName)

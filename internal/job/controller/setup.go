@@ -112,9 +112,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	kept := &retention{cfg: &cfg, kept: o.Kept}
 	all := &kinds{}
 	late := lookup.NewLatecomers(mgr, ctrl.Log.WithName("integrations"))
-	for _, d := range withGroups(enabled) {
+	for _, kind := range withGroups(enabled) {
+		d := kind.d
 		r := &reconciler{
-			d: d, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
+			d: d, composed: kind.groups, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 			events:  reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
 			created: o.Created, ungated: o.Ungated,
@@ -124,7 +125,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		if r.family, err = newFamily(mgr, &o, d); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
-		if d.Join == nil {
+		if r.composed == nil {
 			if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner(r.d.GVK), r.ownerNames); err != nil {
 				return fmt.Errorf("integration %s: %w", d.Framework, err)
 			}
@@ -156,7 +157,7 @@ func controllerUID(o client.Object) []string {
 
 func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	switch {
-	case r.d.Join != nil:
+	case r.composed != nil:
 		return r.setupGroups(ctx, mgr, workers)
 	case r.d.Sets != nil:
 		return (&sets{r}).setup(ctx, mgr, workers)
@@ -176,7 +177,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 	}
 	r.kinds.add(r)
 	b := ctrl.NewControllerManagedBy(mgr)
-	for _, gvk := range r.d.Children {
+	for _, gvk := range r.children() {
 		served, err := lookup.IsServed(mgr.GetRESTMapper(), gvk)
 		if err != nil {
 			return err
@@ -209,13 +210,22 @@ func controllerOptions(workers int) controller.Options {
 	}
 }
 
-// name is that of the controller: the kind, but for pods (spec: 30 §2.2), with its group if it may be called like another one.
-func (r *reconciler) name() string {
-	if r.d.Groups != nil {
-		return "v1_pod"
+// children are the kinds of objects whose changes bring a job back.
+func (r *reconciler) children() []schema.GroupVersionKind {
+	if r.d.Elastic == nil {
+		return nil
 	}
+	return r.d.Elastic.Children
+}
+
+// name is that of the controller: the kind, with its version if its objects run once (spec: 30 §2.2), and with its group if it may be
+// called like another one.
+func (r *reconciler) name() string {
 	name := strings.ToLower(r.d.GVK.Kind)
-	if r.d.Declared {
+	if r.d.Once != nil {
+		return r.d.GVK.Version + "_" + name
+	}
+	if r.d.Declared != nil {
 		name += "_" + strings.ReplaceAll(r.d.GVK.Group, ".", "_")
 	}
 	return name

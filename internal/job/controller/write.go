@@ -54,11 +54,11 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 // isFinal reports whether the API server will always refuse to start the job of a Workload: its descriptor says so, or the
 // refusals last.
 func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
-	if err != nil && r.d.Passes != nil && r.d.Passes(err) {
+	if err != nil && r.d.StartErrors != nil && r.d.StartErrors.Passes(err) {
 		return false
 	}
 	last := r.refusals.IsFinal(w.UID, err)
-	return last || (err != nil && r.d.Refused != nil && r.d.Refused(err))
+	return last || (err != nil && r.d.StartErrors != nil && r.d.StartErrors.Refused(err))
 }
 
 func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {
@@ -111,8 +111,8 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			}
 			return named(err, "updating "+r.d.GVK.Kind, m)
 		case job.PatchJobStatus:
-			if r.d.GVK.Kind == "Pod" {
-				manager = podStatusManager
+			if r.d.Once != nil {
+				manager = client.FieldOwner(r.d.Once.StatusManager)
 			}
 			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager); err != nil {
 				return named(err, "updating the status of "+r.d.GVK.Kind, m)

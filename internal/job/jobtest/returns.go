@@ -141,14 +141,14 @@ func throughAway(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
 func givenBack(w *world) {
 	d := w.kind.Descriptor
 	marked := w.create("marked", func(o job.Object) { // as the webhook does
-		if d.Marked == nil {
+		if d.Once == nil {
 			job.MarkSuspended(o)
 		}
 	})
 	w.workloadOf(marked)
 	w.relabel("no")
 	w.resumes(marked)
-	if d.Marked != nil {
+	if d.Once != nil {
 		return
 	}
 	mine := w.create("mine", nil)

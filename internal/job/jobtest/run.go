@@ -322,7 +322,7 @@ func count(list []string, of string) int {
 // stopped says whether the job was told to stop. A stop may take more than one write.
 func (w *world) stopped(o job.Object) error {
 	got := w.again(o)
-	if d := w.kind.Descriptor; !d.IsSuspended(got) && (d.Stopping == nil || !d.Stopping(got)) {
+	if d := w.kind.Descriptor; !d.IsSuspended(got) && !d.IsStopping(got) {
 		return errors.New("it is not stopped")
 	}
 	return nil
@@ -484,7 +484,7 @@ func namespaceChanges(w *world) {
 	}
 	w.settle()
 	w.must(w.runs(runs))
-	if w.kind.Descriptor.Marked == nil { // a pod that waits was gated by Berth
+	if w.kind.Descriptor.Once == nil { // a pod that waits was gated by Berth
 		w.must(w.suspended(waits))
 	}
 	// The user goes on without a queue.

@@ -125,7 +125,7 @@ func (w *world) hooked(off string) {
 	if !job.IsSuspendedByBerth(queued) {
 		w.t.Error("a job that the webhook suspended is not marked")
 	}
-	if d := w.kind.Descriptor; d.Marked == nil && !w.kind.Ends { // a pod is never born suspended by its user
+	if d := w.kind.Descriptor; d.Once == nil && !w.kind.Ends { // a pod is never born suspended by its user
 		mine := d.New()
 		w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(w.written(kind+"-mine", w.namespace, queue).Object, mine))
 		d.Suspend(mine)

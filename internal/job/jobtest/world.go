@@ -246,7 +246,7 @@ func (w *world) create(name string, change func(job.Object)) job.Object {
 	o := w.kind.Descriptor.New()
 	w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o))
 	w.kind.Descriptor.Suspend(o)
-	if w.kind.Descriptor.Marked != nil {
+	if w.kind.Descriptor.Once != nil {
 		w.kind.Descriptor.Default(o, true, &job.Setting{Config: w.cfg})
 	}
 	if change != nil {

@@ -92,11 +92,11 @@ func (g *Gate) climb(
 
 // JudgeExisting answers for a job that exists. A kind whose jobs are marked when they are made is judged by the mark.
 func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.Object) (job.Verdict, error) {
-	if d.Marked == nil {
+	if d.Once == nil {
 		return g.Judge(ctx, d, object.GetNamespace(), object)
 	}
 	labels, err := g.namespaceLabels(ctx, object.GetNamespace())
-	return job.JudgeMarked(g.cfg, labels, d.Marked(object, g.cfg)), err
+	return job.JudgeMarked(g.cfg, labels, d.Once.Marked(object, g.cfg)), err
 }
 
 // Runs reports whether an owner is a job that is neither suspended nor finished. It is false for kinds that the cache does not hold.
@@ -107,7 +107,7 @@ func (g *Gate) Runs(owner *job.Owner) bool {
 		return false
 	}
 	_, _, finished := d.Finished(object)
-	return !finished && !d.IsSuspended(object) && (d.Stopping == nil || !d.Stopping(object))
+	return !finished && !d.IsSuspended(object) && !d.IsStopping(object)
 }
 
 // namespaceLabels reads the cache, and the API server for a namespace that is newer than the cache.

@@ -34,7 +34,7 @@ import (
 func (s *server) ofFamily(d *job.Descriptor) []review.Webhook {
 	configured := *s.o.Jobs
 	configured.RayService.Legacy = nil
-	if !d.Family.CanLead() || !d.Family.Leads(&configured) {
+	if !d.Family.CanLead() || !d.Family.Upgrades.Leads(&configured) {
 		return nil
 	}
 	h := review.Webhook{
@@ -53,7 +53,7 @@ func (s *server) ofFamily(d *job.Descriptor) []review.Webhook {
 
 // leaderOf is the kind of the job that leads an object; nil if nobody does.
 func (s *server) leaderOf(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
-	if v.Reach != job.Follows || d.LedBy == nil || !d.LedBy(s.o.Jobs, v.Ancestor) {
+	if v.Reach != job.Follows || !d.IsLedBy(s.o.Jobs, v.Ancestor) {
 		return nil
 	}
 	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.Family.CanLead() })
@@ -99,13 +99,13 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 			return err
 		}
 	}
-	warnings, errs := d.Guard(object, old, in)
+	warnings, errs := d.Guard.Check(object, old, in)
 	if lead := s.leaderOf(d, &v); lead != nil && len(errs) > 0 { // not before everything was looked at
 		if in, err = s.family(ctx, lead, v.Ancestor, s.live, s.live); err != nil {
 			return err
 		}
 		in.Reach = v.Reach
-		warnings, errs = d.Guard(object, old, in)
+		warnings, errs = d.Guard.Check(object, old, in)
 	}
 	if len(errs) == 0 {
 		review.Advise(ctx, warnings...)
@@ -205,7 +205,7 @@ func (s *server) keepFamilyPod(d *job.Descriptor) review.Validator {
 				continue
 			}
 			in, err := s.family(ctx, d, lead, from.objects, from.pods)
-			if err == nil && d.Family.MayRun(in.Ancestor.Object.(job.Object), old, in) {
+			if err == nil && d.Family.Upgrades.MayRun(in.Ancestor.Object.(job.Object), old, in) {
 				return nil
 			}
 			if err != nil && from.objects == s.live {

@@ -64,7 +64,7 @@ func (s *server) defaultAny(d *job.Descriptor) review.Defaulter {
 		case claimed:
 			d.Default(object, false, &job.Setting{Config: s.o.Jobs})
 			return nil
-		case d.Marked != nil && s.o.Jobs.PodsOfParentsOnly:
+		case d.Once != nil && s.o.Jobs.PodsOfParentsOnly:
 			return nil
 		}
 		return s.queueJob(ctx, d, req.Namespace, object)
@@ -103,7 +103,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 		if err := s.siblings(ctx, d, &v, in); err != nil {
 			return err
 		}
-		warnings, _ := d.Guard(sent, nil, in)
+		warnings, _ := d.Guard.Check(sent, nil, in)
 		review.Advise(ctx, warnings...)
 	}
 	d.Default(object, reach == job.Managed, in)
@@ -112,7 +112,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 
 // hold stops a job that is going to have a Workload, and says so to a user who expects that of its owner.
 func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
-	if !d.Serving && !d.IsSuspended(object) && (d.Skip == nil || !d.Skip(object)) {
+	if !d.Serving && !d.IsSuspended(object) && !d.Skips(object) {
 		d.Suspend(object)
 	}
 	if v.NotMade != nil {
@@ -231,8 +231,8 @@ func (s *server) validateJob(d *job.Descriptor) review.Validator {
 		if err := s.checkJob(ctx, d, req.Namespace, object, old); err != nil {
 			return err
 		}
-		if d.Warn != nil {
-			review.Advise(ctx, d.Warn(object, old, s.o.Jobs)...)
+		if d.Once != nil && d.Once.Warn != nil {
+			review.Advise(ctx, d.Once.Warn(object, old, s.o.Jobs)...)
 		}
 		return nil
 	}
@@ -273,7 +273,7 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 
 // isFree says whether the queue has no say about an object of a kind, though its namespace is managed.
 func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
-	if d.Marked != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
 		return true
 	}
 	if d.Serving && d.Claimed != nil && d.Claimed(object) {

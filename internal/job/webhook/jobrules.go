@@ -38,7 +38,7 @@ func (r *jobRules) create() field.ErrorList {
 		errs = append(errs, r.prebuilt()...)
 		errs = append(errs, r.maxTime()...)
 	}
-	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && !r.d.Elastic {
+	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && r.d.Elastic == nil {
 		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
 	}
 	if r.cfg.AdmissionGatedBy {

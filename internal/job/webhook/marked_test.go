@@ -45,7 +45,7 @@ func drawMarks(t *rapid.T, d *job.Descriptor, base string) map[string]any {
 		t.Fatal(err)
 	}
 	places := [][]string{{"metadata"}}
-	if len(d.Templates) == 1 {
+	if len(d.Open.Templates) == 1 {
 		places = append(places, []string{"spec", "template", "metadata"})
 	}
 	if d.GVK.Kind == "LeaderWorkerSet" {
@@ -109,7 +109,7 @@ func TestMarkedMissesNothing(t *testing.T) {
 				if len(errs) > 0 {
 					t.Fatalf("not called, and would refuse: %v", errs)
 				}
-				if of.d.Warn != nil && len(of.d.Warn(object, old, cfg)) > 0 {
+				if of.d.Once != nil && of.d.Once.Warn != nil && len(of.d.Once.Warn(object, old, cfg)) > 0 {
 					t.Fatal("not called, and would warn")
 				}
 				if job.QueueName(object) != "" || (of.d.Claimed != nil && of.d.Claimed(object)) {

@@ -18,7 +18,7 @@ import (
 
 // hasUserStop says whether users may stop jobs of the kind with its own switch.
 func hasUserStop(o *Options, d *job.Descriptor) bool {
-	return o.Jobs.HonourUserSuspend && !d.Serving && d.Marked == nil
+	return o.Jobs.HonourUserSuspend && !d.Serving && d.Once == nil
 }
 
 // userStop marks a job that somebody else than the manager suspends while it is admitted. When the job is to run again the
@@ -31,7 +31,7 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 	if err != nil {
 		return err
 	}
-	wants := func(o client.Object) bool { return !d.IsSuspended(o) && (d.Stopping == nil || !d.Stopping(o)) }
+	wants := func(o client.Object) bool { return !d.IsSuspended(o) && !d.IsStopping(o) }
 	annotations := object.GetAnnotations()
 	switch {
 	case !wants(old) && wants(object) && annotations[job.UserStopAnnotation] != "":

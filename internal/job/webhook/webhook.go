@@ -70,7 +70,7 @@ func (s *server) ofKind(d *job.Descriptor) []review.Webhook {
 		Namespaces: s.o.Namespaces.DeepCopy(), When: review.OnlyIf(when),
 	}
 	kind := strings.ToLower(d.GVK.Kind)
-	if d.Declared { // it may be called like another one
+	if d.Declared != nil { // it may be called like another one
 		kind += "." + d.GVK.Group
 	}
 	mutating, validating := h, h
@@ -89,11 +89,11 @@ var builtIn = []string{corev1.GroupName, appsv1.GroupName}
 // on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or
 // where users may stop jobs that belong to others.
 func marked(o *Options, d *job.Descriptor) string {
-	if !d.Open || o.Jobs.ManageAll || hasUserStop(o, d) {
+	if d.Open == nil || o.Jobs.ManageAll || hasUserStop(o, d) {
 		return ""
 	}
 	places := []string{"?metadata"}
-	for _, path := range d.Templates {
+	for _, path := range d.Open.Templates {
 		places = append(places, "?"+strings.ReplaceAll(path, ".", ".?")+".?metadata")
 	}
 	in := func(object string) string {

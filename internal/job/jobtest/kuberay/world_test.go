@@ -488,7 +488,7 @@ func (w *world) admission(old, object client.Object) error {
 			return nil
 		}
 		in.Workloads = w.live()
-		_, errs := w.service.Guard(object.(job.Object), old.(job.Object), in)
+		_, errs := w.service.Guard.Check(object.(job.Object), old.(job.Object), in)
 		return errs.ToAggregate()
 	case "RayCluster":
 		in, ok := w.family(object)
@@ -499,7 +499,7 @@ func (w *world) admission(old, object client.Object) error {
 			w.cluster.Default(object.(job.Object), false, in)
 			return nil
 		}
-		_, errs := w.cluster.Guard(object.(job.Object), old.(job.Object), in)
+		_, errs := w.cluster.Guard.Check(object.(job.Object), old.(job.Object), in)
 		return errs.ToAggregate()
 	case "Pod":
 		return w.admitPod(old, object.(*corev1.Pod))
@@ -551,7 +551,7 @@ func (w *world) admitPod(old client.Object, pod *corev1.Pod) error {
 		return nil
 	}
 	was := old.(*corev1.Pod)
-	if podset.HasGate(was.Spec.SchedulingGates) && !podset.HasGate(pod.Spec.SchedulingGates) && !w.service.Family.MayRun(svc.DeepCopy(), was, w.setting(svc)) {
+	if podset.HasGate(was.Spec.SchedulingGates) && !podset.HasGate(pod.Spec.SchedulingGates) && !w.service.Family.Upgrades.MayRun(svc.DeepCopy(), was, w.setting(svc)) {
 		return fmt.Errorf("pod %s waits for quota", pod.Name)
 	}
 	return nil

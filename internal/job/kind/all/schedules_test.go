@@ -111,7 +111,7 @@ func (s *schedule) make() {
 	if !s.cfg.ManageAll {
 		u.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
 	}
-	if s.cfg.ElasticJobs && s.d.Elastic && !s.d.Family.CanLead() {
+	if s.cfg.ElasticJobs && s.d.Elastic != nil && !s.d.Family.CanLead() {
 		u.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true"})
 	}
 	s.top = s.d.New()
@@ -130,7 +130,7 @@ func (s *schedule) make() {
 		if s.d.Default != nil {
 			s.d.Default(s.top, true, s.setting())
 		}
-		if s.d.Suspend(s.top); s.d.Marked == nil {
+		if s.d.Suspend(s.top); s.d.Once == nil {
 			plan.MarkSuspended(s.top)
 		}
 	} else {
@@ -154,7 +154,7 @@ func (s *schedule) finished() bool {
 }
 
 // stopping reports whether a stop of the job was begun.
-func (s *schedule) stopping() bool { return s.d.Stopping != nil && s.d.Stopping(s.top) }
+func (s *schedule) stopping() bool { return s.d.IsStopping(s.top) }
 
 // runs is what the gate says about the ancestor of the child.
 func (s *schedule) runs() bool { return !s.finished() && !s.d.IsSuspended(s.top) && !s.stopping() }
@@ -168,7 +168,7 @@ func (s *schedule) reconcile() bool {
 	if s.managed {
 		o.Verdict.Reach = plan.Managed
 	}
-	if s.top != nil && s.d.Marked != nil && s.managed && !s.d.Marked(s.top, s.cfg) {
+	if s.top != nil && s.d.Once != nil && s.managed && !s.d.Once.Marked(s.top, s.cfg) {
 		o.Verdict.Reach = plan.Ignored
 	}
 	planned.SortByAge(o.Workloads)
@@ -343,7 +343,7 @@ func (s *schedule) turn() {
 	case what == "made again" || s.top == nil:
 		s.make()
 	case what == "user stops":
-		if s.runs() && !s.managed && s.d.Marked == nil && !s.kind.Ends {
+		if s.runs() && !s.managed && s.d.Once == nil && !s.kind.Ends {
 			s.d.Suspend(s.top)
 			s.byUser = true
 		}
@@ -393,7 +393,7 @@ func (s *schedule) check() {
 	if s.passes > 1 {
 		fail(fmt.Sprintf("the child was suspended %d times while its parent ran", s.passes))
 	}
-	if s.top == nil || s.finished() || s.kind.Ends || (s.d.Marked != nil && !s.d.Marked(s.top, s.cfg)) {
+	if s.top == nil || s.finished() || s.kind.Ends || (s.d.Once != nil && !s.d.Once.Marked(s.top, s.cfg)) {
 		return
 	}
 	elastic := s.cfg.ElasticJobs && plan.IsElastic(s.top) // gates hold the pods of one that runs
@@ -405,7 +405,7 @@ func (s *schedule) check() {
 		fail("a job runs without an admission in a managed namespace")
 	case !s.managed && s.d.IsSuspended(s.top) && !s.byUser:
 		fail("a job that Berth suspended waits in a namespace that is not managed")
-	case !s.managed && s.byUser && s.runs() && s.d.Marked == nil:
+	case !s.managed && s.byUser && s.runs() && s.d.Once == nil:
 		fail("a job that its user suspended runs")
 	case !s.managed && w != nil && lifecycle.IsReserved(w):
 		fail("a workload holds quota in a namespace that is not managed")

@@ -42,7 +42,7 @@ type kind struct{ *declare.Kind }
 
 func descriptor(k kind) *plan.Descriptor {
 	d := &plan.Descriptor{
-		Framework: Framework(k.Kind), GVK: k.GVK, Resource: k.Resource, Declared: true, Prebuilt: true,
+		Framework: Framework(k.Kind), GVK: k.GVK, Resource: k.Resource, Declared: &plan.Declared{Unreadable: k.unreadable}, Prebuilt: true,
 		New:         func() plan.Object { return view.New(k.GVK) },
 		NewList:     func() runtime.Object { return view.NewList(k.GVK) },
 		PodSets:     k.podSets,
@@ -54,13 +54,12 @@ func descriptor(k kind) *plan.Descriptor {
 		Finished:    k.finished,
 		IsActive:    k.isActive,
 		PodsReady:   func(o plan.Object, _ *plan.Setting) bool { ready, err := k.Ready(tree(o)); return err == nil && ready },
-		Unreadable:  k.unreadable,
 		Validate:    k.validate,
 		Sizes:       k.sizes,
 	}
 	d.Owns = k.owns()
 	if k.HasStop() {
-		d.Stop = k.stopStep
+		d.Stops = &plan.Stops{Next: k.stopStep}
 	}
 	if k.HasReclaimable() {
 		d.Reclaimable = k.reclaimable

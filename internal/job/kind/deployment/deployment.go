@@ -29,8 +29,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // its pods are
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Made: madeReplicaSet}},
 		Serving:     true,
-		Open:        true,
-		Templates:   []string{"spec.template"},
+		Open:        &plan.Open{Templates: []string{"spec.template"}},
 		Default:     mark,
 		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
 			n := int32(1)

@@ -64,8 +64,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // its pods are
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Relayed: true, Made: madeSet}},
 		Serving:     true,
-		Open:        true,
-		Templates:   []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"},
+		Open:        &plan.Open{Templates: []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"}},
 		Default:     mark,
 		Validate:    validate,
 		Sizes:       sizes,

@@ -70,7 +70,7 @@ func Cluster() *plan.Descriptor {
 			return append(errs, longName(o, old, maxClusterName)...)
 		},
 	}.Descriptor()
-	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
+	d.FreeUnmanaged, d.Elastic = true, &plan.Elastic{GatesPods: true}
 	resume := d.Resume
 	d.Resume = func(o plan.Object) {
 		resume(o)
@@ -81,9 +81,8 @@ func Cluster() *plan.Descriptor {
 		holdCluster(view.Of(o), in)
 	}
 	d.Remote.Resize = resizeAt("spec")
-	d.LedBy = isOfService
 	d.Owns = clusterOwns
-	d.Guard = guardCluster
+	d.Guard = &plan.Guard{Check: guardCluster, LedBy: isOfService}
 	return d
 }
 

@@ -141,14 +141,14 @@ func TestElsewhereStops(t *testing.T) {
 	}
 	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true, RayService: plan.RayService{Gating: true}}}
 	for name, do := range map[string]func(view.Object){
-		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.Family.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
+		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.Family.Upgrades.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
 	} {
 		o := service()
 		if do(o); o.GetAnnotations()[rayplan.ClustersAnnotation] != "" {
 			t.Errorf("%s: %v", name, o.GetAnnotations())
 		}
 	}
-	if a := d.Family.Step(&plan.Observed{Job: service()}, in); a != nil {
+	if a := d.Family.Upgrades.Step(&plan.Observed{Job: service()}, in); a != nil {
 		t.Errorf("the manager does %+v, which is the worker's", a)
 	}
 }

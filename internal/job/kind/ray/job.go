@@ -62,15 +62,17 @@ func Job() *plan.Descriptor {
 		Validate: validateJob,
 	}.Descriptor()
 	d.Listing.Rules = []rbacv1.PolicyRule{changeClusters}
-	d.OnHold = func(o plan.Object) bool { return state(view.Of(o)) == stateValidationFailed }
-	d.Skip = func(o plan.Object) bool { return selectsCluster(view.Of(o)) }
-	d.StopByStatus = func(o plan.Object) bool { return stopWaiting(d, o) }
-	d.FreeUnmanaged, d.Elastic = true, true
+	d.States = &plan.States{
+		OnHold: func(o plan.Object) bool { return state(view.Of(o)) == stateValidationFailed },
+		Skip:   func(o plan.Object) bool { return selectsCluster(view.Of(o)) },
+		Halt:   func(o plan.Object) bool { return stopWaiting(d, o) },
+	}
+	d.FreeUnmanaged = true
+	d.Elastic = &plan.Elastic{Children: []schema.GroupVersionKind{gvk("RayCluster")}, Annotate: annotate, NameExtra: generationOfChild}
 	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
-	d.Refers, d.Children = child, []schema.GroupVersionKind{gvk("RayCluster")}
+	d.Refers = child
 	d.Family = jobFamily()
 	d.Owns = jobOwns
-	d.Annotate, d.NameExtra = annotate, generationOfChild
 	return d
 }
 

@@ -156,7 +156,7 @@ func TestStatus(t *testing.T) {
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nspec: {rayClusterSpec: {"+head+"}, "+head+"}\nstatus: "+tc.status)
-		hold := tc.d.OnHold != nil && tc.d.OnHold(o)
+		hold := tc.d.States != nil && tc.d.States.OnHold(o)
 		_, success, finished := tc.d.Finished(o)
 		if got := fmt.Sprint(tc.d.IsActive(o), tc.d.PodsReady(o, setting), hold, finished, finished && success); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
@@ -215,7 +215,7 @@ func TestValidate(t *testing.T) {
 		t.Errorf("but not on another cluster: %v", errs)
 	}
 	selects := parse(t, "kind: X\nspec: {clusterSelector: {a: b}}")
-	if d := ray.Job(); !d.Skip(selects) || d.Skip(parse(t, "kind: X\nspec: {}")) {
+	if d := ray.Job(); !d.Skips(selects) || d.Skips(parse(t, "kind: X\nspec: {}")) {
 		t.Error("jobs on a cluster that exists are left alone, and no others")
 	}
 }
@@ -289,11 +289,11 @@ func TestCountsOfTheCluster(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
-		changed := d.Annotate(o, in)
-		if got := o.GetAnnotations()[kueue.RayClusterGenerationAnnotation]; got != tc.generation || changed != (tc.generation != "") || d.Annotate(o, in) {
+		changed := d.Elastic.Annotate(o, in)
+		if got := o.GetAnnotations()[kueue.RayClusterGenerationAnnotation]; got != tc.generation || changed != (tc.generation != "") || d.Elastic.Annotate(o, in) {
 			t.Errorf("%s: generation %q, changed %v", name, got, changed)
 		}
-		if extra := d.NameExtra(o); strings.TrimPrefix(extra, "_") != tc.generation {
+		if extra := d.Elastic.NameExtra(o); strings.TrimPrefix(extra, "_") != tc.generation {
 			t.Errorf("%s: %q in names", name, extra)
 		}
 	}

@@ -54,7 +54,8 @@ func Service() *plan.Descriptor {
 	d.Listing.Rules = []rbacv1.PolicyRule{changeClusters, plan.Allow("", []string{"pods"}, "delete", "patch")}
 	d.Remote.Follow = followService
 	d.Remote.Prepare = func(o map[string]any) { forgetClusters(&unstructured.Unstructured{Object: o}) }
-	d.FreeUnmanaged, d.Elastic, d.GatesPods = true, true, true
+	d.FreeUnmanaged = true
+	d.Elastic = &plan.Elastic{GatesPods: true, Children: []schema.GroupVersionKind{gvk("RayCluster")}}
 	d.PodSets = servicePodSets
 	d.Suspend = func(o plan.Object) {
 		view.Set(view.Of(o).Object, true, topSuspend...)
@@ -85,29 +86,32 @@ func Service() *plan.Descriptor {
 			mend(o, in)
 		}
 	}
-	d.Guard = guardService
+	d.Guard = &plan.Guard{Check: guardService}
 	d.Owns = []plan.Child{{GVK: gvk("RayCluster"), Made: madeByService}}
-	d.Children = []schema.GroupVersionKind{gvk("RayCluster")}
 	d.Family = &plan.Family{
 		Child: gvk("RayCluster"), PodLabel: rayplan.ClusterLabel, PodLabels: []string{rayplan.GroupLabel},
-		Leads: leads, Mend: mend, Start: startLed, Step: step, Waits: waits,
-		MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
-			s, err := observe(view.Of(o), in)
-			return err == nil && s.HasRoom(pod)
-		},
 		IsActive: func(o plan.Object, in *plan.Setting) bool {
 			if in.IsLegacy() { // its clusters stay, without pods
 				return slices.ContainsFunc(in.Pods, rayplan.Runs)
 			}
 			return hasClusters(o, in)
 		},
-		Lingers: func(_ plan.Object, in *plan.Setting) bool {
-			return in.RayService.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
-				return slices.Contains(c.GetFinalizers(), redisFinalizer)
-			})
+		Upgrades: &plan.Upgrades{
+			Leads: leads, Mend: mend, Start: startLed, Step: step, Waits: waits, Lingers: lingers,
+			MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
+				s, err := observe(view.Of(o), in)
+				return err == nil && s.HasRoom(pod)
+			},
 		},
 	}
 	return d
+}
+
+// lingers says whether KubeRay still cleans up what a cluster stored.
+func lingers(_ plan.Object, in *plan.Setting) bool {
+	return in.RayService.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
+		return slices.Contains(c.GetFinalizers(), redisFinalizer)
+	})
 }
 
 // leads says whether elastic services are led at all.

@@ -40,8 +40,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // its pods are
 		Owns:        []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madePod}},
 		Serving:     true,
-		Open:        true,
-		Templates:   []string{"spec.template"},
+		Open:        &plan.Open{Templates: []string{"spec.template"}},
 		Claimed: func(o plan.Object) bool {
 			parent := podgroup.Parent(&o.(*appsv1.StatefulSet).Spec.Template)
 			return parent != "" && parent != framework

@@ -32,8 +32,8 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
-	"github.com/berth-project/berth/internal/options"
 	jobsetplan "github.com/berth-project/berth/internal/jobset/plan"
+	"github.com/berth-project/berth/internal/options"
 	trainingplan "github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
@@ -78,12 +78,13 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 	d.Refers = refers
 	d.PodSets = k.podSets
 	d.IsSuspended = func(o plan.Object) bool { return isSuspended(view.Of(o)) && !isPatched(view.Of(o)) }
-	d.Stopping = func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }
+	d.Stops = &plan.Stops{Next: stop, Begun: func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }}
 	d.Start = k.start
 	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return empty(view.Of(o)) }
-	d.Stop = stop
-	d.Refused = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) }
-	d.Passes = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) }
+	d.StartErrors = &plan.StartErrors{
+		Refused: func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) },
+		Passes:  func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) },
+	}
 	d.PodsReady = k.podsReady
 	d.Reclaimable = k.reclaimable
 	d.Default = func(o plan.Object, managed bool, _ *plan.Setting) {

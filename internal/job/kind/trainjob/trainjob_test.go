@@ -114,23 +114,23 @@ func TestStartAndStop(t *testing.T) {
 	}
 
 	view.Set(o.Object, []any{map[string]any{"name": "node", "active": int64(1)}}, "status", "jobsStatus")
-	step, next := d.Stop(o, nil, plan.WorkloadEvicted)
-	if step != plan.Change || d.IsSuspended(next) || !d.Stopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
+	step, next := d.Stops.Next(o, nil, plan.WorkloadEvicted)
+	if step != plan.Change || d.IsSuspended(next) || !d.IsStopping(next) || !view.Bool(view.Of(next).Object, "spec", "suspend") {
 		t.Fatalf("while a Job is active the stop only suspends: step %v, %v", step, next)
 	}
-	if waiting, _ := d.Stop(next, nil, plan.WorkloadEvicted); waiting != plan.Wait {
+	if waiting, _ := d.Stops.Next(next, nil, plan.WorkloadEvicted); waiting != plan.Wait {
 		t.Errorf("the patch cannot change while a Job is active: step %v", waiting)
 	}
 	view.Set(view.Of(next).Object, []any{}, "status", "jobsStatus")
-	step, end := d.Stop(next, nil, plan.WorkloadEvicted)
-	if step != plan.Change || !d.IsSuspended(end) || d.Stopping(end) {
+	step, end := d.Stops.Next(next, nil, plan.WorkloadEvicted)
+	if step != plan.Change || !d.IsSuspended(end) || d.IsStopping(end) {
 		t.Fatalf("the patch is emptied once no Job is active: step %v, %v", step, end)
 	}
-	if again, _ := d.Stop(end, nil, plan.WorkloadEvicted); again != plan.Stopped {
+	if again, _ := d.Stops.Next(end, nil, plan.WorkloadEvicted); again != plan.Stopped {
 		t.Errorf("a stop that is over goes on: step %v", again)
 	}
 	delete(o.Object, "status")
-	if _, once := d.Stop(o, nil, plan.WorkloadEvicted); !d.IsSuspended(once) || d.Stopping(once) {
+	if _, once := d.Stops.Next(o, nil, plan.WorkloadEvicted); !d.IsSuspended(once) || d.IsStopping(once) {
 		t.Error("without an active Job one write is enough")
 	}
 }
@@ -185,13 +185,13 @@ func TestRefused(t *testing.T) {
 		if tt.err == nil {
 			t.Fatalf("%s: nothing is refused", name)
 		}
-		if got := d.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
+		if got := d.StartErrors.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
 			t.Errorf("%s: %v, for %v", name, got, tt.err)
 		}
-		if passes := name == "while it runs"; d.Passes(apierrors.NewForbidden(jobs, "lark", tt.err)) != passes {
+		if passes := name == "while it runs"; d.StartErrors.Passes(apierrors.NewForbidden(jobs, "lark", tt.err)) != passes {
 			t.Errorf("%s: passes %v", name, !passes)
 		}
-		if d.Refused(tt.err) {
+		if d.StartErrors.Refused(tt.err) {
 			t.Errorf("%s: for good, and not refused", name)
 		}
 	}

@@ -27,7 +27,7 @@ func TestDecideCorners(t *testing.T) {
 		s.job.Annotations[kueue.JobStoppingAnnotation] = "true"
 	}
 	runDecisions(t, map[string]decision{
-		"1: a kind may leave a job alone": {func(s *scene) { s.d.Skip = func(job.Object) bool { return true } }, "nothing"},
+		"1: a kind may leave a job alone": {func(s *scene) { s.d.States = &job.States{Skip: yes, OnHold: no, Halt: no} }, "nothing"},
 		"2: orphans are not finished if nobody wants that": {
 			func(s *scene) { s.workload(); s.o.Job = nil; s.cfg.FinishOrphans = false }, "update workload: queue lq, finalizers 0, count 4",
 		},
@@ -92,10 +92,10 @@ func TestDecideCorners(t *testing.T) {
 			}, "update workload: queue lq, finalizers 0, count 4",
 		},
 		"9: a job that asks not to run": {
-			func(s *scene) { s.admitted(); s.d.OnHold = func(job.Object) bool { return true } },
+			func(s *scene) { s.admitted(); s.d.States = &job.States{Skip: no, OnHold: yes, Halt: no} },
 			"status: QuotaReserved=False/OnHold Admitted=False/NoReservation",
 		},
-		"9: it has no quota anyway": {func(s *scene) { s.workload(); s.d.OnHold = func(job.Object) bool { return true } }, "nothing"},
+		"9: it has no quota anyway": {func(s *scene) { s.workload(); s.d.States = &job.States{Skip: no, OnHold: yes, Halt: no} }, "nothing"},
 		"10: a job that its user stopped is over": {
 			func(s *scene) {
 				s.running()
@@ -147,7 +147,7 @@ func TestDecideCorners(t *testing.T) {
 func (s *scene) evictedAndUnreadable() *kueue.Workload {
 	w := s.admitted()
 	s.evict(w)
-	s.d.Unreadable = func(job.Object, *job.Setting) error { return fmt.Errorf("dim") }
+	s.d.Declared = &job.Declared{Unreadable: func(job.Object, *job.Setting) error { return fmt.Errorf("dim") }}
 	return w
 }
 
@@ -400,3 +400,7 @@ func TestSeriesLabelsAreCopied(t *testing.T) {
 	served.settle()
 	carries(t, served.o.Workloads[0])
 }
+
+func yes(job.Object) bool { return true }
+
+func no(job.Object) bool { return false }

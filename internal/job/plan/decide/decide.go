@@ -35,7 +35,7 @@ func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
 		return s.end()
 	}
-	if d.Skip != nil && d.Skip(o.Job) {
+	if d.Skips(o.Job) {
 		return job.Action{}
 	}
 	s.suspended, s.elastic = d.IsSuspended(o.Job), isElastic(cfg, d, o.Job)
@@ -71,7 +71,7 @@ type decider struct {
 // finalize (step 2) lets the Workloads of a deleted job go: nobody will finish them any more.
 func (s *decider) finalize() job.Action {
 	for _, w := range s.o.Workloads {
-		if s.d.OnePod && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsElsewhere(w) {
+		if s.runsAlone() && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsElsewhere(w) {
 			return s.release(w) // the pod was deleted to end the eviction, which is told first
 		}
 		if a, ok := s.orphan(w); ok {
@@ -86,11 +86,11 @@ func (s *decider) letJobGo() job.Action {
 	if c, ok := s.job.(job.Composite); ok {
 		return orNothing(s.free(c, c.Members()))
 	}
-	if s.d.Finalize == nil || s.job == nil {
+	if s.d.Once == nil || s.job == nil {
 		return job.Action{}
 	}
 	next := clone(s.job)
-	if !s.d.Finalize(next) {
+	if !s.d.Once.Finalize(next) {
 		return job.Action{}
 	}
 	return job.Action{Verb: job.PatchJob, Job: next}
@@ -162,8 +162,8 @@ func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compare
 
 // manage is the life of a job with a Workload of its own (steps 5 to 16).
 func (s *decider) manage() job.Action {
-	if s.d.Unreadable != nil {
-		if err := s.d.Unreadable(s.job, s.in); err != nil {
+	if s.d.Declared != nil {
+		if err := s.d.Declared.Unreadable(s.job, s.in); err != nil {
 			return s.blind(err)
 		}
 	}
@@ -220,7 +220,10 @@ func (s *decider) blind(err error) job.Action {
 }
 
 // stopping says whether a stop was begun that has to come to its end.
-func (s *decider) stopping() bool { return s.d.Stopping != nil && s.d.Stopping(s.job) }
+func (s *decider) stopping() bool { return s.d.IsStopping(s.job) }
+
+// runsAlone says whether an evicted job does not go back into its queue.
+func (s *decider) runsAlone() bool { return s.d.Once != nil && s.d.Once.Alone }
 
 // ending is what happens when the Workload or the job is at its end, or does not want to run (steps 7 to 10).
 func (s *decider) ending(w *kueue.Workload) *job.Action {
@@ -230,7 +233,7 @@ func (s *decider) ending(w *kueue.Workload) *job.Action {
 		a = s.workloadFinished(w)
 	case w != nil && w.DeletionTimestamp != nil:
 		a = s.workloadDeleted(w)
-	case s.d.OnHold != nil && s.d.OnHold(s.job):
+	case s.d.States != nil && s.d.States.OnHold(s.job):
 		a = s.hold(w)
 	case s.cfg.IsUserStopped(s.job) && !s.finished:
 		a = s.userStop(w)
@@ -396,7 +399,7 @@ func (s *decider) leaves(w *kueue.Workload) bool {
 // release gives the quota of an evicted Workload back.
 func (s *decider) release(w *kueue.Workload) job.Action {
 	next := w.DeepCopy()
-	s.cfg.Lifecycle.Release(next, s.d.OnePod && !s.cfg.ReassignPods && !s.isDelegated(w), s.o.Now)
+	s.cfg.Lifecycle.Release(next, s.runsAlone() && !s.cfg.ReassignPods && !s.isDelegated(w), s.o.Now)
 	return job.Action{Verb: job.WriteStatus, Workload: next}
 }
 

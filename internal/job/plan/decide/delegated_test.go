@@ -162,11 +162,11 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 				Status: corev1.PodStatus{Phase: corev1.PodPending},
 			}
 			w.OwnerReferences = append(w.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
-			d := podgroup.Descriptor(func(o job.Object, cfg *job.Config) string { return cfg.GroupName(o) })
-			group := &scene{d: d, cfg: &job.Config{AnnotationIdentifiers: true}, o: &job.Observed{
+			groups := podgroup.Groups(func(o job.Object, cfg *job.Config) string { return cfg.GroupName(o) })
+			group := &scene{d: groups.Jobs, cfg: &job.Config{AnnotationIdentifiers: true}, o: &job.Observed{
 				Verdict: job.Verdict{Reach: job.Managed}, Now: at(100), Delegated: s.o.Delegated, Workloads: []*kueue.Workload{w},
 			}}
-			group.o.Job = d.Join(w.Name, []job.Object{pod}, group.cfg, at(100).Time)
+			group.o.Job = groups.Join(w.Name, []job.Object{pod}, group.cfg, at(100).Time)
 			a = group.decide()
 			if got := a.Verb == job.WriteStatus && !lifecycle.IsReserved(a.Workload); got != tc.released {
 				t.Errorf("with a pod that waits here: released %v (%s)", got, describeAction(a))

@@ -26,12 +26,12 @@ func (s *decider) lead() job.Action {
 	if !s.led() {
 		return s.manage()
 	}
-	if next := clone(s.job); s.d.Family.Mend(next, s.in) {
+	if next := clone(s.job); s.d.Family.Upgrades.Mend(next, s.in) {
 		return job.Action{Verb: job.PatchJob, Job: next}
 	}
 	a := s.manage()
 	if a.Verb <= job.Stall {
-		if step := s.d.Family.Step(s.o, s.in); step != nil && (step.Verb != job.Nothing || (a.Verb == job.Nothing && len(a.Events) == 0)) {
+		if step := s.d.Family.Upgrades.Step(s.o, s.in); step != nil && (step.Verb != job.Nothing || (a.Verb == job.Nothing && len(a.Events) == 0)) {
 			return *step
 		}
 	}
@@ -40,7 +40,7 @@ func (s *decider) lead() job.Action {
 
 // end is finalize, unless a job that is deleted still has something to do.
 func (s *decider) end() job.Action {
-	if s.job != nil && s.d.Family.CanLead() && s.o.Verdict.Reach == job.Managed && s.d.Family.Lingers(s.job, s.in) {
+	if s.job != nil && s.d.Family.CanLead() && s.o.Verdict.Reach == job.Managed && s.d.Family.Upgrades.Lingers(s.job, s.in) {
 		return job.Action{}
 	}
 	return s.finalize()
@@ -72,7 +72,7 @@ func (s *decider) reshape(w *kueue.Workload, podSets []kueue.PodSet) *job.Action
 	case chain.Grows:
 		a := s.createFor(podSets, w)
 		if a.Verb == job.CreateWorkload {
-			a.Events = append(a.Events, s.d.Family.Waits(s.job, s.in)...)
+			a.Events = append(a.Events, s.d.Family.Upgrades.Waits(s.job, s.in)...)
 		}
 		return &a
 	case chain.Shrinks:

@@ -85,7 +85,7 @@ func TestNotResized(t *testing.T) {
 	}{
 		"it is":                      {func(*elastic) {}, "create workload"},
 		"the feature gate is off":    {func(e *elastic) { e.cfg.ElasticJobs = false }, "job: suspend true"},
-		"the kind has no such jobs":  {func(e *elastic) { e.d.Elastic = false }, "job: suspend true"},
+		"the kind has no such jobs":  {func(e *elastic) { e.d.Elastic = nil }, "job: suspend true"},
 		"the job has no annotation":  {func(e *elastic) { e.job.Annotations = nil }, "job: suspend true"},
 		"nobody leads jobs as it is": {func(e *elastic) { e.d.Family = unled() }, "job: suspend true"},
 	} {
@@ -105,7 +105,7 @@ func TestNotResized(t *testing.T) {
 // unled is a family that could lead, were it not for the configuration.
 func unled() *job.Family {
 	return &job.Family{
-		Leads:    func(*job.Config) bool { return false },
+		Upgrades: &job.Upgrades{Leads: func(*job.Config) bool { return false }},
 		IsActive: func(job.Object, *job.Setting) bool { return false },
 	}
 }

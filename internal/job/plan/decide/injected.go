@@ -11,7 +11,7 @@ import (
 // noteInjected writes down, on a job that is about to start, what its pod sets get. Pods by themselves and in groups are
 // never stopped and started again, so nothing is noted on them.
 func (s *decider) noteInjected(o job.Object, before []kueue.PodSet, infos []job.PodSetInfo) {
-	if _, composite := o.(job.Composite); composite || s.d.Marked != nil {
+	if _, composite := o.(job.Composite); composite || s.d.Once != nil {
 		return
 	}
 	if text := podset.Injected(before, infos); text != "" {

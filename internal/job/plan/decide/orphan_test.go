@@ -34,7 +34,7 @@ func TestEvictedPodIsReleasedFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene()
 			s.running()
-			s.d.OnePod = true
+			s.d.Once = &job.Once{Marked: func(job.Object, *job.Config) bool { return true }, Finalize: func(job.Object) bool { return false }, Alone: true}
 			s.job.DeletionTimestamp = new(at(50))
 			tc.change(s)
 			var got []string

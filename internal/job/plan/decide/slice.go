@@ -13,14 +13,14 @@ import (
 
 // isElastic says whether a job of a kind is resized by slices (spec: 30 §4.11).
 func isElastic(c *job.Config, d *job.Descriptor, o job.Object) bool {
-	return c.ElasticJobs && d.Elastic && job.IsElastic(o) && (!d.Family.CanLead() || d.Family.Leads(c))
+	return c.ElasticJobs && d.Elastic != nil && job.IsElastic(o) && (!d.Family.CanLead() || d.Family.Upgrades.Leads(c))
 }
 
 // slice is ensure for an elastic job: it finds the slice that is to be as the job wants to be, or the write that leads
 // there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
 // handled like any other, by its live Workloads.
 func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Action, ok bool) {
-	if next := clone(s.job); s.d.Annotate != nil && !s.finished && s.d.Annotate(next, s.in) {
+	if next := clone(s.job); s.d.Elastic != nil && s.d.Elastic.Annotate != nil && !s.finished && s.d.Elastic.Annotate(next, s.in) {
 		return nil, &job.Action{Verb: job.PatchJob, Job: next}, true
 	}
 	own, a := s.ownSlices()
@@ -218,8 +218,8 @@ func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
 // generation is over already; of a job that is led several are needed that follow different ones (spec: 30 §4.10.3 rule 6).
 func (s *decider) sliceName(before string, n int) string {
 	extra := strconv.FormatInt(s.job.GetGeneration(), 10)
-	if s.d.NameExtra != nil {
-		extra += s.d.NameExtra(s.job)
+	if s.d.Elastic != nil && s.d.Elastic.NameExtra != nil {
+		extra += s.d.Elastic.NameExtra(s.job)
 	}
 	if s.led() && before != "" {
 		extra += "_" + before + "_" + strconv.Itoa(n)
@@ -265,7 +265,7 @@ func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
 
 // isHeld says whether gates keep the pods of a running job from being scheduled before they are admitted.
 func (s *decider) isHeld() bool {
-	if !s.elastic || !s.d.GatesPods {
+	if !s.elastic || !s.d.Elastic.GatesPods {
 		return s.elastic
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)

@@ -86,7 +86,7 @@ func (e *elastic) step() bool {
 // another is admitted in its place.
 func (e *elastic) judge(a job.Action) {
 	w := chain.Granting(e.live())
-	if w == nil || w.DeletionTimestamp != nil || e.d.Stopping(e.job) {
+	if w == nil || w.DeletionTimestamp != nil || e.d.IsStopping(e.job) {
 		return
 	}
 	switch {

@@ -17,14 +17,14 @@ import (
 func (s *decider) start(w *kueue.Workload) job.Action {
 	infos, err := job.InfosFromAdmission(s.cfg, w, s.o.Flavors)
 	next := clone(s.job)
-	if s.elastic && s.d.GatesPods {
+	if s.elastic && s.d.Elastic.GatesPods {
 		for i := range infos {
 			infos[i].SchedulingGates = append(infos[i].SchedulingGates, podset.ElasticGate)
 		}
 	}
 	switch {
 	case err == nil && s.led():
-		s.d.Family.Start(next, s.in)
+		s.d.Family.Upgrades.Start(next, s.in)
 	case err == nil:
 		before := s.clean(next)
 		err = s.d.Start(next, infos, s.in)
@@ -94,7 +94,7 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 
 // markStopped marks a job that ran until this write suspends it.
 func (s *decider) markStopped(next job.Object) {
-	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.Stopping != nil && s.d.Stopping(next))) {
+	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.IsStopping(next))) {
 		job.MarkSuspended(next)
 	}
 }
@@ -121,12 +121,12 @@ func evictionOf(w *kueue.Workload) *metav1.Condition {
 
 // nextStep is the descriptor's, or to suspend and restore in one write.
 func (s *decider) nextStep(podSets []kueue.PodSet, why job.StopReason) (job.Step, job.Object) {
-	if s.d.Stop != nil {
-		return s.d.Stop(s.job, podSets, why)
+	if s.d.Stops != nil {
+		return s.d.Stops.Next(s.job, podSets, why)
 	}
 	next := clone(s.job)
 	switch {
-	case s.suspended && s.d.StopByStatus != nil && s.d.StopByStatus(next):
+	case s.suspended && s.d.States != nil && s.d.States.Halt(next):
 		return job.ChangeStatus, next
 	case s.suspended:
 		return job.Stopped, nil

@@ -55,7 +55,7 @@ func (s *decider) halt(w *kueue.Workload) *job.Action {
 
 // untilInactive waits for the pods to end. If the job itself says that they have, it is not what tells when they did.
 func (s *decider) untilInactive() job.Action {
-	if s.suspended && s.d.StopByStatus != nil {
+	if s.suspended && s.d.States != nil {
 		if a, over := s.stop(job.NoMatchingWorkload, nil); !over {
 			return orNothing(a)
 		}

@@ -56,12 +56,12 @@ func (s *decider) isOurs() bool {
 	if !s.suspended || s.finished || s.d.Resume == nil || s.cfg.IsUserStopped(s.job) || job.IsRemote(s.job) || s.isElsewhere() {
 		return false
 	}
-	return job.IsSuspendedByBerth(s.job) || (s.d.Marked != nil && s.d.Marked(s.job, s.cfg))
+	return job.IsSuspendedByBerth(s.job) || (s.d.Once != nil && s.d.Once.Marked(s.job, s.cfg))
 }
 
 // giveBack resumes a job that Berth suspended, as its user wrote it. A stop that was begun comes to its end before.
 func (s *decider) giveBack() job.Action {
-	if s.stopping() && job.IsSuspendedByBerth(s.job) && s.d.Marked == nil {
+	if s.stopping() && job.IsSuspendedByBerth(s.job) && s.d.Once == nil {
 		var restore *kueue.Workload
 		if n := len(s.o.Workloads); n > 0 {
 			restore = s.o.Workloads[n-1]

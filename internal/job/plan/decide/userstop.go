@@ -16,7 +16,7 @@ func (s *decider) userStop(w *kueue.Workload) job.Action {
 	if w == nil {
 		return job.Action{}
 	}
-	if s.d.Stop == nil {
+	if s.d.Stops == nil {
 		next := clone(s.job)
 		if s.d.Restore(next, s.toRestore(w)) {
 			forgetInjected(next)

@@ -32,32 +32,34 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// Descriptor describes the jobs that pods are together. member names the group of a pod that is queued, or is empty.
-func Descriptor(member func(job.Object, *job.Config) string) *job.Descriptor {
-	return &job.Descriptor{
+// StatusManager is the field manager of what the manager says in the status of a pod.
+const StatusManager = "kueue"
+
+// Groups describes the jobs that pods are together. member names the group of a pod that is queued, or is empty.
+func Groups(member func(job.Object, *job.Config) string) *job.Groups {
+	return &job.Groups{Member: member, Join: join, Jobs: &job.Descriptor{
 		Framework:   "pod",
 		GVK:         corev1.SchemeGroupVersion.WithKind("Pod"),
 		Resource:    "pods",
 		New:         func() job.Object { return &corev1.Pod{} },
 		NewList:     func() runtime.Object { return &corev1.PodList{} },
-		Member:      member,
-		Join:        join,
 		PodSets:     podSets,
 		IsSuspended: isSuspended,
 		Suspend:     func(job.Object) {}, // a pod that waits was made so
 		Resume:      resume,
 		Start:       start,
 		Restore:     func(job.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
-		Stop:        stop,
-		Stopping:    stopping,
+		Stops:       &job.Stops{Next: stop, Begun: stopping},
 		Finished:    finished,
 		IsActive:    isActive,
 		PodsReady:   podsReady,
 		Reclaimable: reclaimable,
-		Marked:      func(job.Object, *job.Config) bool { return true }, // else it has no members
-		Finalize:    finalize,
-		Prebuilt:    true,
-	}
+		Once: &job.Once{
+			Marked:   func(job.Object, *job.Config) bool { return true }, // unmarked pods are no members
+			Finalize: finalize, StatusManager: StatusManager,
+		},
+		Prebuilt: true,
+	}}
 }
 
 // Group is all pods of a group. Its labels and annotations are those of the oldest pod that has not failed.

@@ -35,7 +35,7 @@ type world struct {
 func newWorld() *world {
 	return &world{
 		cfg: &job.Config{AnnotationIdentifiers: true, GroupsOwnWorkloads: true, ReclaimablePods: true, AdmissionGatedBy: true, WaitForPodsReady: true},
-		d:   podkind.Descriptor().Groups, now: metav1.NewTime(time.Unix(1_800_000_000, 0)),
+		d:   podkind.Descriptor().Groups.Jobs, now: metav1.NewTime(time.Unix(1_800_000_000, 0)),
 	}
 }
 
@@ -142,7 +142,7 @@ func (x *world) observed() *job.Observed {
 		members = append(members, p)
 	}
 	if len(members) > 0 {
-		o.Job = x.d.Join("g", members, x.cfg, x.now.Time)
+		o.Job = podkind.Descriptor().Groups.Join("g", members, x.cfg, x.now.Time)
 	}
 	return o
 }
