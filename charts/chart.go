@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -266,9 +268,12 @@ func unlistedKinds() string {
 // escape keeps what stands in texts from being read as a template.
 func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
-// unusable are the kinds that Kubernetes itself makes all the time: if one is not enabled, its webhook may be missing without
-// harm. The webhooks of other kinds that are not enabled are left out. spec: 70 §4.5.
-var unusable = []string{"pod", "deployment", "statefulset"}
+// isUnusable says whether a kind is one that Kubernetes itself makes all the time: if it is not enabled, its webhook may be missing
+// without harm. The webhooks of other kinds that are not enabled are left out. spec: 70 §4.5.
+func isUnusable(framework string) bool {
+	f, known := options.FindFramework(framework)
+	return known && (f.GVK.Group == corev1.GroupName || f.GVK.Group == appsv1.GroupName)
+}
 
 // webhookTemplate writes one webhook, in the way that the configuration asks for.
 func webhookTemplate(hook map[string]any, framework string, mutating bool) (string, error) {
@@ -277,12 +282,12 @@ func webhookTemplate(hook map[string]any, framework string, mutating bool) (stri
 	}
 	if framework != "" {
 		hook["namespaceSelector"] = aSelector
-		if slices.Contains(unusable, framework) && hook["failurePolicy"] != "Ignore" {
+		if isUnusable(framework) && hook["failurePolicy"] != "Ignore" {
 			hook["failurePolicy"] = aPolicy
 		}
 	}
 	conditions := hook["matchConditions"]
-	if slices.Contains(unusable, framework) {
+	if isUnusable(framework) {
 		delete(hook, "matchConditions")
 	}
 	text, err := yaml.Marshal([]any{hook})
@@ -292,7 +297,7 @@ func webhookTemplate(hook map[string]any, framework string, mutating bool) (stri
 	out := strings.ReplaceAll(placeholders.Replace(string(text)), "FRAMEWORK", framework)
 	switch {
 	case framework == "":
-	case slices.Contains(unusable, framework):
+	case isUnusable(framework):
 		text, err := yaml.Marshal(map[string]any{"matchConditions": conditions})
 		if err != nil {
 			return "", err

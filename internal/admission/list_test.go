@@ -63,15 +63,20 @@ func TestConfigurations(t *testing.T) {
 // TestServedAsConfigured: a webhook that is configured is served, whatever KubeRay turns out to be in the cluster: with one that nobody
 // serves no pod of Ray's could be made.
 func TestServedAsConfigured(t *testing.T) {
-	cfg := &job.Config{Kinds: job.Kinds{{Group: "ray.io", Version: "v1", Kind: "RayService"}: true}, ElasticJobs: true, RayService: job.RayService{Gating: true}}
+	cfg := &job.Config{Kinds: job.Kinds{{Group: "ray.io", Version: "v1", Kind: "RayService"}: true}, ElasticJobs: true}
+	kinds := all.Descriptors()
 	paths := func() (out []string) {
-		for _, h := range list(&Options{Options: webhook.Options{Jobs: cfg, Descriptors: all.Descriptors()}}, nil) {
+		for _, h := range list(&Options{Options: webhook.Options{Jobs: cfg, Descriptors: kinds}}, nil) {
 			out = append(out, h.Path)
 		}
 		return out
 	}
 	configured := paths()
-	cfg.RayService.Legacy = func() bool { return true }
+	for _, d := range kinds {
+		if d.Family.CanLead() && (d.Family.Upgrades.Learn(map[string]any{}) == "" || d.Family.Upgrades.Leads(cfg)) {
+			t.Error("it learns nothing of a KubeRay without spec.suspend")
+		}
+	}
 	if served := paths(); !slices.Contains(configured, "/mutate--v1-pod-of-rayservice") || !slices.Equal(served, configured) {
 		t.Errorf("configured %v, served %v", configured, served)
 	}

@@ -33,7 +33,6 @@ type podWorld struct {
 func newPodWorld(t *testing.T) *podWorld {
 	t.Helper()
 	o := testOptions()
-	o.Jobs.ImmutableGroupSize = true
 	for _, d := range o.Descriptors {
 		switch d.GVK.Kind {
 		case "Pod", "Deployment", "StatefulSet", "LeaderWorkerSet":

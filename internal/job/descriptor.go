@@ -73,6 +73,9 @@ type Descriptor struct {
 	Reclaimable func(job Object, in *Setting) []kueue.ReclaimablePod
 	// PriorityClass names the PriorityClass of the job. Nil or empty: the first that a pod set names.
 	PriorityClass func(Object) string
+	// PodLabels are labels that the pods of a job have, and no others in its namespace. The job may be unstructured. The error says why
+	// they are not known, and what to do.
+	PodLabels func(Object) (map[string]string, error)
 	// Prebuilt lets jobs name a Workload that exists.
 	Prebuilt bool
 	// ManagedBy reads the field that says which controller runs the job, empty if unset, SetManagedBy writes it, and
@@ -110,8 +113,9 @@ type Descriptor struct {
 	Claimed func(Object) bool
 	// LaxUpdates leaves the rules for new jobs of any kind out when a job changes.
 	LaxUpdates bool
-	// FreeUnmanaged leaves all rules out for a job that changes and that nobody queues, before and after.
-	FreeUnmanaged bool
+	// FreeUnmanaged leaves all rules out for a job that changes and is not queued, neither before nor after. With FreeLeaving it may have
+	// been queued before.
+	FreeUnmanaged, FreeLeaving bool
 }
 
 // Remote is what is special about the copies of a job on worker clusters. All may be left out (spec: 40 §4.6).

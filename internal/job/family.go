@@ -27,7 +27,12 @@ type Family struct {
 // slice that is admitted has room for them, and the pods get what the admission says when they are. The names of its pod sets
 // say what their pods ask for, so that sets come and go with slices (spec: 30 §4.10.3).
 type Upgrades struct {
-	// Leads says whether elastic jobs are led, as things are configured.
+	// Configured says whether elastic jobs are led, as things are configured, if their controller can do with that.
+	Configured func(*Config) bool
+	// Learn gets the CRD of the kind when the manager starts, and again when the kind begins to be served. It returns what is new of the
+	// controller in a sentence, or nothing.
+	Learn func(crd map[string]any) (news string)
+	// Leads says whether elastic jobs are led, as things are configured and as far as is learnt.
 	Leads func(*Config) bool
 	// Mend puts back what holds the objects and pods of a job, if somebody took it away. It reports whether there is
 	// anything to change.
@@ -46,15 +51,3 @@ type Upgrades struct {
 
 // CanLead says whether there are jobs of the kind that are led; f may be nil.
 func (f *Family) CanLead() bool { return f != nil && f.Upgrades != nil }
-
-// RayService is what the configuration says about RayServices.
-type RayService struct {
-	Gating       bool        // upgrades wait for quota: gate RayServiceUpgradeGating
-	GatedPods    bool        // their pods do, and not their clusters: integrations.rayService.upgradeHold
-	DeferCleanup bool        // gate DeferRayServiceFinalizationForRedisCleanup
-	Forward      bool        // copies on worker clusters follow what cannot need quota: gate MultiKueueRemoteSpecSync
-	Legacy       func() bool // this KubeRay has no spec.suspend; nil: it has
-}
-
-// IsLegacy says whether a RayService has no switch that stops it as a whole.
-func (c *Config) IsLegacy() bool { return c.RayService.Legacy != nil && c.RayService.Legacy() }

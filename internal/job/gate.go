@@ -53,19 +53,15 @@ type Config struct {
 	FastQuotaRelease         bool // a deleted pod needs no quota: gate FastQuotaReleaseInPodIntegration
 	FinishOrphans            bool // gate FinishOrphanedWorkloads
 	GroupsOwnWorkloads       bool // Workloads of pod groups are marked: gate PodIntegrationValidateGroupOwner
-	ImmutableGroupSize       bool // gate LWSImmutableGroupSize
 	MultiKueue               bool
 	PartialAdmission         bool
 	ReclaimablePods          bool
-	RayService               RayService
 	ReassignPods             bool // not gate SkipReassignmentForPodOwnedWorkloads
 	ShortNames               bool // gate ShortWorkloadNames
 	HonourUserSuspend        bool // integrations.honourUserSuspend
-	SparkOverhead            bool // count the memory that Spark adds unasked: integrations.spark.implicitMemoryOverhead
 	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads
 	Topology                 bool // gate TopologyAwareScheduling
 	TopologySliceConstraints bool // gate TASMultiLayerTopology
-	ValidateFreed            bool // gate ValidateRayAndSparkJobUpdates
 }
 
 // IsQueued says whether a job in a managed namespace has a Workload, unless an ancestor speaks for it.

@@ -11,10 +11,19 @@ type Listing struct {
 	Workers int
 	// NoUserRoles leaves out the roles to edit and to view jobs of the kind, which users get by other roles (spec: 70 §5.6).
 	NoUserRoles bool
-	// NoStatus says that the manager never writes the status of such a job.
-	NoStatus bool
 	// Rules are what the manager may do for jobs of the kind, beside reading, patching and deleting them.
 	Rules []rbacv1.PolicyRule
+}
+
+// PodsByName is PodLabels for a kind whose pods have a label with the name of the job, and maybe others that are always the same.
+func PodsByName(label string, others ...string) func(Object) (map[string]string, error) {
+	return func(o Object) (map[string]string, error) {
+		out := map[string]string{label: o.GetName()}
+		for i := 0; i+1 < len(others); i += 2 {
+			out[others[i]] = others[i+1]
+		}
+		return out, nil
+	}
 }
 
 // Allow is an access rule.
@@ -30,7 +39,7 @@ func (d *Descriptor) ManagerRules() []rbacv1.PolicyRule {
 		group, resource = "", "pods"
 	}
 	out := append([]rbacv1.PolicyRule{Allow(group, []string{resource}, "delete", "patch")}, d.Listing.Rules...)
-	if !d.Listing.NoStatus {
+	if d.Serving || d.Remote != nil || d.Stops != nil { // others have a status that the manager only reads
 		out = append(out, Allow(group, []string{resource + "/status"}, "patch"))
 	}
 	return out

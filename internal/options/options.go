@@ -57,11 +57,6 @@ type Options struct {
 	HonourUserSuspend bool
 	// MaxChildren is how many objects may be made for one new job.
 	MaxChildren int32
-	// SparkOverhead: count the memory that Spark adds unasked.
-	SparkOverhead bool
-	// GatedRayPods: the pods of a RayService's new cluster are held, and not
-	// the cluster.
-	GatedRayPods bool
 	// LabelKeysToCopy go from a job to its Workload.
 	LabelKeysToCopy []string
 	// GenerateLocalQueues says which LocalQueues the manager makes by itself.
@@ -333,12 +328,6 @@ func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 		o.ExternalOwns[kind], _ = declare.ParseOwned(d.Owns, nil)
 	}
 	o.DeclaredKinds, _ = declare.Compile(c.Integrations.DeclaredKinds, nil, nil)
-	if spark := c.Integrations.Spark; spark != nil {
-		o.SparkOverhead = spark.ImplicitMemoryOverhead
-	}
-	if service := c.Integrations.RayService; service != nil {
-		o.GatedRayPods = service.UpgradeHold == configv1beta2.GatedPods
-	}
 	o.GenerateLocalQueues = configv1beta2.GenerateNone
 	if l := c.LocalQueues; l != nil && l.Generate != "" {
 		o.GenerateLocalQueues = l.Generate

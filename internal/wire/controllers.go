@@ -19,8 +19,6 @@ import (
 	"github.com/berth-project/berth/internal/inspect"
 	"github.com/berth-project/berth/internal/install"
 	jobcontroller "github.com/berth-project/berth/internal/job/controller"
-	"github.com/berth-project/berth/internal/job/kind/all"
-	"github.com/berth-project/berth/internal/job/kind/ray/kuberay"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/warn"
 	"github.com/berth-project/berth/internal/options"
@@ -54,7 +52,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := addEngine(mgr, e, cfg.Log); err != nil {
 		return err
 	}
-	ray, err := kuberay.New(ctx, mgr, &cfg.Options, cfg.Log.WithName("rayservice"))
+	kinds, err := newJobKinds(ctx, mgr, &cfg)
 	if err != nil {
 		return err
 	}
@@ -80,15 +78,15 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			return addWriters(mgr, e, requests, nominate, cfg) // of the reasons to wait
 		}},
 		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
-		{install.Integrations, func() error { return addJobs(ctx, mgr, ray, cfg) }},
+		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
-		{install.Integrations, func() error { return addWarner(ctx, mgr, cfg) }},
+		{install.Integrations, func() error { return addWarner(ctx, mgr, kinds, cfg) }},
 		{install.JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{install.Training, func() error { return addTraining(ctx, mgr, cfg) }},
 		{install.Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
-		{install.MultiKueue, func() error { return addMultiKueue(ctx, mgr, nominate, ray, cfg) }},
-		{install.Webhooks, func() error { return addWebhooks(ctx, mgr, ray, cfg) }},
+		{install.MultiKueue, func() error { return addMultiKueue(ctx, mgr, nominate, kinds, cfg) }},
+		{install.Webhooks, func() error { return addWebhooks(ctx, mgr, kinds, cfg) }},
 	} {
 		if !cfg.Groups.Has(part.group) {
 			continue
@@ -133,14 +131,14 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 }
 
 // addJobs adds the integrations of job kinds.
-func addJobs(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cfg Config) error {
+func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	var kept <-chan *time.Duration
 	if cfg.reloader != nil {
 		kept = cfg.reloader.deactivated
 	}
 	return jobcontroller.Setup(ctx, mgr, jobcontroller.Options{
 		Kept:   kept,
-		Config: ray.Config(), Pods: ray.Pods, Ready: ray.Ready, Ungated: ungated(cfg.meter), Descriptors: all.DescriptorsWith(&cfg.Options),
+		Config: lookup.NewConfig(&cfg.Options), Pods: kinds.pods, Ready: kinds.ready, Ungated: ungated(cfg.meter), Descriptors: kinds.list,
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Created: jobCreated(cfg.meter),
 	})
@@ -154,10 +152,10 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
 }
 
-func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cfg Config) (err error) {
+func addWebhooks(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) (err error) {
 	mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 	o := install.WebhookOptions(&cfg.Options, cfg.Groups)
-	o.Jobs, o.Pods = ray.Config(), ray.Pods
+	o.Descriptors, o.Pods = kinds.list, kinds.pods
 	if cfg.Options.HonourUserSuspend {
 		if o.Self, err = account(ctx, mgr); err != nil {
 			return err
@@ -167,10 +165,9 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, ray *kuberay.KubeRay, cf
 }
 
 // addWarner adds what tells of queue labels that are ignored.
-func addWarner(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+func addWarner(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	return warn.Setup(ctx, mgr, warn.Options{
-		Config: lookup.NewConfig(&cfg.Options), Now: time.Now,
-		Descriptors: all.DescriptorsWith(&cfg.Options),
+		Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Descriptors: kinds.list,
 	})
 }
 

@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,9 +11,6 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	planjob "github.com/berth-project/berth/internal/job"
-	"github.com/berth-project/berth/internal/job/kind/all"
-	"github.com/berth-project/berth/internal/job/kind/ray/kuberay"
 	"github.com/berth-project/berth/internal/job/lookup"
 	multikueuecontroller "github.com/berth-project/berth/internal/multikueue/controller"
 	"github.com/berth-project/berth/internal/multikueue/frameworks"
@@ -25,12 +21,12 @@ import (
 )
 
 // addMultiKueue adds the controllers of MultiKueue.
-func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, ray *kuberay.KubeRay, cfg Config) error {
+func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, kinds *jobKinds, cfg Config) error {
 	o := &cfg.Options
 	if !o.Gates.On(feature.MultiKueue) {
 		return nil
 	}
-	enabled := Kinds(o)
+	enabled := managed(o, kinds.list)
 	log := cfg.Log.WithName("multikueue")
 	plan := multikueueConfig(o)
 	var misnamed func() []string
@@ -64,7 +60,7 @@ func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, r
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	var err error
 	nominate.ask, err = multikueuecontroller.Setup(ctx, mgr, multikueuecontroller.Options{
-		Plan: plan, Jobs: ray.Config(), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
+		Plan: plan, Jobs: lookup.NewConfig(o), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
 		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
 		AllowHTTP: o.MultiKueue.AllowHTTP, AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
 		Quota:         o.Gates.On(feature.MultiKueueManagerQuotaAutomation),
@@ -99,12 +95,6 @@ func logWarnings(log logr.Logger, warnings []string) {
 	for _, w := range warnings {
 		log.Info("Warning: " + w)
 	}
-}
-
-// Kinds returns the job kinds that a configuration manages.
-func Kinds(o *options.Options) []*planjob.Descriptor {
-	managed := lookup.NewConfig(o).Kinds
-	return slices.DeleteFunc(all.DescriptorsWith(o), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
 }
 
 // nominator is the Nominate of MultiKueue, if that runs.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/job/kind/all"
 )
 
 const listPodsHelp = `Lists the pods of a job, whatever its kind.
@@ -127,64 +127,18 @@ func (l *listPods) rows(ctx context.Context, s *session, out *table, o *client.L
 	}
 }
 
-// Labels that others put on the pods of their jobs.
-const (
-	jobNameLabel        = "batch.kubernetes.io/job-name"
-	jobSetNameLabel     = "jobset.sigs.k8s.io/jobset-name"
-	trainingNameLabel   = "training.kubeflow.org/job-name"
-	trainingOperator    = "training.kubeflow.org/operator-name"
-	rayClusterLabel     = "ray.io/cluster"
-	sparkNameLabel      = "sparkoperator.k8s.io/app-name"
-	mpiOperator         = "mpi-operator"
-	trainingOperatorEnd = "-controller"
-)
-
 // podsOf selects the pods of a job. spec: 70 §4.9.
 func podsOf(job *unstructured.Unstructured) (labels.Selector, error) {
-	name := job.GetName()
-	var set labels.Set
-	switch kind := job.GetKind(); kind {
-	case "Job":
-		set = labels.Set{jobNameLabel: name}
-	case "JobSet", "TrainJob":
-		set = labels.Set{jobSetNameLabel: name}
-	case "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob":
-		set = labels.Set{trainingNameLabel: name, trainingOperator: strings.ToLower(kind) + trainingOperatorEnd}
-	case "MPIJob":
-		set = labels.Set{trainingNameLabel: name, trainingOperator: mpiOperator}
-	case "RayCluster":
-		set = labels.Set{rayClusterLabel: name}
-	case "RayJob":
-		set = rayPods(job, "status", "rayClusterName")
-	case "RayService":
-		set = rayPods(job, "status", "activeServiceStatus", "rayClusterName")
-	case "SparkApplication":
-		set = labels.Set{sparkNameLabel: name}
-	case "Pod":
-		if group := job.GetLabels()[kueue.PodGroupNameLabel]; group != "" {
-			set = labels.Set{kueue.PodGroupNameLabel: group}
+	gk := job.GroupVersionKind().GroupKind()
+	for _, d := range all.Descriptors() {
+		if d.GVK.GroupKind() != gk || d.PodLabels == nil {
+			continue
 		}
+		set, err := d.PodLabels(job)
+		if err != nil {
+			return nil, fmt.Errorf("unsupported kind %s: %w", job.GetKind(), err)
+		}
+		return labels.SelectorFromValidatedSet(set), nil
 	}
-	if set == nil {
-		return nil, unsupported(job)
-	}
-	return labels.SelectorFromValidatedSet(set), nil
-}
-
-func unsupported(job *unstructured.Unstructured) error {
-	switch job.GetKind() {
-	case "RayJob", "RayService":
-		return fmt.Errorf("unsupported kind %s: %s has no pods before its status names a RayCluster", job.GetKind(), job.GetName())
-	case "Pod":
-		return fmt.Errorf("unsupported kind Pod: %s is of no group: kubectl get pod %s -n %s", job.GetName(), job.GetName(), job.GetNamespace())
-	}
-	return fmt.Errorf("unsupported kind %s: it is not known which pods belong to one", job.GetKind())
-}
-
-func rayPods(job *unstructured.Unstructured, path ...string) labels.Set {
-	cluster, _, _ := unstructured.NestedString(job.Object, path...)
-	if cluster == "" {
-		return nil
-	}
-	return labels.Set{rayClusterLabel: cluster}
+	return nil, fmt.Errorf("unsupported kind %s: it is not known which pods belong to one", job.GetKind())
 }

@@ -130,7 +130,7 @@ func (w *world) populate() {
 	lost := workload("team-b", "lost", "nowhere")
 	w.create(labeled, checked, runs, done, evicted, long, lost)
 	for _, name := range []string{"train-0", "train-1"} {
-		w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Labels: map[string]string{jobNameLabel: "train", "index": name[6:]}}, Spec: podSpec()})
+		w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Labels: map[string]string{batchv1.JobNameLabel: "train", "index": name[6:]}}, Spec: podSpec()})
 	}
 }
 

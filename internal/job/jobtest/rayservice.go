@@ -29,13 +29,10 @@ type rayWorld struct {
 }
 
 // newRayWorld starts a manager for RayServices and RayClusters, and an operator.
-func newRayWorld(t *testing.T, kind *Kind, start trouble, kinds []*job.Descriptor, change func(*job.Config)) *rayWorld {
+func newRayWorld(t *testing.T, kind *Kind, start trouble, kinds []*job.Descriptor) *rayWorld {
 	t.Helper()
 	w := newWorld(t, kind, kinds)
-	w.cfg.ElasticJobs, w.cfg.RayService.Gating, w.cfg.HonourUserSuspend = true, true, false
-	if change != nil {
-		change(w.cfg)
-	}
+	w.cfg.ElasticJobs, w.cfg.HonourUserSuspend = true, false
 	r := &rayWorld{world: w, operator: &kuberay.Operator{Client: w.c, Namespace: w.namespace}}
 	r.revive = start(w)
 	t.Cleanup(r.operator.Begin(w.ctx))
@@ -247,19 +244,22 @@ func (w *rayWorld) isHeld(c *unstructured.Unstructured) bool {
 }
 
 // RunRayServices holds RayServices to the rule that no pod runs without quota, in upgrades too, beside an operator that does
-// as KubeRay does. kinds are RayService and RayCluster.
-func RunRayServices(t *testing.T, kinds ...*job.Descriptor) {
+// as KubeRay does. kindsWith are RayService and RayCluster, whose clusters are held, or else their pods.
+func RunRayServices(t *testing.T, kindsWith func(gatedPods bool) []*job.Descriptor) {
+	kinds := kindsWith(false)
 	kind := (&Kind{Descriptor: kinds[0]}).parallel(t)
-	anyhow(t, 20, func(t *testing.T, start trouble) { upgradedAndPreempted(newRayWorld(t, kind, start, kinds, nil)) })
+	anyhow(t, 20, func(t *testing.T, start trouble) { upgradedAndPreempted(newRayWorld(t, kind, start, kinds)) })
 	for name, run := range map[string]func(*rayWorld){ //berth:unordered each is a test
 		"layers": layers, "writes of an upgrade": upgradeWrites, "reverted": reverted, "what serves grows first": growsFirst, "by steps": incremental,
 		"by steps, and back": rolledBack,
 		"opened by hand":     opened, "not elastic": downtime,
 	} {
-		t.Run(name, func(t *testing.T) { run(newRayWorld(t, kind, calm, kinds, nil)) })
+		t.Run(name, func(t *testing.T) { run(newRayWorld(t, kind, calm, kinds)) })
 	}
 	t.Run("held pods", func(t *testing.T) {
-		heldPods(newRayWorld(t, kind, calm, kinds, func(cfg *job.Config) { cfg.RayService.GatedPods = true }))
+		held, kinds := *kind, kindsWith(true)
+		held.Descriptor = kinds[0]
+		heldPods(newRayWorld(t, &held, calm, kinds))
 	})
 }
 

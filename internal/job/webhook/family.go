@@ -32,9 +32,7 @@ import (
 // their configurations does not know, and one that nobody serves would keep all those pods from being made. Whether a job is led
 // is asked anew each time.
 func (s *server) ofFamily(d *job.Descriptor) []review.Webhook {
-	configured := *s.o.Jobs
-	configured.RayService.Legacy = nil
-	if !d.Family.CanLead() || !d.Family.Upgrades.Leads(&configured) {
+	if !d.Family.CanLead() || !d.Family.Upgrades.Configured(s.o.Jobs) {
 		return nil
 	}
 	h := review.Webhook{
@@ -53,7 +51,7 @@ func (s *server) ofFamily(d *job.Descriptor) []review.Webhook {
 
 // leaderOf is the kind of the job that leads an object; nil if nobody does.
 func (s *server) leaderOf(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
-	if v.Reach != job.Follows || !d.IsLedBy(s.o.Jobs, v.Ancestor) {
+	if v.Reach != job.Follows || !d.IsLedBy(v.Ancestor) {
 		return nil
 	}
 	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.Family.CanLead() })

@@ -279,7 +279,7 @@ func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 	if d.Serving && d.Claimed != nil && d.Claimed(object) {
 		return true
 	}
-	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (!s.o.Jobs.ValidateFreed || !s.isQueued(old))
+	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (d.FreeLeaving || !s.isQueued(old))
 }
 
 // isQueued says whether a job that nobody above it is queued for has a Workload.

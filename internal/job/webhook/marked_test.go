@@ -70,7 +70,7 @@ func drawMarks(t *rapid.T, d *job.Descriptor, base string) map[string]any {
 
 // A webhook is not called for a pod or for an object that serves only if it would not change it, refuse it or warn of it.
 func TestMarkedMissesNothing(t *testing.T) {
-	cfg := &job.Config{Topology: true, AdmissionGatedBy: true, AnnotationIdentifiers: true, ImmutableGroupSize: true}
+	cfg := &job.Config{Topology: true, AdmissionGatedBy: true, AnnotationIdentifiers: true}
 	for name, of := range bases {
 		t.Run(name, func(t *testing.T) {
 			called := reviewtest.Condition(t, marked(&Options{Jobs: cfg}, of.d))

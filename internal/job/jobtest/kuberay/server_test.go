@@ -53,7 +53,7 @@ type server struct {
 
 func newServer(t testing.TB, hold string) *server {
 	t.Helper()
-	s := &server{world: newWorld(t, hold), tb: t, rest: embeddedtest.Config(t), job: ray.Job()}
+	s := &server{world: newWorld(t, hold), tb: t, rest: embeddedtest.Config(t), job: ray.Job(ray.Settings{})}
 	s.cfg.Kinds[s.job.GVK] = true
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kueue.AddToScheme} {

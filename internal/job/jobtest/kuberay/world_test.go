@@ -69,14 +69,14 @@ const name = "llm"
 var kinds = []string{"RayService", "RayCluster", "Pod", "Workload"}
 
 func newWorld(t failer, hold string) *world {
-	m := &kuberay.Memory{}
+	m, as := &kuberay.Memory{}, ray.Settings{Gating: true, GatedPods: hold == "GatedPods"}
 	w := &world{
 		t: t, ctx: context.Background(), c: m, m: m, rng: rand.New(rand.NewPCG(1, 2)),
-		service: ray.Service(), cluster: ray.Cluster(), quota: 12, shown: map[string][]client.Object{}, written: map[types.UID]noted{},
+		service: ray.Service(as), cluster: ray.Cluster(as), quota: 12, shown: map[string][]client.Object{}, written: map[types.UID]noted{},
 	}
 	w.cfg = &job.Config{
 		ManagedNamespaces: labels.Everything(), Kinds: job.Kinds{w.service.GVK: true, w.cluster.GVK: true}, AssignQueueLabels: true,
-		FinishOrphans: true, ElasticJobs: true, RayService: job.RayService{Gating: true, GatedPods: hold == "GatedPods"},
+		FinishOrphans: true, ElasticJobs: true,
 	}
 	w.op = &kuberay.Operator{Client: w.m, Namespace: "ns"}
 	w.m.Admit, w.m.Changed = w.admission, w.check

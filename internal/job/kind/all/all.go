@@ -29,13 +29,13 @@ var kinds = []func(*options.Options) []*plan.Descriptor{
 	one(pod.Descriptor),
 	one(deployment.Descriptor),
 	one(statefulset.Descriptor),
-	one(leaderworkerset.Descriptor),
+	leaderworkerset.Descriptors,
 	one(jobset.Descriptor),
 	func(*options.Options) []*plan.Descriptor { return kubeflow.Descriptors() },
 	trainjob.Descriptors,
 	ray.Descriptors,
 	one(appwrapper.Descriptor),
-	one(spark.Descriptor),
+	spark.Descriptors,
 	declared.Descriptors, // those of the configuration itself
 }
 

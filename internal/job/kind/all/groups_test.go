@@ -29,7 +29,12 @@ func TestStatefulSets(t *testing.T) {
 	jobtest.RunStatefulSets(t, statefulset.Descriptor(), pods())
 }
 
-func TestRayServices(t *testing.T) { jobtest.RunRayServices(t, ray.Service(), ray.Cluster()) }
+func TestRayServices(t *testing.T) {
+	jobtest.RunRayServices(t, func(gatedPods bool) []*plan.Descriptor {
+		as := ray.Settings{Gating: true, GatedPods: gatedPods}
+		return []*plan.Descriptor{ray.Service(as), ray.Cluster(as)}
+	})
+}
 
 func TestLeaderWorkerSets(t *testing.T) {
 	jobtest.RunLeaderWorkerSets(t, &jobtest.Kind{Descriptor: leaderworkerset.Descriptor(), Manifest: `

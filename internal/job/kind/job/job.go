@@ -62,6 +62,7 @@ func Descriptor() *plan.Descriptor {
 		ManagedBy:    managedBy,
 		SetManagedBy: func(o plan.Object, name string) { o.(*batchv1.Job).Spec.ManagedBy = &name },
 		OwnManager:   batchv1.JobControllerName,
+		PodLabels:    plan.PodsByName(batchv1.JobNameLabel),
 		Prebuilt:     true,
 		Elastic:      &plan.Elastic{GatesPods: true},
 		Validate:     validate,

@@ -33,6 +33,7 @@ func Descriptor() *plan.Descriptor {
 		Groups:      true,
 	}.Descriptor()
 	d.Owns = []plan.Child{{GVK: batchv1.SchemeGroupVersion.WithKind("Job"), Made: madeJob}}
+	d.PodLabels = plan.PodsByName(jobsetv1alpha2.JobSetNameKey)
 	d.Remote.Prepare = func(tree map[string]any) { // a worker must not remove what its manager has not seen the end of
 		unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
 	}

@@ -15,8 +15,12 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// indexLabel numbers the pods of a role.
-const indexLabel = "training.kubeflow.org/replica-index"
+// Labels of pods. indexLabel numbers those of a role.
+const (
+	indexLabel    = "training.kubeflow.org/replica-index"
+	nameLabel     = "training.kubeflow.org/job-name"
+	operatorLabel = "training.kubeflow.org/operator-name"
+)
 
 // Values of spec.runPolicy.managedBy for the kinds' own controllers.
 const (
@@ -70,12 +74,21 @@ func (k kind) descriptor() *plan.Descriptor {
 	}
 	d := v.Descriptor()
 	d.PriorityClass = k.priorityClass
+	d.PodLabels = plan.PodsByName(nameLabel, operatorLabel, k.controller())
 	d.Owns = k.owns(isMPI)
 	d.LaxUpdates = !isMPI
 	if isMPI {
 		d.Default = offsetWorkers
 	}
 	return d
+}
+
+// controller is how the pods of a job name what made them.
+func (k kind) controller() string {
+	if k.operator == mpiOperator {
+		return "mpi-operator"
+	}
+	return strings.ToLower(k.name) + "-controller"
 }
 
 // find lists the roles that the job has. Their order is the kind's, not the job's.

@@ -23,6 +23,8 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podgroup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 const (
@@ -44,7 +46,16 @@ var (
 	replicasPath = field.NewPath("spec", "replicas")
 )
 
-// Descriptor describes LeaderWorkerSet (spec: 30 §4.9).
+// Descriptors describe LeaderWorkerSet for a manager with the given configuration; nil has everything at its default.
+func Descriptors(o *options.Options) []*plan.Descriptor {
+	d := Descriptor()
+	if o != nil && !o.Gates.On(feature.LWSImmutableGroupSize) {
+		d.Validate = validate
+	}
+	return []*plan.Descriptor{d}
+}
+
+// Descriptor describes LeaderWorkerSet, with groups that keep their size while they are queued (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework: framework,
@@ -66,7 +77,7 @@ func Descriptor() *plan.Descriptor {
 		Serving:     true,
 		Open:        &plan.Open{Templates: []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"}},
 		Default:     mark,
-		Validate:    validate,
+		Validate:    validateFixed,
 		Sizes:       sizes,
 		Sets:        &plan.Sets{Owner: owner, Parts: parts, Place: place, Frees: true},
 		Remote:      &plan.Remote{Gated: true, Silent: true, OriginUID: true, Workloads: replicas, Scale: scale},
@@ -248,10 +259,20 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		errs = append(errs, podgroup.SameShape(ofLeader, leaderBefore, templatePath.Child("leaderTemplate"))...)
 	}
 	errs = append(errs, podgroup.SameShape(ofWorker, workerBefore, templatePath.Child("workerTemplate"))...)
-	if size(o) != size(old) && in.ImmutableGroupSize {
-		errs = append(errs, field.Forbidden(templatePath.Child("size"), "cannot change while its pods are queued together"))
-	}
 	return errs
+}
+
+// validateFixed keeps the size of the groups of one that is queued, too.
+func validateFixed(o, old plan.Object, in *plan.Setting) field.ErrorList {
+	errs := validate(o, old, in)
+	_, ofWorker, err := templates(o)
+	if old == nil || err != nil || podgroup.Parent(ofWorker) != framework || !in.IsQueued(o) || size(o) == size(old) {
+		return errs
+	}
+	if _, _, err := templates(old); err != nil {
+		return errs
+	}
+	return append(errs, field.Forbidden(templatePath.Child("size"), "cannot change while its pods are queued together"))
 }
 
 // longNames refuses a new LeaderWorkerSet whose pods could never be made: those of its leaders, or of the workers of its last

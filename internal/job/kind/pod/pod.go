@@ -13,6 +13,7 @@
 package pod
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,7 @@ func Descriptor() *plan.Descriptor {
 		},
 		Open:       &plan.Open{},
 		Groups:     podgroup.Groups(member),
+		PodLabels:  podLabels,
 		Prebuilt:   true,
 		Remote:     remote(),
 		LaxUpdates: true,
@@ -62,6 +64,14 @@ func Descriptor() *plan.Descriptor {
 		Validate:   validate,
 		Sizes:      sizes,
 	}
+}
+
+// podLabels are those of the group of a pod.
+func podLabels(o plan.Object) (map[string]string, error) {
+	if group := o.GetLabels()[kueue.PodGroupNameLabel]; group != "" {
+		return map[string]string{kueue.PodGroupNameLabel: group}, nil
+	}
+	return nil, fmt.Errorf("%s is of no group: kubectl get pod %s -n %s", o.GetName(), o.GetName(), o.GetNamespace())
 }
 
 // member is the group of a pod that is queued.

@@ -8,6 +8,7 @@
 package ray
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,9 +19,9 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
+	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
-	"github.com/berth-project/berth/internal/options"
 )
 
 const (
@@ -43,13 +44,10 @@ func gvk(kind string) schema.GroupVersionKind {
 // changeClusters lets the manager hold and delete the clusters of a job or a service.
 var changeClusters = plan.Allow("ray.io", []string{"rayclusters"}, "delete", "patch")
 
-// Descriptors describe the kinds that KubeRay runs, in the order of the catalogue.
-func Descriptors(*options.Options) []*plan.Descriptor {
-	return []*plan.Descriptor{Job(), Cluster(), Service()}
-}
-
 // Cluster describes RayCluster. It never finishes by itself.
-func Cluster() *plan.Descriptor {
+func Cluster(s Settings) *plan.Descriptor { return s.cluster() }
+
+func (r *Settings) cluster() *plan.Descriptor {
 	d := view.Kind{
 		Framework:  "ray.io/raycluster",
 		GVK:        gvk("RayCluster"),
@@ -70,7 +68,7 @@ func Cluster() *plan.Descriptor {
 			return append(errs, longName(o, old, maxClusterName)...)
 		},
 	}.Descriptor()
-	d.FreeUnmanaged, d.Elastic = true, &plan.Elastic{GatesPods: true}
+	d.FreeUnmanaged, d.FreeLeaving, d.Elastic = true, r.FreeLeaving, &plan.Elastic{GatesPods: true}
 	resume := d.Resume
 	d.Resume = func(o plan.Object) {
 		resume(o)
@@ -78,12 +76,23 @@ func Cluster() *plan.Descriptor {
 	}
 	d.Default = func(o plan.Object, _ bool, in *plan.Setting) {
 		gateCluster(view.Of(o), in)
-		holdCluster(view.Of(o), in)
+		r.holdCluster(view.Of(o), in)
 	}
 	d.Remote.Resize = resizeAt("spec")
 	d.Owns = clusterOwns
-	d.Guard = &plan.Guard{Check: guardCluster, LedBy: isOfService}
+	d.PodLabels = plan.PodsByName(rayplan.ClusterLabel)
+	d.Guard = &plan.Guard{Check: r.guardCluster, LedBy: r.isOfService}
 	return d
+}
+
+// podsAt is PodLabels for an object whose status names a cluster.
+func podsAt(path ...string) func(plan.Object) (map[string]string, error) {
+	return func(o plan.Object) (map[string]string, error) {
+		if cluster := view.String(view.Of(o).Object, path...); cluster != "" {
+			return map[string]string{rayplan.ClusterLabel: cluster}, nil
+		}
+		return nil, fmt.Errorf("%s has no pods before its status names a RayCluster", o.GetName())
+	}
 }
 
 // isQueued says whether a job that nobody above it is queued for has a Workload.

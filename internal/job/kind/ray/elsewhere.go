@@ -29,26 +29,26 @@ func forgetClusters(o view.Object) {
 // followService brings a service and its copy on a worker up to date with each other (spec: 30 §4.10.3, Limitation 3). What a service asks
 // for is forwarded as a whole once the slice that the worker has admitted has room for all that comes of it. Of one that is not led the
 // clusters change in one way only that does not stop it here first: in what is in no pod template. The worker stops it for that.
-func followService(local, remote plan.Object, by *kueue.Workload, in *plan.Setting) (told, changed bool, err error) {
+func (r *Settings) followService(local, remote plan.Object, by *kueue.Workload, in *plan.Setting) (told, changed bool, err error) {
 	ours, theirs := view.Of(local), view.Of(remote)
-	if !isLed(ours, in) {
-		changed = in.RayService.Forward && forwardFields(ours, theirs, true)
+	if !r.isLed(ours, in) {
+		changed = r.Forward && forwardFields(ours, theirs, true)
 		return false, by != nil && forwardBare(ours, theirs) || changed, nil
 	}
-	s, err := observeAt(ours, theirs, in)
+	s, err := r.observeAt(ours, theirs, in)
 	if err != nil {
 		return false, false, err
 	}
 	s.Foresee()
 	whole := by != nil && s.FitsIn(by)
-	if in.RayService.Forward {
+	if r.Forward {
 		goal := view.Map(theirs.Object, clusterConfig...)
 		still := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return isCurrent(view.Map(view.Of(c).Object, "spec"), goal) })
 		changed = forwardFields(ours, theirs, whole || still)
 	}
 	if whole {
 		changed = forwardConfig(ours, theirs) || changed
-	} else if in.RayService.Forward {
+	} else if r.Forward {
 		changed = lowerReplicas(ours, theirs) || changed
 	}
 	if counts := s.Counts(); ours.GetAnnotations()[rayplan.ClustersAnnotation] != counts {

@@ -35,13 +35,12 @@ func serving(image string, more ...string) string {
 
 // TestFollow is what is forwarded of a service to its copy, and when (spec: 30 §4.10.3, Limitation 3, 1 to 3 and 6).
 func TestFollow(t *testing.T) {
-	d := ray.Service()
 	const local, top = "managedBy: kueue.x-k8s.io/multikueue, suspend: false, ", "suspend: false, "
 	slice := func(n int32) *kueue.Workload {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "wl", UID: "wl", Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
 		a := &kueue.Admission{ClusterQueue: "q"}
 		for i, name := range []kueue.PodSetReference{"head", "w"} {
-			sets, err := d.PodSets(sent(t, false, "rayClusterConfig: {"+serving("one")+"}"), &plan.Setting{Config: &plan.Config{}})
+			sets, err := ray.Service(ray.Settings{}).PodSets(sent(t, false, "rayClusterConfig: {"+serving("one")+"}"), &plan.Setting{Config: &plan.Config{}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +108,7 @@ func TestFollow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := sent(t, !tc.bare, local+tc.ours), sent(t, !tc.bare, top+tc.theirs)
 			theirs.Object["status"] = map[string]any{"activeServiceStatus": map[string]any{"rayClusterName": "s-c1"}}
-			in := &plan.Setting{Config: &plan.Config{ElasticJobs: true, RayService: plan.RayService{Gating: true, Forward: !tc.ungated}}, Children: []plan.Object{child}, Pods: []*corev1.Pod{}}
+			in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Children: []plan.Object{child}, Pods: []*corev1.Pod{}}
 			if tc.by != nil {
 				in.Workloads = []*kueue.Workload{tc.by}
 			}
@@ -117,6 +116,7 @@ func TestFollow(t *testing.T) {
 			if tc.want != "" {
 				want.Object["spec"] = sent(t, false, top+tc.want).Object["spec"]
 			}
+			d := ray.Service(ray.Settings{Gating: true, Forward: !tc.ungated})
 			told, changed, err := d.Remote.Follow(ours, theirs, tc.by, in)
 			if diff := cmp.Diff(want.Object, theirs.Object); err != nil || changed != (tc.want != "") || diff != "" {
 				t.Errorf("changed %v, %v, -want +got:\n%s", changed, err, diff)
@@ -133,13 +133,13 @@ func TestFollow(t *testing.T) {
 
 // TestElsewhereStops: what was told of clusters is forgotten when the service stops, and when it starts, and does not travel.
 func TestElsewhereStops(t *testing.T) {
-	d := ray.Service()
+	d := ray.Service(ray.Settings{Gating: true})
 	service := func() view.Object {
 		o := sent(t, true, "managedBy: kueue.x-k8s.io/multikueue, rayClusterConfig: {"+serving("one")+"}")
 		o.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true", rayplan.ClustersAnnotation: "[]"})
 		return o
 	}
-	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true, RayService: plan.RayService{Gating: true}}}
+	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
 	for name, do := range map[string]func(view.Object){
 		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.Family.Upgrades.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
 	} {

@@ -16,22 +16,22 @@ import (
 )
 
 // isOfService says whether a RayService leads its clusters: they are neither queued nor stopped by themselves.
-func isOfService(cfg *plan.Config, ancestor *plan.Owner) bool {
-	return ancestor != nil && ancestor.GVK == gvk("RayService") && !cfg.IsLegacy()
+func (r *Settings) isOfService(ancestor *plan.Owner) bool {
+	return ancestor != nil && ancestor.GVK == gvk("RayService") && !r.isLegacy()
 }
 
 // holdCluster has a new cluster of a service wait. One of a service that is led does so until it is covered; one of any
 // other service does if there is another cluster: the service will be stopped, and start anew with what it asks for now.
-func holdCluster(o view.Object, in *plan.Setting) {
-	if in.Reach != plan.Follows || !isOfService(in.Config, in.Ancestor) {
+func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
+	if in.Reach != plan.Follows || !r.isOfService(in.Ancestor) {
 		return
 	}
 	spec := view.Map(o.Object, "spec")
 	switch {
 	case spec == nil:
-	case isLed(in.Ancestor.Object, in):
+	case r.isLed(in.Ancestor.Object, in):
 		gateTemplates(spec)
-		if !in.RayService.GatedPods {
+		if !r.GatedPods {
 			spec["suspend"] = true
 		}
 	case len(in.Children) > 0:
@@ -40,20 +40,20 @@ func holdCluster(o view.Object, in *plan.Setting) {
 }
 
 // guardCluster keeps the gates of a cluster of a service that is led, and lets it go only if there is quota for it.
-func guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
+func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil || !isOfService(in.Config, in.Ancestor) || !isLed(in.Ancestor.Object, in) {
+	if old == nil || !r.isOfService(in.Ancestor) || !r.isLed(in.Ancestor.Object, in) {
 		return nil, nil
 	}
 	gateTemplates(view.Map(o.Object, "spec"))
-	if in.RayService.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
+	if r.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
 		return nil, nil
 	}
 	leader, ok := in.Ancestor.Object.(view.Object)
 	if !ok {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
 	}
-	s, err := observe(leader, in)
+	s, err := r.observe(leader, in)
 	if err != nil || !s.MayRelease(o.GetUID()) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+leader.GetName()+
 			" waits for quota, and Berth lets it go when there is some: see kubectl berth explain"))
@@ -64,19 +64,19 @@ func guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string,
 var errNotRead = errors.New("the RayService of the cluster could not be read")
 
 // guardService keeps what holds the clusters of a service that is led.
-func guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
+func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil && in.Reach == plan.Managed && plan.IsElastic(o) && in.IsLegacy() {
+	if old == nil && in.Reach == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
 		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}, nil
 	}
-	if !isLed(o, in) || in.Reach != plan.Managed {
+	if !r.isLed(o, in) || in.Reach != plan.Managed {
 		return nil, nil
 	}
 	if old == nil {
-		return warnOfFields(o, in), nil
+		return r.warnOfFields(o), nil
 	}
 	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
-	if has && !nested && !in.RayService.GatedPods {
+	if has && !nested && !r.GatedPods {
 		return nil, field.ErrorList{field.Forbidden(configPath.Child("suspend"),
 			"must stay true: new clusters wait for quota, and Berth lets each go when there is some; to stop the service use spec.suspend")}
 	}
@@ -85,13 +85,13 @@ func guardService(object, old plan.Object, in *plan.Setting) (warnings []string,
 		view.Set(o.Object, true, topSuspend...)
 		warnings = append(warnings, "spec.suspend stays true until the service is admitted: Berth starts it then")
 	}
-	mend(o, in)
+	r.mend(o, in)
 	return warnings, nil
 }
 
 // warnOfFields says which fields of a new service become something else.
-func warnOfFields(o view.Object, in *plan.Setting) (warnings []string) {
-	if nested, has := view.Get(o.Object, nestedSuspend...).(bool); has && !nested && !in.RayService.GatedPods {
+func (r *Settings) warnOfFields(o view.Object) (warnings []string) {
+	if nested, has := view.Get(o.Object, nestedSuspend...).(bool); has && !nested && !r.GatedPods {
 		warnings = append(warnings, "spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some")
 	}
 	return warnings
@@ -107,7 +107,7 @@ func isAdmitted(workloads []*kueue.Workload) bool {
 }
 
 // validateService are the rules for a service that is queued.
-func validateService(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
+func (r *Settings) validateService(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
 	if !isQueued(o, in) {
 		return nil
 	}
@@ -116,7 +116,7 @@ func validateService(o, old view.Object, roles []view.Role, in *plan.Setting) fi
 		return field.ErrorList{field.Required(configPath, "a queued service brings its cluster")}
 	}
 	errs := append(validateCluster(o, spec, configPath, len(roles), in), longName(o, old, maxParentName)...)
-	if plan.IsElastic(o) && in.ElasticJobs && !in.RayService.Gating {
+	if plan.IsElastic(o) && in.ElasticJobs && !r.Gating {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(kueue.ElasticJobAnnotation),
 			"a RayService is elastic only with the feature gate RayServiceUpgradeGating"))
 	}

@@ -40,7 +40,7 @@ const (
 )
 
 // Job describes RayJob.
-func Job() *plan.Descriptor {
+func Job(s Settings) *plan.Descriptor {
 	d := view.Kind{
 		Framework:  "ray.io/rayjob",
 		GVK:        gvk("RayJob"),
@@ -67,10 +67,10 @@ func Job() *plan.Descriptor {
 		Skip:   func(o plan.Object) bool { return selectsCluster(view.Of(o)) },
 		Halt:   func(o plan.Object) bool { return stopWaiting(d, o) },
 	}
-	d.FreeUnmanaged = true
+	d.FreeUnmanaged, d.FreeLeaving = true, s.FreeLeaving
 	d.Elastic = &plan.Elastic{Children: []schema.GroupVersionKind{gvk("RayCluster")}, Annotate: annotate, NameExtra: generationOfChild}
 	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
-	d.Refers = child
+	d.Refers, d.PodLabels = child, podsAt("status", "rayClusterName")
 	d.Family = jobFamily()
 	d.Owns = jobOwns
 	return d

@@ -116,12 +116,12 @@ func madeByJob(k *plan.Kinship) error {
 
 // madeByService says why a cluster is none of a RayService. Those of a service that is led wait for quota one by one, whatever they ask for.
 // A cluster that serves may be of an earlier spec: KubeRay has it in the status.
-func madeByService(k *plan.Kinship) error {
+func (r *Settings) madeByService(k *plan.Kinship) error {
 	owner := view.Of(k.Owner)
 	if !plan.HasPrefix(k.Child, owner.GetName()+"-") {
 		return plan.ErrOtherName
 	}
-	if isLed(owner, k.Setting()) {
+	if r.isLed(owner, k.Setting()) {
 		return nil
 	}
 	for _, status := range []string{"activeServiceStatus", "pendingServiceStatus"} {

@@ -80,7 +80,7 @@ func TestClusterPodSets(t *testing.T) {
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nmetadata: {annotations: "+tc.annotations+"}\nspec: "+tc.spec)
 		before := o.DeepCopy()
-		if diff := cmp.Diff(tc.want, describe(t, ray.Cluster(), o)); diff != "" {
+		if diff := cmp.Diff(tc.want, describe(t, ray.Cluster(ray.Settings{}), o)); diff != "" {
 			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 		if diff := cmp.Diff(before.Object, o.Object); diff != "" {
@@ -103,7 +103,7 @@ func TestJobPodSets(t *testing.T) {
 		"empty head pod": {"{rayClusterSpec: {headGroupSpec: {template: {}}}}", []string{"head:1", "submitter:1 ray-job-submitter(500m, 200Mi)"}},
 	}
 	for name, tc := range tests {
-		if diff := cmp.Diff(tc.want, describe(t, ray.Job(), parse(t, "kind: X\nspec: "+tc.spec))); diff != "" {
+		if diff := cmp.Diff(tc.want, describe(t, ray.Job(ray.Settings{}), parse(t, "kind: X\nspec: "+tc.spec))); diff != "" {
 			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 	}
@@ -111,7 +111,7 @@ func TestJobPodSets(t *testing.T) {
 
 // TestSubmitterIsWritten: the built submitter goes into the spec with the first start, and stays there.
 func TestSubmitterIsWritten(t *testing.T) {
-	d := ray.Job()
+	d := ray.Job(ray.Settings{})
 	o := parse(t, "kind: X\nspec: {suspend: true, rayClusterSpec: {"+head+"}}")
 	before, err := d.PodSets(o, setting)
 	if err != nil {
@@ -141,18 +141,18 @@ func TestStatus(t *testing.T) {
 		status string
 		want   string // active, ready, on hold, finished, success
 	}{
-		"cluster: never seen": {ray.Cluster(), "{}", "false false false false false"},
-		"cluster: starting":   {ray.Cluster(), "{observedGeneration: 1}", "true false false false false"},
-		"cluster: ready":      {ray.Cluster(), "{state: ready}", "true true false false false"},
-		"cluster: suspended":  {ray.Cluster(), "{state: suspended}", "false false false false false"},
-		"job: new":            {ray.Job(), "{}", "false false false false false"},
-		"job: running":        {ray.Job(), "{jobDeploymentStatus: Running, rayClusterStatus: {state: ready}}", "true true false false false"},
-		"job: retrying":       {ray.Job(), "{jobDeploymentStatus: Retrying}", "true false false false false"},
-		"job: refused":        {ray.Job(), "{jobDeploymentStatus: ValidationFailed}", "true false true false false"},
-		"job: suspended":      {ray.Job(), "{jobDeploymentStatus: Suspended}", "false false false false false"},
-		"job: complete":       {ray.Job(), "{jobDeploymentStatus: Complete, jobStatus: SUCCEEDED}", "true false false true true"},
-		"job: stopped":        {ray.Job(), "{jobDeploymentStatus: Complete, jobStatus: STOPPED}", "true false false true false"},
-		"job: failed":         {ray.Job(), "{jobDeploymentStatus: Failed, jobStatus: FAILED}", "true false false true false"},
+		"cluster: never seen": {ray.Cluster(ray.Settings{}), "{}", "false false false false false"},
+		"cluster: starting":   {ray.Cluster(ray.Settings{}), "{observedGeneration: 1}", "true false false false false"},
+		"cluster: ready":      {ray.Cluster(ray.Settings{}), "{state: ready}", "true true false false false"},
+		"cluster: suspended":  {ray.Cluster(ray.Settings{}), "{state: suspended}", "false false false false false"},
+		"job: new":            {ray.Job(ray.Settings{}), "{}", "false false false false false"},
+		"job: running":        {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Running, rayClusterStatus: {state: ready}}", "true true false false false"},
+		"job: retrying":       {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Retrying}", "true false false false false"},
+		"job: refused":        {ray.Job(ray.Settings{}), "{jobDeploymentStatus: ValidationFailed}", "true false true false false"},
+		"job: suspended":      {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Suspended}", "false false false false false"},
+		"job: complete":       {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Complete, jobStatus: SUCCEEDED}", "true false false true true"},
+		"job: stopped":        {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Complete, jobStatus: STOPPED}", "true false false true false"},
+		"job: failed":         {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Failed, jobStatus: FAILED}", "true false false true false"},
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nspec: {rayClusterSpec: {"+head+"}, "+head+"}\nstatus: "+tc.status)
@@ -172,25 +172,25 @@ func TestValidate(t *testing.T) {
 		unqueued bool
 		want     []string
 	}{
-		"cluster":                    {d: ray.Cluster(), spec: "{" + head + "}"},
-		"cluster scales":             {d: ray.Cluster(), spec: "{enableInTreeAutoscaling: true, " + head + "}", want: []string{"spec.enableInTreeAutoscaling"}},
-		"nobody queues it":           {d: ray.Cluster(), spec: "{enableInTreeAutoscaling: true, " + head + "}", unqueued: true},
-		"17 groups":                  {d: ray.Cluster(), spec: "{" + head + ", " + many + "}"},
-		"17 groups and a submitter":  {d: ray.Job(), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + ", " + many + "}}", want: []string{"spec.rayClusterSpec.workerGroupSpecs"}},
-		"a group named head":         {d: ray.Cluster(), spec: "{" + head + ", workerGroupSpecs: [{groupName: Head, template: {spec: {}}}]}", want: []string{"spec.workerGroupSpecs[0].groupName"}},
-		"a bad topology":             {d: ray.Cluster(), spec: "{headGroupSpec: {template: {metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: A B}}}}}", unqueued: true, want: []string{"spec.headGroupSpec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]"}},
-		"job":                        {d: ray.Job(), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
-		"job stays":                  {d: ray.Job(), spec: "{rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
-		"job selects":                {d: ray.Job(), spec: "{clusterSelector: {a: b}}"},
-		"job selects and brings":     {d: ray.Job(), spec: "{clusterSelector: {a: b}, rayClusterSpec: {" + head + "}}", want: []string{"spec.clusterSelector"}},
-		"job does neither":           {d: ray.Job(), spec: "{}", want: []string{"spec.rayClusterSpec"}},
-		"job does neither, unqueued": {d: ray.Job(), spec: "{}", unqueued: true},
-		"job, said":                  {d: ray.Job(), spec: "{submissionMode: K8sJobMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
-		"job in the head":            {d: ray.Job(), spec: "{submissionMode: SidecarMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
-		"job by HTTP":                {d: ray.Job(), spec: "{submissionMode: HTTPMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
-		"job waits for a user":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
-		"job waits, and stays":       {d: ray.Job(), spec: "{submissionMode: InteractiveMode, rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
-		"job selects, and waits":     {d: ray.Job(), spec: "{submissionMode: InteractiveMode, clusterSelector: {a: b}}"},
+		"cluster":                    {d: ray.Cluster(ray.Settings{}), spec: "{" + head + "}"},
+		"cluster scales":             {d: ray.Cluster(ray.Settings{}), spec: "{enableInTreeAutoscaling: true, " + head + "}", want: []string{"spec.enableInTreeAutoscaling"}},
+		"nobody queues it":           {d: ray.Cluster(ray.Settings{}), spec: "{enableInTreeAutoscaling: true, " + head + "}", unqueued: true},
+		"17 groups":                  {d: ray.Cluster(ray.Settings{}), spec: "{" + head + ", " + many + "}"},
+		"17 groups and a submitter":  {d: ray.Job(ray.Settings{}), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + ", " + many + "}}", want: []string{"spec.rayClusterSpec.workerGroupSpecs"}},
+		"a group named head":         {d: ray.Cluster(ray.Settings{}), spec: "{" + head + ", workerGroupSpecs: [{groupName: Head, template: {spec: {}}}]}", want: []string{"spec.workerGroupSpecs[0].groupName"}},
+		"a bad topology":             {d: ray.Cluster(ray.Settings{}), spec: "{headGroupSpec: {template: {metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: A B}}}}}", unqueued: true, want: []string{"spec.headGroupSpec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]"}},
+		"job":                        {d: ray.Job(ray.Settings{}), spec: "{shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job stays":                  {d: ray.Job(ray.Settings{}), spec: "{rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
+		"job selects":                {d: ray.Job(ray.Settings{}), spec: "{clusterSelector: {a: b}}"},
+		"job selects and brings":     {d: ray.Job(ray.Settings{}), spec: "{clusterSelector: {a: b}, rayClusterSpec: {" + head + "}}", want: []string{"spec.clusterSelector"}},
+		"job does neither":           {d: ray.Job(ray.Settings{}), spec: "{}", want: []string{"spec.rayClusterSpec"}},
+		"job does neither, unqueued": {d: ray.Job(ray.Settings{}), spec: "{}", unqueued: true},
+		"job, said":                  {d: ray.Job(ray.Settings{}), spec: "{submissionMode: K8sJobMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job in the head":            {d: ray.Job(ray.Settings{}), spec: "{submissionMode: SidecarMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job by HTTP":                {d: ray.Job(ray.Settings{}), spec: "{submissionMode: HTTPMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job waits for a user":       {d: ray.Job(ray.Settings{}), spec: "{submissionMode: InteractiveMode, shutdownAfterJobFinishes: true, rayClusterSpec: {" + head + "}}"},
+		"job waits, and stays":       {d: ray.Job(ray.Settings{}), spec: "{submissionMode: InteractiveMode, rayClusterSpec: {" + head + "}}", want: []string{"spec.shutdownAfterJobFinishes"}},
+		"job selects, and waits":     {d: ray.Job(ray.Settings{}), spec: "{submissionMode: InteractiveMode, clusterSelector: {a: b}}"},
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nspec: "+tc.spec)
@@ -207,15 +207,15 @@ func TestValidate(t *testing.T) {
 	}
 	elastic := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
 	scales := parse(t, "kind: X\nmetadata: {labels: {kueue.x-k8s.io/queue-name: lq}, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nspec: {enableInTreeAutoscaling: true, "+head+"}")
-	if errs := ray.Cluster().Validate(scales, nil, elastic); len(errs) > 0 {
+	if errs := ray.Cluster(ray.Settings{}).Validate(scales, nil, elastic); len(errs) > 0 {
 		t.Errorf("an elastic cluster may scale by itself: %v", errs)
 	}
 	view.Set(scales.Object, kueue.MultiKueueControllerName, "spec", "managedBy")
-	if errs := ray.Cluster().Validate(scales, nil, elastic); len(errs) != 1 {
+	if errs := ray.Cluster(ray.Settings{}).Validate(scales, nil, elastic); len(errs) != 1 {
 		t.Errorf("but not on another cluster: %v", errs)
 	}
 	selects := parse(t, "kind: X\nspec: {clusterSelector: {a: b}}")
-	if d := ray.Job(); !d.Skips(selects) || d.Skips(parse(t, "kind: X\nspec: {}")) {
+	if d := ray.Job(ray.Settings{}); !d.Skips(selects) || d.Skips(parse(t, "kind: X\nspec: {}")) {
 		t.Error("jobs on a cluster that exists are left alone, and no others")
 	}
 }
@@ -242,7 +242,7 @@ func TestGates(t *testing.T) {
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nmetadata: {annotations: {kueue.x-k8s.io/elastic-job: \"true\"}, "+tc.meta+"}\nspec: {"+head+group+"}")
 		for range 2 {
-			ray.Cluster().Default(o, tc.reach == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Reach: tc.reach})
+			ray.Cluster(ray.Settings{}).Default(o, tc.reach == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Reach: tc.reach})
 		}
 		raw, err := o.MarshalJSON()
 		if err != nil {
@@ -275,7 +275,7 @@ func TestCountsOfTheCluster(t *testing.T) {
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: RayJob\nmetadata: {name: j, uid: u, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nstatus: {rayClusterName: c}\nspec: {"+tc.suspend+"submissionMode: HTTPMode, rayClusterSpec: {"+head+workers+"}}")
-		d := ray.Job()
+		d := ray.Job(ray.Settings{})
 		in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Objects: map[plan.Reference]plan.Object{}}
 		if refs := d.Refers(o); tc.child != nil {
 			in.Objects[refs[0]] = tc.child

@@ -36,7 +36,9 @@ const redisFinalizer = "ray.io/gcs-ft-redis-cleanup-finalizer"
 // spec.suspend stops it as a whole. An elastic one is led, cluster by cluster (spec: 30 §4.10.3). Of any other one the
 // suspend of its clusters is a mirror of its own, and an upgrade stops all of it first. A KubeRay that knows no
 // spec.suspend is told to stop by that mirror alone, which reaches only clusters that are still to be made.
-func Service() *plan.Descriptor {
+func Service(s Settings) *plan.Descriptor { return s.service() }
+
+func (r *Settings) service() *plan.Descriptor {
 	d := view.Kind{
 		Framework:  "ray.io/rayservice",
 		GVK:        gvk("RayService"),
@@ -49,14 +51,15 @@ func Service() *plan.Descriptor {
 		Finished:   func(view.Object) (string, bool, bool) { return "", false, false },
 		IsActive:   serviceIsActive,
 		PodsReady:  func(o view.Object, _ []view.Role) bool { return view.HasCondition(o, "Ready") },
-		Validate:   validateService,
+		Validate:   r.validateService,
 	}.Descriptor()
 	d.Listing.Rules = []rbacv1.PolicyRule{changeClusters, plan.Allow("", []string{"pods"}, "delete", "patch")}
-	d.Remote.Follow = followService
+	d.PodLabels = podsAt("status", "activeServiceStatus", "rayClusterName")
+	d.Remote.Follow = r.followService
 	d.Remote.Prepare = func(o map[string]any) { forgetClusters(&unstructured.Unstructured{Object: o}) }
-	d.FreeUnmanaged = true
+	d.FreeUnmanaged, d.FreeLeaving = true, r.FreeLeaving
 	d.Elastic = &plan.Elastic{GatesPods: true, Children: []schema.GroupVersionKind{gvk("RayCluster")}}
-	d.PodSets = servicePodSets
+	d.PodSets = r.servicePodSets
 	d.Suspend = func(o plan.Object) {
 		view.Set(view.Of(o).Object, true, topSuspend...)
 		setNested(view.Of(o), true)
@@ -80,26 +83,27 @@ func Service() *plan.Descriptor {
 		setNested(view.Of(o), false)
 		return start(o, infos, in)
 	}
-	d.PodsReady = serviceIsReady
+	d.PodsReady = r.serviceIsReady
 	d.Default = func(o plan.Object, managed bool, in *plan.Setting) {
-		if managed && isLed(view.Of(o), in) {
-			mend(o, in)
+		if managed && r.isLed(view.Of(o), in) {
+			r.mend(o, in)
 		}
 	}
-	d.Guard = &plan.Guard{Check: guardService}
-	d.Owns = []plan.Child{{GVK: gvk("RayCluster"), Made: madeByService}}
+	d.Guard = &plan.Guard{Check: r.guardService}
+	d.Owns = []plan.Child{{GVK: gvk("RayCluster"), Made: r.madeByService}}
 	d.Family = &plan.Family{
 		Child: gvk("RayCluster"), PodLabel: rayplan.ClusterLabel, PodLabels: []string{rayplan.GroupLabel},
 		IsActive: func(o plan.Object, in *plan.Setting) bool {
-			if in.IsLegacy() { // its clusters stay, without pods
+			if r.isLegacy() { // its clusters stay, without pods
 				return slices.ContainsFunc(in.Pods, rayplan.Runs)
 			}
 			return hasClusters(o, in)
 		},
 		Upgrades: &plan.Upgrades{
-			Leads: leads, Mend: mend, Start: startLed, Step: step, Waits: waits, Lingers: lingers,
+			Configured: r.isConfigured, Learn: r.learn,
+			Leads: r.leads, Mend: r.mend, Start: r.startLed, Step: r.step, Waits: r.waits, Lingers: r.lingers,
 			MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
-				s, err := observe(view.Of(o), in)
+				s, err := r.observe(view.Of(o), in)
 				return err == nil && s.HasRoom(pod)
 			},
 		},
@@ -108,18 +112,20 @@ func Service() *plan.Descriptor {
 }
 
 // lingers says whether KubeRay still cleans up what a cluster stored.
-func lingers(_ plan.Object, in *plan.Setting) bool {
-	return in.RayService.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
+func (r *Settings) lingers(_ plan.Object, in *plan.Setting) bool {
+	return r.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
 		return slices.Contains(c.GetFinalizers(), redisFinalizer)
 	})
 }
 
-// leads says whether elastic services are led at all.
-func leads(cfg *plan.Config) bool { return cfg.ElasticJobs && cfg.RayService.Gating && !cfg.IsLegacy() }
+// isConfigured says whether elastic services are led if KubeRay has the switch for it, and leads whether it has.
+func (r *Settings) isConfigured(cfg *plan.Config) bool { return cfg.ElasticJobs && r.Gating }
+
+func (r *Settings) leads(cfg *plan.Config) bool { return r.isConfigured(cfg) && !r.isLegacy() }
 
 // isLed says whether a service is.
-func isLed(o metav1.Object, in *plan.Setting) bool {
-	return in != nil && in.Config != nil && leads(in.Config) && plan.IsElastic(o)
+func (r *Settings) isLed(o metav1.Object, in *plan.Setting) bool {
+	return in != nil && in.Config != nil && r.leads(in.Config) && plan.IsElastic(o)
 }
 
 // setNested writes the suspend of clusters that are still to be made, if there is anything to suspend.
@@ -150,10 +156,10 @@ func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 }
 
 // servicePodSets are what a service that is led needs next, and what the clusters of any other one have, or would have.
-func servicePodSets(object plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
+func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	o := view.Of(object)
-	if isLed(o, in) {
-		s, err := observe(o, in)
+	if r.isLed(o, in) {
+		s, err := r.observe(o, in)
 		if err != nil {
 			return nil, err
 		}
@@ -183,9 +189,9 @@ func serviceIsActive(o view.Object) bool {
 
 // serviceIsReady takes the word of the service, but while a cluster is held, which keeps KubeRay from looking, that of the
 // active cluster.
-func serviceIsReady(object plan.Object, in *plan.Setting) bool {
+func (r *Settings) serviceIsReady(object plan.Object, in *plan.Setting) bool {
 	o := view.Of(object)
-	if isLed(o, in) {
+	if r.isLed(o, in) {
 		active := view.String(o.Object, "status", "activeServiceStatus", "rayClusterName")
 		held := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return view.Bool(view.Of(c).Object, "spec", "suspend") })
 		for _, c := range in.Children {
@@ -198,30 +204,30 @@ func serviceIsReady(object plan.Object, in *plan.Setting) bool {
 }
 
 // observe is the service with all that belongs to it, as the plan takes it. What one that runs on another cluster has there it was told.
-func observe(o view.Object, in *plan.Setting) (*rayplan.Service, error) {
+func (r *Settings) observe(o view.Object, in *plan.Setting) (*rayplan.Service, error) {
 	if !isElsewhere(o) {
-		return observeAt(o, o, in)
+		return r.observeAt(o, o, in)
 	}
-	s, err := withoutClusters(o, in)
+	s, err := r.withoutClusters(o, in)
 	if err == nil && !s.Suspended {
 		s.Recall(o.GetAnnotations()[rayplan.ClustersAnnotation])
 	}
 	return s, err
 }
 
-func withoutClusters(o view.Object, in *plan.Setting) (*rayplan.Service, error) {
+func (r *Settings) withoutClusters(o view.Object, in *plan.Setting) (*rayplan.Service, error) {
 	spec, err := view.PodSetsOf(o, serviceRoles, in)
 	if err != nil {
 		return nil, err
 	}
 	return &rayplan.Service{
-		Spec: spec, Suspended: view.Bool(o.Object, topSuspend...), Pods: in.Pods, Slices: in.Workloads, HoldPods: in.RayService.GatedPods,
+		Spec: spec, Suspended: view.Bool(o.Object, topSuspend...), Pods: in.Pods, Slices: in.Workloads, HoldPods: r.GatedPods,
 	}, nil
 }
 
 // observeAt is the service with the clusters of its copy, of which that is the status: they are compared with what the service asks for.
-func observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Service, error) {
-	s, err := withoutClusters(o, in)
+func (r *Settings) observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Service, error) {
+	s, err := r.withoutClusters(o, in)
 	if err != nil {
 		return nil, err
 	}
@@ -259,20 +265,20 @@ func observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Service, error) {
 }
 
 // startLed lets a service run whose clusters are let go one by one.
-func startLed(object plan.Object, in *plan.Setting) {
+func (r *Settings) startLed(object plan.Object, in *plan.Setting) {
 	o := view.Of(object)
 	view.Set(o.Object, false, topSuspend...)
-	setNested(o, !in.RayService.GatedPods)
+	setNested(o, !r.GatedPods)
 	forgetClusters(o)
 }
 
 // mend puts back what holds the clusters and the pods of a service that is led. None of it moves KubeRay's hash.
-func mend(object plan.Object, in *plan.Setting) bool {
+func (r *Settings) mend(object plan.Object, in *plan.Setting) bool {
 	o := view.Of(object)
 	if view.Map(o.Object, clusterConfig...) == nil {
 		return false
 	}
-	hold := !in.RayService.GatedPods || view.Bool(o.Object, topSuspend...)
+	hold := !r.GatedPods || view.Bool(o.Object, topSuspend...)
 	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
 	changed := !has || nested != hold
 	if changed {
@@ -287,9 +293,9 @@ func mend(object plan.Object, in *plan.Setting) bool {
 
 // step finds the next write to the clusters and pods of a service: what was taken away is put back, then clusters are let
 // go, then pods.
-func step(ob *plan.Observed, in *plan.Setting) *plan.Action {
+func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 	o := view.Of(ob.Job)
-	s, err := observe(o, in)
+	s, err := r.observe(o, in)
 	if err != nil {
 		return nil // the reconcile of the job says so
 	}
@@ -408,8 +414,8 @@ func release(s *rayplan.Service, in *plan.Setting) *plan.Action {
 }
 
 // waits tells which clusters a new slice is for.
-func waits(object plan.Object, in *plan.Setting) []plan.Event {
-	s, err := observe(view.Of(object), in)
+func (r *Settings) waits(object plan.Object, in *plan.Setting) []plan.Event {
+	s, err := r.observe(view.Of(object), in)
 	if err != nil {
 		return nil
 	}

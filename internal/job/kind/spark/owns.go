@@ -16,16 +16,15 @@ func madeDriver(k *plan.Kinship) error {
 	if k.Child.GetName() != name {
 		return plan.ErrOtherName
 	}
-	with := *k.Config // Spark adds the overhead of memory, whether it is counted or not
-	with.SparkOverhead = true
-	template, err := assemble(app, driver, &plan.Setting{Config: &with})
+	const overhead = true // Spark adds that of memory, whether it is counted or not
+	template, err := assemble(app, driver, overhead)
 	if err != nil {
 		return err
 	}
 	if err := plan.MadePod(k.Child, &template.Spec); err != nil || len(k.Below) == 0 {
 		return err
 	}
-	if template, err = assemble(app, executor, &plan.Setting{Config: &with}); err != nil {
+	if template, err = assemble(app, executor, overhead); err != nil {
 		return err
 	}
 	for _, pod := range k.Below {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
@@ -31,8 +30,9 @@ const (
 
 func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// assemble puts the pod of a role together: its template, if it has one, with the role's own fields over it.
-func assemble(app view.Object, name string, in *plan.Setting) (*corev1.PodTemplateSpec, error) {
+// assemble puts the pod of a role together: its template, if it has one, with the role's own fields over it. With overhead it requests the
+// memory that Spark adds unasked.
+func assemble(app view.Object, name string, overhead bool) (*corev1.PodTemplateSpec, error) {
 	role := view.Map(app.Object, "spec", name)
 	out := &corev1.PodTemplateSpec{}
 	if err := decode(view.Map(role, "template"), out); err != nil {
@@ -76,7 +76,7 @@ func assemble(app view.Object, name string, in *plan.Setting) (*corev1.PodTempla
 	c.VolumeMounts = append(c.VolumeMounts, f.VolumeMounts...)
 	c.Env = append(c.Env, f.Env...)
 	c.EnvFrom = append(c.EnvFrom, f.EnvFrom...)
-	return out, f.request(app, name, c, in != nil && in.Config != nil && in.SparkOverhead)
+	return out, f.request(app, name, c, overhead)
 }
 
 // fields are those of a role that decide about its pods.

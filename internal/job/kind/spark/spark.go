@@ -18,6 +18,7 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
@@ -38,25 +39,43 @@ const (
 // quiet are the states in which the operator has no pods of an application, and makes none.
 var quiet = []string{"", "SUSPENDED", stateCompleted, stateFailed, stateSubmissionFailed}
 
+// Descriptors describe SparkApplication for a manager with the given configuration; nil has everything at its default.
+func Descriptors(o *options.Options) []*plan.Descriptor {
+	counted, free := false, false
+	if o != nil {
+		free = !o.Gates.On(feature.ValidateRayAndSparkJobUpdates)
+		spark := o.Effective.Integrations.Spark
+		counted = spark != nil && spark.ImplicitMemoryOverhead
+	}
+	d := Descriptor(counted)
+	d.FreeLeaving = free
+	return []*plan.Descriptor{d}
+}
+
+// overhead says whether the memory that Spark adds unasked is counted.
+type overhead bool
+
 // Descriptor describes SparkApplication.
-func Descriptor() *plan.Descriptor {
+func Descriptor(counted bool) *plan.Descriptor {
+	with := overhead(counted)
 	d := view.Kind{
 		Framework:  "sparkoperator.k8s.io/sparkapplication",
 		GVK:        schema.GroupVersionKind{Group: "sparkoperator.k8s.io", Version: "v1beta2", Kind: "SparkApplication"},
 		Resource:   "sparkapplications",
 		Suspend:    []string{"spec", "suspend"},
-		Roles:      roles,
+		Roles:      with.roles,
 		Finished:   finished,
 		IsActive:   func(o view.Object) bool { return !slices.Contains(quiet, state(o)) },
 		PodsReady:  podsReady,
-		Validate:   validate,
+		Validate:   with.validate,
 		NoPrebuilt: true,
 	}.Descriptor()
-	d.Listing = plan.Listing{Gate: feature.SparkApplicationIntegration.String(), NoStatus: true}
+	d.Listing = plan.Listing{Gate: feature.SparkApplicationIntegration.String()}
 	d.FreeUnmanaged = true
 	d.Owns = []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Relayed: true, Made: madeDriver}}
-	d.Start = start
+	d.Start = with.start
 	d.Restore = restore
+	d.PodLabels = plan.PodsByName("sparkoperator.k8s.io/app-name")
 	return d
 }
 
@@ -109,10 +128,10 @@ func podsReady(o view.Object, _ []view.Role) bool {
 func instances(o view.Object) int32 { return view.Int(o.Object, 0, "spec", executor, "instances") }
 
 // roles are the driver and the executors, with the pods that the operator makes for them.
-func roles(o view.Object, in *plan.Setting) ([]view.Role, error) {
+func (with overhead) roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	var out []view.Role
 	for _, name := range []string{driver, executor} {
-		template, err := assemble(o, name, in)
+		template, err := assemble(o, name, bool(with))
 		if err != nil {
 			return nil, err
 		}
@@ -131,14 +150,14 @@ func roles(o view.Object, in *plan.Setting) ([]view.Role, error) {
 
 // start gives each role what was admitted. The selector of the whole application goes into both roles: the operator takes
 // one or the other.
-func start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
+func (with overhead) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	app := view.Of(o)
 	names := []string{driver, executor}
 	if len(infos) != len(names) {
 		return podset.Permanent("the admission has %d pod sets and the SparkApplication has %d", len(infos), len(names))
 	}
 	for i, name := range names {
-		template, err := assemble(app, name, in)
+		template, err := assemble(app, name, bool(with))
 		if err != nil {
 			return err
 		}
@@ -163,7 +182,7 @@ func restore(o plan.Object, podSets []kueue.PodSet) bool {
 	}
 	changed := false
 	for i, name := range names {
-		template, err := assemble(app, name, nil)
+		template, err := assemble(app, name, false)
 		if err != nil || !podset.Restore(template, &podSets[i].Template) {
 			continue
 		}
@@ -229,7 +248,7 @@ func put(m map[string]any, key string, value any, empty bool) {
 }
 
 // validate are the rules for an application that is queued: its pods must be known beforehand, and be in the cluster.
-func validate(o, _ view.Object, _ []view.Role, in *plan.Setting) field.ErrorList {
+func (with overhead) validate(o, _ view.Object, _ []view.Role, in *plan.Setting) field.ErrorList {
 	if !in.IsQueued(o) {
 		return nil
 	}
@@ -243,7 +262,7 @@ func validate(o, _ view.Object, _ []view.Role, in *plan.Setting) field.ErrorList
 			"a queued application cannot change its size; set executor.instances"))
 	}
 	for _, name := range []string{driver, executor} {
-		if _, err := assemble(o, name, in); err != nil {
+		if _, err := assemble(o, name, bool(with)); err != nil {
 			errs = append(errs, field.Invalid(spec.Child(name), name, err.Error()))
 		}
 	}

@@ -32,8 +32,8 @@ func parse(t *testing.T, spec string) view.Object {
 	return out
 }
 
-func setting(overhead bool) *plan.Setting {
-	return &plan.Setting{Config: &plan.Config{Topology: true, SparkOverhead: overhead}}
+func setting() *plan.Setting {
+	return &plan.Setting{Config: &plan.Config{Topology: true}}
 }
 
 // What the main container of each role asks for, as cpu/memory with limits after it.
@@ -56,7 +56,7 @@ func TestRequests(t *testing.T) {
 		"no template":          {"{executor: {template: {spec: 3}}}", false, "spec.executor.template is no pod template"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sets, err := Descriptor().PodSets(parse(t, test.spec), setting(test.overhead))
+			sets, err := Descriptor(test.overhead).PodSets(parse(t, test.spec), setting())
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -97,7 +97,7 @@ executor:
 `
 
 func TestPods(t *testing.T) {
-	sets, err := Descriptor().PodSets(parse(t, "\n"+indent(full)), setting(false))
+	sets, err := Descriptor(false).PodSets(parse(t, "\n"+indent(full)), setting())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,10 +132,10 @@ func indent(text string) string {
 
 // A start folds the selector of the application into both roles; a restore takes out what a start put in.
 func TestStartAndRestore(t *testing.T) {
-	d := Descriptor()
+	d := Descriptor(false)
 	o := parse(t, "\n"+indent(full))
 	d.Suspend(o)
-	sets, err := d.PodSets(o, setting(false))
+	sets, err := d.PodSets(o, setting())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,11 @@ func TestStartAndRestore(t *testing.T) {
 		Labels: map[string]string{"podset": "x"}, Annotations: map[string]string{}, NodeSelector: map[string]string{"pool": "h100"},
 		Tolerations: []corev1.Toleration{{Key: "gpu", Operator: "Exists"}}, SchedulingGates: []corev1.PodSchedulingGate{{Name: "topology"}},
 	}
-	if err := d.Start(o, []plan.PodSetInfo{info}, setting(false)); err == nil {
+	if err := d.Start(o, []plan.PodSetInfo{info}, setting()); err == nil {
 		t.Error("started with one pod set")
 	}
 	before := o.DeepCopy()
-	if err := d.Start(o, []plan.PodSetInfo{info, info}, setting(false)); err != nil {
+	if err := d.Start(o, []plan.PodSetInfo{info, info}, setting()); err != nil {
 		t.Fatal(err)
 	}
 	executor := view.Map(o.Object, "spec", "executor")
@@ -186,7 +186,7 @@ func TestStartAndRestore(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	d := Descriptor()
+	d := Descriptor(false)
 	for name, test := range map[string]struct {
 		spec, status                     string
 		active, done, success, podsReady bool
@@ -208,7 +208,7 @@ func TestStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := parse(t, test.spec+", status: "+test.status)
 			_, success, done := d.Finished(o)
-			got := []bool{d.IsActive(o), done, success, d.PodsReady(o, setting(false))}
+			got := []bool{d.IsActive(o), done, success, d.PodsReady(o, setting())}
 			if diff := cmp.Diff([]bool{test.active, test.done, test.success, test.podsReady}, got); diff != "" {
 				t.Errorf("active, done, success, ready -want +got:\n%s", diff)
 			}
@@ -217,7 +217,7 @@ func TestStates(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	d := Descriptor()
+	d := Descriptor(false)
 	for name, test := range map[string]struct {
 		spec, queue string
 		want        []string
@@ -234,7 +234,7 @@ func TestValidate(t *testing.T) {
 				o.SetLabels(map[string]string{kueue.QueueNameLabel: test.queue})
 			}
 			var got []string
-			for _, e := range d.Validate(o, nil, setting(false)) {
+			for _, e := range d.Validate(o, nil, setting()) {
 				got = append(got, e.Field)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

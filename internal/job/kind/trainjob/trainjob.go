@@ -92,7 +92,8 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 			entry(view.Of(o))
 		}
 	}
-	d.Validate, d.Sizes = k.validate, nil // the rules of TrainJobs check the size (train.Validate)
+	d.Validate, d.Sizes = k.validate, nil                       // the rules of TrainJobs check the size (train.Validate)
+	d.PodLabels = plan.PodsByName(jobsetv1alpha2.JobSetNameKey) // its JobSet has its name
 	d.Remote.Prepare = dropPatch
 	d.Owns = []plan.Child{{GVK: jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), Made: k.madeJobSet}}
 	return d

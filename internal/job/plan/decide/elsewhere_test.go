@@ -45,7 +45,7 @@ spec:
 		t.Fatal(err)
 	}
 	s := &sentService{
-		t: t, cfg: &job.Config{FinishOrphans: true, ElasticJobs: true, RayService: job.RayService{Gating: true}}, d: ray.Service(),
+		t: t, cfg: &job.Config{FinishOrphans: true, ElasticJobs: true}, d: ray.Service(ray.Settings{Gating: true}),
 		o: &job.Observed{Job: u, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100)},
 	}
 	if elastic {

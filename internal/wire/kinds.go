@@ -1,0 +1,78 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/reconcile"
+)
+
+// Kinds are the kinds of jobs that a configuration has managed.
+func Kinds(o *options.Options) []*job.Descriptor { return managed(o, all.DescriptorsWith(o)) }
+
+// managed leaves out the kinds that a configuration does not have managed.
+func managed(o *options.Options, list []*job.Descriptor) []*job.Descriptor {
+	kinds := lookup.NewConfig(o).Kinds
+	return slices.DeleteFunc(slices.Clone(list), func(d *job.Descriptor) bool { return !kinds[d.GVK] })
+}
+
+// jobKinds are the job kinds of a manager. Its controllers and webhooks share them, since descriptors know what was learnt of the
+// controllers of the kinds.
+type jobKinds struct {
+	list   []*job.Descriptor
+	reader client.Reader
+	log    logr.Logger
+	pods   *reconcile.Pods // of jobs that are led
+}
+
+func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds, error) {
+	k := &jobKinds{list: all.DescriptorsWith(&cfg.Options), reader: mgr.GetAPIReader(), log: cfg.Log}
+	for _, d := range k.list {
+		if !d.Family.CanLead() {
+			continue
+		}
+		if k.pods == nil { // the jobs of all such kinds have pods with the same labels
+			var err error
+			if k.pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
+				return nil, err
+			}
+		}
+		if err := k.ready(ctx, d); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+// ready has a kind learn from its CRD, when the manager starts and when jobs of the kind begin to be served.
+func (k *jobKinds) ready(ctx context.Context, d *job.Descriptor) error {
+	if !d.Family.CanLead() {
+		return nil
+	}
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	err := k.reader.Get(ctx, client.ObjectKey{Name: d.Resource + "." + d.GVK.Group}, crd)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the CRD of %s: %w", d.Resource, err)
+	}
+	if news := d.Family.Upgrades.Learn(crd.Object); news != "" {
+		k.log.WithName(strings.ToLower(d.GVK.Kind)).Info(news)
+	}
+	return nil
+}
