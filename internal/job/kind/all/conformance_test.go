@@ -2,6 +2,7 @@ package all_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -365,13 +366,25 @@ func descriptors(t *testing.T) []*plan.Descriptor {
 	return all.DescriptorsWith(&o)
 }
 
-// with is what the suite has to know of a kind, or nil.
-func with(d *plan.Descriptor) *jobtest.Kind {
-	known := kinds[d.Framework]
-	if known == nil {
-		return nil
+// with is what the suite has to know of a kind, or nil: from the list here, or from testdata/KIND.yaml in the folder of the kind.
+func with(t *testing.T, d *plan.Descriptor) *jobtest.Kind {
+	t.Helper()
+	var kind jobtest.Kind
+	if known := kinds[d.Framework]; known != nil {
+		kind = *known
+	} else {
+		files, err := filepath.Glob("../*/testdata/" + strings.ToLower(d.GVK.Kind) + ".yaml")
+		if err != nil || len(files) != 1 {
+			return nil
+		}
+		text, err := os.ReadFile(files[0])
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, &kind)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", files[0], err)
+		}
 	}
-	kind := *known
 	kind.Descriptor = d
 	return &kind
 }
@@ -382,9 +395,9 @@ func TestConformance(t *testing.T) {
 			if d.Serving {
 				t.Skip("it has no Workload: its pods are queued")
 			}
-			kind := with(d)
+			kind := with(t, d)
 			if kind == nil {
-				t.Fatal("the suite knows no job of this kind: add one")
+				t.Fatal("the suite knows no job of this kind: describe one in testdata/KIND.yaml of its folder")
 			}
 			jobtest.Run(t, kind, job.Descriptor())
 		})
@@ -404,9 +417,9 @@ func TestUnmanagedNamespace(t *testing.T) {
 func TestWebhooks(t *testing.T) {
 	var list []*jobtest.Kind
 	for _, d := range descriptors(t) {
-		kind := with(d)
+		kind := with(t, d)
 		switch {
-		case d.Framework == "deployment":
+		case d.Serving && d.Sets == nil:
 			kind = &jobtest.Kind{Descriptor: d}
 		case kind == nil || d.Serving:
 			continue

@@ -32,7 +32,7 @@ import (
 // parent runs for more than one pass, no job runs on unqueued in a managed namespace, and none that Berth suspended waits in another one.
 func TestSchedules(t *testing.T) {
 	for _, d := range descriptors(t) {
-		kind := with(d)
+		kind := with(t, d)
 		if d.Serving || kind == nil {
 			continue
 		}
