@@ -305,7 +305,7 @@ func (w *World) leaving(q *Queue, wl *workload.Workload, usage resource.Vector) 
 // its queue can always get it back. The head of a strict queue stays where it is, so
 // it does that in every later cycle too, as long as nothing changes. spec: 10 §4.5 5e.
 func (c *round) reserve(e *entry) {
-	if e.q.Preemption.Reclaim == preempt.Any && !(c.w.PreemptorFirst && e.q.Pending.Sticky() == e.wl) {
+	if e.q.Preemption.ReclaimsAlways() && !(c.w.PreemptorFirst && e.q.Pending.Sticky() == e.wl) {
 		return
 	}
 	if e.q.Strict && !e.standing {

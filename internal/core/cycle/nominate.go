@@ -81,8 +81,8 @@ func (w *World) renominate(e *entry) {
 	e.got.Tried = e.got.Tried[:0]
 }
 
-// nobody is who can be preempted for a queue whose policies say never.
-var nobody = trace.Reach{Within: preempt.Never.String(), Reclaim: preempt.Never.String()}
+// nobody is the reach of a queue whose policy allows no preemption.
+var nobody = new(preempt.Policy).Reach()
 
 // prepare sets up the search for flavors for one head.
 func (w *World) prepare(e *entry) {
@@ -102,10 +102,10 @@ func (w *World) aim(q *Queue) {
 	s.Node, s.Groups, s.Policy = q.Node, q.Groups, q.Policy
 	s.Policy.Off = w.FungibilityOff
 	s.IgnoreUndeclared = w.IgnoreUndeclared
-	s.PreemptsWhileBorrowing = q.Preemption.BorrowWithin || (w.Fair != nil && q.Preemption.Reclaim != preempt.Never)
-	s.NoReclaim = q.Preemption.Reclaim == preempt.Never
+	s.PreemptsWhileBorrowing = q.Preemption.WhileBorrowing(w.Fair)
+	s.NoReclaim = !q.Preemption.Reclaims()
 	s.Nobody = nil
-	if s.NoReclaim && q.Preemption.Within == preempt.Never {
+	if !q.Preemption.Allows() {
 		s.Nobody = &nobody
 	}
 	s.Resume, s.Only, s.Pins = nil, nil, nil

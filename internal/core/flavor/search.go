@@ -208,10 +208,16 @@ func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Rea
 	if amount <= s.Quota.Available(s.Node, fr) {
 		return grade{Fit, level}, ""
 	}
-	if s.Quota.Nominal(s.Node, fr) < amount && !mayReclaim && !s.PreemptsWhileBorrowing {
+	if !s.mayPreempt(fr, amount, mayReclaim) {
 		return grade{NoFit, level}, trace.WaitingForQuota
 	}
 	return grade{NoCandidates, level}, trace.WaitingForQuota
+}
+
+// mayPreempt tells whether victims may be asked for amount of fr, of which some is short: for what the queue owns itself, on
+// behalf of a subtree that owns as much, or where preemptors may borrow.
+func (s *Search) mayPreempt(fr resource.FR, amount resource.Amount, ofSubtree bool) bool {
+	return ofSubtree || s.PreemptsWhileBorrowing || amount <= s.Quota.Nominal(s.Node, fr)
 }
 
 // shortfalls notes what there is not enough of for the flavor that was just tried, when

@@ -101,12 +101,7 @@ func leastCount(ps *workload.PodSet) int32 {
 // A request past the queue's own quota may reclaim only on behalf of a cohort that has
 // a parent.
 func (s *Search) winnable(w workload.Want) bool {
-	if s.Nobody != nil {
-		return false
-	}
-	if s.PreemptsWhileBorrowing || w.Least <= s.Quota.Nominal(s.Node, w.FR) {
-		return true
-	}
 	parent := s.Quota.Parent(s.Node)
-	return parent != quota.None && s.Quota.Parent(parent) != quota.None
+	ofSubtree := parent != quota.None && s.Quota.Parent(parent) != quota.None
+	return s.Nobody == nil && s.mayPreempt(w.FR, w.Least, ofSubtree)
 }

@@ -14,10 +14,10 @@ const (
 
 // start returns cursors at the first candidates of a queue in either part, and tells
 // whether there is any.
-func (s *Search) start(h *Holders, rule Rule) (at [parts]cursor, found bool) {
+func (s *Search) start(h *Holders, of *Candidates) (at [parts]cursor, found bool) {
 	at = [parts]cursor{{in: &h.leaving}, {in: &h.staying}}
 	for part := range at {
-		if s.seek(&at[part], rule) != nil {
+		if s.seek(&at[part], of) != nil {
 			found = true
 		}
 	}
@@ -25,14 +25,14 @@ func (s *Search) start(h *Holders, rule Rule) (at [parts]cursor, found bool) {
 }
 
 // seek moves c to the first candidate from where it is, or past the end. It looks at no
-// more than that: priorities ascend, so the rule ends the sequence.
-func (s *Search) seek(c *cursor, rule Rule) *workload.Workload {
+// more than that: priorities ascend, so candidates come before all others.
+func (s *Search) seek(c *cursor, of *Candidates) *workload.Workload {
 	for w := c.get(); w != nil; w = c.get() {
-		if rule.ends(s.Preemptor, w) {
+		if of.Ends(w) {
 			c.chunk, c.i = len(c.in.chunks), 0
 			break
 		}
-		if s.candidate(w, rule) {
+		if s.candidate(w, of) {
 			return w
 		}
 		c.step()
@@ -40,19 +40,19 @@ func (s *Search) seek(c *cursor, rule Rule) *workload.Workload {
 	return nil
 }
 
-// candidate tells whether the rule allows w, and its going could help. spec: 10 §4.7.2.
-func (s *Search) candidate(w *workload.Workload, rule Rule) bool {
+// candidate tells whether the policy allows w, and its eviction could help. spec: 10 §4.7.2.
+func (s *Search) candidate(w *workload.Workload, of *Candidates) bool {
 	p := s.Preemptor
-	return rule.allows(p, w) && s.holdsNeeded(w) && w.UID != p.UID &&
+	return of.Has(w) && s.holdsNeeded(w) && w.UID != p.UID &&
 		(p.Replaces == nil || w.UID != p.Replaces.UID) && (s.Gone == nil || !s.Gone(w))
 }
 
-// rule is the one that decides about the workloads of a queue.
-func (s *Search) rule(n quota.Node) Rule {
+// candidatesOf returns whom the policy allows of the workloads of a queue.
+func (s *Search) candidatesOf(n quota.Node) *Candidates {
 	if n == s.Node {
-		return s.Policy.Within
+		return &s.candidates[SameQueue]
 	}
-	return s.Policy.Reclaim
+	return &s.candidates[Cohort]
 }
 
 func (s *Search) holdsNeeded(w *workload.Workload) bool {

@@ -44,7 +44,7 @@ func (s *Search) classical() []Victim {
 // what it borrowed. spec: 10 §4.7.2.
 func (s *Search) gather() {
 	s.sources = s.sources[:0]
-	if s.Policy.Reclaim != Never {
+	if s.Policy.Reclaims() {
 		s.rest = append(s.rest[:0], s.Requests...)
 		advantage := s.inQuotaOf(s.Node, s.rest)
 		s.leaveLocal(s.Node, s.rest)
@@ -83,7 +83,7 @@ func (s *Search) subtree(at, lca, skip quota.Node, list tier) {
 }
 
 func (s *Search) source(n, lca quota.Node, list tier, h *Holders) {
-	if start, found := s.start(h, s.rule(n)); found {
+	if start, found := s.start(h, s.candidatesOf(n)); found {
 		s.sources = append(s.sources, source{node: n, below: lca, tier: list, start: start})
 	}
 }
@@ -137,7 +137,7 @@ func (s *Search) attempt(borrow bool) []Victim {
 	s.taken = s.taken[:0]
 	for part := range parts {
 		for list := range tiers {
-			if list == priority && borrow && !s.Policy.BorrowWithin {
+			if list == priority && borrow && !s.candidates[CohortWhileBorrowing].some {
 				continue
 			}
 			if s.takeFrom(part, list, borrow) {
@@ -166,7 +166,7 @@ func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
 	for len(m) > 0 {
 		top := &m[0]
 		src := &s.sources[top.source]
-		if (list == priority && borrow && !s.whileBorrowing(top.Workload)) || !s.overNominal(src) {
+		if (list == priority && borrow && !s.candidates[CohortWhileBorrowing].Has(top.Workload)) || !s.overNominal(src) {
 			m = m.pop()
 			continue
 		}
@@ -175,20 +175,13 @@ func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
 			return true
 		}
 		top.at.step()
-		if top.Workload = s.seek(&top.at, s.rule(src.node)); top.Workload == nil {
+		if top.Workload = s.seek(&top.at, s.candidatesOf(src.node)); top.Workload == nil {
 			m = m.pop()
 		} else {
 			m.down(0)
 		}
 	}
 	return false
-}
-
-// whileBorrowing tells whether a candidate that does not use the preemptor's quota may go
-// though the preemptor borrows.
-func (s *Search) whileBorrowing(c *workload.Workload) bool {
-	return s.Policy.BorrowWithin && c.Priority < s.Preemptor.Priority &&
-		(s.Policy.Threshold == nil || c.Priority <= *s.Policy.Threshold)
 }
 
 // overNominal tells whether the candidate's queue, and every cohort between it and the
@@ -207,7 +200,7 @@ func (s *Search) reason(list tier, c *workload.Workload) string {
 	switch {
 	case list == own:
 		return InClusterQueue
-	case list == priority && s.whileBorrowing(c):
+	case list == priority && s.candidates[CohortWhileBorrowing].Has(c):
 		return InCohortReclaimWhileBorrows
 	}
 	return InCohortReclamation

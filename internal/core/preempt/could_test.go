@@ -1,6 +1,7 @@
 package preempt
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -8,20 +9,55 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-// TestCould: whoever could not, by the quick answer, has no victims by the long one.
-func TestCould(t *testing.T) {
+// TestUpperBound: every victim is a candidate of the policy, all of them together free no
+// more than the upper bound, and what the upper bound says is impossible is never found.
+func TestUpperBound(t *testing.T) {
+	found := map[bool]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		draw := drawSearch
-		if rapid.Bool().Draw(rt, "fair") {
+		draw, fair := drawSearch, rapid.Bool().Draw(rt, "fair")
+		if fair {
 			draw = drawFair
 		}
-		_, s := draw(rt)
+		w, s := draw(rt)
+		if rapid.Bool().Draw(rt, "one resource") && len(s.Requests) > 0 {
+			s.Requests = s.Requests[:1]
+			s.Need = []resource.FR{s.Requests[0].FR}
+		}
+		victims, _ := s.Targets()
+		if len(victims) > 0 {
+			found[fair]++
+		}
+		for _, v := range victims {
+			if of := s.Policy.Candidates(relationOf(s, v), s.Preemptor); !of.Has(v.Workload) || of.Ends(v.Workload) {
+				rt.Fatalf("%s is a victim (%s), and no candidate of %+v", v.Workload.UID, v.Reason, s.Policy)
+			}
+		}
 		for _, e := range s.Requests {
-			s.Need = []resource.FR{e.FR}
-			s.Requests = resource.Vector{e}
-			if victims, _ := s.Targets(); len(victims) > 0 && !s.Could(e.FR, e.Amount) {
-				rt.Fatalf("%d of %d could not be had, and yet has %d victims", e.Amount, e.FR, len(victims))
+			freed := resource.Amount(0)
+			for _, v := range victims {
+				freed += v.Workload.Usage.Of(e.FR)
+			}
+			all := w.f.Usage(w.f.Root(s.Node), e.FR) + 1000
+			if most := s.UpperBound(e.FR, e.Amount, all); slices.Contains(s.Need, e.FR) && freed > most {
+				rt.Fatalf("%v free %d of %d, more than the upper bound %d", describe(victims), freed, e.FR, most)
+			}
+			if len(victims) > 0 && !s.Could(e.FR, e.Amount) {
+				rt.Fatalf("%d of %d could not be had, and yet has victims %v", e.Amount, e.FR, describe(victims))
 			}
 		}
 	})
+	if found[false] < 50 || found[true] < 50 {
+		t.Errorf("victims were found %v times only (by fair sharing or not): the worlds are not what they should be", found)
+	}
+}
+
+// relationOf is the relation of a victim to its preemptor, by the reason that it is given.
+func relationOf(s *Search, v Victim) Relation {
+	switch {
+	case v.Node == s.Node:
+		return SameQueue
+	case v.Reason == InCohortReclaimWhileBorrows:
+		return CohortWhileBorrowing
+	}
+	return Cohort
 }

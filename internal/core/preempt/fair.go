@@ -229,7 +229,7 @@ func (s *Search) sprout(b branch) {
 	var h *Holders
 	switch {
 	case s.Quota.IsCohort(b.node):
-		if b.inside || (s.Policy.Reclaim != Never && s.Quota.Borrows(b.node)) {
+		if b.inside || (s.Policy.Reclaims() && s.Quota.Borrows(b.node)) {
 			s.branches = append(s.branches, b)
 		}
 		return
@@ -237,13 +237,13 @@ func (s *Search) sprout(b branch) {
 		if h = s.Holders(b.node); h != nil {
 			s.reach.Own = h.Len()
 		}
-	case s.Policy.Reclaim != Never && !s.Quota.WithinNominal(b.node, s.Need):
+	case s.Policy.Reclaims() && !s.Quota.WithinNominal(b.node, s.Need):
 		h = s.holders(b.node)
 	}
 	if h == nil {
 		return
 	}
-	if start, found := s.start(h, s.rule(b.node)); found {
+	if start, found := s.start(h, s.candidatesOf(b.node)); found {
 		b.rival = int32(len(s.rivals))
 		s.rivals = append(s.rivals, rival{node: b.node, at: start})
 		s.setHead(&s.rivals[b.rival])
@@ -265,7 +265,7 @@ func (s *Search) advance(r *rival) {
 		part = staying
 	}
 	r.at[part].step()
-	s.seek(&r.at[part], s.rule(r.node))
+	s.seek(&r.at[part], s.candidatesOf(r.node))
 	s.setHead(r)
 }
 

@@ -9,67 +9,6 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Rule says which workloads may be preempted, by effective priority and age.
-type Rule int8
-
-// The rules.
-const (
-	Never Rule = iota
-	LowerPriority
-	LowerOrNewerEqualPriority
-	Any
-)
-
-// String is the rule as the API spells it.
-func (r Rule) String() string {
-	switch r {
-	case LowerPriority:
-		return "LowerPriority"
-	case LowerOrNewerEqualPriority:
-		return "LowerOrNewerEqualPriority"
-	case Any:
-		return "Any"
-	case Never:
-	}
-	return "Never"
-}
-
-// allows tells whether p may preempt c under the rule. spec: 10 §4.7.2.
-func (r Rule) allows(p, c *workload.Workload) bool {
-	switch r {
-	case LowerPriority:
-		return p.Priority > c.Priority
-	case LowerOrNewerEqualPriority:
-		return p.Priority > c.Priority || (p.Priority == c.Priority && p.Since < c.Since)
-	case Any:
-		return true
-	case Never:
-	}
-	return false
-}
-
-// ends tells whether the rule allows nobody of c's priority or a higher one.
-func (r Rule) ends(p, c *workload.Workload) bool {
-	switch r {
-	case LowerPriority:
-		return c.Priority >= p.Priority
-	case LowerOrNewerEqualPriority:
-		return c.Priority > p.Priority
-	case Any:
-		return false
-	case Never:
-	}
-	return true
-}
-
-// Policy is a queue's preemption policy.
-type Policy struct {
-	Within       Rule   // in the own queue
-	Reclaim      Rule   // in other queues that borrow
-	BorrowWithin bool   // also while borrowing itself, victims of lower priority
-	Threshold    *int64 // highest priority of such a victim, nil for no bound
-}
-
 // Strategy is a test that preempting for a fair share has to pass. spec: 20 §4.3.
 type Strategy int8
 
@@ -95,29 +34,6 @@ type Fair struct {
 	Strategies []Strategy
 	// WithinNominal: a queue that stays within its own quota needs to pass no test.
 	WithinNominal bool
-}
-
-// Reasons a victim is given, as clients compare them. spec: 10 §5.1.
-const (
-	InClusterQueue              = "InClusterQueue"
-	InCohortReclamation         = "InCohortReclamation"
-	InCohortReclaimWhileBorrows = "InCohortReclaimWhileBorrowing"
-	InCohortFairSharing         = "InCohortFairSharing"
-)
-
-// Words describe a reason in a sentence.
-func Words(reason string) string {
-	switch reason {
-	case InClusterQueue:
-		return "prioritization in the ClusterQueue"
-	case InCohortReclamation:
-		return "reclamation within the cohort"
-	case InCohortReclaimWhileBorrows:
-		return "reclamation within the cohort while borrowing"
-	case InCohortFairSharing:
-		return "Fair Sharing within the cohort"
-	}
-	return reason
 }
 
 // Victim is a workload that has to go, and why it may be asked to.
@@ -146,7 +62,8 @@ type Search struct {
 	Requests  resource.Vector    // everything it asks for, less what it Replaces holds
 	Need      []resource.FR      // what of it is short
 
-	reach trace.Reach
+	reach      trace.Reach
+	candidates [relations]Candidates
 	buffers
 }
 
@@ -178,9 +95,12 @@ type taken struct {
 // allowed are those that the fullest attempt could take. The forest is left as it was
 // found.
 func (s *Search) Targets() ([]Victim, trace.Reach) {
-	s.reach = trace.Reach{Within: s.Policy.Within.String(), Reclaim: s.Policy.Reclaim.String()}
+	s.reach = s.Policy.Reach()
 	if s.Quota.Root(s.Node) == quota.None {
 		return nil, s.reach // below a cycle nothing ever fits
+	}
+	for r := range relations {
+		s.candidates[r] = s.Policy.Candidates(r, s.Preemptor)
 	}
 	if s.Fair != nil {
 		victims := s.fair()

@@ -74,7 +74,9 @@ func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 		}
 	}
 	if p := cq.Spec.Preemption; p != nil {
-		def.Preemption = preempt.Policy{Within: within(p.WithinClusterQueue), Reclaim: reclaim(p.ReclaimWithinCohort)}
+		def.Preemption = preempt.Policy{
+			Within: preempt.RuleNamed(string(p.WithinClusterQueue)), Reclaim: preempt.RuleNamed(string(p.ReclaimWithinCohort)),
+		}
 		if b := p.BorrowWithinCohort; b != nil && b.Policy == kueue.BorrowWithinCohortLowerPriority {
 			def.Preemption.BorrowWithin = true
 			if b.MaxPriorityThreshold != nil {
@@ -84,28 +86,6 @@ func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 		}
 	}
 	return def, nil
-}
-
-func within(p kueue.PreemptionPolicy) preempt.Rule {
-	switch p {
-	case kueue.PreemptionLowerPriority:
-		return preempt.LowerPriority
-	case kueue.PreemptionLowerOrNewerEqualPriority:
-		return preempt.LowerOrNewerEqualPriority
-	case kueue.PreemptionNever:
-	}
-	return preempt.Never
-}
-
-func reclaim(p kueue.ReclaimPolicy) preempt.Rule {
-	switch p {
-	case kueue.ReclaimAny:
-		return preempt.Any
-	case kueue.ReclaimLowerPriority:
-		return preempt.LowerPriority
-	case kueue.ReclaimNever:
-	}
-	return preempt.Never
 }
 
 func groups(in []kueue.ResourceGroup) []state.Group {
