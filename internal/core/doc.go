@@ -25,6 +25,8 @@
 //     that does not exist.
 //   - Nominate: find a flavor for every request of a workload, with its mode.
 //   - Mode: how well a request fits: fit, reclaim, preempt, no candidates, no fit.
+//   - Candidate: a workload with a reservation that a preemption policy allows to evict for
+//     another one (preempt.Policy).
 //   - Victim: a workload with a reservation that has to go for another to fit.
 //   - Claim: quota held for a workload whose victims are still leaving.
 //   - Stand: the head of a strict queue that waits and keeps quota from others.

@@ -23,7 +23,12 @@ const (
 var ruleNames = [...]string{"Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"}
 
 // String is the rule as the API spells it.
-func (r Rule) String() string { return ruleNames[r] }
+func (r Rule) String() string {
+	if r < 0 || int(r) >= len(ruleNames) {
+		return ruleNames[Never]
+	}
+	return ruleNames[r]
+}
 
 // RuleNamed returns the rule that the API spells like that; Never for any other text.
 func RuleNamed(name string) Rule { return Rule(max(0, slices.Index(ruleNames[:], name))) }
