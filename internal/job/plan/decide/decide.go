@@ -103,9 +103,9 @@ func (s *decider) orphan(w *kueue.Workload) (job.Action, bool) {
 
 // orphaned is orphan where it is known whether anything is left that the Workload could be for.
 func (s *decider) orphaned(w *kueue.Workload, alone bool) (job.Action, bool) {
-	if w.DeletionTimestamp == nil && s.cfg.FinishOrphans && alone {
+	if s.cfg.FinishOrphans && alone {
 		next := w.DeepCopy()
-		if s.cfg.Lifecycle.Finish(next, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", s.o.Now) {
+		if s.cfg.Lifecycle.FinishOrphan(next, s.o.Now) {
 			return job.Action{Verb: job.WriteStatus, Workload: next}, true
 		}
 	}

@@ -135,7 +135,7 @@ func (f *follower) orphaned() bool {
 	if len(f.w.OwnerReferences) > 0 || (!deleted && (!ofJob || !f.Orphans)) {
 		return false
 	}
-	if !deleted && f.changed(f.Finish(f.w, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", f.now)) {
+	if f.changed(f.FinishOrphan(f.w, f.now)) {
 		return true
 	}
 	if f.out.Unfinalize = f.held(); !f.out.Unfinalize && !deleted {

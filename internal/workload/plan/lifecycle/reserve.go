@@ -207,3 +207,10 @@ func (m Machine) Finish(w *kueue.Workload, reason, message string, now metav1.Ti
 	}
 	return set(w, kueue.WorkloadFinished, metav1.ConditionTrue, reason, message, now)
 }
+
+// FinishOrphan finishes a Workload whose job is gone, unless it is being deleted. The controller of the job's kind calls it
+// for a Workload that names its job, since only that controller can tell that the job is gone; the one that follows
+// Workloads calls it for a Workload that names none any more. Afterwards the finalizer is removed. spec: 10 §4.10 step 1.
+func (m Machine) FinishOrphan(w *kueue.Workload, now metav1.Time) bool {
+	return w.DeletionTimestamp == nil && m.Finish(w, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", now)
+}
