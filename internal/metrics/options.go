@@ -15,6 +15,8 @@ type Options struct {
 	Metrics options.Metrics
 	// What feature gates and the rest of the configuration turn on.
 	Cohorts, Hashes, Unadmitted, CreationLatency, FairSharing, UsageSharing bool
+	// Gates: the annotation admission-gated-by keeps Workloads out of their queue.
+	Gates bool
 
 	// LeaderElection tells whether replicas elect a leader; Elected is closed once this one
 	// leads. They make the label replica_role.
@@ -39,6 +41,7 @@ func NewOptions(o *options.Options) Options {
 	return Options{
 		Metrics: o.Metrics, Cohorts: on(feature.MetricsForCohorts), Hashes: on(feature.SchedulingEquivalenceHashing),
 		Unadmitted: on(feature.UnadmittedWorkloadsObservability), CreationLatency: on(feature.MetricForWorkloadCreationLatency),
+		Gates:       on(feature.AdmissionGatedBy),
 		FairSharing: o.FairSharing.Enabled, UsageSharing: o.AdmissionFairSharing.Enabled, LeaderElection: o.LeaderElection.Enabled,
 	}
 }

@@ -51,7 +51,7 @@ func survey(workloads Workloads, lanes map[state.Name]*laneObject, o *Options) *
 			continue
 		case w.DeletionTimestamp != nil:
 			continue
-		case backsOff(w):
+		case lifecycle.IsRequeueBlocked(w) && lifecycle.IsPending(w) && lifecycle.MayQueue(w, o.Gates): // spec: 10 §4.4
 			out.backedOff = append(out.backedOff, string(w.UID))
 		}
 		if o.Unadmitted && queue != "" && !lifecycle.IsAdmitted(w) && !isVariant(w) {
@@ -84,18 +84,6 @@ func whyUnadmitted(w *kueue.Workload) why {
 		}
 	}
 	return out
-}
-
-// backsOff tells whether a Workload would be in line but for the time that it has to wait.
-// spec: 10 §4.4.
-func backsOff(w *kueue.Workload) bool {
-	return lifecycle.IsRequeueBlocked(w) && lifecycle.IsActive(w) && !lifecycle.IsReserved(w) && !lifecycle.IsOnHold(w) &&
-		w.Annotations[kueue.AdmissionGatedByAnnotation] == "" && !isTrue(w, kueue.WorkloadWaitingForReplacementPods)
-}
-
-func isTrue(w *kueue.Workload, condition string) bool {
-	c := lifecycle.Condition(w, condition)
-	return c != nil && c.Status == metav1.ConditionTrue
 }
 
 // isVariant tells whether a Workload is one of several for one job: its parent counts.

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // explanation is the decision trace of a Workload.
@@ -45,7 +45,7 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	out.ObjectMeta = metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: w.UID, CreationTimestamp: w.CreationTimestamp}
 	switch told := waits(w); {
 	case found == nil:
-		out.Reason, out.Message = nowhere(w)
+		out.Reason, out.Message = nowhere(w, s.Requests.Gated)
 		out.Text = a.namespace + "/" + a.name + ": in no queue\n  " + out.Message + "\n"
 	case out.Reason == string(trace.PendingEvaluation) && told != nil:
 		// Another replica has looked at it and has said so.
@@ -171,31 +171,26 @@ func shortfall(r *trace.Refusal) berthv1alpha1.Shortfall {
 	return out
 }
 
-// nowhere says why a Workload has no place in any queue, as far as it says so itself.
-func nowhere(w *kueue.Workload) (reason, message string) {
-	is := func(condition string) *metav1.Condition {
-		c := apimeta.FindStatusCondition(w.Status.Conditions, condition)
-		if c == nil || c.Status != metav1.ConditionTrue {
-			return nil
-		}
-		return c
-	}
-	if c := is(kueue.WorkloadFinished); c != nil {
+// nowhere says why a Workload has no place in any queue, as far as it says so itself. gates is that of lifecycle.KeptOut.
+func nowhere(w *kueue.Workload, gates bool) (reason, message string) {
+	switch lifecycle.KeptOut(w, gates) {
+	case lifecycle.Finished:
+		c := lifecycle.Condition(w, kueue.WorkloadFinished)
 		return c.Reason, "it is finished: " + c.Message
-	}
-	if w.DeletionTimestamp != nil {
+	case lifecycle.Deleted:
 		return "", "it is being deleted"
-	}
-	if w.Spec.Active != nil && !*w.Spec.Active {
+	case lifecycle.Inactive:
 		return string(trace.Inactive), "it is deactivated; set spec.active to true to queue it again"
-	}
-	if gates := w.Annotations[kueue.AdmissionGatedByAnnotation]; gates != "" {
-		return "", "the annotation " + kueue.AdmissionGatedByAnnotation + " keeps it out: " + gates
+	case lifecycle.Gated:
+		if names := w.Annotations[kueue.AdmissionGatedByAnnotation]; names != "" {
+			return "", "the annotation " + kueue.AdmissionGatedByAnnotation + " keeps it out: " + names
+		}
+	case lifecycle.NoObstacle, lifecycle.OnHold, lifecycle.WaitingForNewPods: // their conditions say why
 	}
 	if c := waits(w); c != nil {
 		return c.Reason, c.Message
 	}
-	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadRequeued); c != nil && c.Status == metav1.ConditionFalse {
+	if c := lifecycle.Condition(w, kueue.WorkloadRequeued); lifecycle.IsRequeueBlocked(w) {
 		return c.Reason, "it is not to be queued again yet: " + c.Message
 	}
 	return "", "the manager has not put it into a queue yet"

@@ -261,7 +261,7 @@ func TestNowhere(t *testing.T) {
 		"PodsReadyTimeout: it is not to be queued again yet: so it is": {Status: kueue.WorkloadStatus{Conditions: condition(kueue.WorkloadRequeued, "False", "PodsReadyTimeout")}},
 		": the manager has not put it into a queue yet":                {},
 	} {
-		reason, message := nowhere(w)
+		reason, message := nowhere(w, true)
 		if got := reason + ": " + message; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -20,6 +20,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
@@ -217,7 +218,7 @@ func (l *listWorkloads) clusterQueues(ctx context.Context, s *session) (map[type
 
 // pendingBecause is why a Workload waits, as its conditions say.
 func pendingBecause(w *kueue.Workload) string {
-	if w.Spec.Active != nil && !*w.Spec.Active {
+	if !lifecycle.IsActive(w) {
 		return "stopped (spec.active is false)"
 	}
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)

@@ -9,6 +9,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 const stopHelp = `Stops a Workload, or a queue with all that is in it.
@@ -83,7 +84,7 @@ func switchHelp(verb string, k *cluster.Kind, example string) string {
 func running(object client.Object) bool {
 	switch o := object.(type) {
 	case *kueue.Workload:
-		return o.Spec.Active == nil || *o.Spec.Active
+		return lifecycle.IsActive(o)
 	case *kueue.LocalQueue:
 		return stopPolicy(o.Spec.StopPolicy) == string(kueue.StopPolicyNone)
 	case *kueue.ClusterQueue:

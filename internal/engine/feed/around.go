@@ -72,7 +72,7 @@ func (f *Feed) waiting(ctx context.Context, match func(*kueue.Workload) bool, wh
 	}
 	var events []engine.Event
 	for i := range list.Items {
-		if w := &list.Items[i]; !lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) && match(w) {
+		if w := &list.Items[i]; lifecycle.IsPending(w) && match(w) {
 			events = append(events, f.workload(w))
 		}
 	}

@@ -117,7 +117,7 @@ func (w *Writer) write(ctx context.Context, d engine.Decision) error {
 
 // admit writes the admission, if the workload still is what the engine admitted.
 func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if lifecycle.IsReserved(wl) || lifecycle.IsFinished(wl) || !lifecycle.IsActive(wl) || wl.DeletionTimestamp != nil {
+	if lifecycle.IsReserved(wl) || !lifecycle.MayQueue(wl, w.Requests.Gated) {
 		return errStale("it changed its state meanwhile")
 	}
 	if wl.Generation != d.Generation {
@@ -199,7 +199,7 @@ func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueu
 // wait writes why a workload waits. The same reason in other words is written only
 // now and then.
 func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if !isWaiting(wl) {
+	if !lifecycle.IsPending(wl) {
 		return nil
 	}
 	now := metav1.NewTime(w.Now())
@@ -236,8 +236,4 @@ func (w *Writer) pending(d engine.Decision) (reason, message string) {
 // waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation brings the condition along.
 func (w *Writer) waitForStart(next *kueue.Workload, now metav1.Time) bool {
 	return w.Paused && w.Machine.WaitForPodsReady && lifecycle.Condition(next, kueue.WorkloadPodsReady) == nil && w.Machine.PodsReady(next, false, now)
-}
-
-func isWaiting(wl *kueue.Workload) bool {
-	return !lifecycle.IsReserved(wl) && !lifecycle.IsFinished(wl) && wl.DeletionTimestamp == nil
 }

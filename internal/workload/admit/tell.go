@@ -74,7 +74,7 @@ func (t *Teller) round(ctx context.Context) error {
 	}
 	var waiting []*kueue.Workload
 	for i := range list.Items {
-		if wl := &list.Items[i]; isWaiting(wl) && lifecycle.IsActive(wl) {
+		if wl := &list.Items[i]; lifecycle.IsPending(wl) && lifecycle.MayQueue(wl, t.Writer.Requests.Gated) {
 			waiting = append(waiting, wl)
 		}
 	}

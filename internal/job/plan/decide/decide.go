@@ -128,7 +128,7 @@ func (s *decider) undecided() job.Action {
 // job that nobody starts.
 func (s *decider) leaveQueue() job.Action {
 	for _, w := range s.o.Workloads {
-		if s.suspended && w.DeletionTimestamp == nil && !lifecycle.IsFinished(w) && !lifecycle.IsReserved(w) && w.Spec.QueueName != "" {
+		if s.suspended && lifecycle.IsPending(w) && w.Spec.QueueName != "" {
 			next := w.DeepCopy()
 			next.Spec.QueueName = ""
 			return job.Action{Verb: job.UpdateWorkload, Workload: next}

@@ -98,7 +98,7 @@ func (s *decider) isPredecessor(w *kueue.Workload) bool {
 func (s *decider) mismatch(podSets []kueue.PodSet, candidates []*kueue.Workload) *job.Action {
 	if len(candidates) > 0 && s.suspended && !s.finished {
 		w := candidates[0]
-		if w.DeletionTimestamp == nil && !lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) {
+		if lifecycle.IsPending(w) {
 			return s.bringUpToDate(w, podSets)
 		}
 	}

@@ -245,8 +245,8 @@ func (s *setsDecider) claim(p *job.Part, w *kueue.Workload) *job.Action {
 
 // holdPart takes a Workload whose group asks not to run out of the queue, and frees its quota at once.
 func (s *setsDecider) holdPart(w *kueue.Workload) *job.Action {
-	blocked := !lifecycle.IsActive(w) || (s.cfg.AdmissionGatedBy && len(lifecycle.SplitGates(w.Annotations[kueue.AdmissionGatedByAnnotation])) > 0)
-	if lifecycle.IsOnHold(w) || (blocked && !lifecycle.IsReserved(w)) {
+	out := lifecycle.KeptOut(w, s.cfg.AdmissionGatedBy)
+	if out == lifecycle.OnHold || ((out == lifecycle.Inactive || out == lifecycle.Gated) && !lifecycle.IsReserved(w)) {
 		return nil // it is out of the queue, and says why
 	}
 	next := w.DeepCopy()

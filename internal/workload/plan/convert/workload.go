@@ -17,6 +17,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // Requests are the settings that say what of a pod's requests counts, since when a
@@ -51,7 +52,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
-		Since: since(w, r), Queueable: queueable(w, r), Resting: resting(w), Problem: problem(w), Gated: gated(w),
+		Since: since(w, r), Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: gated(w),
 		Priority: base + boost, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if r.Slices {
@@ -133,24 +134,11 @@ func since(w *kueue.Workload, r Requests) workload.Instant {
 	return instant(w.CreationTimestamp.UnixNano())
 }
 
-// queueable tells whether the workload may stand in line, or keep its reservation.
-// spec: 10 §4.4.
-func queueable(w *kueue.Workload, r Requests) bool {
-	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition) }
-	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-	onHold := reserved != nil && reserved.Reason == kueue.ReasonOnHold
-	// Whoever follows it says first that the gates are gone, so that nobody misses it.
-	saysGated := reserved != nil && reserved.Status == "False" && reserved.Reason == kueue.ReasonAdmissionGated
-	gated := saysGated || strings.TrimSpace(w.Annotations[kueue.AdmissionGatedByAnnotation]) != ""
-	return w.DeletionTimestamp == nil && !is(kueue.WorkloadFinished) && active(w) && !(r.Gated && gated) && !onHold &&
-		!is(kueue.WorkloadWaitingForReplacementPods)
-}
-
 // resting tells whether the workload waits for something else than quota before it is in
 // line again: a backoff, or that its queue is restarted. Whoever follows it clears both.
 // spec: 10 §4.4.
 func resting(w *kueue.Workload) bool {
-	return apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued) ||
+	return lifecycle.IsRequeueBlocked(w) ||
 		(w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil)
 }
 
@@ -179,14 +167,12 @@ func gated(w *kueue.Workload) bool {
 	return false
 }
 
-func active(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
-
 // reserve adds what the workload holds. A reservation counts as it is written, whoever
 // wrote it, until the workload finishes or is deactivated. spec: 10 §4.9, §4.11.
 func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if reserved == nil || reserved.Status != "True" || w.Status.Admission == nil ||
-		!active(w) || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+		!lifecycle.IsActive(w) || lifecycle.IsFinished(w) {
 		return
 	}
 	def.Reserved, def.Queue = true, string(w.Status.Admission.ClusterQueue)
