@@ -214,6 +214,49 @@ var fixtures = map[string]fixture{
 		},
 		[]string{"internal/workload/evict/a.go:7: builds the condition v1beta2.WorkloadEvicted"},
 	},
+	"who writes a status": {
+		"one writer per fact",
+		map[string]string{
+			"internal/reconcile/workloadstatus.go": coreDoc + `func f(c client) { c.Status().Update(1) }`,
+			"internal/queue/controller/pace.go":    coreDoc + `func f(c client) { c.Update(1) }`,
+			"internal/queue/controller/other.go":   "package a\n" + `func g(c client) { c.inner.Status().Patch(1, 2) }`,
+			"internal/queue/controller/a_test.go":  "package a\n" + `func h(c client) { c.Status().Update(1) }`,
+		},
+		[]string{
+			"internal/queue/controller/other.go:2: writes a status",
+			"statusWriters: internal/queue/controller/pace.go writes no status any more",
+		},
+	},
+	"who changes a Workload": {
+		"one writer per fact",
+		map[string]string{
+			"internal/workload/admit/a.go":   coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc f(m lifecycle.Machine) { m.Reserve(1, 2); m.Preempt(1, 2) }",
+			"internal/workload/admit/b.go":   "package a\nfunc g(w writer) { w.rules().Evict(1, 2); w.Finish() }",
+			"internal/core/order/a.go":       coreDoc + "func f(m forest) { m.Release(1, 2) }",
+			"internal/workload/evict/a.go":   coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc f(m lifecycle.Machine) { m.Preempt(1, 2) }",
+			"internal/job/jobtest/a/fake.go": coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc f(m lifecycle.Machine) { m.Preempt(1, 2) }",
+		},
+		[]string{
+			"carries out the transition Preempt, which is up to internal/workload/plan/lifecycle and internal/workload/evict",
+			"internal/workload/admit/b.go:2: carries out the transition Evict, which is up to internal/workload/plan/lifecycle",
+		},
+	},
+	"answers away from home": {
+		"one fact, one home",
+		map[string]string{
+			"internal/core/cycle/a.go":   coreDoc + `import "` + module + `/internal/core/preempt"` + "\nvar a = q.Preemption.Reclaim == preempt.Any",
+			"internal/core/preempt/a.go": coreDoc + `var a = Any`,
+			"internal/sim/a.go":          coreDoc + `import "` + module + `/internal/core/preempt"` + "\nvar a = preempt.Any",
+			"internal/visibility/a.go":   coreDoc + `var a = w.Spec.Active == nil || *w.Spec.Active`,
+			"internal/workload/evict/a.go": coreDoc + `import kueue "` + module + `/api/kueue/v1beta2"` +
+				"\nvar a = m.Finish(w, kueue.ReasonOwnerNotFound, now)\nvar b = reason == kueue.ReasonOwnerNotFound",
+			"internal/workload/plan/lifecycle/a.go": coreDoc + `var a = *w.Spec.Active`,
+		},
+		[]string{
+			"internal/core/cycle/a.go:4: decides what a preemption policy allows", "internal/visibility/a.go:3: decides whether a Workload may queue",
+			"internal/workload/evict/a.go:4: decides the end of an orphaned Workload",
+		},
+	},
 	"sizes": {
 		"small files and functions",
 		map[string]string{

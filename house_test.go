@@ -86,6 +86,18 @@ var laws = []law{
 		checkOneWriter,
 	},
 	{
+		9, "one writer per fact",
+		"two writers of one fact overwrite each other, whoever builds the value for them",
+		"ask the writer of the fact (`statusWriters`, `transitions` in house_facts_test.go); a new fact is a line there",
+		checkStatusWriters,
+	},
+	{
+		9, "one fact, one home",
+		"two answers to one question disagree sooner or later",
+		"call what the message names; a fact that gets a home is a line in `homes` (house_facts_test.go)",
+		checkHomes,
+	},
+	{
 		10, "small files and functions",
 		"what does not fit on a few screens is not read before it is changed",
 		"split it by what the parts are; an entry in `exceptions` (house_test.go) needs a reason and may only shrink",
