@@ -53,14 +53,18 @@ func Eventually(t testing.TB, what string, check func() error) {
 	Within(t, time.Minute, what, check)
 }
 
-// Within is Eventually with another limit.
+// Within is Eventually with another limit. It checks often at first and less often later: most checks ask an API server, which costs
+// processor time that what is waited for needs.
 func Within(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
+	const shortest, longest = 10 * time.Millisecond, 100 * time.Millisecond
 	var err error
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	began := time.Now()
+	for waited := time.Duration(0); waited < limit; waited = time.Since(began) {
 		if err = check(); err == nil {
 			return
 		}
+		time.Sleep(min(max(waited/20, shortest), longest))
 	}
 	t.Fatalf("not so after %s: %s: %v", limit, what, err)
 }
