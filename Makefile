@@ -75,7 +75,9 @@ fuzz: ## every fuzz target for a while; ARGS='-fuzztime=10m' for longer
 		done; \
 	done
 
-storm: build ## every write of a life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules; half an hour
+storm: build ## every write of a life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules, 10,000 worlds for each property; an hour
+	@seed=$$(date +%s); set -x; $(GO) test ./internal/core/flavor ./internal/core/order ./internal/core/preempt ./internal/core/quota ./internal/sim ./internal/state \
+		-count 1 -timeout 2h -rapid.checks 10000 -rapid.seed $$seed -rapid.nofailfile
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' -count 1 -timeout 60m -v -long $(ARGS)
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestFailures$$' -count 1 -timeout 60m -v -long $(ARGS)
 

@@ -13,7 +13,7 @@ import (
 //
 // What such a run finds becomes a script in testdata.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "1000", "rapid.steps": "150", "rapid.seed": "1"} {
+	for name, value := range map[string]string{"rapid.checks": "200", "rapid.steps": "150", "rapid.seed": "1"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

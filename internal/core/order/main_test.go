@@ -11,7 +11,7 @@ import (
 //
 //	go test ./internal/core/order -rapid.seed 0 -rapid.checks 10000
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "1000", "rapid.steps": "50", "rapid.seed": "1"} {
+	for name, value := range map[string]string{"rapid.checks": "200", "rapid.steps": "50", "rapid.seed": "1"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
