@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
@@ -164,21 +165,41 @@ func (m *Mortal) Revive(start func()) {
 	}
 }
 
+// Only confines the cache of a manager, and so its controllers, to a namespace: tests with a manager each run in parallel on one API server.
+func Only(namespace string) cache.Options {
+	return cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}
+}
+
+// together is how many lives AtEveryWrite starts at once.
+const together = 4
+
 // AtEveryWrite lives a life again and again, as a test each, with a manager that is killed at its first write, at its second one,
-// and so on, until it survives. Of a life with fewer than least writes it is not believed that it was lived. With -short only every
-// step-th write counts.
+// and so on, until it survives. Lives run in parallel: each needs a namespace, and a manager confined to it (Only). Of a life with
+// fewer than least writes it is not believed that it was lived. With -short only every step-th write counts.
 func AtEveryWrite(t *testing.T, least, step int64, live func(*testing.T, *Mortal)) {
 	t.Helper()
 	if !testing.Short() {
 		step = 1
 	}
-	for n := int64(0); ; n += step {
-		m := &Mortal{Dies: n}
-		t.Run(fmt.Sprintf("at write %d", n), func(t *testing.T) { live(t, m) })
-		switch {
-		case t.Failed():
+	for first := int64(0); ; first += together * step {
+		lives := make([]*Mortal, together)
+		t.Run("lives", func(t *testing.T) {
+			for i := range lives {
+				m := &Mortal{Dies: first + int64(i)*step}
+				lives[i] = m
+				t.Run(fmt.Sprintf("at write %d", m.Dies), func(t *testing.T) {
+					t.Parallel()
+					live(t, m)
+				})
+			}
+		})
+		if t.Failed() {
 			return
-		case n > 0 && !m.dead.Load():
+		}
+		for _, m := range lives {
+			if m.Dies == 0 || m.dead.Load() {
+				continue
+			}
 			if m.writes.Load() < least {
 				t.Errorf("only %d writes in a whole life: the test lost its way", m.writes.Load())
 			}

@@ -19,12 +19,10 @@ import (
 // TestKilledAtAnyWrite takes a job through its whole life, an eviction included, with the manager killed at each of its
 // writes in turn and started again. The end is the same every time, and nothing is done twice.
 func TestKilledAtAnyWrite(t *testing.T) {
-	first := newWorld(t, defaultConfig())
-	first.stop()
-	plain := rest.CopyConfig(first.rest)
+	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 8, 1, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newWorld(t, defaultConfig())
-		w.stop()
+		w := newStoppedWorld(t, defaultConfig())
+		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
 		w.rest.Wrap(m.Wrap)
 		w.start()

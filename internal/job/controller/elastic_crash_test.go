@@ -27,6 +27,7 @@ import (
 func TestElasticRayKilledAtAnyWrite(t *testing.T) {
 	for _, kind := range []string{"RayCluster", "RayJob"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			embeddedtest.AtEveryWrite(t, 9, 3, func(t *testing.T, m *embeddedtest.Mortal) {
 				(&rayLife{world: newMortalWorld(t, m), kind: kind}).live()
 			})
@@ -42,9 +43,8 @@ func newMortalWorld(t *testing.T, m *embeddedtest.Mortal) *world {
 	for _, kind := range []string{"RayCluster", "RayJob"} {
 		cfg.Kinds[schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}] = true
 	}
-	w := newWorld(t, cfg)
+	w := newStoppedWorld(t, cfg)
 	w.rayCRDs()
-	w.stop()
 	w.eventually("the kinds are served", func() error {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion("ray.io/v1")

@@ -79,12 +79,10 @@ func TestAdmissionTakenBack(t *testing.T) {
 // TestKilledWhileReplacing edits a Job whose Workload has quota and waits for a check: the Workload is let go, deleted and made
 // anew, with the manager killed at each of these writes in turn (spec: 30 §7 example 21).
 func TestKilledWhileReplacing(t *testing.T) {
-	first := newWorld(t, defaultConfig())
-	first.stop()
-	plain := rest.CopyConfig(first.rest)
+	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 4, 1, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newWorld(t, defaultConfig())
-		w.stop()
+		w := newStoppedWorld(t, defaultConfig())
+		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
 		w.rest.Wrap(m.Wrap)
 		w.start()

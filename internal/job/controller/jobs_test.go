@@ -112,6 +112,7 @@ type world struct {
 	setup     func(ctrl.Manager) error // adds more to a manager; may be nil
 	kept      chan *time.Duration      // brings another retention; may be nil
 	revive    func()                   // starts the manager again if it was killed; may be nil
+	all       bool                     // the manager takes care of every namespace
 }
 
 func defaultConfig() *job.Config {
@@ -125,8 +126,16 @@ func defaultConfig() *job.Config {
 
 var installed sync.Once
 
-// newWorld starts a manager with the given configuration and makes a managed namespace.
+// newWorld starts a manager with the given configuration and makes a managed namespace. The manager sees no other one: tests run in parallel.
 func newWorld(t *testing.T, cfg *job.Config) *world {
+	t.Helper()
+	w := newStoppedWorld(t, cfg)
+	w.start()
+	return w
+}
+
+// newStoppedWorld is newWorld without a manager: start starts one.
+func newStoppedWorld(t *testing.T, cfg *job.Config) *world {
 	t.Helper()
 	restConfig := embeddedtest.Config(t)
 	c, err := client.New(restConfig, client.Options{Scheme: newScheme()})
@@ -136,7 +145,7 @@ func newWorld(t *testing.T, cfg *job.Config) *world {
 	w := &world{t: t, ctx: t.Context(), c: c, cfg: cfg, rest: restConfig, writes: &writes{}}
 	installed.Do(func() { w.install() })
 	w.namespace = w.newNamespace("yes")
-	w.start()
+	w.stop = func() {}
 	t.Cleanup(func() {
 		w.stop()
 		for _, line := range w.writes.unpinned {
@@ -182,10 +191,14 @@ func (w *world) start() {
 	log.SetLogger(logr.Discard())
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.writes.wrap)
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	options := ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-	})
+	}
+	if !w.all {
+		options.Cache = embeddedtest.Only(w.namespace)
+	}
+	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -522,7 +535,9 @@ func TestStatusOfOthersIsRemoved(t *testing.T) {
 }
 
 func TestUnmanagedNamespace(t *testing.T) {
-	w := newWorld(t, defaultConfig())
+	w := newStoppedWorld(t, defaultConfig())
+	w.all = true
+	w.start()
 	off := w.newNamespace("no")
 	running, waiting := w.newJob("running"), w.newJob("waiting")
 	running.Namespace, waiting.Namespace = off, off

@@ -24,12 +24,9 @@ import (
 // time: nothing is counted twice, and no Job is made twice.
 func TestKilledAtAnyWrite(t *testing.T) {
 	gates := plan.Config{RestartJob: true}
-	first := newWorld(t, gates)
-	first.stop()
-	plain := rest.CopyConfig(first.rest)
 	embeddedtest.AtEveryWrite(t, 24, 5, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newWorld(t, gates)
-		w.stop()
+		w := newStoppedWorld(t, gates)
+		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
 		w.rest.Wrap(m.Wrap)
 		w.start()

@@ -94,6 +94,7 @@ type world struct {
 	plan      plan.Config
 	namespace string
 	requests  *requests
+	only      bool // the manager sees no other namespace
 	stop      func()
 	pods      cache.Cache
 	cached    client.Client
@@ -109,6 +110,15 @@ func newWorld(t testing.TB, gates plan.Config) *world {
 	w.connect()
 	installed.Do(w.install)
 	w.start()
+	return w.inNamespace(t)
+}
+
+// newStoppedWorld is a namespace of its own on that API server. start starts a manager that sees no other one: such tests run in parallel.
+func newStoppedWorld(t testing.TB, gates plan.Config) *world {
+	t.Helper()
+	w := &world{t: t, ctx: t.Context(), rest: embeddedtest.Config(t), plan: gates, requests: &requests{}, only: true}
+	w.connect()
+	installed.Do(w.install)
 	return w.inNamespace(t)
 }
 
@@ -174,12 +184,14 @@ func (w *world) start() {
 	log.SetLogger(logr.Discard())
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.requests.wrap)
+	caches := cache.Options{}
+	if w.only {
+		caches = embeddedtest.Only(w.namespace)
+	}
+	caches.DefaultTransform = cache.TransformStripManagedFields()
+	caches.ByObject = map[client.Object]cache.ByObject{&batchv1.Job{}: {Transform: controller.Compact}}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject:         map[client.Object]cache.ByObject{&batchv1.Job{}: {Transform: controller.Compact}},
-		},
+		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: caches,
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {

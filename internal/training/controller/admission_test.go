@@ -55,6 +55,7 @@ func selector(zone string) string { return "{nodeSelector: {zone: " + zone + "}}
 
 // TestTransitions is 50 §7, 37 to 39: the table, and a JobSet that is still active.
 func TestTransitions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	bad := w.newJob("bad", "")
 	bad.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("nodomain", "{}")}
@@ -101,6 +102,9 @@ func TestTransitions(t *testing.T) {
 	w.must(set(true, "f"))
 }
 
+// atOnce is how many of the hundred clients of a race have a request under way: if all had, nearly every request would be a conflict.
+const atOnce = 8
+
 // TestRace has a hundred clients at one TrainJob. Whoever wins, what is stored never violates the table; and no JobSet that
 // runs has another selector than the TrainJob had when it started.
 func TestRace(t *testing.T) {
@@ -119,17 +123,19 @@ func TestRace(t *testing.T) {
 
 	var clients sync.WaitGroup
 	var mu sync.Mutex
-	outcomes := map[string]int{}
+	outcomes, turns := map[string]int{}, make(chan struct{}, atOnce)
 	for i := range 100 {
 		clients.Go(func() {
 			random := rand.New(rand.NewPCG(7, uint64(i)))
 			for outcome := "conflict"; outcome == "conflict"; { // until there is an answer to what is stored
+				turns <- struct{}{}
 				job := w.job("lark")
 				job.Spec.Suspend = new(random.IntN(2) == 0)
 				if random.IntN(3) > 0 {
 					job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector(fmt.Sprintf("z%d", random.IntN(5))))}
 				}
 				err := live.Update(w.ctx, job)
+				<-turns
 				outcome = "stored"
 				switch {
 				case apierrors.IsConflict(err):
@@ -194,7 +200,7 @@ func TestRaceWhileActive(t *testing.T) {
 			return err.Error()
 		}
 	}
-	outcomes := make([]map[string]int, 100)
+	outcomes, turns := make([]map[string]int, 100), make(chan struct{}, atOnce)
 	var clients sync.WaitGroup
 	for i := range outcomes {
 		clients.Go(func() {
@@ -206,7 +212,9 @@ func TestRaceWhileActive(t *testing.T) {
 				if random.IntN(3) > 0 {
 					patched = fmt.Sprintf("z%d", random.IntN(5))
 				}
+				turns <- struct{}{}
 				outcome = update(suspend, patched)
+				<-turns
 				outcomes[i][outcome]++
 			}
 		})
@@ -292,6 +300,7 @@ func watchTable(t *testing.T, job *trainerv1alpha1.TrainJob, jobs, jobsets watch
 
 // TestPatchRules is 50 §7, 43 to 51, 57 and 59, through the API server.
 func TestPatchRules(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Config.Patches.ConflictPolicy = patch.ConflictReject })
 	create := func(name string, patches ...trainerv1alpha1.RuntimePatch) error {
 		job := w.newJob(name, "suspend: true")
@@ -347,6 +356,7 @@ func TestPatchRules(t *testing.T) {
 // TestPolicyWarn is the other half of 50 §7, 50, and 52: by default a conflict is accepted, with a warning, and the status and an event
 // name the manager that lost.
 func TestPolicyWarn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	var mu sync.Mutex
 	var heard []string
@@ -390,6 +400,7 @@ func TestPolicyWarn(t *testing.T) {
 
 // TestSelectors is 50 §7, 58: a patch lands on what its selector matches, whatever that is called.
 func TestSelectors(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Config.Patches.Selectors = true })
 	selecting := func(name, label string) *trainerv1alpha1.TrainJob {
 		job := w.newJob(name, "suspend: true")
@@ -418,6 +429,7 @@ func TestSelectors(t *testing.T) {
 
 // TestOwners is 50 §7, 53 to 55, with users of the API server and its RBAC.
 func TestOwners(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) {
 		o.Config.Patches.Ownership.Self = "system:serviceaccount:berth-system:berth"
 		o.Config.Patches.Ownership.Reserved = append(o.Config.Patches.Ownership.Reserved, patch.ReservedManager{Manager: "acme.io/*"})
@@ -460,6 +472,7 @@ func TestOwners(t *testing.T) {
 
 // TestStrictOwners is 50 §7, 56.
 func TestStrictOwners(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Config.Patches.Ownership.Mode = patch.OwnershipStrict })
 	ann, bob := w.as("ann"), w.as("bob")
 	job := w.newJob("lark", "suspend: true")
@@ -481,6 +494,7 @@ func TestStrictOwners(t *testing.T) {
 // TestRecreated is 50 §7, 48: what a JobSet cannot take up makes it be made again, once nothing of it runs. A policy stands
 // for the webhook of JobSets.
 func TestRecreated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	here := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}}
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -592,6 +606,7 @@ func (w *world) remade(first *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 
 // TestRecord is 50 §7, 40 and 60: one update patches and starts, and the status says what was applied.
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	job := w.newJob("lark", "suspend: true")
 	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", "{nodeSelector: {a: b}}"), patch.Skeleton(trainerv1alpha1.QueuePatchManager)}
@@ -647,6 +662,7 @@ func TestRecord(t *testing.T) {
 
 // TestTrainJobRules is 50 §7, 2, 6, 32 to 34, through the API server.
 func TestTrainJobRules(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	denied(t, w.c.Create(w.ctx, w.newJob("env", "trainer: {env: [{name: PET_NNODES, value: '9'}]}")), "spec.trainer.env")
 	denied(t, w.c.Create(w.ctx, w.newJob("none", "runtimeRef: {name: none}")), "spec.runtimeRef", "must be created before the TrainJob")
@@ -673,6 +689,7 @@ func TestTrainJobRules(t *testing.T) {
 
 // TestRuntimeRules is 50 §7, 12, 35 and 36, through the API server, with what clients are warned of.
 func TestRuntimeRules(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	var mu sync.Mutex
 	var heard []string
@@ -758,6 +775,7 @@ func (h hears) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text 
 // TestQuotaIsNotKeptForNothing: a TrainJob that a queue started fails if its JobSet can never be made, so that its quota goes
 // to others. One without a queue has an event, once, and no condition. A policy stands for the webhook of JobSets.
 func TestQuotaIsNotKeptForNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Patience = time.Second })
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "none-" + w.namespace},

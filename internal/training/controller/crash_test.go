@@ -22,12 +22,10 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts dozens of managers")
 	}
-	first := newWorld(t, nil)
-	first.stop()
-	plain := rest.CopyConfig(first.rest)
+	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 9, 1, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newWorld(t, nil)
-		w.stop()
+		w := newStoppedWorld(t, nil)
+		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
 		w.rest.Wrap(m.Wrap)
 		w.start()

@@ -112,6 +112,7 @@ func snapshotKey(w *world, name string) client.ObjectKey {
 
 // TestLife is 50 §7, 1, 21 to 24: created, run, completed; suspended, resumed; the runtime edited and deleted meanwhile.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	w.create(w.newJob("lark", ""))
 	jobset := w.jobset("lark", suspendIs(false))
@@ -182,6 +183,7 @@ func TestLife(t *testing.T) {
 // TestNameAgain is 50 §7, 25: a TrainJob that is made again does not begin with what the first one left. Nothing collects
 // garbage here, so the leftovers stay until they are found; the manager may not delete Secrets, and waits for that.
 func TestNameAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	runtime := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}}
 	runtime.Spec = acmeTorch()
@@ -208,6 +210,7 @@ func TestNameAgain(t *testing.T) {
 
 // TestMPI is 50 §7, 15: keys are made once, and the host file is put right when somebody changes it.
 func TestMPI(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	runtime := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}}
 	runtime.Spec = acmeTorch()
@@ -250,6 +253,7 @@ func TestMPI(t *testing.T) {
 
 // TestPodGroup: the group follows the TrainJob while it is suspended, and is left alone afterwards.
 func TestPodGroup(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	runtime := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "gang"}, Spec: acmeTorch()}
 	runtime.Spec.PodGroupPolicy = &trainerv1alpha1.PodGroupPolicy{PodGroupPolicySource: trainerv1alpha1.PodGroupPolicySource{Coscheduling: &trainerv1alpha1.CoschedulingPolicy{}}}
@@ -340,6 +344,7 @@ func TestDeadline(t *testing.T) {
 
 // TestDeletedJobSet is 50 §7, 29 and 30.
 func TestDeletedJobSet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	for _, name := range []string{"lark", "wren"} {
 		w.create(w.newJob(name, ""))
@@ -366,7 +371,6 @@ func TestDeletedJobSet(t *testing.T) {
 		t.Error("a JobSet that failed was made again")
 	}
 
-	w.stop() // managers handle all namespaces
 	strict := newWorld(t, func(o *controller.Options) { o.KeepDeleted = true })
 	strict.create(strict.newJob("lark", ""))
 	strict.must(strict.c.Delete(strict.ctx, strict.jobset("lark", suspendIs(false))))
@@ -477,6 +481,7 @@ func TestWrites(t *testing.T) {
 // TestSnapshotAgain is 50 §4.3: a snapshot that somebody deletes is made again from the live runtime, once something else wakes
 // the TrainJob.
 func TestSnapshotAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	w.create(w.newJob("lark", "suspend: true"))
 	w.jobset("lark", suspendIs(true))

@@ -35,6 +35,7 @@ func newQueuedWorld(t *testing.T) *world {
 // TestNameTaken creates a TrainJob whose name is taken: the API server refuses it with AlreadyExists, which clients test for.
 // One that takes the name of a TrainJob that was deleted is accepted, whatever that one left behind.
 func TestNameTaken(t *testing.T) {
+	t.Parallel()
 	w := newQueuedWorld(t)
 	w.create(w.newJob("lark", ""))
 	first := w.jobset("lark", suspendIs(true))
@@ -59,6 +60,7 @@ func TestNameTaken(t *testing.T) {
 // TestSchemaFirst: what the schema says of a new TrainJob is said by the API server, with the field, and not by a webhook that cannot
 // read it.
 func TestSchemaFirst(t *testing.T) {
+	t.Parallel()
 	w := newQueuedWorld(t)
 	create := func(spec string) error {
 		job := &unstructured.Unstructured{}
@@ -76,6 +78,7 @@ func TestSchemaFirst(t *testing.T) {
 
 // TestTargetsSaidOnce has patches name what the runtime does not have: it is said once, where the patch is.
 func TestTargetsSaidOnce(t *testing.T) {
+	t.Parallel()
 	w := newQueuedWorld(t)
 	job := w.newJob("lark", "")
 	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", "{containers: [{name: ghost}]}"), patchOf("b.io/y", "{}")}

@@ -58,6 +58,7 @@ func (w *world) forge(name string) {
 // TestForgedSnapshot: a user who may write ConfigMaps replaces the snapshot of a TrainJob, or makes one before the manager does. The
 // JobSet is built from the runtime all the same.
 func TestForgedSnapshot(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		prepare func(w *world)
 	}{
@@ -97,6 +98,7 @@ func TestForgedSnapshot(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, nil)
 			tc.prepare(w)
 			w.eventually("the forged snapshot is replaced", func() error {
@@ -123,6 +125,7 @@ func TestForgedSnapshot(t *testing.T) {
 // TestSnapshotOfEarlierVersion: a TrainJob whose status records no snapshot, because the version that began it did not, keeps its
 // snapshot although the runtime has changed since. The snapshot is recorded then.
 func TestSnapshotOfEarlierVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	w.create(w.newJob("lark", "suspend: true"))
 	w.jobset("lark", suspendIs(true))
@@ -147,6 +150,7 @@ func TestSnapshotOfEarlierVersion(t *testing.T) {
 
 // TestForeignConfigMap: a ConfigMap that has the name of a TrainJob's, and is not controlled by it, is left as it is, and an event names it.
 func TestForeignConfigMap(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	runtime := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}, Spec: acmeTorch()}
 	runtime.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{MPI: &trainerv1alpha1.MPIPolicy{}}}

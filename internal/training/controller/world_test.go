@@ -125,8 +125,8 @@ func (w *traffic) in(namespace string) []string {
 	return out
 }
 
-// world is a namespace on a real API server with the training controllers and their webhooks running. Nothing runs JobSets:
-// the tests write their status.
+// world is a namespace on a real API server with the training controllers and their webhooks running, which see no other namespace:
+// tests run in parallel. Nothing runs JobSets: the tests write their status.
 type world struct {
 	t         *testing.T
 	ctx       context.Context
@@ -151,13 +151,22 @@ func newWorld(t *testing.T, change func(*controller.Options)) *world {
 // newWorldWith is newWorld with queues.
 func newWorldWith(t *testing.T, change func(*controller.Options), queue *admission.Options) *world {
 	t.Helper()
+	w := newStoppedWorld(t, change)
+	w.queue = queue
+	w.start()
+	return w
+}
+
+// newStoppedWorld is newWorld without a manager: start starts one.
+func newStoppedWorld(t *testing.T, change func(*controller.Options)) *world {
+	t.Helper()
 	restConfig := embeddedtest.Config(t)
 	restConfig.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(restConfig, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ctx: t.Context(), c: c, rest: restConfig, traffic: &traffic{}, queue: queue}
+	w := &world{t: t, ctx: t.Context(), c: c, rest: restConfig, traffic: &traffic{}}
 	installed.Do(w.install)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}
 	w.create(ns)
@@ -167,7 +176,6 @@ func newWorldWith(t *testing.T, change func(*controller.Options), queue *admissi
 	if change != nil {
 		change(&w.options)
 	}
-	w.start()
 	return w
 }
 
@@ -250,7 +258,7 @@ func (w *world) start() {
 	cfg.Wrap(w.traffic.wrap)
 	server, url, ca := reviewtest.NewServer(w.t)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
 	})
 	w.must(err)
