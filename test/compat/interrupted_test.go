@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // TestInterruptedAtAnyWrite takes Workloads and a Job through all that can happen to them, in many worlds at once, with
@@ -52,9 +53,7 @@ func TestKilled(t *testing.T) {
 	at := cluster(t)
 	webhooks := launch(t, at, configured(t, ""), only(t, "webhooks"))
 	webhooks.ready()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 1))
 	over, died := make(chan struct{}), make(chan struct{})
 	kills := 0
 	go func() {

@@ -24,7 +24,7 @@ waitForPodsReady:
 // TestSchedules runs random sequences of what users and administrators do, many at the same time.
 func TestSchedules(t *testing.T) {
 	running(t, quick)
-	first := uint64(time.Now().UnixNano())
+	first := embeddedtest.Seed(t, 0)
 	const together = 20 // more only take turns
 	for done, all := 0, pick(8, 200); done < all; done += together {
 		t.Run(fmt.Sprintf("from %d", done), func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestFailover(t *testing.T) {
 // schedules runs some at the same time.
 func schedules(t *testing.T, at *site, n int) {
 	t.Helper()
-	first := uint64(time.Now().UnixNano())
+	first := embeddedtest.Seed(t, 0)
 	t.Run("schedules", func(t *testing.T) {
 		for i := range n {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -32,9 +32,7 @@ func TestCrash(t *testing.T) {
 		team := []string{"red", "blue"}[i%2]
 		all = append(all, job(team, fmt.Sprintf("j%d", i), "main", int32(1+i%5), "1"))
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 0))
 	watching, stop := context.WithCancel(context.Background())
 	defer stop()
 	peak := make(chan int64, 1)

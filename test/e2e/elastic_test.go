@@ -207,9 +207,7 @@ func TestElasticCrash(t *testing.T) {
 	for _, j := range jobs {
 		c.create(t, j)
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 0))
 	watching, stop := context.WithCancel(context.Background())
 	defer stop()
 	wrong := make(chan string, 1)

@@ -355,9 +355,7 @@ func TestPodGroupCrash(t *testing.T) {
 	c := up(t)
 	m := c.podsManager(t)
 	c.queues(t, "crash", map[string]string{"crash": strconv.Itoa(quota)})
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 0))
 	for i := range groups {
 		for k := range size {
 			c.create(t, groupPod("crash", fmt.Sprint("g", i), fmt.Sprintf("g%d-%d", i, k), size, "3"))

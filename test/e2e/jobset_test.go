@@ -71,9 +71,7 @@ func TestJobSetCrash(t *testing.T) {
 	defer stop()
 	mixed := make(chan string, 1)
 	go func() { mixed <- c.twoAttempts(watching) }()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 0))
 	for range kills {
 		time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
 		m.Kill()

@@ -44,9 +44,11 @@ const (
 	waiting = "waiting"
 )
 
+// usualSeed decides the attacks, unless -seed does.
+const usualSeed = 1
+
 var (
 	lasts = flag.Duration("lasts", 15*time.Second, "how long the attack lasts")
-	seed  = flag.Uint64("seed", 1, "what decides the attacks")
 	// What TestHostile tells the process that attacks.
 	attacked    = flag.String("attack", "", "a kubeconfig: the cluster to attack")
 	webhookPort = flag.Int("webhooks", 0, "the manager's port for webhooks")
@@ -97,7 +99,7 @@ func TestHostile(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), *lasts)
 	defer cancel()
-	attack := exec.Command(os.Args[0], "-test.run", "^TestAttack$", "-lasts", lasts.String(), "-seed", strconv.FormatUint(*seed, 10),
+	attack := exec.Command(os.Args[0], "-test.run", "^TestAttack$", "-lasts", lasts.String(), "-seed", strconv.FormatUint(embeddedtest.Seed(t, usualSeed), 10),
 		"-attack", kubeconfig, "-webhooks", strconv.Itoa(webhooks), "-reports", strconv.Itoa(reports))
 	attack.Stdout, attack.Stderr = os.Stdout, os.Stderr
 	attack.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -153,9 +155,10 @@ func TestAttack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), *lasts)
 	defer cancel()
 	a := newAttacker(t, admin)
+	seed := embeddedtest.Seed(t, usualSeed)
 	var attackers sync.WaitGroup
 	for i := range uint64(4) {
-		attackers.Go(func() { a.run(ctx, *seed+i, 100*time.Millisecond) })
+		attackers.Go(func() { a.run(ctx, seed+i, 100*time.Millisecond) })
 	}
 	attackers.Wait()
 	for _, name := range slices.Sorted(maps.Keys(attacks)) {
