@@ -46,6 +46,7 @@ func TestManagerAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	for _, d := range closedKinds() {
 		if d.GVK.Group != jobsetGroup && d.GVK.Group != trainerGroup { // Berth installs these

@@ -104,6 +104,7 @@ func TestElasticJobs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	m := c.manager(t)
 	c.queues(t, "elastic", map[string]string{"red": "5"})

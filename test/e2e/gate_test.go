@@ -88,6 +88,7 @@ func TestHardGate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	off := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "off", Labels: map[string]string{"queueing": "off"}}}
 	c.create(t, off, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "on"}})

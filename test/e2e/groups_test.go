@@ -109,6 +109,7 @@ func TestPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	c.podsManager(t)
 	t.Run("a pod group starts together and finishes", func(t *testing.T) { podGroup(t, c) })

@@ -26,6 +26,7 @@ func TestJobs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	c.manager(t)
 	t.Run("the writes of a Job", func(t *testing.T) { c.testWrites(t) })

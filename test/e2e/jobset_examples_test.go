@@ -51,6 +51,7 @@ func TestJobSetExamples(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	files, err := filepath.Glob("../../docs/examples/jobset-*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)

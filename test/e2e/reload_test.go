@@ -21,6 +21,7 @@ func TestReload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write := func(body string) {

@@ -52,6 +52,7 @@ func TestUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	berth := process.Binary(t, "berth")
 	c := &cluster{dir: t.TempDir()}
 	run(t, berth, "up", "--dir", c.dir, "--detach")

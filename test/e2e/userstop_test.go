@@ -25,6 +25,7 @@ func TestUserStop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	c.configured(t, `integrations:
   honourUserSuspend: true
