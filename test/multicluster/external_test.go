@@ -58,6 +58,7 @@ func TestExternalFrameworks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two control planes")
 	}
+	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "examples", "multicluster", "tekton.yaml"))
 	if err != nil {
 		t.Fatal(err)

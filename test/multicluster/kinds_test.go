@@ -274,6 +274,7 @@ func TestRemoteKinds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two control planes")
 	}
+	t.Parallel()
 	var kinds []*planjob.Descriptor
 	names := []string{}
 	gated := map[string]*planjob.Descriptor{}

@@ -23,6 +23,7 @@ func TestOrchestratedPreemption(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three control planes")
 	}
+	t.Parallel()
 	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
 		"hub": frameworks + "featureGates: {MultiKueueOrchestratedPreemption: true}\nmultiKueue: {singleClusterPreemptionTimeout: " + gateTime.String() + "}\n",
 		"w1":  frameworks, "w2": frameworks,
