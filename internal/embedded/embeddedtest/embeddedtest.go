@@ -4,6 +4,7 @@ package embeddedtest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,10 +56,17 @@ var shared struct {
 	idle  []*embedded.ControlPlane
 }
 
+// atOnce is how many parallel tests of a package with Main run at once, unless -parallel says so or the flags are parsed already: they
+// wait more than they compute.
+const atOnce = "4"
+
 // Main runs the tests of a package that share one control plane, and returns the exit code:
 //
 //	func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 func Main(m *testing.M) int {
+	if !flag.Parsed() {
+		_ = flag.Set("test.parallel", atOnce) // fails for no number
+	}
 	dir, err := os.MkdirTemp("", "berth-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -165,7 +165,8 @@ func (m *Mortal) Revive(start func()) {
 	}
 }
 
-// Only confines the cache of a manager, and so its controllers, to a namespace: tests with a manager each run in parallel on one API server.
+// Only confines the cache of a manager, and so its controllers, to a namespace: tests with a manager each run in parallel on one API
+// server.
 func Only(namespace string) cache.Options {
 	return cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}
 }
