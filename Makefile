@@ -55,12 +55,14 @@ test-main: build $(RENDER)
 test-controlplane: controlplane
 	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' $(CURDIR)/tools/gotest -timeout 25m $(ARGS) ./...
 
-# What is pure has no goroutines and no caches, and is not tested for races. house_test.go checks that nothing else is left out.
-RACELESS := /internal/(core|state)(/|$$)|/internal/([a-z]+|job/kind/[a-z]+)/plan(/|$$)
+# What is pure, and what has neither goroutines nor caches, is not tested for races. house_test.go checks that nothing else is left out.
+RACELESS := /internal/(core|state|sim|options)(/|$$)|/internal/([a-z]+|job/kind/[a-z]+)/plan(/|$$)|/internal/job/kind/([b-z]|ap)
+RACE := CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' \
+	$(CURDIR)/tools/gotest -race -timeout 25m $(ARGS)
 
-race: build need-cc ## the tests of controllers, caches and servers under the race detector; a write to a cached object ends them
-	CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' \
-		$(CURDIR)/tools/gotest -race -short -timeout 25m $(ARGS) $$($(GO) list ./internal/... | grep -Ev '$(RACELESS)')
+race: build need-cc ## tests of controllers, caches and servers under the race detector; a write to a cached object ends them
+	$(RACE) -short $$($(GO) list ./internal/... | grep -Ev '$(RACELESS)')
+	$(RACE) -run '^(TestRun|TestWithTheJobController)$$' ./internal/wire ./internal/job/controller # what -short leaves out of those
 
 test-kuberay: build ## Berth beside the real operator of KubeRay, which is built first; some minutes
 	@$(SLOWBUILD) tools/kuberay github.com/ray-project/kuberay/ray-operator '$(TOOLS)/kuberay' '4 minutes' -ldflags '-s -w'

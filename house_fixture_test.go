@@ -361,21 +361,26 @@ var fixtures = map[string]fixture{
 		[]string{"internal/cli/a.go:5: l listens on port 0", "test/load/a_test.go:6: l listens on port 0"},
 	},
 	"no races": {
-		"what is not pure is tested for races",
-		map[string]string{"Makefile": "test:\n\tgo test -race ./...\n", ".ci/run": "for target in race; do"},
-		[]string{"Makefile: has no target race"},
+		"what is busy is tested for races",
+		map[string]string{"Makefile": "race:\n\tgo test -race ./...\n", ".ci/run": "for target in race; do"},
+		[]string{"Makefile: has no target race with the line"},
 	},
 	"races of some": {
-		"what is not pure is tested for races",
+		"what is busy is tested for races",
 		map[string]string{
-			"Makefile": "RACELESS := /internal/(core|wire)(/|$$)\nrace: need-cc ## it\n\tCGO_ENABLED=1 \\\n" +
-				"\t\tgotest -race -short $$($(GO) list ./internal/... | grep -Ev '$(RACELESS)')\n\nother:\n\tKUBE_CACHE_MUTATION_DETECTOR=true make\n",
-			".ci/run":                   "for target in check test; do make $target; done # and race",
-			"internal/core/a/a_test.go": coreDoc, "internal/wire/listen/a_test.go": coreDoc, "internal/wired/a_test.go": coreDoc,
+			"Makefile": "RACELESS := /internal/(core|wire|sim)(/|$$)\nRACE := CGO_ENABLED=1 \\\n\tgotest -race $(ARGS)\n\nrace: need-cc ## it\n" + racing,
+			".ci/run":  "for target in check test; do make $target; done # and race",
+
+			"internal/core/a/a_test.go":      coreDoc + `import _ "sync"`,
+			"internal/sim/a.go":              coreDoc,
+			"internal/wire/a/a_test.go":      coreDoc + `import _ "` + module + `/internal/embedded/embeddedtest"`,
+			"internal/wire/listen/a.go":      coreDoc + `func f() { go f() }`,
+			"internal/wire/listen/a_test.go": coreDoc + `import _ "sync"`,
+			"internal/wired/a_test.go":       coreDoc + `import _ "sync"`,
 		},
 		[]string{
-			`Makefile: the target race is without "KUBE_CACHE_MUTATION_DETECTOR=true "`, ".ci/run: does not run make race",
-			"RACELESS leaves out internal/wire/listen",
+			`Makefile: RACE is without "KUBE_CACHE_MUTATION_DETECTOR=true "`, ".ci/run: does not run make race",
+			"RACELESS leaves out internal/wire/a, which is busy", "RACELESS leaves out internal/wire/listen, which is busy",
 		},
 	},
 	"missing files": {

@@ -134,7 +134,7 @@ var laws = []law{
 		checkPorts,
 	},
 	{
-		16, "what is not pure is tested for races",
+		16, "what is busy is tested for races",
 		"cached objects are shared on purpose: who writes to one changes what everybody else reads, and no other test finds it",
 		"let `make race` run the tests of the package, and .ci/run run `make race`",
 		checkRace,
