@@ -56,7 +56,7 @@ test-controlplane: controlplane
 	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' $(CURDIR)/tools/gotest -timeout 25m $(ARGS) ./...
 
 # What is pure, and what has neither goroutines nor caches, is not tested for races. house_test.go checks that nothing else is left out.
-RACELESS := /internal/(core|state|sim|options)(/|$$)|/internal/([a-z]+|job/kind/[a-z]+)/plan(/|$$)|/internal/job/kind/([b-z]|ap)
+RACELESS := /internal/(core|state|sim|options)(/|$$)|/internal/([a-z]+|job/kind/[a-z]+)/plan(/|$$)|/internal/job/kind/([b-qs-z]|ap)
 RACE := CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' \
 	$(CURDIR)/tools/gotest -race -timeout 25m $(ARGS)
 

@@ -19,7 +19,7 @@ var statusWriters = map[string]string{
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",
 	"TrainJob":                            "internal/training/controller/status.go",
-	"CustomResourceDefinition: versions":  "internal/admission/rewrite/rewrite.go",
+	"CustomResourceDefinition: versions":  "internal/admission/conversion/rewrite/rewrite.go",
 }
 
 // transitions are those of a Workload (lifecycle.Machine), and the rooms that carry out each, beside lifecycle itself.

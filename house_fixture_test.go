@@ -314,15 +314,15 @@ var fixtures = map[string]fixture{
 	"copies differ": {
 		"copies for two modules are the same",
 		map[string]string{
-			"internal/wire/listen/reserve.go":   "package listen\n\nconst a = 1\n",
+			"internal/listen/reserve.go":        "package listen\n\nconst a = 1\n",
 			"controlplane/supervise/reserve.go": "package supervise\n\nconst a = 2\n",
 		},
-		[]string{"controlplane/supervise/reserve.go is not what internal/wire/listen/reserve.go is"},
+		[]string{"controlplane/supervise/reserve.go is not what internal/listen/reserve.go is"},
 	},
 	"copies differ by their package": {
 		"copies for two modules are the same",
 		map[string]string{
-			"internal/wire/listen/reserve.go":   "package listen\n\nconst a = 1\n",
+			"internal/listen/reserve.go":        "package listen\n\nconst a = 1\n",
 			"controlplane/supervise/reserve.go": "package supervise\n\nconst a = 1\n",
 		},
 		nil,

@@ -89,7 +89,7 @@ func closedUnused(body *ast.BlockStmt, name string) bool {
 }
 
 // twins are files that two modules need, of which neither may import the other: each says what it is a copy of.
-var twins = map[string]string{"controlplane/supervise/reserve.go": "internal/wire/listen/reserve.go"}
+var twins = map[string]string{"controlplane/supervise/reserve.go": "internal/listen/reserve.go"}
 
 // checkTwins finds copies that differ by more than the name of their package.
 func checkTwins(tr *tree) (out []string) {

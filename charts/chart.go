@@ -268,7 +268,7 @@ func unlistedKinds() string {
 // escape keeps what stands in texts from being read as a template.
 func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
-// isUnusable says whether a kind is one that Kubernetes itself makes all the time: if it is not enabled, its webhook may be missing
+// isUnusable reports whether a kind is one that Kubernetes itself makes all the time: if it is not enabled, its webhook may be missing
 // without harm. The webhooks of other kinds that are not enabled are left out. spec: 70 §4.5.
 func isUnusable(framework string) bool {
 	f, known := options.FindFramework(framework)

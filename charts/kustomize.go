@@ -68,7 +68,7 @@ func kustomize() (map[string]string, error) {
 	return out, err
 }
 
-// isWritten says whether an object of a part is in a file already, which berth install reads: the rules of the manager, and
+// isWritten reports whether an object of a part is in a file already, which berth install reads: the rules of the manager, and
 // what comes with training.
 func isWritten(part, name, rules string) bool {
 	switch part {

@@ -134,7 +134,7 @@ func containerStatus(container corev1.Container, state corev1.ContainerState) co
 	}
 }
 
-// isSidecar says whether an init container keeps running next to the others.
+// isSidecar reports whether an init container keeps running next to the others.
 func isSidecar(container corev1.Container) bool {
 	return container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

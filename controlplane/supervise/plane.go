@@ -207,7 +207,7 @@ func (p *plane) wait(ctx context.Context, what string, ready func() bool) error 
 	return nil
 }
 
-// nodesReady says whether exactly the nodes that were asked for are there, with their capacity, Ready and open to pods.
+// nodesReady reports whether exactly the nodes that were asked for are there, with their capacity, Ready and open to pods.
 func (p *plane) nodesReady(api client) bool {
 	var list corev1.NodeList
 	if !api.get(p.ports.server()+"/api/v1/nodes?labelSelector="+url.QueryEscape(NodeLabel), &list) || len(list.Items) != p.opts.nodes {
@@ -288,10 +288,10 @@ func transport(config *tls.Config) *http.Transport {
 	return &http.Transport{TLSClientConfig: config}
 }
 
-// ok says whether the address answers 200.
+// ok reports whether the address answers 200.
 func (c client) ok(url string) bool { return c.get(url, nil) }
 
-// get says whether the address answers 200, and decodes the answer unless into is nil.
+// get reports whether the address answers 200, and decodes the answer unless into is nil.
 func (c client) get(url string, into any) bool {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

@@ -147,7 +147,7 @@ func SetupTraining(mgr ctrl.Manager, o trainingwebhook.Options, queue *Options) 
 	return err
 }
 
-// IsOfJobSets says whether a webhook leads to one of those that JobSetConfigurations lists, on whatever host.
+// IsOfJobSets reports whether a webhook leads to one of those that JobSetConfigurations lists, on whatever host.
 func IsOfJobSets(c *admissionv1.WebhookClientConfig) bool {
 	path := ""
 	if c.Service != nil && c.Service.Path != nil {

@@ -77,7 +77,7 @@ var (
 	Any = Result{"a value", "", func(any) bool { return true }}
 )
 
-// refuses says whether what CEL knows of the value of an expression can never be what is wanted.
+// refuses reports whether what CEL knows of the value of an expression can never be what is wanted.
 func (r Result) refuses(t *cel.Type) bool {
 	switch t.Kind() {
 	case cel.DynKind, cel.AnyKind, cel.OpaqueKind:

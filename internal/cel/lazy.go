@@ -44,7 +44,7 @@ func (m lazyMap) Get(key ref.Val) ref.Val {
 	return types.NewErr("no such variable: %v", key)
 }
 
-// Contains says whether there is such a name.
+// Contains reports whether there is such a name.
 func (m lazyMap) Contains(key ref.Val) ref.Val {
 	name, ok := key.(types.String)
 	return types.Bool(ok && slices.Contains(m.Names, string(name)))

@@ -120,7 +120,7 @@ func textSize(value ref.Val) int {
 	return 32
 }
 
-// measured says whether values are too long to be written out together.
+// measured reports whether values are too long to be written out together.
 func measured(values ...ref.Val) error {
 	size := 0
 	for _, value := range values {

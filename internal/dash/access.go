@@ -213,7 +213,7 @@ var (
 	nodesResource         = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "nodes"}
 )
 
-// may tells whether somebody may get the object of a name, or list all if there is no name, in a namespace or in all.
+// may reports whether somebody may get the object of a name, or list all if there is no name, in a namespace or in all.
 func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) (bool, error) {
 	if a.disabled {
 		return true, nil

@@ -145,7 +145,7 @@ func (s *Server) site() {
 	}
 }
 
-// protected tells whether browsers are told which pages may read what is at a path.
+// protected reports whether browsers are told which pages may read what is at a path.
 func protected(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ws/") || path == statusPath
 }

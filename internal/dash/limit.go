@@ -63,7 +63,7 @@ func newLimits() *limits {
 	return &limits{all: rate.NewLimiter(inAll, inAll), now: time.Now, addresses: lru.New(addressesKept)}
 }
 
-// allow tells whether there is a turn for a request now. One that its address has no turn for takes none of the others'.
+// allow reports whether there is a turn for a request now. One that its address has no turn for takes none of the others'.
 func (l *limits) allow(r *http.Request) bool {
 	now := l.now()
 	return l.of(inflight.AddressOf(r)).AllowN(now, 1) && l.all.AllowN(now, 1)
@@ -80,7 +80,7 @@ func (l *limits) of(host string) *rate.Limiter {
 	return own
 }
 
-// mayRead tells whether the page that a request comes from, if it is of a page, is one that may read. If origins are listed it is of one of
+// mayRead reports whether the page that a request comes from, if it is of a page, is one that may read. If origins are listed it is of one of
 // these. If not it is one that was served by us under a name of this machine: a foreign name that leads here is no better than a foreign page.
 func mayRead(o *options.Dashboard, r *http.Request) bool {
 	origins := o.Origins
@@ -106,7 +106,7 @@ func mayRead(o *options.Dashboard, r *http.Request) bool {
 	return false
 }
 
-// here tells whether a Host header names this machine.
+// here reports whether a Host header names this machine.
 func here(host string) bool {
 	u, err := url.Parse("//" + host)
 	return err == nil && options.Loopback(u.Hostname())

@@ -20,7 +20,7 @@ type workloadView struct {
 	Pods       []podView  `json:"pods"`
 }
 
-// preemption tells whether a Workload has made room for another one, since it last had quota, and why.
+// preemption reports whether a Workload has made room for another one, since it last had quota, and why.
 type preemption struct {
 	Preempted bool   `json:"preempted"`
 	Reason    string `json:"reason"`

@@ -30,7 +30,7 @@ var built = []Group{Webhooks, Queues, Scheduler, Integrations, JobSet, Training,
 // Groups is a set of groups.
 type Groups map[Group]bool
 
-// Has tells whether the group is in the set.
+// Has reports whether the group is in the set.
 func (g Groups) Has(group Group) bool { return g[group] }
 
 // Idle lists those in the set that have nothing to run in this version.

@@ -34,7 +34,7 @@ func handOver(ctx context.Context, c client.Client, groups Groups) error {
 	return nil
 }
 
-// leadsHere says whether some webhook leads to ours of JobSets.
+// leadsHere reports whether some webhook leads to ours of JobSets.
 func leadsHere(m *admissionv1.MutatingWebhookConfiguration, v *admissionv1.ValidatingWebhookConfiguration) bool {
 	for i := range m.Webhooks {
 		if admission.IsOfJobSets(&m.Webhooks[i].ClientConfig) {

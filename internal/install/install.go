@@ -100,7 +100,7 @@ func group(u *unstructured.Unstructured) string {
 	return "namespace and access rules"
 }
 
-// custom tells whether an object is of a kind that a CRD of ours defines.
+// custom reports whether an object is of a kind that a CRD of ours defines.
 func custom(u *unstructured.Unstructured) bool {
 	return u.GroupVersionKind().Group == trainerv1alpha1.GroupVersion.Group
 }

@@ -183,7 +183,7 @@ func WebhookOptions(o *options.Options, groups Groups) admission.Options {
 	return out
 }
 
-// leftOut tells whether an object belongs to a group that is left to somebody else, whose
+// leftOut reports whether an object belongs to a group that is left to somebody else, whose
 // own object of that name must stay as it is.
 func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 	if u.GetKind() != "CustomResourceDefinition" {
@@ -339,7 +339,7 @@ func trainingObjects(o *Options) ([]*unstructured.Unstructured, error) {
 	return append(public, runtimes...), err
 }
 
-// servesVisibility tells whether the visibility API is to be served.
+// servesVisibility reports whether the visibility API is to be served.
 func ServesVisibility(o *options.Options) bool {
 	return o.Gates.On(feature.VisibilityOnDemand) && o.VisibilityAddress != "0"
 }

@@ -50,7 +50,7 @@ func runsWith(group Group, gate feature.Gate) func(*Options) bool {
 	return func(o *Options) bool { return o.Groups.Has(group) && o.Options.Gates.On(gate) }
 }
 
-// needed tells whether the manager needs a ClusterRole of config/rbac/role.yaml.
+// needed reports whether the manager needs a ClusterRole of config/rbac/role.yaml.
 func needed(role string, o *Options) (bool, error) {
 	if on := granted[role]; on != nil {
 		return on(o), nil
@@ -113,7 +113,7 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// isManagerRole tells whether a ClusterRole, of the default prefix, is one of the manager's.
+// isManagerRole reports whether a ClusterRole, of the default prefix, is one of the manager's.
 func isManagerRole(name string) bool { return strings.HasPrefix(name, managerPrefix) }
 
 // bindingOf is the name of the binding of a role.

@@ -13,26 +13,26 @@ import (
 type Stops struct {
 	// Next finds the next step. podSets are what to restore, nil if nothing is known, and why is the reason.
 	Next func(job Object, podSets []kueue.PodSet, why StopReason) (Step, Object)
-	// Begun says whether a stop was begun and must go on, whatever happened since. Nil: that need not be known.
+	// Begun reports whether a stop was begun and must go on, whatever happened since. Nil: that need not be known.
 	Begun func(Object) bool
 }
 
-// IsStopping says whether the stop of a job was begun and must go on.
+// IsStopping reports whether the stop of a job was begun and must go on.
 func (d *Descriptor) IsStopping(o Object) bool {
 	return d.Stops != nil && d.Stops.Begun != nil && d.Stops.Begun(o)
 }
 
 // StartErrors describes a kind that knows what errors of a start mean. Of other kinds an error is tried again, and one that lasts is final.
 type StartErrors struct {
-	// Refused says whether the error tells that the API server will always refuse the start.
+	// Refused reports whether the error tells that the API server will always refuse the start.
 	Refused func(error) bool
-	// Passes says whether the error ends by itself, however long that takes.
+	// Passes reports whether the error ends by itself, however long that takes.
 	Passes func(error) bool
 }
 
 // States describes a kind whose jobs, or whose controller, decide in some states whether a job runs.
 type States struct {
-	// OnHold says whether the job itself asks not to run.
+	// OnHold reports whether the job itself asks not to run.
 	OnHold func(Object) bool
 	// Skip ends the reconcile at once, and keeps the webhook from suspending the job.
 	Skip func(Object) bool
@@ -41,12 +41,12 @@ type States struct {
 	Halt func(Object) bool
 }
 
-// Skips says whether a job is left alone.
+// Skips reports whether a job is left alone.
 func (d *Descriptor) Skips(o Object) bool { return d.States != nil && d.States.Skip(o) }
 
 // Once describes a kind whose objects run once: they are judged and marked when they are made, and what is stopped is gone.
 type Once struct {
-	// Marked says whether the job was marked to be queued when it was made. The mark decides in the place of the owners.
+	// Marked reports whether the job was marked to be queued when it was made. The mark decides in the place of the owners.
 	Marked func(job Object, cfg *Config) bool
 	// Finalize changes a job that is over, or deleted, so that it can go. It reports whether there is anything to change.
 	Finalize func(Object) bool
@@ -97,7 +97,7 @@ type Guard struct {
 	LedBy func(*Owner) bool
 }
 
-// IsLedBy says whether an ancestor leads jobs of the kind.
+// IsLedBy reports whether an ancestor leads jobs of the kind.
 func (d *Descriptor) IsLedBy(ancestor *Owner) bool {
 	return d.Guard != nil && d.Guard.LedBy != nil && d.Guard.LedBy(ancestor)
 }

@@ -24,7 +24,7 @@ type Composite interface {
 	// Check says why the members do not make a Workload, and Total how many they are once nothing is in the way.
 	Check() error
 	Total() int32
-	// Agrees says whether the members decide about their queue, all alike.
+	// Agrees reports whether the members decide about their queue, all alike.
 	Agrees() bool
 	// Labels are those of the given keys that the members have together.
 	Labels(keys []string) (map[string]string, error)

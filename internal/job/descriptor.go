@@ -43,7 +43,7 @@ type Descriptor struct {
 	// PodSets are the groups of pods that the job wants, before admission. An error means that the job cannot be queued
 	// as it is; one that is podset.ErrNotYet goes away by itself.
 	PodSets func(job Object, in *Setting) ([]kueue.PodSet, error)
-	// IsSuspended says whether the job is stopped, completely.
+	// IsSuspended reports whether the job is stopped, completely.
 	IsSuspended func(Object) bool
 	// Suspend changes the job so that it does not run. It is the whole stop of a job that has not run yet.
 	Suspend func(Object)
@@ -55,11 +55,11 @@ type Descriptor struct {
 	// Restore changes the pod templates of the job back to what the given pod sets say, and reports whether that changed
 	// anything. A different number of pod sets changes nothing.
 	Restore func(Object, []kueue.PodSet) bool
-	// Finished says whether the job is over, how it went, and its own message.
+	// Finished reports whether the job is over, how it went, and its own message.
 	Finished func(Object) (message string, success, finished bool)
-	// IsActive says whether a pod of the job may still use resources.
+	// IsActive reports whether a pod of the job may still use resources.
 	IsActive func(Object) bool
-	// PodsReady says whether as many pods as the job wants are ready or through.
+	// PodsReady reports whether as many pods as the job wants are ready or through.
 	PodsReady func(job Object, in *Setting) bool
 
 	// What follows is optional: nil, or false, for a kind that lacks it. Each capability is a struct of its own (capabilities.go).
@@ -151,7 +151,7 @@ type Remote struct {
 	Scale     func(Object, int32)
 }
 
-// Patches says whether the copy of a job is changed in place.
+// Patches reports whether the copy of a job is changed in place.
 func (r *Remote) Patches() bool { return r.Resize != nil || r.Follow != nil || r.Scale != nil }
 
 // Step is one of a stop.

@@ -13,7 +13,7 @@ type Family struct {
 	Child     schema.GroupVersionKind
 	PodLabel  string
 	PodLabels []string
-	// IsActive says whether an object of the job, or a pod of one, may still use resources.
+	// IsActive reports whether an object of the job, or a pod of one, may still use resources.
 	IsActive func(job Object, in *Setting) bool
 	// Others are the labels of further pods of a job, which none of its objects controls. Nobody watches them: they are looked
 	// for while a job that is stopped has quota. Nil: there are none.
@@ -27,12 +27,12 @@ type Family struct {
 // slice that is admitted has room for them, and the pods get what the admission says when they are. The names of its pod sets
 // say what their pods ask for, so that sets come and go with slices (spec: 30 §4.10.3).
 type Upgrades struct {
-	// Configured says whether elastic jobs are led, as things are configured, if their controller can do with that.
+	// Configured reports whether elastic jobs are led, as things are configured, if their controller can do with that.
 	Configured func(*Config) bool
 	// Learn gets the CRD of the kind when the manager starts, and again when the kind begins to be served. It returns what is new of the
 	// controller in a sentence, or nothing.
 	Learn func(crd map[string]any) (news string)
-	// Leads says whether elastic jobs are led, as things are configured and as far as is learnt.
+	// Leads reports whether elastic jobs are led, as things are configured and as far as is learnt.
 	Leads func(*Config) bool
 	// Mend puts back what holds the objects and pods of a job, if somebody took it away. It reports whether there is
 	// anything to change.
@@ -41,13 +41,13 @@ type Upgrades struct {
 	Start func(job Object, in *Setting)
 	// Step finds the next write to what belongs to a job that is led, nil for none.
 	Step func(o *Observed, in *Setting) *Action
-	// MayRun says whether a pod of the job that has a gate may lose it now.
+	// MayRun reports whether a pod of the job that has a gate may lose it now.
 	MayRun func(job Object, pod *corev1.Pod, in *Setting) bool
 	// Waits tells of a new slice for which of the objects wait. It may be empty.
 	Waits func(job Object, in *Setting) []Event
-	// Lingers says whether a job that is deleted still has something to do.
+	// Lingers reports whether a job that is deleted still has something to do.
 	Lingers func(job Object, in *Setting) bool
 }
 
-// CanLead says whether there are jobs of the kind that are led; f may be nil.
+// CanLead reports whether there are jobs of the kind that are led; f may be nil.
 func (f *Family) CanLead() bool { return f != nil && f.Upgrades != nil }

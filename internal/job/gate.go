@@ -64,7 +64,7 @@ type Config struct {
 	TopologySliceConstraints bool // gate TASMultiLayerTopology
 }
 
-// IsQueued says whether a job in a managed namespace has a Workload, unless an ancestor speaks for it.
+// IsQueued reports whether a job in a managed namespace has a Workload, unless an ancestor speaks for it.
 func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueName(o) != "" }
 
 // Kinds says of each known kind of owners whether its jobs are managed: its integration is enabled or external. Kinds
@@ -115,7 +115,7 @@ type Verdict struct {
 	TooDeep bool
 }
 
-// Judge is the hard gate: it alone says whether Berth may touch an object. It is asked in the webhook, in the reconciler
+// Judge is the hard gate: it alone reports whether Berth may touch an object. It is asked in the webhook, in the reconciler
 // and before any write. The namespace comes first: where it is off limits, no owner is looked up. chain holds the owners
 // that were looked up so far, nearest first; the answer may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner
 // that cannot have made what names it ends the chain.
@@ -199,7 +199,7 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 	}
 }
 
-// HasManagedOwner says whether the controller owner is of a kind that is managed, whatever its labels say.
+// HasManagedOwner reports whether the controller owner is of a kind that is managed, whatever its labels say.
 func (c *Config) HasManagedOwner(object metav1.Object) bool {
 	ref := metav1.GetControllerOf(object)
 	return ref != nil && c.Kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
@@ -242,7 +242,7 @@ func (c *Config) WriteIdentifier(object metav1.Object, key, name string) {
 	object.GetLabels()[key] = name
 }
 
-// IsElastic says whether an object asks to be resized while it runs.
+// IsElastic reports whether an object asks to be resized while it runs.
 func IsElastic(object metav1.Object) bool {
 	return object.GetAnnotations()[kueue.ElasticJobAnnotation] == "true"
 }
@@ -250,10 +250,10 @@ func IsElastic(object metav1.Object) bool {
 // UserStopAnnotation marks a job that a user stopped while it was admitted (spec: 30 §6, u1).
 const UserStopAnnotation = "berth.dev/user-stop"
 
-// IsUserStopped says whether a user stopped the job, and is to be obeyed.
+// IsUserStopped reports whether a user stopped the job, and is to be obeyed.
 func (c *Config) IsUserStopped(job metav1.Object) bool {
 	return c.HonourUserSuspend && job.GetAnnotations()[UserStopAnnotation] == "true"
 }
 
-// IsRemote says whether the manager of another cluster made an object.
+// IsRemote reports whether the manager of another cluster made an object.
 func IsRemote(o metav1.Object) bool { return o.GetLabels()[kueue.MultiKueueOriginLabel] != "" }

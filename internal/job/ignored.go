@@ -11,7 +11,7 @@ import (
 // ReasonQueueLabelIgnored is the reason of the event on an object whose queue label nothing acts upon.
 const ReasonQueueLabelIgnored = "QueueLabelIgnored"
 
-// Queues tells whether objects of the kind have Workloads of their own. Pods have none where only the Deployments and the
+// Queues reports whether objects of the kind have Workloads of their own. Pods have none where only the Deployments and the
 // like that make them are integrated.
 func (c *Config) Queues(d *Descriptor) bool {
 	return c.Kinds[d.GVK] && (d.Once == nil || !c.PodsOfParentsOnly)
@@ -45,7 +45,7 @@ func UnlistedNote(framework string) string {
 	return ignoredNote + "Berth is not configured to queue this kind; add " + framework + " to integrations.frameworks of the configuration"
 }
 
-// hasKnownOwner tells whether the controller of an object is of a kind that Berth knows, whether it is queued or not.
+// hasKnownOwner reports whether the controller of an object is of a kind that Berth knows, whether it is queued or not.
 func (c *Config) hasKnownOwner(object metav1.Object) bool {
 	ref := metav1.GetControllerOf(object)
 	if ref == nil {

@@ -23,7 +23,7 @@ var Injected = corev1.ResourceList{
 	corev1.ResourceEphemeralStorage: resource.MustParse("64Gi"),
 }
 
-// HasPrefix says whether the name of an object begins with a prefix, which the API server shortens to make room for what it appends. A new
+// HasPrefix reports whether the name of an object begins with a prefix, which the API server shortens to make room for what it appends. A new
 // object may not have its name yet.
 func HasPrefix(o metav1.Object, prefix string) bool {
 	if o.GetName() == "" {

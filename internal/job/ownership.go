@@ -92,7 +92,7 @@ func (t Ownership) child(owner, owned schema.GroupVersionKind) (Child, bool) {
 	return Child{}, false
 }
 
-// Reads says whether owners of the kind have to be read completely.
+// Reads reports whether owners of the kind have to be read completely.
 func (t Ownership) Reads(owner schema.GroupVersionKind) bool {
 	m := t[owner]
 	if m == nil || m.New == nil {

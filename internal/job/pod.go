@@ -8,15 +8,15 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// PodHasGate says whether a gate of that name keeps the pod from being scheduled.
+// PodHasGate reports whether a gate of that name keeps the pod from being scheduled.
 func PodHasGate(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
 }
 
-// PodIsGated says whether the pod waits for its Workload.
+// PodIsGated reports whether the pod waits for its Workload.
 func PodIsGated(pod *corev1.Pod) bool { return PodHasGate(pod, kueue.AdmissionSchedulingGate) }
 
-// PodIsOver says whether the pod has ended.
+// PodIsOver reports whether the pod has ended.
 func PodIsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -61,7 +61,7 @@ func (c *Callers) allow(chain []*x509.Certificate) error {
 	return nil
 }
 
-// Ready tells whether the file can be used.
+// Ready reports whether the file can be used.
 func (c *Callers) Ready() error {
 	_, err := c.pool()
 	return err

@@ -18,7 +18,7 @@ type Options struct {
 	// Gates: the annotation admission-gated-by keeps Workloads out of their queue.
 	Gates bool
 
-	// LeaderElection tells whether replicas elect a leader; Elected is closed once this one
+	// LeaderElection reports whether replicas elect a leader; Elected is closed once this one
 	// leads. They make the label replica_role.
 	LeaderElection bool
 	Elected        <-chan struct{}
@@ -46,7 +46,7 @@ func NewOptions(o *options.Options) Options {
 	}
 }
 
-// localQueues tells whether any LocalQueue may have series.
+// localQueues reports whether any LocalQueue may have series.
 func (o *Options) localQueues() bool {
 	if o.Metrics.LocalQueues == nil {
 		return false

@@ -96,7 +96,7 @@ func (t *cohortTree) ancestors(queue string) (names []string) {
 	return names
 }
 
-// isDeleted says whether a cohort has no series since its object was deleted.
+// isDeleted reports whether a cohort has no series since its object was deleted.
 func (t *cohortTree) isDeleted(name string) bool {
 	c := t.cohorts[name]
 	return c != nil && c.deleted

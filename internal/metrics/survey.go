@@ -86,7 +86,7 @@ func whyUnadmitted(w *kueue.Workload) why {
 	return out
 }
 
-// isVariant tells whether a Workload is one of several for one job: its parent counts.
+// isVariant reports whether a Workload is one of several for one job: its parent counts.
 // spec: 20 §4.12.
 func isVariant(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOfNoCopy(w)

@@ -38,7 +38,7 @@ func DefaultDashboard() Dashboard {
 	return Dashboard{AuthMode: AuthTokenReview, CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second}
 }
 
-// Served tells whether there is to be a dashboard.
+// Served reports whether there is to be a dashboard.
 func (d *Dashboard) Served() bool { return d.Address != "" && d.Address != "0" }
 
 // Check tells what is wrong. The error names no flag: both a flag and the environment may have said it.
@@ -61,13 +61,13 @@ func (d *Dashboard) Check() error {
 	return nil
 }
 
-// local tells whether only this machine reaches it.
+// local reports whether only this machine reaches it.
 func (d *Dashboard) local() bool {
 	host, _, err := net.SplitHostPort(d.Address)
 	return err == nil && Loopback(host)
 }
 
-// Loopback tells whether a host is this machine, and nothing else.
+// Loopback reports whether a host is this machine, and nothing else.
 func Loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -26,7 +26,7 @@ type Framework struct {
 	Serves bool
 }
 
-// allowed tells whether the gate of the framework is on.
+// allowed reports whether the gate of the framework is on.
 func (f *Framework) allowed(gates feature.Gates) bool {
 	return f.Gate == "" || gates.OnByName(f.Gate)
 }

@@ -140,7 +140,7 @@ func (f *jobSetFile) joinGates(c *configv1beta2.Configuration) {
 	}
 }
 
-// owns says whether a field of the whole configuration was written in this document, and as which of its fields.
+// owns reports whether a field of the whole configuration was written in this document, and as which of its fields.
 func (f *jobSetFile) owns(path string) (own string, yes bool) {
 	if f == nil {
 		return "", false

@@ -219,7 +219,7 @@ func (d *decoder) documents(data []byte) (found documents) {
 	return found
 }
 
-// isOfJobSets says whether a document is JobSet's own configuration.
+// isOfJobSets reports whether a document is JobSet's own configuration.
 func isOfJobSets(root *yaml.Node) bool {
 	if root.Kind != yaml.MappingNode {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/options/training"
 )
 
-// isTrainer tells whether a document is a file of the Trainer.
+// isTrainer reports whether a document is a file of the Trainer.
 func isTrainer(root *yaml.Node) bool {
 	if root.Kind != yaml.MappingNode {
 		return false

@@ -14,7 +14,7 @@ import (
 // oldPodsReadyTimeout is the default of v1beta1.
 const oldPodsReadyTimeout = 5 * time.Minute
 
-// isV1beta1 tells whether a document is of the old version.
+// isV1beta1 reports whether a document is of the old version.
 func isV1beta1(root *yaml.Node) bool {
 	version := child(root, "apiVersion")
 	return version != nil && version.Value == configv1beta1.GroupVersion.String()

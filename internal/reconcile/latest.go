@@ -92,7 +92,7 @@ func (l *Latest[T]) Start(ctx context.Context) error {
 	return nil
 }
 
-// next carries one order out, and says whether there can be more.
+// next carries one order out, and reports whether there can be more.
 func (l *Latest[T]) next(ctx context.Context) bool {
 	uid, down := l.queue.Get()
 	if down {

@@ -26,7 +26,7 @@ func IsRefused(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// isDenied says whether a webhook or a policy denied a request. Kubernetes gives no other sign of it than the beginning of
+// isDenied reports whether a webhook or a policy denied a request. Kubernetes gives no other sign of it than the beginning of
 // the message: its own admission plugins, quota among them, and RBAC say that an object "is forbidden".
 func isDenied(err error) bool {
 	var status apierrors.APIStatus // no error itself, so AsType does not find it

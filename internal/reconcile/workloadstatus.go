@@ -76,7 +76,7 @@ func (s *WorkloadStatus) update(ctx context.Context, w *kueue.Workload) error {
 }
 
 // Transition applies change to a copy of w and writes the result strictly. If change returns false nothing is written;
-// the second result says whether something was.
+// the second result reports whether something was.
 func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (*kueue.Workload, bool, error) {
 	next := w.DeepCopy()
 	if !change(next) {

@@ -57,7 +57,7 @@ type Defaulter func(ctx context.Context, req *admission.Request, object client.O
 // Validator refuses an object. old is nil for a new one.
 type Validator func(ctx context.Context, req *admission.Request, object, old client.Object) error
 
-// Mutating says whether it changes objects.
+// Mutating reports whether it changes objects.
 func (h *Webhook) Mutating() bool { return h.Defaults != nil }
 
 // Handler answers the requests of the webhook.

@@ -28,7 +28,7 @@ func (a *args) fail(format string, values ...any) {
 	}
 }
 
-// done tells whether all words were understood. Nothing may be changed before that.
+// done reports whether all words were understood. Nothing may be changed before that.
 func (a *args) done() bool {
 	if a.err != nil || len(a.words) == 0 {
 		return a.err == nil

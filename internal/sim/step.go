@@ -102,7 +102,7 @@ func (p *player) writeAll() bool {
 	return settled
 }
 
-// current tells whether a workload still is what was admitted; writing fails otherwise.
+// current reports whether a workload still is what was admitted; writing fails otherwise.
 func (p *player) current(name string) bool {
 	def := p.workloads[name]
 	return def != nil && def.Queueable && !def.Reserved && def.Generation == p.admissions[name].generation

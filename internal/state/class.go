@@ -88,7 +88,7 @@ func hashOf(podSets []PodSet) uint64 {
 	return uint64(h)
 }
 
-// is tells whether pod sets are of a shape.
+// is reports whether pod sets are of a shape.
 func (s *State) is(of *shape, podSets []PodSet) bool {
 	if len(of.podSets) != len(podSets) {
 		return false

@@ -48,7 +48,7 @@ func (s *State) definition(def *Workload, before *shape) definition {
 	return d
 }
 
-// rests tells whether it would be in line but for a time that the outside knows.
+// rests reports whether it would be in line but for a time that the outside knows.
 func (d *definition) rests() bool { return d.Resting && d.Queueable && !d.Reserved }
 
 // workload returns the definition of a record as it was given, but for what it said about a
@@ -71,7 +71,7 @@ type past struct {
 	replaces string
 }
 
-// samePlace tells whether nothing changed, since it was defined as before, that decisions
+// samePlace reports whether nothing changed, since it was defined as before, that decisions
 // depend on.
 func (r *record) samePlace(before *past) bool {
 	a, b := &before.def, &r.def

@@ -55,7 +55,7 @@ func (s *State) dropLane(l *localQueue) {
 // heading returns the LocalQueues that lead to a ClusterQueue.
 func (s *State) heading(queue string) []*localQueue { return s.leads[queue] }
 
-// lead says whether a LocalQueue, if it exists, leads to its ClusterQueue.
+// lead reports whether a LocalQueue, if it exists, leads to its ClusterQueue.
 func (s *State) lead(l *localQueue, does bool) {
 	queue := l.def.Queue
 	s.seeQueue(queue)

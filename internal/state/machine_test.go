@@ -642,7 +642,7 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 	}
 }
 
-// fitsBeside tells whether a reserved workload would fit if it were not there.
+// fitsBeside reports whether a reserved workload would fit if it were not there.
 func (m *machine) fitsBeside(r *record) bool {
 	f := m.s.world.Quota
 	mark := f.Mark()
@@ -880,7 +880,7 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	}
 }
 
-// anotherFirst tells whether a pod set before the last got another flavor for want of the
+// anotherFirst reports whether a pod set before the last got another flavor for want of the
 // first: the search does not take back what it found, nor go on where it stopped when
 // fungibility is off or it asks for fewer pods, so with less for an earlier pod set there
 // may be enough for a later one. spec: 10 §4.6.1.
@@ -889,7 +889,7 @@ func anotherFirst(look *trace.Look) bool {
 	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last })
 }
 
-// inPart tells whether not all pods were admitted.
+// inPart reports whether not all pods were admitted.
 func inPart(look *trace.Look, r *record) bool {
 	for i := range look.PodSets {
 		if look.PodSets[i].Count < r.wl.PodSets[i].Count {

@@ -42,7 +42,7 @@ func (r *record) name() Name {
 	return Name{namespace, name}
 }
 
-// assumed tells whether Step admitted it, and that is not written yet.
+// assumed reports whether Step admitted it, and that is not written yet.
 func (r *record) assumed() bool { return r.got != nil }
 
 // said is what was decided about a workload the last time: of the figures nothing is
@@ -92,7 +92,7 @@ func (s *State) setWorkload(def *Workload) {
 	s.place(r, had)
 }
 
-// stays tells whether a record keeps its place now that it is defined anew.
+// stays reports whether a record keeps its place now that it is defined anew.
 func (s *State) stays(r *record, def *Workload, before *past) bool {
 	switch {
 	case r.assumed() && !def.Reserved:
@@ -188,7 +188,7 @@ func (s *State) AdmissionWritten(def Workload) {
 	}
 }
 
-// confirms tells whether what is written of an assumed workload is what it was given, which is
+// confirms reports whether what is written of an assumed workload is what it was given, which is
 // nobody's news then: nothing is released and nobody woken.
 func (s *State) confirms(r *record) bool {
 	def, q := &r.def, s.quotaOf(r)

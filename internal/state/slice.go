@@ -81,10 +81,10 @@ func (s *State) heir(r *record) (heir *record) {
 	return heir
 }
 
-// tookOver tells whether a slice has passed all its checks.
+// tookOver reports whether a slice has passed all its checks.
 func (r *record) tookOver() bool { return r.def.Reserved && r.def.Admitted }
 
-// superseded tells whether r would wait, and a slice that comes after it has quota. Then it is in no line: whom
+// superseded reports whether r would wait, and a slice that comes after it has quota. Then it is in no line: whom
 // would it preempt, if not that one?
 func (s *State) superseded(r *record) bool {
 	return r.def.Queueable && !r.def.Reserved && slices.ContainsFunc(s.heirs[r.name()], func(h *record) bool {
@@ -106,7 +106,7 @@ func (s *State) yield(r *record) bool {
 	return true
 }
 
-// inFull tells whether a slice with quota is charged all of it, whatever comes after it.
+// inFull reports whether a slice with quota is charged all of it, whatever comes after it.
 func (s *State) inFull(r *record) bool {
 	before := s.before(r)
 	return r.tookOver() || before == nil || s.quotaOf(before) != s.quotaOf(r)

@@ -54,13 +54,13 @@ func (m *machine) counted(o *object) Workload {
 	return o.def
 }
 
-// follows tells whether both have quota of a queue, and one is to take the place of the other.
+// follows reports whether both have quota of a queue, and one is to take the place of the other.
 func (m *machine) follows(o, before *object) bool {
 	a, b := m.counted(o), m.counted(before)
 	return a.Reserved && b.Reserved && a.Queue == b.Queue && comesAfter(o, before)
 }
 
-// comesAfter tells whether one is to take the place of the other.
+// comesAfter reports whether one is to take the place of the other.
 func comesAfter(o, before *object) bool {
 	a, b := &o.def, &before.def
 	return o != before && a.Replaces == b.Name && a.Namespace == b.Namespace && a.Owner == b.Owner

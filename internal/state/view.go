@@ -327,11 +327,11 @@ func (s *State) nodes(visit func(cohort bool, name string, n quota.Node)) {
 	}
 }
 
-// HasFlavor tells whether a flavor exists.
+// HasFlavor reports whether a flavor exists.
 func (s *State) HasFlavor(name string) bool {
 	f := s.flavors[name]
 	return f != nil && !f.Missing
 }
 
-// HasQueue tells whether a ClusterQueue exists.
+// HasQueue reports whether a ClusterQueue exists.
 func (s *State) HasQueue(name string) bool { return s.queues[name] != nil }

@@ -81,12 +81,12 @@ func notEvaluated(r *record) said {
 	return said{verdict: trace.Waits, reason: trace.PendingEvaluation, note: "it is not evaluated yet, others of ClusterQueue " + r.in.Name + " come first"}
 }
 
-// waitsToBeAdmitted tells whether a workload is in a queue, or would be in one that exists.
+// waitsToBeAdmitted reports whether a workload is in a queue, or would be in one that exists.
 func (r *record) waitsToBeAdmitted() bool {
 	return r != nil && r.wl != nil && !r.wl.Reserved && !r.assumed() && !r.def.Reserved && r.def.Queueable && !r.def.Resting && !r.passed
 }
 
-// waits tells whether that was a reason to wait.
+// waits reports whether that was a reason to wait.
 func (s *said) waits() bool {
 	return s != nil && s.reason != "" && (s.verdict == trace.Waits || s.verdict == trace.Preempts)
 }

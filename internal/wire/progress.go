@@ -20,7 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/training/progress"
 )
 
-// servesProgress tells whether training code can report its progress.
+// servesProgress reports whether training code can report its progress.
 func servesProgress(o *options.Options, groups install.Groups) bool {
 	return groups.Has(install.Training) && o.Gates.On(feature.TrainJobStatus)
 }

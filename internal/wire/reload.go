@@ -137,7 +137,7 @@ func (r *reloader) takenNow(field string) {
 	r.log.Info("The configuration file was changed, which takes effect now", "field", field)
 }
 
-// live tells whether all that a changed path stands for takes effect without a restart.
+// live reports whether all that a changed path stands for takes effect without a restart.
 func live(path string) bool { return slices.Contains(takesEffect, path) }
 
 func sameDuration(a, b *time.Duration) bool {

@@ -201,7 +201,7 @@ func compactJobs() func(object any) (any, error) {
 	}
 }
 
-// serving tells whether the webhook server accepts connections.
+// serving reports whether the webhook server accepts connections.
 func serving(host string, port int) healthz.Checker {
 	return func(*http.Request) error {
 		if host == "" {

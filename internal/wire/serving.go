@@ -51,7 +51,7 @@ func prepare(ctx context.Context, cfg *Config) error {
 	return nil
 }
 
-// ownWebhookCert tells whether the webhooks are served with our own certificate.
+// ownWebhookCert reports whether the webhooks are served with our own certificate.
 func (cfg *Config) ownWebhookCert() bool {
 	return cfg.Groups.Has(install.Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
 }

@@ -68,7 +68,7 @@ func (s *saboteur) kill() {
 	s.dead = true
 }
 
-// isDead says whether a kill came to pass.
+// isDead reports whether a kill came to pass.
 func (s *saboteur) isDead() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

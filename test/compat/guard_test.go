@@ -100,7 +100,7 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 	}
 }
 
-// holds says whether a Workload counts: deactivated and finished ones do not (10 §4.11).
+// holds reports whether a Workload counts: deactivated and finished ones do not (10 §4.11).
 func holds(wl *kueue.Workload) bool {
 	is := func(c string) bool { return apimeta.IsStatusConditionTrue(wl.Status.Conditions, c) }
 	return is(kueue.WorkloadQuotaReserved) && !is(kueue.WorkloadFinished) && wl.Status.Admission != nil &&

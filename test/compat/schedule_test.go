@@ -76,7 +76,7 @@ func newSchedule(w *world, seed uint64) *schedule {
 	return s
 }
 
-// fits says whether there ever was, in the last seconds, room for what is in use: a decision may be older than an edit.
+// fits reports whether there ever was, in the last seconds, room for what is in use: a decision may be older than an edit.
 func (s *schedule) fits(usage map[string]int64, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,7 +358,7 @@ func (s *schedule) owners(stop chan struct{}) {
 	}
 }
 
-// failed says whether a check stands in the way: without a reservation nobody but its controller resets it (10 §4.10).
+// failed reports whether a check stands in the way: without a reservation nobody but its controller resets it (10 §4.10).
 func failed(wl *kueue.Workload) bool {
 	return slices.ContainsFunc(wl.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
 		return c.State == kueue.CheckStateRetry || c.State == kueue.CheckStateRejected

@@ -344,7 +344,7 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 	embeddedtest.Eventually(t, "the flavor is gone", gone(rf))
 }
 
-// finished tells whether the Workload of a Job is finished for a reason.
+// finished reports whether the Workload of a Job is finished for a reason.
 func (c *cluster) finished(t *testing.T, j *batchv1.Job, reason string) error {
 	t.Helper()
 	w, err := c.workloadOf(t, j)

@@ -100,7 +100,7 @@ func (r *workloads) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	return ctrl.Result{}, r.Status().Patch(ctx, &wl, lock, fieldOwner)
 }
 
-// ours says whether a check is made here.
+// ours reports whether a check is made here.
 func (r *workloads) ours(ctx context.Context, name kueue.AdmissionCheckReference) (bool, error) {
 	var check kueue.AdmissionCheck
 	if err := r.Get(ctx, client.ObjectKey{Name: string(name)}, &check); err != nil {

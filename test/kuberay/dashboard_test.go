@@ -40,7 +40,7 @@ func (d *dashboards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// has says whether Serve was asked to run something with this text in it.
+// has reports whether Serve was asked to run something with this text in it.
 func (d *dashboards) has(text string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

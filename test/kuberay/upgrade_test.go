@@ -21,7 +21,7 @@ import (
 // stage is where the scenes of upgrades are played: a world with an operator.
 type stage struct {
 	*world
-	// deployed says whether Serve was asked to run something; nil if nothing asks it.
+	// deployed reports whether Serve was asked to run something; nil if nothing asks it.
 	deployed func(text string) bool
 }
 

@@ -141,7 +141,7 @@ func (s *supervisor) children(t *testing.T) map[string]int {
 	return found
 }
 
-// ended says whether a process no longer runs. An orphan may stay in the table of processes until init looks after it.
+// ended reports whether a process no longer runs. An orphan may stay in the table of processes until init looks after it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))

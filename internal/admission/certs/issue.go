@@ -45,7 +45,7 @@ type Pair struct {
 	CA      []byte // PEM
 }
 
-// serves tells whether whoever trusts the bundle can call all hosts at a time.
+// serves reports whether whoever trusts the bundle can call all hosts at a time.
 func (p *Pair) serves(bundle []byte, hosts []string, at time.Time) bool {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {

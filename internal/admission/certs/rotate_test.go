@@ -110,7 +110,7 @@ func soon(t *testing.T, authorityMade, certMade time.Time) map[string][]byte {
 	return data
 }
 
-// moved tells whether both replicas serve the same certificate, which is not the old one, and which lasts.
+// moved reports whether both replicas serve the same certificate, which is not the old one, and which lasts.
 func moved(a, b *Keeper, old *Pair) error {
 	x, y := a.current.Load(), b.current.Load()
 	if x.Serving.Leaf.Equal(old.Serving.Leaf) || !x.Serving.Leaf.Equal(y.Serving.Leaf) || !x.serves(x.CA, hosts, time.Now().Add(renewal)) {

@@ -60,7 +60,7 @@ func (s *session) queueLabels(ctx context.Context) *queueLabels {
 	return out
 }
 
-// manages tells whether the manager looks after a namespace with these labels.
+// manages reports whether the manager looks after a namespace with these labels.
 func (q *queueLabels) manages(labels map[string]string) bool {
 	plain := map[string]any{}
 	for k, v := range labels {
@@ -84,7 +84,7 @@ func (s *session) ignored(ctx context.Context, q *queueLabels, resource schema.G
 	return ""
 }
 
-// isManaged tells whether the manager looks after a namespace. One that cannot be read counts as managed.
+// isManaged reports whether the manager looks after a namespace. One that cannot be read counts as managed.
 func (s *session) isManaged(ctx context.Context, q *queueLabels, namespace string) bool {
 	if managed, known := q.known[namespace]; known {
 		return managed
@@ -95,7 +95,7 @@ func (s *session) isManaged(ctx context.Context, q *queueLabels, namespace strin
 	return q.known[namespace]
 }
 
-// hasKnownOwner tells whether the controller of an object is of a kind that Berth knows: then the label of the controller counts.
+// hasKnownOwner reports whether the controller of an object is of a kind that Berth knows: then the label of the controller counts.
 func hasKnownOwner(object metav1.Object) bool {
 	ref := metav1.GetControllerOf(object)
 	if ref == nil {

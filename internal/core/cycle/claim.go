@@ -212,7 +212,7 @@ func (c *round) keepClaim(e *entry) {
 	c.w.keep(e.q, e.hadClaim, e.q.stand)
 }
 
-// fits tells whether usage can be charged to a queue beside what the slice before it
+// fits reports whether usage can be charged to a queue beside what the slice before it
 // holds, of which it needs no more than the difference.
 func (c *round) fits(q *Queue, usage resource.Vector, before *workload.Workload) bool {
 	if before != nil && before.Reserved && !before.Gone {

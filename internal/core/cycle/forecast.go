@@ -57,7 +57,7 @@ func (c *round) beginForecasts() {
 	}
 }
 
-// onlyWaits tells whether the head was promised all its targets before, and they are leaving.
+// onlyWaits reports whether the head was promised all its targets before, and they are leaving.
 func (e *entry) onlyWaits() bool {
 	return e.hadClaim != nil && e.hadClaim.heir == e.wl &&
 		!slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return !v.Workload.Evicting })
@@ -96,7 +96,7 @@ func (c *round) follow(q *Queue, followers []*workload.Workload) {
 	}
 }
 
-// admissible tells whether the nomination found a place, with or without victims.
+// admissible reports whether the nomination found a place, with or without victims.
 func (e *entry) admissible() bool {
 	return e.barred == "" && !e.wl.Gated && (e.got.Mode == flavor.Fit || len(e.targets) > 0)
 }

@@ -39,7 +39,7 @@ func (w *World) nominate(e *entry) {
 	})
 }
 
-// mayResume tells whether a search goes on where the last one got to: that was in the cycle before, or nothing
+// mayResume reports whether a search goes on where the last one got to: that was in the cycle before, or nothing
 // has left the queue since. spec: 10 §4.6.5.
 func (w *World) mayResume(e *entry) bool {
 	s := e.wl.Scan
@@ -205,7 +205,7 @@ func (w *World) shrink(e *entry) {
 	try(lowest)
 }
 
-// selects tells whether a namespace selector, ORed terms, takes these labels; none
+// selects reports whether a namespace selector, ORed terms, takes these labels; none
 // takes nothing.
 func selects(terms []workload.Term, labels map[string]string) bool {
 	return slices.ContainsFunc(terms, func(t workload.Term) bool { return t.Matches(labels) })
@@ -261,7 +261,7 @@ func (w *World) oracle(q *flavor.Question) (flavor.Mode, trace.Reach) {
 	return mode, trace.Reach{}
 }
 
-// holds tells whether a workload holds any of frs.
+// holds reports whether a workload holds any of frs.
 func holds(wl *workload.Workload, frs []resource.FR) bool {
 	return slices.ContainsFunc(frs, func(fr resource.FR) bool { return wl.Usage.Of(fr) > 0 })
 }

@@ -294,7 +294,7 @@ func (w *World) preemptorFirst(a, b *entry) int {
 	return 1
 }
 
-// preempts tells whether the head waits for victims of its own.
+// preempts reports whether the head waits for victims of its own.
 func (e *entry) preempts() bool { return e.q.Pending.Sticky() == e.wl }
 
 // tournament gives the heads their turns by fair share, which every turn changes.
@@ -372,7 +372,7 @@ func (c *round) without(e *entry) {
 	c.park(e, trace.WaitingForQuota, e.note)
 }
 
-// goesOn tells whether a head that cannot be admitted has flavors left that it has not
+// goesOn reports whether a head that cannot be admitted has flavors left that it has not
 // tried: then it stays active and is looked at again at once. What it stands for remains
 // as it was until it has come to the end: else two heads that try their flavors in turn
 // would have each other looked at for ever. spec: 10 §4.4, §4.6.5.
@@ -546,7 +546,7 @@ func (c *round) admit(e *entry) {
 	c.decide(e, d)
 }
 
-// fitsForReal tells whether the head fits while all victims are still there.
+// fitsForReal reports whether the head fits while all victims are still there.
 func (c *round) fitsForReal(e *entry) bool {
 	if len(c.victims) == 0 {
 		return true

@@ -124,7 +124,7 @@ type figures struct {
 // Available is what a workload of the queue can have of fr.
 func (f *figures) Available(fr resource.FR) resource.Amount { return f.w.Quota.Available(f.q.Node, fr) }
 
-// Winnable tells whether a workload of the queue might have least of fr by preemption.
+// Winnable reports whether a workload of the queue might have least of fr by preemption.
 func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource.Amount) bool {
 	s := &f.w.victims
 	s.Node, s.Policy, s.Preemptor = f.q.Node, f.q.Preemption, wl
@@ -240,7 +240,7 @@ func (w *World) Written(wl *workload.Workload, at workload.Instant) {
 // Settle brings every figure up to date with the edits.
 func (w *World) Settle() { w.settle() }
 
-// SetEvicting says whether a workload with a reservation is on its way out. A slice that was
+// SetEvicting reports whether a workload with a reservation is on its way out. A slice that was
 // to take its place then has to wait until it has left, and is no longer in the way of those
 // behind it: if one is head it is looked at again. spec: 20 §4.11.
 func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
@@ -259,7 +259,7 @@ func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 	}
 }
 
-// SetReady says whether all pods of a workload with a reservation are ready.
+// SetReady reports whether all pods of a workload with a reservation are ready.
 func (w *World) SetReady(wl *workload.Workload, ready bool) {
 	if wl.Ready == ready {
 		return
@@ -315,7 +315,7 @@ func (q *Queue) Claim() (usage resource.Vector, victims []preempt.Victim, before
 	return q.claim.usage, q.claim.victims, q.claim.before
 }
 
-// open tells whether workloads of q can be admitted at all.
+// open reports whether workloads of q can be admitted at all.
 func (w *World) open(q *Queue) bool {
 	return q.Closed == "" && w.Quota.Root(q.Node) != quota.None
 }

@@ -31,7 +31,7 @@ type Assignment struct {
 	flat []trace.Choice // of all pod sets
 }
 
-// Untried tells whether a search stopped before its last flavor.
+// Untried reports whether a search stopped before its last flavor.
 func (a *Assignment) Untried() bool { return len(a.Tried) > 0 }
 
 // Needs writes into into, in the memory that it has, the FRs that are to be won by

@@ -77,7 +77,7 @@ func contradiction(a, b *Flavor) (key string, found bool) {
 	return key, found
 }
 
-// restricted tells whether Only or a pin keeps a pod set from a flavor.
+// restricted reports whether Only or a pin keeps a pod set from a flavor.
 func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 	if s.Only == nil && len(s.Pins) == 0 {
 		return detail{}
@@ -102,7 +102,7 @@ func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 	return detail{}
 }
 
-// gave tells whether Only has a pod set get fr for a resource.
+// gave reports whether Only has a pod set get fr for a resource.
 func (s *Search) gave(podSet string, id resource.ID, fr resource.FR) bool {
 	for _, ps := range s.Only.PodSets {
 		if ps.Name != podSet {
@@ -117,7 +117,7 @@ func (s *Search) gave(podSet string, id resource.ID, fr resource.FR) bool {
 	return false
 }
 
-// asksOf tells whether a pod set asks something of a resource group.
+// asksOf reports whether a pod set asks something of a resource group.
 func (s *Search) asksOf(ps *workload.PodSet, group int) bool {
 	for i := range s.asks {
 		if s.asks[i].group != group {

@@ -104,7 +104,7 @@ func (s *Search) hope(fr resource.FR, amount resource.Amount) grade {
 	return g
 }
 
-// idle tells whether a question about an open flavor, at index i, would be idle: whatever
+// idle reports whether a question about an open flavor, at index i, would be idle: whatever
 // the answer, the search neither stops there nor prefers it to the best so far and to what
 // fits further on. Where nobody can be preempted there is nothing to ask, and the record
 // says so.

@@ -34,7 +34,7 @@ type grade struct {
 	level int
 }
 
-// preferred tells whether a is strictly better than b. spec: 10 §4.6.4.
+// preferred reports whether a is strictly better than b. spec: 10 §4.6.4.
 func (f Fungibility) preferred(a, b grade) bool {
 	switch {
 	case a.mode == NoFit:
@@ -53,7 +53,7 @@ func (f Fungibility) preferred(a, b grade) bool {
 	return a.level < b.level
 }
 
-// stop tells whether the search is content with g.
+// stop reports whether the search is content with g.
 func (f Fungibility) stop(g grade) bool {
 	switch {
 	case f.Off:
@@ -214,7 +214,7 @@ func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Rea
 	return grade{NoCandidates, level}, trace.WaitingForQuota
 }
 
-// mayPreempt tells whether victims may be asked for amount of fr, of which some is short: for what the queue owns itself, on
+// mayPreempt reports whether victims may be asked for amount of fr, of which some is short: for what the queue owns itself, on
 // behalf of a subtree that owns as much, or where preemptors may borrow.
 func (s *Search) mayPreempt(fr resource.FR, amount resource.Amount, ofSubtree bool) bool {
 	return ofSubtree || s.PreemptsWhileBorrowing || amount <= s.Quota.Nominal(s.Node, fr)

@@ -44,7 +44,7 @@ func (s *Search) Wants(podSets []workload.PodSet, into []workload.Want) []worklo
 	return into
 }
 
-// asked tells whether something is asked of a resource group.
+// asked reports whether something is asked of a resource group.
 func (s *Search) asked(group int) bool {
 	for i := range s.asks {
 		if s.asks[i].group == group {
@@ -80,7 +80,7 @@ func (s *Search) clause(number int16, group int, clause uint8, into []workload.W
 	return into
 }
 
-// usable tells whether all pod sets of a group can use a flavor.
+// usable reports whether all pod sets of a group can use a flavor.
 func (s *Search) usable(number int16, f *Flavor) bool {
 	for i := range s.podSets {
 		if s.numbers[i] == number && f.mismatch(s.podSets[i].Constraints).kind != matches {
@@ -97,7 +97,7 @@ func leastCount(ps *workload.PodSet) int32 {
 	return ps.Count
 }
 
-// winnable tells whether check could ask the oracle for w or more, whatever is in use.
+// winnable reports whether check could ask the oracle for w or more, whatever is in use.
 // A request past the queue's own quota may reclaim only on behalf of a cohort that has
 // a parent.
 func (s *Search) winnable(w workload.Want) bool {

@@ -131,7 +131,7 @@ func TestWantsTwin(t *testing.T) {
 	})
 }
 
-// lacks tells whether there is a clause without an offer that has all it wants, victims
+// lacks reports whether there is a clause without an offer that has all it wants, victims
 // included.
 func lacks(w *world, wants []workload.Want, victims []resource.Amount) bool {
 	type offer struct {

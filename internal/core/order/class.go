@@ -118,7 +118,7 @@ func (c *class) watching(fr resource.FR) int {
 	return slices.IndexFunc(c.watch(), func(w watch) bool { return c.pattern.each[w.want].fr == fr })
 }
 
-// lacksStill tells whether the class may watch what it did: each of those is lacking, and
+// lacksStill reports whether the class may watch what it did: each of those is lacking, and
 // nothing but a release can change that. What preemption might win it watches together with
 // all else only, see choose.
 func (c *class) lacksStill(now Figures) bool {
@@ -167,7 +167,7 @@ func (c *class) listed() (tickets int) {
 	return tickets
 }
 
-// winnable tells whether something that the class watches may be won by preemption.
+// winnable reports whether something that the class watches may be won by preemption.
 func (c *class) winnable(wants []workload.Want) bool {
 	for _, w := range c.watch() {
 		if wants[w.want].Winnable {

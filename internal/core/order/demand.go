@@ -8,7 +8,7 @@ type demand struct {
 	wants []workload.Want
 }
 
-// Lacks tells whether some clause of what w wants is not met, so that a look at it would
+// Lacks reports whether some clause of what w wants is not met, so that a look at it would
 // be in vain.
 func Lacks(w *workload.Workload, wants []workload.Want, now Figures) bool {
 	d := demand{w, wants}
@@ -65,7 +65,7 @@ func (d *demand) lack(want int, now Figures) int {
 	return lack
 }
 
-// short tells whether there is too little for a want, and which part of it is missing.
+// short reports whether there is too little for a want, and which part of it is missing.
 func (d *demand) short(i int, now Figures) (part float64, short bool) {
 	w := &d.wants[i]
 	available := now.Available(w.FR)

@@ -214,7 +214,7 @@ func (t *Tournament) look(tree []int32) {
 	}
 }
 
-// borrows tells whether n uses more than its own of an FR in v.
+// borrows reports whether n uses more than its own of an FR in v.
 func borrows(f *quota.Forest, n quota.Node, v resource.Vector) bool {
 	for _, e := range v {
 		if f.Borrowing(n, e.FR, 0) {

@@ -13,7 +13,7 @@ import (
 type Figures interface {
 	// Available is how much of fr a workload can have.
 	Available(fr resource.FR) resource.Amount
-	// Winnable tells whether preemption might make least of fr available to w.
+	// Winnable reports whether preemption might make least of fr available to w.
 	Winnable(w *workload.Workload, fr resource.FR, least resource.Amount) bool
 }
 
@@ -134,7 +134,7 @@ func (p *Pending) withdraw(c *class) {
 	p.pen = p.pen[:last]
 }
 
-// counts tells whether the ticket at a place does. Where all do, there is no need to look.
+// counts reports whether the ticket at a place does. Where all do, there is no need to look.
 func (p *Pending) counts(s *shelf, x place) bool {
 	return p.idle == 0 || p.isFiled(s.at(x).slot)
 }
@@ -174,7 +174,7 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 	return true
 }
 
-// stocked tells whether a shelf has a ticket that counts, for so much or less. As long as
+// stocked reports whether a shelf has a ticket that counts, for so much or less. As long as
 // the first one wants more, it does not matter whether it counts.
 func (p *Pending) stocked(s *shelf, available resource.Amount) bool {
 	for s.first != none && s.first <= available {

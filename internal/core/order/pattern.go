@@ -94,7 +94,7 @@ func (c *class) amounts() []resource.Amount {
 	return c.few[:]
 }
 
-// wants tells whether these are what the class wants.
+// wants reports whether these are what the class wants.
 func (c *class) wants(wants []workload.Want) bool {
 	if c.pattern == nil {
 		return len(wants) == 0

@@ -167,7 +167,7 @@ func (s *shelf) remove(x place) place {
 	return x
 }
 
-// fewTogether tells whether two blocks are to be made one.
+// fewTogether reports whether two blocks are to be made one.
 func fewTogether(a, b []ticket) bool {
 	return len(a) == 0 || len(b) == 0 || len(a)+len(b) <= blockLen/2
 }

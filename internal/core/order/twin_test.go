@@ -95,7 +95,7 @@ func (p *plain) head() *workload.Workload {
 	return nil
 }
 
-// lacks tells whether some clause has no offer of which everything is there.
+// lacks reports whether some clause has no offer of which everything is there.
 func (p *plain) lacks(wants []workload.Want) bool {
 	met := map[uint8]map[uint16]bool{} // by clause and offer
 	for _, w := range wants {
@@ -114,7 +114,7 @@ func (p *plain) lacks(wants []workload.Want) bool {
 	return false
 }
 
-// uses tells whether one of what was released is wanted, in so far as there is enough.
+// uses reports whether one of what was released is wanted, in so far as there is enough.
 func (p *plain) uses(k *lot) bool {
 	return slices.ContainsFunc(k.wants, func(w workload.Want) bool {
 		return slices.Contains(p.released, w.FR) && (w.Winnable || w.Least <= p.Available(w.FR))

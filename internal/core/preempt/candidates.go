@@ -40,7 +40,7 @@ func (s *Search) seek(c *cursor, of *Candidates) *workload.Workload {
 	return nil
 }
 
-// candidate tells whether the policy allows w, and its eviction could help. spec: 10 §4.7.2.
+// candidate reports whether the policy allows w, and its eviction could help. spec: 10 §4.7.2.
 func (s *Search) candidate(w *workload.Workload, of *Candidates) bool {
 	p := s.Preemptor
 	return of.Has(w) && s.holdsNeeded(w) && w.UID != p.UID &&
@@ -106,7 +106,7 @@ func (m merge) pop() merge {
 	return m
 }
 
-// fits tells whether the preemptor fits now; borrowing or within its own quota.
+// fits reports whether the preemptor fits now; borrowing or within its own quota.
 func (s *Search) fits(borrow bool) bool {
 	if !s.Quota.Fits(s.Node, s.Requests) {
 		return false

@@ -103,7 +103,7 @@ func (s *Search) leaveLocal(n quota.Node, v resource.Vector) {
 	}
 }
 
-// attempts says whether to try first with the preemptor borrowing, or within its own
+// attempts reports whether to try first with the preemptor borrowing, or within its own
 // quota, and whether to try the other way after that. spec: 10 §4.7.4.
 func (s *Search) attempts() (borrow, both bool) {
 	var has [tiers]bool
@@ -184,7 +184,7 @@ func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
 	return false
 }
 
-// overNominal tells whether the candidate's queue, and every cohort between it and the
+// overNominal reports whether the candidate's queue, and every cohort between it and the
 // common ancestor, still uses more than its own of something needed. Of the own queue
 // nothing is asked.
 func (s *Search) overNominal(src *source) bool {

@@ -5,7 +5,7 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-// Could tells whether preemption might make amount of fr available to the preemptor:
+// Could reports whether preemption might make amount of fr available to the preemptor:
 // false is certain, true is worth a search. Requests and Need are not read.
 func (s *Search) Could(fr resource.FR, amount resource.Amount) bool {
 	if s.Quota.Root(s.Node) == quota.None {
@@ -42,7 +42,7 @@ func (s *Search) UpperBound(fr resource.FR, amount, enough resource.Amount) reso
 	return freed
 }
 
-// hasCandidates tells whether a workload in the own queue has a priority that the policy allows.
+// hasCandidates reports whether a workload in the own queue has a priority that the policy allows.
 func (s *Search) hasCandidates() bool {
 	h := s.Holders(s.Node)
 	if h == nil {

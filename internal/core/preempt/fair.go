@@ -50,7 +50,7 @@ func (s *Search) fair() []Victim {
 	return nil
 }
 
-// fitsOnceMore tells whether the preemptor, who is in, fits.
+// fitsOnceMore reports whether the preemptor, who is in, fits.
 func (s *Search) fitsOnceMore() bool {
 	mark := s.Quota.Mark()
 	defer s.Quota.Rollback(mark)
@@ -158,7 +158,7 @@ func (b bound) allows(p quota.Share) bool {
 	return c < 0 || (c == 0 && !b.less)
 }
 
-// justified tells whether every victim left that was taken for a fair share still would
+// justified reports whether every victim left that was taken for a fair share still would
 // be, with back in again. Without that a preemptor whose share was low only because more
 // of its side were to go would keep what it had no right to take, and the victim's queue
 // would take it back, forever (spec: 10 §6 #5).
@@ -269,7 +269,7 @@ func (s *Search) advance(r *rival) {
 	s.setHead(r)
 }
 
-// alive tells whether a target can be found there. What is pruned once stays so: usage
+// alive reports whether a target can be found there. What is pruned once stays so: usage
 // only goes down, and candidates only get fewer.
 func (s *Search) alive(b *branch) bool {
 	if b.rival == none {
@@ -344,7 +344,7 @@ func (s *Search) down(kids []branch, i int) {
 	}
 }
 
-// ahead tells whether targets are looked for in a before b: at the higher share, in a
+// ahead reports whether targets are looked for in a before b: at the higher share, in a
 // cohort before a queue, of two cohorts by name (spec: 20 §6 #3), of two queues at the
 // better first candidate.
 func (s *Search) ahead(a, b *branch) bool {

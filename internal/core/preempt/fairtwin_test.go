@@ -213,7 +213,7 @@ func (t *fairTwin) roundTwo() bool {
 	}
 }
 
-// stands tells whether every test that was passed would be with the preemptor's share as
+// stands reports whether every test that was passed would be with the preemptor's share as
 // it is now.
 func (t *fairTwin) stands(victims []plainVictim) bool {
 	for _, v := range victims {
@@ -293,7 +293,7 @@ func TestFairTwin(t *testing.T) {
 	}
 }
 
-// couldStay tells whether the preemptor would fit with one of the victims but the last.
+// couldStay reports whether the preemptor would fit with one of the victims but the last.
 func (w *world) couldStay(s *Search, victims []Victim) bool {
 	p := w.plainOf(s)
 	for _, v := range victims {

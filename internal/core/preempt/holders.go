@@ -147,7 +147,7 @@ func (s *sorted) remove(w *workload.Workload) bool {
 	return true
 }
 
-// small tells whether two chunks are worth joining: not so full that the next addition
+// small reports whether two chunks are worth joining: not so full that the next addition
 // splits them again.
 func (s *sorted) small(a, b int) bool { return len(s.chunks[a])+len(s.chunks[b]) <= chunkLen/2 }
 

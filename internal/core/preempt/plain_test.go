@@ -118,7 +118,7 @@ func (p *plain) potential(n quota.Node, fr resource.FR) resource.Amount {
 	return total
 }
 
-// over tells whether n uses more than its own of one of frs.
+// over reports whether n uses more than its own of one of frs.
 func (p *plain) over(n quota.Node, frs []resource.FR) bool {
 	return slices.ContainsFunc(frs, func(fr resource.FR) bool { return p.usage(n, fr) > p.subtree(n, fr) })
 }
@@ -183,7 +183,7 @@ func (p *plain) share(n quota.Node) plainShare {
 	return plainShare{value: best.Quo(best, big.NewRat(int64(weight), 1000))}
 }
 
-// borrows tells whether n uses more than its own of anything; a root never does.
+// borrows reports whether n uses more than its own of anything; a root never does.
 func (p *plain) borrows(n quota.Node) bool {
 	return p.nodes[n].parent != quota.None && p.over(n, allFRs)
 }

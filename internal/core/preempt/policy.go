@@ -45,17 +45,17 @@ type Policy struct {
 	Threshold    *int64 // highest priority of such a victim, nil for no bound
 }
 
-// Allows tells whether the policy allows any preemption at all.
+// Allows reports whether the policy allows any preemption at all.
 func (p *Policy) Allows() bool { return p.Within != Never || p.Reclaims() }
 
-// Reclaims tells whether workloads of other queues may be victims.
+// Reclaims reports whether workloads of other queues may be victims.
 func (p *Policy) Reclaims() bool { return p.Reclaim != Never }
 
-// ReclaimsAlways tells whether the queue gets back what it lent whoever borrows it, so that
+// ReclaimsAlways reports whether the queue gets back what it lent whoever borrows it, so that
 // there is no need to keep it from others.
 func (p *Policy) ReclaimsAlways() bool { return p.Reclaim == Any }
 
-// WhileBorrowing tells whether workloads of other queues may be victims of a request past
+// WhileBorrowing reports whether workloads of other queues may be victims of a request past
 // the quota of the own queue. Fair sharing, unless nil, decides that by shares.
 // spec: 10 §4.7.4.
 func (p *Policy) WhileBorrowing(fair *Fair) bool {
@@ -123,12 +123,12 @@ func (r Rule) candidates(p *workload.Workload) Candidates {
 	return Candidates{}
 }
 
-// Has tells whether w is one of them.
+// Has reports whether w is one of them.
 func (c *Candidates) Has(w *workload.Workload) bool {
 	return !c.Ends(w) && (!c.newer || w.Priority < c.top || c.since < w.Since)
 }
 
-// Ends tells whether no workload of the priority of w, or of a higher one, is a candidate.
+// Ends reports whether no workload of the priority of w, or of a higher one, is a candidate.
 func (c *Candidates) Ends(w *workload.Workload) bool { return !c.some || w.Priority > c.top }
 
 // Reasons a victim is given, as clients compare them. spec: 10 §5.1.

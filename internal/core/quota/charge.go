@@ -42,7 +42,7 @@ func (f *Forest) Release(n Node, v resource.Vector) {
 	}
 }
 
-// Saturated tells whether the usage of one of v's FRs is past counting, at n or above.
+// Saturated reports whether the usage of one of v's FRs is past counting, at n or above.
 // What is released from there is lost: Recount then.
 func (f *Forest) Saturated(n Node, v resource.Vector) bool {
 	for _, e := range v {

@@ -88,14 +88,14 @@ func (c *cell) borrowable() resource.Amount {
 // Potential returns how much of fr a workload of n could take in an empty forest.
 func (f *Forest) Potential(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).potential }
 
-// Borrowing tells whether n would use more than its own with v more.
+// Borrowing reports whether n would use more than its own with v more.
 // spec: 10 §4.3.3.
 func (f *Forest) Borrowing(n Node, fr resource.FR, v resource.Amount) bool {
 	c := f.at(n, fr)
 	return c.subtree < c.usage.Add(v)
 }
 
-// WithinNominal tells whether n uses no more than its own of every fr.
+// WithinNominal reports whether n uses no more than its own of every fr.
 func (f *Forest) WithinNominal(n Node, frs []resource.FR) bool {
 	for _, fr := range frs {
 		if f.Borrowing(n, fr, 0) {
@@ -128,7 +128,7 @@ func (f *Forest) Level(n Node, fr resource.FR, v resource.Amount) (level int, ma
 	return int(f.nodes[path[last]].height), false
 }
 
-// Fits tells whether all of v can be charged to n now.
+// Fits reports whether all of v can be charged to n now.
 func (f *Forest) Fits(n Node, v resource.Vector) bool {
 	if f.nodes[n].root == None {
 		return false

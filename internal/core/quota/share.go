@@ -44,7 +44,7 @@ func (f *Forest) Share(n Node) Share {
 	return most
 }
 
-// Borrows tells whether n uses more than its own of any FR; a node without parent
+// Borrows reports whether n uses more than its own of any FR; a node without parent
 // never does. spec: 20 §4.1.
 func (f *Forest) Borrows(n Node) bool {
 	if nd := &f.nodes[n]; nd.root == None || nd.parent == None {
@@ -59,10 +59,10 @@ func (f *Forest) Borrows(n Node) bool {
 	return false
 }
 
-// IsZero tells whether the share is 0.
+// IsZero reports whether the share is 0.
 func (s Share) IsZero() bool { return s.borrowed == 0 }
 
-// Infinite tells whether the share is that of a node of weight 0 that borrows.
+// Infinite reports whether the share is that of a node of weight 0 that borrows.
 func (s Share) Infinite() bool { return s.weight == 0 && s.borrowed > 0 }
 
 // Compare orders shares: infinite ones come last, and among themselves go by what they

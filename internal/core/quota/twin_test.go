@@ -146,7 +146,7 @@ func (w *twin) level(n Node, fr resource.FR, v resource.Amount) (int, bool) {
 	}
 }
 
-// listed tells whether the node or anything below it says something about fr.
+// listed reports whether the node or anything below it says something about fr.
 func (w *twin) listed(n Node, fr resource.FR) bool {
 	if _, ok := w.nodes[n].cells[fr]; ok {
 		return true

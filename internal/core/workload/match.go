@@ -35,7 +35,7 @@ type Expr struct {
 	Values []string
 }
 
-// Matches tells whether labels satisfy the expression. Gt and Lt on a label or value
+// Matches reports whether labels satisfy the expression. Gt and Lt on a label or value
 // that is no integer do not match.
 func (e Expr) Matches(labels map[string]string) bool {
 	value, has := labels[e.Key]
@@ -65,7 +65,7 @@ func (e Expr) Matches(labels map[string]string) bool {
 	return false
 }
 
-// Matches tells whether labels satisfy every expression.
+// Matches reports whether labels satisfy every expression.
 func (t Term) Matches(labels map[string]string) bool {
 	for _, e := range t {
 		if !e.Matches(labels) {
@@ -80,7 +80,7 @@ type Taint struct {
 	Key, Value, Effect string
 }
 
-// Repels tells whether the taint keeps pods from starting: PreferNoSchedule does not.
+// Repels reports whether the taint keeps pods from starting: PreferNoSchedule does not.
 func (t Taint) Repels() bool { return t.Effect == "NoSchedule" || t.Effect == "NoExecute" }
 
 // Toleration makes up for taints. An empty key with Exists tolerates everything, an
@@ -89,7 +89,7 @@ type Toleration struct {
 	Key, Operator, Value, Effect string
 }
 
-// Tolerates tells whether the toleration makes up for taint. The numeric operators
+// Tolerates reports whether the toleration makes up for taint. The numeric operators
 // Gt and Lt compare the taint's value with the toleration's.
 func (t Toleration) Tolerates(taint Taint) bool {
 	if t.Effect != "" && t.Effect != taint.Effect {

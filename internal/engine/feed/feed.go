@@ -45,7 +45,7 @@ func (f *Feed) Check(*http.Request) error {
 	return nil
 }
 
-// Delivered says whether the engine has been told of everything that exists.
+// Delivered reports whether the engine has been told of everything that exists.
 func (f *Feed) Delivered() bool { return f.delivered.Load() }
 
 // NeedLeaderElection is false: standbys follow as well, so that they are warm.

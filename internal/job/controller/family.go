@@ -104,7 +104,7 @@ func (r *reconciler) gatherFamily(ctx context.Context, o *job.Observed) error {
 	return r.gatherOthers(ctx, o)
 }
 
-// needsFamily says whether what belongs to a job decides about it. That of one that is not led does only when it is stopped, and
+// needsFamily reports whether what belongs to a job decides about it. That of one that is not led does only when it is stopped, and
 // has quota or is to be queued again.
 func (r *reconciler) needsFamily(o *job.Observed) bool {
 	if r.d.Family == nil || r.d.Family.CanLead() {

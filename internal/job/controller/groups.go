@@ -80,7 +80,7 @@ func observedMember(o *job.Observed, m job.Object) job.Object {
 	return list[slices.IndexFunc(list, func(x job.Object) bool { return x.GetUID() == m.GetUID() })]
 }
 
-// isMember says whether an object is no job by itself.
+// isMember reports whether an object is no job by itself.
 func (r *reconciler) isMember(o job.Object) bool {
 	return r.d.Groups != nil && r.d.Groups.Member(o, r.cfg.Load()) != ""
 }
@@ -194,7 +194,7 @@ func (r *reconciler) groupWith(ctx context.Context, key types.NamespacedName, w 
 	return list, err
 }
 
-// isGroupless says whether a Workload goes with the last member of its group: no controller owns it, and no other object
+// isGroupless reports whether a Workload goes with the last member of its group: no controller owns it, and no other object
 // was it made for (spec: 30 §4.9).
 func (r *reconciler) isGroupless(w *kueue.Workload) bool {
 	_, marked := w.Annotations[kueue.IsGroupWorkloadAnnotation]

@@ -242,7 +242,7 @@ func (r *reconciler) ownerNames(w client.Object) []string {
 	return names
 }
 
-// isOurs says whether a reference is to our kind, in any version.
+// isOurs reports whether a reference is to our kind, in any version.
 func (r *reconciler) isOurs(ref metav1.OwnerReference) bool {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	return err == nil && gv.Group == r.d.GVK.Group && ref.Kind == r.d.GVK.Kind

@@ -407,7 +407,7 @@ func (w *rayWorld) granting(what string, check func() error) (n int) {
 	return n
 }
 
-// isServed says whether one cluster is left, and its workers have the requests.
+// isServed reports whether one cluster is left, and its workers have the requests.
 func (w *rayWorld) isServed(cpu string) error {
 	clusters := w.operator.Objects(w.ctx, "RayCluster")
 	if len(clusters) != 1 {

@@ -319,7 +319,7 @@ func count(list []string, of string) int {
 	return n
 }
 
-// stopped says whether the job was told to stop. A stop may take more than one write.
+// stopped reports whether the job was told to stop. A stop may take more than one write.
 func (w *world) stopped(o job.Object) error {
 	got := w.again(o)
 	if d := w.kind.Descriptor; !d.IsSuspended(got) && !d.IsStopping(got) {

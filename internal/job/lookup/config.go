@@ -86,7 +86,7 @@ func Rules(o *options.Options) lifecycle.Rules {
 	return r
 }
 
-// podsOfParentsOnly says whether pods are integrated for the kinds whose pods are queued, and not for themselves
+// podsOfParentsOnly reports whether pods are integrated for the kinds whose pods are queued, and not for themselves
 // (spec: 30 §2.2).
 func podsOfParentsOnly(o *options.Options) bool {
 	podsThemselves, podsOfOthers := false, false

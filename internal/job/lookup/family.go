@@ -72,7 +72,7 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 	return f, nil
 }
 
-// controls says whether a pod is of an object of the job, or of one that is gone: those are told by their names.
+// controls reports whether a pod is of an object of the job, or of one that is gone: those are told by their names.
 func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]bool, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || ref.Kind != d.Family.Child.Kind {
@@ -82,7 +82,7 @@ func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]boo
 	return ours || (!exists && WasOf(ref.Name, of.GetName()))
 }
 
-// WasOf says whether an object of this name may have been made for a job: its name begins with that of the job.
+// WasOf reports whether an object of this name may have been made for a job: its name begins with that of the job.
 func WasOf(object, job string) bool { return strings.HasPrefix(object, job+"-") }
 
 // WorkloadsOf are the Workloads that an object controls.

@@ -54,7 +54,7 @@ func (g *Gate) Judge(ctx context.Context, d *job.Descriptor, namespace string, o
 	return v, err
 }
 
-// IsManaged says whether anything in a namespace may be touched.
+// IsManaged reports whether anything in a namespace may be touched.
 func (g *Gate) IsManaged(ctx context.Context, namespace string) (bool, error) {
 	labels, err := g.namespaceLabels(ctx, namespace)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // defaultName is the name of the LocalQueue, and of the WorkloadPriorityClass, for jobs that name none.
 const defaultName = "default"
 
-// managed says whether Berth may touch anything in the namespace. No owner is looked up for that.
+// managed reports whether Berth may touch anything in the namespace. No owner is looked up for that.
 func (s *server) managed(ctx context.Context, namespace string) (bool, error) {
 	return s.gate.IsManaged(ctx, namespace)
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues;admissionchecks;workloadpriorityclasses,verbs=get;list;watch
 
-// exists says whether the cache has the object.
+// exists reports whether the cache has the object.
 func (s *server) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
 	err := s.reader.Get(ctx, key, object)
 	return err == nil, client.IgnoreNotFound(err)
@@ -171,7 +171,7 @@ func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.O
 	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err
 }
 
-// isGoing says whether an object is deleted, and its owners are not asked any more.
+// isGoing reports whether an object is deleted, and its owners are not asked any more.
 func (s *server) isGoing(object client.Object) bool {
 	return object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting
 }
@@ -271,7 +271,7 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	return review.Refuse(errs)
 }
 
-// isFree says whether the queue has no say about an object of a kind, though its namespace is managed.
+// isFree reports whether the queue has no say about an object of a kind, though its namespace is managed.
 func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
 		return true
@@ -282,7 +282,7 @@ func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (d.FreeLeaving || !s.isQueued(old))
 }
 
-// isQueued says whether a job that nobody above it is queued for has a Workload.
+// isQueued reports whether a job that nobody above it is queued for has a Workload.
 func (s *server) isQueued(object client.Object) bool {
 	return s.o.Jobs.IsQueued(object)
 }

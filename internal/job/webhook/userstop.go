@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// hasUserStop says whether users may stop jobs of the kind with its own switch.
+// hasUserStop reports whether users may stop jobs of the kind with its own switch.
 func hasUserStop(o *Options, d *job.Descriptor) bool {
 	return o.Jobs.HonourUserSuspend && !d.Serving && d.Once == nil
 }
@@ -53,7 +53,7 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 	return nil
 }
 
-// isOwn says whether the request is one of the controller of the kind. A person may go by the name of the manager, as on a
+// isOwn reports whether the request is one of the controller of the kind. A person may go by the name of the manager, as on a
 // cluster with one account, but does not write as that controller.
 func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
 	var options metav1.PatchOptions // an update has the same field
@@ -63,7 +63,7 @@ func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
 	return req.UserInfo.Username == s.o.Self && options.FieldManager == lookup.Manager(d)
 }
 
-// isAdmitted says whether the job has a Workload that is admitted.
+// isAdmitted reports whether the job has a Workload that is admitted.
 func (s *server) isAdmitted(ctx context.Context, object client.Object) (bool, error) {
 	workloads, err := lookup.WorkloadsOf(ctx, s.reader, object)
 	return slices.ContainsFunc(workloads, func(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }), err

@@ -164,7 +164,7 @@ func (r *reconciler) delete(ctx context.Context, js *jobsetv1alpha2.JobSet, j *b
 	return nil
 }
 
-// patch changes a Job. It says whether the API server refuses a new template because of the pods of the old one, which is
+// patch changes a Job. It reports whether the API server refuses a new template because of the pods of the old one, which is
 // a reason to wait and no failure. A template that it refuses for what it says is one.
 func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p plan.Patch) (refused bool, err error) {
 	apply := func() (*batchv1.Job, error) {

@@ -142,7 +142,7 @@ func (r *reconciler) metadata(ctx context.Context, kind, namespace, name string)
 	return found, nil
 }
 
-// ownerActive says whether a JobSet whose time to live counts down belongs to a TrainJob that has not finished. Only then
+// ownerActive reports whether a JobSet whose time to live counts down belongs to a TrainJob that has not finished. Only then
 // the API server is asked.
 func (r *reconciler) ownerActive(ctx context.Context, js *jobsetv1alpha2.JobSet) (bool, error) {
 	owner := metav1.GetControllerOfNoCopy(js)

@@ -104,7 +104,7 @@ func (w *written) seen(object client.Object) {
 	}
 }
 
-// isNews says whether a warning was not logged before, of this process.
+// isNews reports whether a warning was not logged before, of this process.
 func (w *written) isNews(js *jobsetv1alpha2.JobSet, warning string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -46,14 +46,14 @@ func (a *Agent) See(js *jobsetv1alpha2.JobSet) Advice {
 	return advice
 }
 
-// lift says whether the barrier was still there.
+// lift reports whether the barrier was still there.
 func (a *Agent) lift() bool {
 	was := !a.lifted
 	a.lifted = true
 	return was
 }
 
-// restartsInPlace says whether the pods of a JobSet wait for each other. An annotation lets them start at once.
+// restartsInPlace reports whether the pods of a JobSet wait for each other. An annotation lets them start at once.
 func restartsInPlace(js *jobsetv1alpha2.JobSet) bool {
 	if _, off := js.Annotations[jobsetv1alpha2.DisableInPlaceRestartAnnotation]; off {
 		return false

@@ -57,7 +57,7 @@ func (r *replicated) jobRestarts(index int) int32 {
 	return r.arrays.JobRestarts[index]
 }
 
-// owned says whether a key of labels, annotations or node selectors belongs to this controller rather than to the user.
+// owned reports whether a key of labels, annotations or node selectors belongs to this controller rather than to the user.
 // Such keys keep the value that the Job was created with.
 func owned(key string) bool {
 	switch key {
@@ -136,7 +136,7 @@ func placement(js *jobsetv1alpha2.JobSet, rj *jobsetv1alpha2.ReplicatedJob) []pa
 	return nil
 }
 
-// usesNodeSelector says whether annotations ask for exclusive placement on nodes that were labelled beforehand.
+// usesNodeSelector reports whether annotations ask for exclusive placement on nodes that were labelled beforehand.
 func usesNodeSelector(annotations map[string]string) bool {
 	_, exclusive := annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]
 	_, strategy := annotations[jobsetv1alpha2.NodeSelectorStrategyAnnotation]

@@ -53,7 +53,7 @@ func (p *pass) set(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus
 	p.tell(isAlarm(t, status), reason, message)
 }
 
-// isAlarm says whether a condition tells of a failure: it is a warning, and its message says more than its reason.
+// isAlarm reports whether a condition tells of a failure: it is a warning, and its message says more than its reason.
 func isAlarm(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus) bool {
 	return status == metav1.ConditionTrue && (t == jobsetv1alpha2.ConditionFailed || t == jobsetv1alpha2.ConditionRestarting)
 }
@@ -140,7 +140,7 @@ func (p *pass) finishStatus() {
 	p.plan.Status = &p.status
 }
 
-// onlyCounting says whether the status differs in counters only, and none of them came to or left none or all: those are
+// onlyCounting reports whether the status differs in counters only, and none of them came to or left none or all: those are
 // the steps that others wait for.
 func (p *pass) onlyCounting() bool {
 	old := p.js.Status

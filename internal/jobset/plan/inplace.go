@@ -90,7 +90,7 @@ func (p *pass) expectedPods() int {
 
 // forgetResume takes care that a suspension costs no restart. New pods begin one attempt after the current one; while a
 // suspended JobSet has no pods, and until its Jobs run again, the current attempt is therefore set back to the one before,
-// so that they begin where the old pods were. It says whether that is so.
+// so that they begin where the old pods were. It reports whether that is so.
 func (p *pass) forgetResume() bool {
 	suspended := 0
 	for i := range p.children {

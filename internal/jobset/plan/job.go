@@ -91,7 +91,7 @@ func outcome(j *batchv1.Job) state {
 	return active
 }
 
-// isEnding says whether a Job has failed or succeeded and still waits for its pods to end.
+// isEnding reports whether a Job has failed or succeeded and still waits for its pods to end.
 func isEnding(j *batchv1.Job) bool {
 	return isTrue(j, batchv1.JobFailureTarget) || isTrue(j, batchv1.JobSuccessCriteriaMet)
 }
@@ -100,7 +100,7 @@ func isTrue(j *batchv1.Job, t batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
 }
 
-// isReady says whether all pods of a Job that run at a time are ready or succeeded.
+// isReady reports whether all pods of a Job that run at a time are ready or succeeded.
 func isReady(j *batchv1.Job) bool {
 	ready := j.Status.Succeeded
 	if j.Status.Ready != nil {

@@ -140,7 +140,7 @@ type Patch struct {
 	Template bool
 }
 
-// IsManaged says whether the built-in controller runs the JobSet (spec: 60 §4.3 step 2).
+// IsManaged reports whether the built-in controller runs the JobSet (spec: 60 §4.3 step 2).
 func IsManaged(js *jobsetv1alpha2.JobSet) bool {
 	return js.Spec.ManagedBy == nil || *js.Spec.ManagedBy == jobsetv1alpha2.DefaultManager
 }
@@ -153,7 +153,7 @@ func HoldsQuota(js *jobsetv1alpha2.JobSet) bool {
 	})
 }
 
-// WatchesPods says whether the plan depends on the pods of the JobSet.
+// WatchesPods reports whether the plan depends on the pods of the JobSet.
 func (c Config) WatchesPods(js *jobsetv1alpha2.JobSet) bool {
 	return c.InPlaceRestart && js.Spec.FailurePolicy != nil && js.Spec.FailurePolicy.RestartStrategy == jobsetv1alpha2.RestartInPlace
 }

@@ -74,7 +74,7 @@ func Replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
 	return max(*rj.Replicas, 0)
 }
 
-// HasService says whether pods get host names, and so the JobSet a Service. What is not stored counts as off
+// HasService reports whether pods get host names, and so the JobSet a Service. What is not stored counts as off
 // (spec: 60 §3.1).
 func HasService(js *jobsetv1alpha2.JobSet) bool {
 	n := js.Spec.Network

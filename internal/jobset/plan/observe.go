@@ -103,7 +103,7 @@ func (p *pass) judge(j *Job) child {
 	return c
 }
 
-// restartedAlone says whether a Job is of an older attempt of its own.
+// restartedAlone reports whether a Job is of an older attempt of its own.
 func (p *pass) restartedAlone(c *child) bool {
 	if c.replicatedJob == "" || c.index < 0 {
 		p.warn(c.Job, jobsetv1alpha2.ReplicatedJobNameKey+" or "+jobsetv1alpha2.JobIndexKey)

@@ -55,7 +55,7 @@ func (p *pass) readySince() (since time.Time) {
 	return since
 }
 
-// allReady says whether a status counts all Jobs as ready or succeeded.
+// allReady reports whether a status counts all Jobs as ready or succeeded.
 func allReady(s *jobsetv1alpha2.JobSetStatus, replicas int) bool {
 	ready := int64(0)
 	for i := range s.ReplicatedJobsStatus {

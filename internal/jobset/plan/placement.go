@@ -18,7 +18,7 @@ import (
 // leader, is placed by affinity; the others, the followers, are created only once the leader has a node, with a node
 // selector for its domain. What follows are the decisions of the pod webhook and of the repair.
 
-// IsExclusive says whether a pod is placed in this way. Pods of the node selector strategy are not: their Job has what it
+// IsExclusive reports whether a pod is placed in this way. Pods of the node selector strategy are not: their Job has what it
 // needs.
 func IsExclusive(pod *corev1.Pod) bool {
 	_, ours := pod.Annotations[jobsetv1alpha2.JobSetNameKey]
@@ -27,7 +27,7 @@ func IsExclusive(pod *corev1.Pod) bool {
 	return ours && exclusive && !strategy
 }
 
-// IsLeader says whether a pod is the leader of its Job.
+// IsLeader reports whether a pod is the leader of its Job.
 func IsLeader(pod *corev1.Pod) bool {
 	return pod.Annotations[batchv1.JobCompletionIndexAnnotation] == "0"
 }

@@ -13,12 +13,12 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// targeted says whether a list of replicated jobs that may be empty, which means all, has a name.
+// targeted reports whether a list of replicated jobs that may be empty, which means all, has a name.
 func targeted(targets []string, name string) bool {
 	return len(targets) == 0 || slices.Contains(targets, name)
 }
 
-// succeeded says whether the success policy is met. It is asked only once some Job has succeeded (spec: 60 §4.5).
+// succeeded reports whether the success policy is met. It is asked only once some Job has succeeded (spec: 60 §4.5).
 func (p *pass) succeeded() bool {
 	policy := p.js.Spec.SuccessPolicy
 	if policy == nil {
@@ -99,7 +99,7 @@ func failure(j *batchv1.Job) (how batchv1.JobCondition) {
 	return how
 }
 
-// meets says whether a failed Job is one that a rule is about. Expressions that do not compile match nothing.
+// meets reports whether a failed Job is one that a rule is about. Expressions that do not compile match nothing.
 func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
 	f := failure(c.Object)
 	if !targeted(rule.TargetReplicatedJobs, c.replicatedJob) ||
@@ -119,7 +119,7 @@ func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
 	})
 }
 
-// act applies a rule, or the default if there is none, and says whether to go on with the other failed Jobs.
+// act applies a rule, or the default if there is none, and reports whether to go on with the other failed Jobs.
 func (p *pass) act(policy *jobsetv1alpha2.FailurePolicy, rule int, first *child) bool {
 	action, reason := jobsetv1alpha2.ActionRestartJobSet, jobsetv1alpha2.ReasonDefaultFailurePolicy
 	if rule >= 0 {
@@ -185,7 +185,7 @@ func (p *pass) restartAll(action jobsetv1alpha2.FailurePolicyAction, counted boo
 	p.tell(true, event, message)
 }
 
-// restartJob begins a new attempt of one Job, and says whether that was possible.
+// restartJob begins a new attempt of one Job, and reports whether that was possible.
 func (p *pass) restartJob(action jobsetv1alpha2.FailurePolicyAction, counted bool, c *child) bool {
 	s := p.statusOf(c)
 	if s == nil || c.index < 0 || c.index >= p.replicated[c.rj].replicas {

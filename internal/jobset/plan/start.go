@@ -17,7 +17,7 @@ import (
 )
 
 // walk goes through the replicated jobs in their order, makes the missing Jobs of those that may start and resumes the
-// suspended ones. It says whether all that start in order have started (spec: 60 §4.4, §4.7).
+// suspended ones. It reports whether all that start in order have started (spec: 60 §4.4, §4.7).
 func (p *pass) walk(lazy bool) bool {
 	policy := p.js.Spec.StartupPolicy
 	inOrder := policy != nil && policy.StartupPolicyOrder == jobsetv1alpha2.StartupInOrder && !p.suspended()
@@ -42,19 +42,19 @@ func (p *pass) walk(lazy bool) bool {
 	return true
 }
 
-// blocked says whether nothing may be created because Jobs of an older attempt are left.
+// blocked reports whether nothing may be created because Jobs of an older attempt are left.
 func (p *pass) blocked() bool {
 	policy := p.js.Spec.FailurePolicy
 	return p.previous > 0 && policy != nil && policy.RestartStrategy == jobsetv1alpha2.RestartBlockingRecreate
 }
 
-// isStarted says whether every Job of a replicated job is ready or over.
+// isStarted reports whether every Job of a replicated job is ready or over.
 func (p *pass) isStarted(i int) bool {
 	n := &p.counts[i]
 	return n.Ready+n.Failed+n.Succeeded == p.replicated[i].replicas
 }
 
-// mayStart says whether what a replicated job depends on has come as far as it asks for.
+// mayStart reports whether what a replicated job depends on has come as far as it asks for.
 func (p *pass) mayStart(i int) bool {
 	for _, d := range p.replicated[i].DependsOn {
 		on, ok := p.byName[d.Name]
@@ -97,7 +97,7 @@ func (p *pass) eachMissing(yield func(Missing) bool) {
 	}
 }
 
-// isComplete says whether the children of a replicated job, which are in the order of their index, are all that there
+// isComplete reports whether the children of a replicated job, which are in the order of their index, are all that there
 // should be. It is what nearly every pass finds, so it does without a table of names.
 func isComplete(children []child, replicas int32) bool {
 	if len(children) != int(replicas) {
@@ -162,7 +162,7 @@ func (p *pass) resume(i int) {
 	}
 }
 
-// hasPods says whether pods of a Job run or are still ending.
+// hasPods reports whether pods of a Job run or are still ending.
 func hasPods(j *batchv1.Job) bool {
 	return j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0
 }
@@ -196,7 +196,7 @@ func fingerprint(rj *jobsetv1alpha2.ReplicatedJob) string {
 	return "0000000000000000"[len(out):] + out
 }
 
-// isStale says whether a Job has other fields than the spec. Without a fingerprint, on Jobs that an upstream controller
+// isStale reports whether a Job has other fields than the spec. Without a fingerprint, on Jobs that an upstream controller
 // made, a suspended Job is compared field by field; one that runs is stale only if it lacks something, because upstream
 // leaves fields of earlier admissions behind, and a running Job is not to be stopped for that.
 func isStale(r *replicated, j *Job) bool {
@@ -216,7 +216,7 @@ func isStale(r *replicated, j *Job) bool {
 		lacksAny(want.Tolerations, has) || lacksAny(want.SchedulingGates, have.SchedulingGates)
 }
 
-// lacks says whether some pair of want is not in have. Keys that are not the user's do not count.
+// lacks reports whether some pair of want is not in have. Keys that are not the user's do not count.
 func lacks(have, want map[string]string) bool {
 	for k, v := range want { //berth:unordered the answer is the same in any order
 		if got, ok := have[k]; (!ok || got != v) && !owned(k) && !madeByAPIServer(k) {
@@ -232,7 +232,7 @@ func lacksAny[T any](have, want []T) bool {
 	})
 }
 
-// madeByAPIServer says whether the API server adds a label to the pod template of a new Job, which is not valid without it.
+// madeByAPIServer reports whether the API server adds a label to the pod template of a new Job, which is not valid without it.
 func madeByAPIServer(key string) bool {
 	switch key {
 	case batchv1.ControllerUidLabel, batchv1.JobNameLabel, "controller-uid", "job-name":

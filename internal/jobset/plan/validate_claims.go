@@ -107,7 +107,7 @@ func sameModes(a, b []corev1.PersistentVolumeAccessMode) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// within says whether every wanted quantity is there.
+// within reports whether every wanted quantity is there.
 func within(want, have corev1.ResourceList) bool {
 	for name, q := range want { //berth:unordered the answer is the same in any order
 		if got, ok := have[name]; !ok || got.Cmp(q) != 0 {

@@ -124,7 +124,7 @@ type JobFacts struct {
 	// Active is true if pods of it seem to run, Over if its status says that it has ended.
 	Active, Over bool
 	// Gated is true if local pods stay gated while their copies run. Silent is true if their status is not mirrored: then a condition of
-	// the Workload says whether pods seem to run.
+	// the Workload reports whether pods seem to run.
 	Gated, Silent bool
 	// Others is true if another slice of the job is unfinished, ReplacedBy if one with a reservation replaces this one, Replaces if this
 	// one replaces an unfinished one.

@@ -40,7 +40,7 @@ type worker struct {
 // clock is the time on a worker.
 func (h *hub) clock(w *worker) metav1.Time { return metav1.NewTime(h.now.Add(w.skew)) }
 
-// runs says whether pods of the job may run there.
+// runs reports whether pods of the job may run there.
 func (w *worker) runs() bool {
 	return w.job && (w.stopping || (w.alone && !w.over) || (w.remote != nil && lifecycle.IsAdmitted(w.remote) && !lifecycle.IsEvicted(w.remote) && !lifecycle.IsFinished(w.remote)))
 }
@@ -312,7 +312,7 @@ func (h *hub) oneGate(s plan.Step) {
 	}
 }
 
-// isOpen says whether a copy may preempt others.
+// isOpen reports whether a copy may preempt others.
 func isOpen(w *kueue.Workload) bool {
 	return w != nil && len(w.Status.PreemptionGates) > 0 && w.Status.PreemptionGates[0].Position == kueue.PreemptionGateOpen
 }
@@ -549,7 +549,7 @@ func conditionsOf(w *kueue.Workload) string {
 }
 
 // orphans are what the collector removes: the names of what a worker holds that nothing on the manager stands for: copies whose Workload is gone or going, and jobs
-// whose Workload is on neither side. exists says whether a Workload of that name is on the manager and stays.
+// whose Workload is on neither side. exists reports whether a Workload of that name is on the manager and stays.
 func orphans(copies []string, jobs map[string]string, exists func(name string) bool) (lostCopies, lostJobs []string) {
 	for _, name := range copies {
 		if !exists(name) {

@@ -190,7 +190,7 @@ func compileSuspend(s *configv1beta2.SuspendField, path *field.Path) (suspendFie
 	return out, errs
 }
 
-// Suspended says whether the job is kept from running.
+// Suspended reports whether the job is kept from running.
 func (k *Kind) Suspended(tree map[string]any) bool {
 	value, _, _ := unstructured.NestedFieldNoCopy(tree, k.suspend.path...)
 	return value == k.suspend.value
@@ -202,13 +202,13 @@ func (k *Kind) Suspend(tree map[string]any) { set(tree, k.suspend.path, k.suspen
 // Resume lets the job run.
 func (k *Kind) Resume(tree map[string]any) { set(tree, k.suspend.path, k.suspend.resume) }
 
-// HasInject says whether the kind has an expression of that name, and HasStop and HasReclaimable likewise.
+// HasInject reports whether the kind has an expression of that name, and HasStop and HasReclaimable likewise.
 func (k *Kind) HasInject() bool { return k.inject != nil }
 
-// HasStop says whether a stop takes more than to suspend.
+// HasStop reports whether a stop takes more than to suspend.
 func (k *Kind) HasStop() bool { return k.stop != nil }
 
-// HasReclaimable says whether the kind tells of pods that are through.
+// HasReclaimable reports whether the kind tells of pods that are through.
 func (k *Kind) HasReclaimable() bool { return k.reclaimable != nil }
 
 // PodSet is a group of pods.
@@ -291,10 +291,10 @@ func count(m map[string]any, key string) (*int32, error) {
 	return new(int32(n)), nil
 }
 
-// Started says whether pods of the job may use resources.
+// Started reports whether pods of the job may use resources.
 func (k *Kind) Started(tree map[string]any) (bool, error) { return k.started.bool(tree) }
 
-// Ready says whether as many pods as the job wants are ready or through.
+// Ready reports whether as many pods as the job wants are ready or through.
 func (k *Kind) Ready(tree map[string]any) (bool, error) { return k.ready.bool(tree) }
 
 // End is how a job went.

@@ -430,7 +430,7 @@ func inlined(t reflect.Type, index []int) bool {
 	return true
 }
 
-// IsNull says whether a value was left empty.
+// IsNull reports whether a value was left empty.
 func IsNull(node *yaml.Node) bool {
 	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }

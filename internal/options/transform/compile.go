@@ -454,7 +454,7 @@ func pointer(text string) ([]string, error) {
 	return path, nil
 }
 
-// overlap says whether one of two paths is at or below the other.
+// overlap reports whether one of two paths is at or below the other.
 func overlap(a, b []string) bool {
 	n := min(len(a), len(b))
 	return n > 0 && slices.Equal(a[:n], b[:n])
@@ -483,7 +483,7 @@ func (c *compiler) lifecycle() {
 // reserved are the domains of keys that belong to Kubernetes and to the queue.
 var reserved = []string{"kueue.x-k8s.io", "kubernetes.io", "k8s.io", "berth.dev"}
 
-// Reserved says whether the key of a label or an annotation is not for transforms: its domain is one of those, or below it.
+// Reserved reports whether the key of a label or an annotation is not for transforms: its domain is one of those, or below it.
 func Reserved(key string) bool {
 	domain, _, ok := strings.Cut(strings.ToLower(key), "/")
 	if !ok || domain == "app.kubernetes.io" {

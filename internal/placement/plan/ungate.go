@@ -30,12 +30,12 @@ func Chain(pod *corev1.Pod) string {
 	return pod.Annotations[kueue.WorkloadAnnotation]
 }
 
-// IsGated says whether the gate of elastic jobs holds the pod.
+// IsGated reports whether the gate of elastic jobs holds the pod.
 func IsGated(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.SchedulingGates, gate) }
 
 var gate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
 
-// IsOver says whether the pod uses nothing any more.
+// IsOver reports whether the pod uses nothing any more.
 func IsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -112,7 +112,7 @@ func (p *pace) writes(name types.NamespacedName) {
 	p.last[name] = p.now()
 }
 
-// isBehind says whether the cache shows an object as it was before it was written, or the
+// isBehind reports whether the cache shows an object as it was before it was written, or the
 // engine does not know yet what to write: after a start its figures are too small.
 func (p *pace) isBehind(shown client.Object) bool { return !p.known() || p.written.IsBehind(shown) }
 

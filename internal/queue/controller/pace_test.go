@@ -23,7 +23,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// Figures rest for a second after each write; what says whether a queue is active is written at once.
+// Figures rest for a second after each write; what reports whether a queue is active is written at once.
 func TestPace(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := newPace(newTurns(), always)

@@ -340,14 +340,14 @@ type version struct {
 
 func versionOf(o client.Object) version { return version{o.GetUID(), o.GetGeneration()} }
 
-// shows says whether what the cache shows is of this version, or an earlier state of it, and still has the metadata that is
+// shows reports whether what the cache shows is of this version, or an earlier state of it, and still has the metadata that is
 // wanted.
 func (v version) shows(jobset, wanted *jobsetv1alpha2.JobSet) bool {
 	return jobset != nil && v.uid == jobset.UID && jobset.Generation <= v.generation &&
 		contains(jobset.Labels, wanted.Labels) && contains(jobset.Annotations, wanted.Annotations)
 }
 
-// contains says whether all pairs of part are in m.
+// contains reports whether all pairs of part are in m.
 func contains(m, part map[string]string) bool {
 	for key, value := range part {
 		if got, ok := m[key]; !ok || got != value {
@@ -428,7 +428,7 @@ func (r *reconciler) lastRecord(ctx context.Context, w *world) (*built, error) {
 	return r.rederive(ctx, w, u)
 }
 
-// changes says whether a JobSet would be another one.
+// changes reports whether a JobSet would be another one.
 func changes(jobset *jobsetv1alpha2.JobSet, trial *unstructured.Unstructured) bool {
 	var would jobsetv1alpha2.JobSet
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(trial.Object, &would)

@@ -217,7 +217,7 @@ func (r *reconciler) authority(ctx context.Context) ([]byte, error) {
 	return ca, nil
 }
 
-// lacks says whether a Secret of the TrainJob is missing. One of an earlier TrainJob is in the way until Kubernetes collects
+// lacks reports whether a Secret of the TrainJob is missing. One of an earlier TrainJob is in the way until Kubernetes collects
 // it: the manager may not delete Secrets (docs/rights.md).
 func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, suffix string) (bool, error) {
 	key := client.ObjectKey{Namespace: job.Namespace, Name: job.Name + suffix}
@@ -256,7 +256,7 @@ func (r *reconciler) overheads(ctx context.Context, runtime *plan.Runtime) (map[
 	return out, nil
 }
 
-// finished says whether a JobSet or what is known of it has come to an end.
+// finished reports whether a JobSet or what is known of it has come to an end.
 func (w *world) finished() bool {
 	return plan.IsFinished(w.job) || (w.jobset != nil && plan.End(w.jobset) != nil) || (w.gone != nil && w.gone.end != nil)
 }

@@ -135,7 +135,7 @@ func ignoreWait(err error) error {
 	return err
 }
 
-// failsDeleted says whether the TrainJob fails because somebody was seen to delete its unfinished JobSet.
+// failsDeleted reports whether the TrainJob fails because somebody was seen to delete its unfinished JobSet.
 func (r *reconciler) failsDeleted(w *world) bool {
 	return r.o.KeepDeleted && w.jobset == nil && !plan.IsFinished(w.job) && w.gone != nil && w.gone.end == nil
 }

@@ -82,7 +82,7 @@ func (r *reconciler) pause(w *world, base, status *trainerv1alpha1.TrainJobStatu
 	return due.Sub(now)
 }
 
-// isUrgent says whether somebody waits for what changed: that the TrainJob has finished, and that its last Job has no pods
+// isUrgent reports whether somebody waits for what changed: that the TrainJob has finished, and that its last Job has no pods
 // any more, upon which the queue gives its quota away.
 func isUrgent(before, after *trainerv1alpha1.TrainJobStatus) bool {
 	return plan.HasFinished(before) != plan.HasFinished(after) || (plan.IsActive(before) && !plan.IsActive(after))
@@ -129,5 +129,5 @@ func (r *reconciler) recordSnapshot(w *world, status *trainerv1alpha1.TrainJobSt
 	}
 }
 
-// sameStatus says whether nothing has to be written.
+// sameStatus reports whether nothing has to be written.
 func sameStatus(a, b *trainerv1alpha1.TrainJobStatus) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -67,7 +67,7 @@ func policyOf(r *Runtime) policy {
 	return policyPlain
 }
 
-// launcherIsNode says whether an MPI launcher trains too.
+// launcherIsNode reports whether an MPI launcher trains too.
 func launcherIsNode(p *trainerv1alpha1.MPIPolicy) bool {
 	return p != nil && p.RunLauncherAsNode != nil && *p.RunLauncherAsNode
 }

@@ -107,7 +107,7 @@ func (b *builder) hostfileVolume() corev1.Volume {
 // hostfileSlots stands before the number of processes in a line of the hostfile.
 const hostfileSlots = " slots="
 
-// inHostfile says whether the pods of a step are nodes of MPI.
+// inHostfile reports whether the pods of a step are nodes of MPI.
 func (b *builder) inHostfile(s *step) bool {
 	launches := s.job.Name == trainerv1alpha1.JobLauncher && launcherIsNode(b.Runtime.Spec.MLPolicy.MPI)
 	return s.job.Name == trainerv1alpha1.JobNode || launches

@@ -207,7 +207,7 @@ func (v *validation) validateVolcano(b *builder) {
 	}
 }
 
-// ValidateRuntime says whether a runtime may be stored (spec: 50 §3.3). old is nil for a new one. Updates of a
+// ValidateRuntime reports whether a runtime may be stored (spec: 50 §3.3). old is nil for a new one. Updates of a
 // TrainingRuntime are never refused: the findings become warnings.
 func ValidateRuntime(r, old *Runtime) (warnings []string, errs field.ErrorList) {
 	trainers, errs := validateAncestors(r)

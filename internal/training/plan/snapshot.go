@@ -48,7 +48,7 @@ func RefKind(ref *trainerv1alpha1.RuntimeRef) (group, kind string) {
 	return group, kind
 }
 
-// IsSupported says whether the kind of runtime is one of ours.
+// IsSupported reports whether the kind of runtime is one of ours.
 func IsSupported(ref *trainerv1alpha1.RuntimeRef) bool {
 	group, kind := RefKind(ref)
 	return group == trainerv1alpha1.GroupVersion.Group && (kind == trainerv1alpha1.KindClusterTrainingRuntime || kind == trainerv1alpha1.KindTrainingRuntime)

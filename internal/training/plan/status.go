@@ -12,12 +12,12 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// IsOurs says whether the local controller handles a TrainJob.
+// IsOurs reports whether the local controller handles a TrainJob.
 func IsOurs(job *trainerv1alpha1.TrainJob) bool {
 	return job.Spec.ManagedBy == nil || *job.Spec.ManagedBy == trainerv1alpha1.DefaultManager
 }
 
-// IsFinished says whether a TrainJob has completed or failed, for good.
+// IsFinished reports whether a TrainJob has completed or failed, for good.
 func IsFinished(job *trainerv1alpha1.TrainJob) bool { return HasFinished(&job.Status) }
 
 // HasFinished is IsFinished of a status.
@@ -25,16 +25,16 @@ func HasFinished(s *trainerv1alpha1.TrainJobStatus) bool {
 	return isTrue(s.Conditions, string(trainerv1alpha1.ConditionComplete)) || isTrue(s.Conditions, string(trainerv1alpha1.ConditionFailed))
 }
 
-// Resumes says whether a TrainJob that was suspended is not so any more.
+// Resumes reports whether a TrainJob that was suspended is not so any more.
 func Resumes(before, after *trainerv1alpha1.TrainJobStatus) bool {
 	kind := string(trainerv1alpha1.ConditionSuspended)
 	return isTrue(before.Conditions, kind) && !isTrue(after.Conditions, kind)
 }
 
-// IsSuspended says whether a TrainJob wants no pods.
+// IsSuspended reports whether a TrainJob wants no pods.
 func IsSuspended(job *trainerv1alpha1.TrainJob) bool { return suspended(job) }
 
-// IsOverdue says whether a TrainJob failed because of its deadline.
+// IsOverdue reports whether a TrainJob failed because of its deadline.
 func IsOverdue(job *trainerv1alpha1.TrainJob) bool {
 	c := apimeta.FindStatusCondition(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed))
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == trainerv1alpha1.ReasonDeadlineExceeded
@@ -125,12 +125,12 @@ func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
 	return nil
 }
 
-// IsIdle says whether no pod of a JobSet can be running.
+// IsIdle reports whether no pod of a JobSet can be running.
 func IsIdle(jobset *jobsetv1alpha2.JobSet) bool {
 	return !slices.ContainsFunc(jobset.Status.ReplicatedJobsStatus, func(s jobsetv1alpha2.ReplicatedJobStatus) bool { return s.Active > 0 || s.Ready > 0 })
 }
 
-// IsRunning says whether the pods of all Jobs of a JobSet are ready, or their work is done.
+// IsRunning reports whether the pods of all Jobs of a JobSet are ready, or their work is done.
 func IsRunning(jobset *jobsetv1alpha2.JobSet) bool {
 	reported := map[string]int32{}
 	for i := range jobset.Status.ReplicatedJobsStatus {
@@ -148,7 +148,7 @@ func Ready(s *trainerv1alpha1.TrainJobStatus) (n int32) {
 	return n
 }
 
-// IsActive says whether a Job of a TrainJob with this status may have pods.
+// IsActive reports whether a Job of a TrainJob with this status may have pods.
 func IsActive(s *trainerv1alpha1.TrainJobStatus) bool {
 	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 })
 }

@@ -42,15 +42,15 @@ type tuning struct {
 	args        []string
 }
 
-// single says whether one process does it all.
+// single reports whether one process does it all.
 func (t *tuning) single() bool { return t.gpus == 1 || (!t.procs.auto && t.procs.n == 1) }
 
-// rendezvous says whether processes must find each other.
+// rendezvous reports whether processes must find each other.
 func (t *tuning) rendezvous() bool {
 	return t.nodes > 1 || (!t.procs.auto && t.procs.n > 1) || (t.procs.auto && t.gpus > 1)
 }
 
-// lora says whether the arguments ask for LoRA or QLoRA.
+// lora reports whether the arguments ask for LoRA or QLoRA.
 func (t *tuning) lora() (lora, quantized bool) {
 	dora := false
 	for _, arg := range t.args {

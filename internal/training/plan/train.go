@@ -207,7 +207,7 @@ func (b *builder) finish() {
 	}
 }
 
-// isAncestor says whether a value of the ancestor label is one that a TrainJob configures.
+// isAncestor reports whether a value of the ancestor label is one that a TrainJob configures.
 func isAncestor(value string) bool {
 	switch value {
 	case trainerv1alpha1.AncestorTrainer, trainerv1alpha1.AncestorDatasetInitializer, trainerv1alpha1.AncestorModelInitializer:

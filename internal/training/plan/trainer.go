@@ -93,7 +93,7 @@ func (b *builder) trainer() {
 	}
 }
 
-// trains says whether trainer.env and trainer.resourcesPerNode are for the step: the job labelled trainer, and the MPI
+// trains reports whether trainer.env and trainer.resourcesPerNode are for the step: the job labelled trainer, and the MPI
 // nodes if the launcher is one of them.
 func (b *builder) trains(s *step) bool {
 	if s.ancestor == trainerv1alpha1.AncestorTrainer {

@@ -74,7 +74,7 @@ var (
 	runtimeRefPath = specPath.Child("runtimeRef")
 )
 
-// Validate says whether a TrainJob may be stored (spec: 50 §3.2). What the schema and its CEL rules say is not said
+// Validate reports whether a TrainJob may be stored (spec: 50 §3.2). What the schema and its CEL rules say is not said
 // again. An update that leaves the spec alone, or of an object that is being deleted, is always fine: so is the removal of
 // a finalizer after the runtime has gone.
 func Validate(r *Request) Findings {
@@ -106,7 +106,7 @@ func Validate(r *Request) Findings {
 	return v.Findings
 }
 
-// Fits says whether a TrainJob that is about to start fits its runtime, which may have changed since the TrainJob was
+// Fits reports whether a TrainJob that is about to start fits its runtime, which may have changed since the TrainJob was
 // stored: the rules of creation but for those about users (spec: 50 §3.2).
 func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config, classes map[string]bool) error {
 	free := cfg.Patches
@@ -120,7 +120,7 @@ func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config, classes map[st
 	return f.Err()
 }
 
-// sameSpec says whether an update leaves the spec alone.
+// sameSpec reports whether an update leaves the spec alone.
 func (v *validation) sameSpec() bool {
 	now, before := v.New.Spec, v.Old.Spec
 	now.RuntimePatches, before.RuntimePatches = patch.WithoutTimes(now.RuntimePatches), patch.WithoutTimes(before.RuntimePatches)

@@ -56,7 +56,7 @@ func (s *Server) HTTP() *http.Server {
 // does not is Forbidden.
 type Verifier interface {
 	Verify(ctx context.Context, token, namespace, name string) (reporter string, err error)
-	// Paced says whether the reporter has not reported too often.
+	// Paced reports whether the reporter has not reported too often.
 	Paced(reporter string) bool
 }
 

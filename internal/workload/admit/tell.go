@@ -103,7 +103,7 @@ func (t *Teller) round(ctx context.Context) error {
 	return t.tell(ctx, t.due(now))
 }
 
-// isNews tells whether a reason is to replace what the status says. That a Workload is not evaluated yet replaces only what
+// isNews reports whether a reason is to replace what the status says. That a Workload is not evaluated yet replaces only what
 // is no longer true of its queues.
 func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 	c := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)

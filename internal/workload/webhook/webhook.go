@@ -57,7 +57,7 @@ func notYet(w *kueue.Workload) []string {
 	return review.NotYet(paths...)
 }
 
-// isPlaced tells whether pods are to be placed by topology. That pod sets share their
+// isPlaced reports whether pods are to be placed by topology. That pod sets share their
 // flavors, which is said in the same place, is acted upon.
 func isPlaced(t *kueue.PodSetTopologyRequest) bool {
 	if t == nil {

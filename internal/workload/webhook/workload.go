@@ -236,7 +236,7 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 	return append(errs, validateUpdatesFixed(w, old)...)
 }
 
-// mayShrink tells whether counts of pod sets may decrease while quota is reserved: those of any Workload with the feature
+// mayShrink reports whether counts of pod sets may decrease while quota is reserved: those of any Workload with the feature
 // gate ElasticJobsViaWorkloadSlices, else those of Workloads that were elastic before the gate was turned off.
 func (s *server) mayShrink(w *kueue.Workload) bool { return s.jobs.ElasticJobs || job.IsElastic(w) }
 

@@ -86,7 +86,7 @@ func (k *Operator) state(ctx context.Context, c *unstructured.Unstructured, stat
 	}
 }
 
-// scale brings a group to its size, and says whether all its pods may run.
+// scale brings a group to its size, and reports whether all its pods may run.
 func (k *Operator) scale(ctx context.Context, c *unstructured.Unstructured, pods []corev1.Pod, role, group string, template map[string]any, n int) bool {
 	have := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels["ray.io/group"] != group || p.DeletionTimestamp != nil })
 	if k.Order != nil {

@@ -31,9 +31,9 @@ import (
 type Operator struct {
 	client.Client
 	Namespace string
-	// Dies says whether it dies instead of the next write. What it remembers is lost, and the next step is that of another one.
+	// Dies reports whether it dies instead of the next write. What it remembers is lost, and the next step is that of another one.
 	Dies func() bool
-	// Skips says whether it is too slow to get to an object in this step.
+	// Skips reports whether it is too slow to get to an object in this step.
 	Skips func(client.Object) bool
 	// Order is the order in which it looks at n objects: what it says about services, clusters and pods may come in any.
 	Order func(n int) []int

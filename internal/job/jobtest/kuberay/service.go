@@ -107,7 +107,7 @@ func (k *Operator) service(ctx context.Context, s *unstructured.Unstructured, cl
 	k.says(ctx, s, st)
 }
 
-// bySteps says whether a service is upgraded by steps.
+// bySteps reports whether a service is upgraded by steps.
 func bySteps(s *unstructured.Unstructured) bool {
 	return view.String(s.Object, "spec", "upgradeStrategy", "type") == "NewClusterWithIncrementalUpgrade"
 }
@@ -141,7 +141,7 @@ func (k *Operator) dangling(ctx context.Context, st *status, clusters []unstruct
 	}
 }
 
-// suspend stops a service as a whole, or lets it run again. It says whether there is nothing else to do.
+// suspend stops a service as a whole, or lets it run again. It reports whether there is nothing else to do.
 func (k *Operator) suspend(ctx context.Context, s *unstructured.Unstructured, st status, clusters int) bool {
 	wanted := view.Bool(s.Object, "spec", "suspend")
 	next := status{active: side{capacity: 100, traffic: 100}, conditions: map[string]bool{}}
@@ -226,12 +226,12 @@ func (k *Operator) conclude(s *unstructured.Unstructured, st *status, active, pe
 	}
 }
 
-// isFor says whether a cluster was made for what is asked for.
+// isFor reports whether a cluster was made for what is asked for.
 func isFor(c *unstructured.Unstructured, goal map[string]any) bool {
 	return c.GetAnnotations()[HashAnnotation] == HashOf(goal)
 }
 
-// isExtended says whether what is asked for is a cluster with more groups of workers behind those that it has.
+// isExtended reports whether what is asked for is a cluster with more groups of workers behind those that it has.
 func isExtended(c *unstructured.Unstructured, goal map[string]any) bool {
 	groups, _ := goal["workerGroupSpecs"].([]any)
 	n, err := strconv.Atoi(c.GetAnnotations()[groupsAnnotation])

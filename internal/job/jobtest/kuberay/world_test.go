@@ -351,7 +351,7 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 	}
 }
 
-// mayEnd says whether what is written of a slice that is admitted leaves it admitted, or another has its place, or there is no service.
+// mayEnd reports whether what is written of a slice that is admitted leaves it admitted, or another has its place, or there is no service.
 func (w *world) mayEnd(o *job.Observed, next *kueue.Workload) bool {
 	over := lifecycle.Condition(next, kueue.WorkloadFinished)
 	return (lifecycle.IsReserved(next) && (over == nil || over.Reason == kueue.ReasonOwnerNotFound)) || slices.ContainsFunc(o.Workloads, func(y *kueue.Workload) bool {

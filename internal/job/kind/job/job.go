@@ -112,7 +112,7 @@ func minParallelism(job *batchv1.Job) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// completionsFollow says whether completions change along with parallelism.
+// completionsFollow reports whether completions change along with parallelism.
 func completionsFollow(job *batchv1.Job) bool {
 	follow, err := strconv.ParseBool(job.Annotations[kueue.JobCompletionsEqualParallelismAnnotation])
 	return err == nil && follow
@@ -247,7 +247,7 @@ func reclaimable(o plan.Object, _ *plan.Setting) []kueue.ReclaimablePod {
 	return []kueue.ReclaimablePod{{Name: mainPodSet, Count: spare}}
 }
 
-// isEnding says whether it is decided how the Job ends and no pod of it is left: Complete or Failed come next.
+// isEnding reports whether it is decided how the Job ends and no pod of it is left: Complete or Failed come next.
 func isEnding(job *batchv1.Job) bool {
 	if job.Status.Active > 0 || (job.Status.Terminating != nil && *job.Status.Terminating > 0) {
 		return false

@@ -85,7 +85,7 @@ func member(o plan.Object, cfg *plan.Config) string {
 // parent is the framework that queues the pod in the place of its own owners, or empty.
 func parent(o metav1.Object) string { return o.GetAnnotations()[kueue.PodSuspendingParentAnnotation] }
 
-// marked says whether the webhook took the pod. If pods are only integrated for what makes them, plain ones are not ours.
+// marked reports whether the webhook took the pod. If pods are only integrated for what makes them, plain ones are not ours.
 func marked(o plan.Object, cfg *plan.Config) bool {
 	return o.GetLabels()[kueue.ManagedLabel] == "true" && (!cfg.PodsOfParentsOnly || parent(o) != "")
 }

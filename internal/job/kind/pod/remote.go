@@ -69,7 +69,7 @@ func quiet(o plan.Object) {
 	}
 }
 
-// isActive says whether the copy of a pod runs. A pod without a copy needs no quota as soon as it is stopped, and one that is gated runs
+// isActive reports whether the copy of a pod runs. A pod without a copy needs no quota as soon as it is stopped, and one that is gated runs
 // nowhere else.
 func isActive(o plan.Object) bool {
 	pod := o.(*corev1.Pod)

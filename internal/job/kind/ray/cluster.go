@@ -95,7 +95,7 @@ func podsAt(path ...string) func(plan.Object) (map[string]string, error) {
 	}
 }
 
-// isQueued says whether a job that nobody above it is queued for has a Workload.
+// isQueued reports whether a job that nobody above it is queued for has a Workload.
 func isQueued(o view.Object, in *plan.Setting) bool { return in.IsQueued(o) }
 
 // KubeRay leaves alone what has a longer name: a cluster, and an object of which it names clusters.
@@ -112,7 +112,7 @@ func longName(o, old view.Object, limit int) field.ErrorList {
 	return plan.LongName(o, "the "+o.GetKind(), plan.ExpectedName(o), limit)
 }
 
-// clusterIsActive says whether KubeRay may have pods of the cluster. It tells when all are gone; a cluster that it never
+// clusterIsActive reports whether KubeRay may have pods of the cluster. It tells when all are gone; a cluster that it never
 // saw has none.
 func clusterIsActive(o view.Object) bool {
 	status := view.Map(o.Object, "status")

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// isElastic says whether a job is resized by slices.
+// isElastic reports whether a job is resized by slices.
 func isElastic(o view.Object, in *plan.Setting) bool {
 	return in != nil && in.Config != nil && in.ElasticJobs && plan.IsElastic(o)
 }

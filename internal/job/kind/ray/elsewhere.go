@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// isElsewhere says whether a service runs on another cluster: its clusters and their pods are there.
+// isElsewhere reports whether a service runs on another cluster: its clusters and their pods are there.
 func isElsewhere(o view.Object) bool {
 	return view.String(o.Object, "spec", "managedBy") == kueue.MultiKueueControllerName
 }
@@ -147,7 +147,7 @@ func lowerReplicas(ours, theirs view.Object) (changed bool) {
 	return changed
 }
 
-// alike says whether two values say the same: what is empty says nothing.
+// alike reports whether two values say the same: what is empty says nothing.
 func alike(a, b any) bool {
 	a, b = runtime.DeepCopyJSONValue(a), runtime.DeepCopyJSONValue(b)
 	none, neither := prune(a), prune(b)

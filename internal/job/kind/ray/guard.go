@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// isOfService says whether a RayService leads its clusters: they are neither queued nor stopped by themselves.
+// isOfService reports whether a RayService leads its clusters: they are neither queued nor stopped by themselves.
 func (r *Settings) isOfService(ancestor *plan.Owner) bool {
 	return ancestor != nil && ancestor.GVK == gvk("RayService") && !r.isLegacy()
 }
@@ -128,7 +128,7 @@ func (r *Settings) validateService(o, old view.Object, roles []view.Role, in *pl
 	return errs
 }
 
-// isCurrent says whether a cluster is what its service asks for: the same but for what KubeRay does not look at, or with
+// isCurrent reports whether a cluster is what its service asks for: the same but for what KubeRay does not look at, or with
 // fewer groups at the end, which KubeRay adds in place (spec: 30 §4.10.1).
 func isCurrent(cluster, goal map[string]any) bool {
 	a, b := muted(cluster), muted(goal)
@@ -184,7 +184,7 @@ func rewrite(in map[string]any, field string, as any) {
 	}
 }
 
-// prune takes out what is empty, and says whether nothing is left.
+// prune takes out what is empty, and reports whether nothing is left.
 func prune(value any) (empty bool) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -100,14 +100,14 @@ func jobFamily() *plan.Family {
 	}
 }
 
-// hasClusters says whether clusters of a job are left, or pods that run.
+// hasClusters reports whether clusters of a job are left, or pods that run.
 func hasClusters(_ plan.Object, in *plan.Setting) bool {
 	return len(in.Children) > 0 || slices.ContainsFunc(in.Pods, rayplan.Runs)
 }
 
 func state(o view.Object) string { return view.String(o.Object, "status", "jobDeploymentStatus") }
 
-// selectsCluster says whether the job runs on a cluster that exists, which has its own pods and its own queue.
+// selectsCluster reports whether the job runs on a cluster that exists, which has its own pods and its own queue.
 func selectsCluster(o view.Object) bool {
 	return len(view.Map(o.Object, "spec", "clusterSelector")) > 0
 }

@@ -111,19 +111,19 @@ func (r *Settings) service() *plan.Descriptor {
 	return d
 }
 
-// lingers says whether KubeRay still cleans up what a cluster stored.
+// lingers reports whether KubeRay still cleans up what a cluster stored.
 func (r *Settings) lingers(_ plan.Object, in *plan.Setting) bool {
 	return r.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
 		return slices.Contains(c.GetFinalizers(), redisFinalizer)
 	})
 }
 
-// isConfigured says whether elastic services are led if KubeRay has the switch for it, and leads whether it has.
+// isConfigured reports whether elastic services are led if KubeRay has the switch for it, and leads whether it has.
 func (r *Settings) isConfigured(cfg *plan.Config) bool { return cfg.ElasticJobs && r.Gating }
 
 func (r *Settings) leads(cfg *plan.Config) bool { return r.isConfigured(cfg) && !r.isLegacy() }
 
-// isLed says whether a service is.
+// isLed reports whether a service is.
 func (r *Settings) isLed(o metav1.Object, in *plan.Setting) bool {
 	return in != nil && in.Config != nil && r.leads(in.Config) && plan.IsElastic(o)
 }
@@ -179,7 +179,7 @@ func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue
 	return view.PodSetsOf(o, serviceRoles, in)
 }
 
-// serviceIsActive says whether KubeRay may have clusters of the service that it still has to take down. What it never
+// serviceIsActive reports whether KubeRay may have clusters of the service that it still has to take down. What it never
 // looked at has none, and one that knows no spec.suspend takes none down.
 func serviceIsActive(o view.Object) bool {
 	status := view.Map(o.Object, "status")

@@ -34,7 +34,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return []*plan.Descriptor{Job(s), Cluster(s), Service(s)}
 }
 
-// isLegacy says whether a RayService has no switch that stops it as a whole.
+// isLegacy reports whether a RayService has no switch that stops it as a whole.
 func (r *Settings) isLegacy() bool { return r.Legacy != nil && r.Legacy.Load() }
 
 // learn finds out from the CRD of RayServices whether they can be stopped as a whole (spec: 30 §4.10.3).
@@ -47,7 +47,7 @@ func (r *Settings) learn(crd map[string]any) (news string) {
 		"what its clusters hold until they are gone. KubeRay 1.7 has it"
 }
 
-// stores says whether a version of a CRD stores a field of the spec.
+// stores reports whether a version of a CRD stores a field of the spec.
 func stores(crd map[string]any, version, field string) bool {
 	for _, v := range view.Maps(crd, "spec", "versions") {
 		if view.String(v, "name") != version {

@@ -52,7 +52,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return []*plan.Descriptor{d}
 }
 
-// overhead says whether the memory that Spark adds unasked is counted.
+// overhead reports whether the memory that Spark adds unasked is counted.
 type overhead bool
 
 // Descriptor describes SparkApplication.

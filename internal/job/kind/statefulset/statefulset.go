@@ -141,7 +141,7 @@ func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
 	return errs
 }
 
-// onHold says whether a Workload is out of its queue, or over.
+// onHold reports whether a Workload is out of its queue, or over.
 func onHold(w plan.Object) bool {
 	for _, c := range view.Maps(view.Of(w).Object, "status", "conditions") {
 		switch {

@@ -236,7 +236,7 @@ func entry(o view.Object) map[string]any {
 	return added
 }
 
-// isPatched says whether Berth's patch does something.
+// isPatched reports whether Berth's patch does something.
 func isPatched(o view.Object) bool {
 	for _, p := range view.Maps(o.Object, "spec", "runtimePatches") {
 		if view.String(p, "manager") == manager {
@@ -246,7 +246,7 @@ func isPatched(o view.Object) bool {
 	return false
 }
 
-// empty takes everything out of Berth's patch, and says whether there was anything.
+// empty takes everything out of Berth's patch, and reports whether there was anything.
 func empty(o view.Object) bool {
 	if !isPatched(o) {
 		return false

@@ -63,7 +63,7 @@ func Compose(cfg *job.Config, d *job.Descriptor, o *job.Observed) (*kueue.Worklo
 	return w, err
 }
 
-// Describes says whether a Workload, of which the job is the controller, is the one that Next would keep for the job.
+// Describes reports whether a Workload, of which the job is the controller, is the one that Next would keep for the job.
 func Describes(cfg *job.Config, d *job.Descriptor, o *job.Observed, w *kueue.Workload) bool {
 	podSets, err := job.NewSetting(cfg, o).PodSets(d, o.Job)
 	return err == nil && equivalent(cfg, o.Job, podSets, d.IsSuspended(o.Job), d.Prebuilt && cfg.PrebuiltName(o.Job) != "", w, o.Flavors)
@@ -115,7 +115,7 @@ func maximumExecutionTime(o job.Object) *int32 {
 	return new(int32(seconds))
 }
 
-// hasFinalizer says whether Berth still holds the Workload.
+// hasFinalizer reports whether Berth still holds the Workload.
 func hasFinalizer(w *kueue.Workload) bool {
 	return slices.Contains(w.Finalizers, kueue.ResourceInUseFinalizer)
 }

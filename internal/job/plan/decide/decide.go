@@ -219,10 +219,10 @@ func (s *decider) blind(err error) job.Action {
 	return job.Action{Verb: job.Stall, Err: err, Events: warning(eventUnreadable, err.Error())}
 }
 
-// stopping says whether a stop was begun that has to come to its end.
+// stopping reports whether a stop was begun that has to come to its end.
 func (s *decider) stopping() bool { return s.d.IsStopping(s.job) }
 
-// runsAlone says whether an evicted job does not go back into its queue.
+// runsAlone reports whether an evicted job does not go back into its queue.
 func (s *decider) runsAlone() bool { return s.d.Once != nil && s.d.Once.Alone }
 
 // ending is what happens when the Workload or the job is at its end, or does not want to run (steps 7 to 10).
@@ -391,7 +391,7 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 	return job.Action{}
 }
 
-// leaves says whether an eviction is to be followed. A successor that failed and has given its quota back only waits.
+// leaves reports whether an eviction is to be followed. A successor that failed and has given its quota back only waits.
 func (s *decider) leaves(w *kueue.Workload) bool {
 	return lifecycle.IsEvicted(w) && (s.head == nil || lifecycle.IsReserved(w))
 }
@@ -448,12 +448,12 @@ func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 }
 
-// isDelegated says whether the pods of a Workload run on another cluster. Their own gates stay closed (spec: 30 §4.12).
+// isDelegated reports whether the pods of a Workload run on another cluster. Their own gates stay closed (spec: 30 §4.12).
 func (s *decider) isDelegated(w *kueue.Workload) bool {
 	return slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
 }
 
-// runsElsewhere says whether pods of a Workload may run on another cluster although its pods here, which wait, do not tell. What sent it there
+// runsElsewhere reports whether pods of a Workload may run on another cluster although its pods here, which wait, do not tell. What sent it there
 // says when that is over; it does not once the check says that it will not be sent at all, or is gone.
 func (s *decider) runsElsewhere(w *kueue.Workload) bool {
 	return lifecycle.RunsRemotely(w) && slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
@@ -461,7 +461,7 @@ func (s *decider) runsElsewhere(w *kueue.Workload) bool {
 	})
 }
 
-// isElsewhere says whether the pods of a job without a Workload are on another cluster. Whatever its status says still, they go: what sent it
+// isElsewhere reports whether the pods of a job without a Workload are on another cluster. Whatever its status says still, they go: what sent it
 // there takes it back with its Workload.
 func (s *decider) isElsewhere() bool {
 	return s.d.ManagedBy != nil && s.d.ManagedBy(s.job) == kueue.MultiKueueControllerName

@@ -80,14 +80,14 @@ func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*
 	return match, rest, nil
 }
 
-// isController says whether a job of this kind and name controls the Workload. Other Workloads that name it as an owner
+// isController reports whether a job of this kind and name controls the Workload. Other Workloads that name it as an owner
 // only want to be deleted with it.
 func (s *decider) isController(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOf(w)
 	return owner != nil && owner.Kind == s.d.GVK.Kind && owner.Name == s.job.GetName()
 }
 
-// isPredecessor says whether the Workload belongs to an earlier job of the same name.
+// isPredecessor reports whether the Workload belongs to an earlier job of the same name.
 func (s *decider) isPredecessor(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOf(w)
 	return s.cfg.FinishOrphans && owner != nil && owner.UID != s.job.GetUID()
@@ -181,7 +181,7 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	return nil, &job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// isSized says whether whoever made the Workload of an elastic job looks after its size. A manager of another cluster changes both, one after
+// isSized reports whether whoever made the Workload of an elastic job looks after its size. A manager of another cluster changes both, one after
 // the other, so that they may differ in nothing but their size.
 func (s *decider) isSized(w *kueue.Workload, podSets []kueue.PodSet) bool {
 	switch {

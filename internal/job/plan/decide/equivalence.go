@@ -12,7 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// equivalent says whether the Workload still describes the job, whose pod sets are given. While quota is reserved the job
+// equivalent reports whether the Workload still describes the job, whose pod sets are given. While quota is reserved the job
 // may carry what the admission added. strict also compares what only matters before a start; it is for a job that waits
 // with a Workload of its own (spec: 30 §4.4.4).
 func equivalent(c *job.Config, o job.Object, podSets []kueue.PodSet, suspended, prebuilt bool, w *kueue.Workload, flavors job.Flavors) bool {

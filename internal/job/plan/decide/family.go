@@ -15,7 +15,7 @@ const againAfter = time.Second
 
 func (s *decider) led() bool { return s.elastic && s.d.Family.CanLead() }
 
-// isActive says whether a pod of the job may still use resources.
+// isActive reports whether a pod of the job may still use resources.
 func (s *decider) isActive() bool {
 	return s.d.IsActive(s.job) || (s.d.Family != nil && s.d.Family.IsActive(s.job, s.in))
 }

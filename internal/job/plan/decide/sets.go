@@ -152,7 +152,7 @@ func NamesOfParts(cfg *job.Config, d *job.Descriptor, o job.Object) []string {
 	return out
 }
 
-// isUnused says whether a Workload that is for no part was made for this object.
+// isUnused reports whether a Workload that is for no part was made for this object.
 func (s *setsDecider) isUnused(w *kueue.Workload) bool {
 	return slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) &&
 		(w.DeletionTimestamp == nil || hasFinalizer(w))
@@ -358,14 +358,14 @@ func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
 	}
 }
 
-// holdsUpRollout says whether a gated pod is of a revision that is being replaced. Both gates are opened, whatever its group
+// holdsUpRollout reports whether a gated pod is of a revision that is being replaced. Both gates are opened, whatever its group
 // waits for: its controller replaces it only once it runs, and would wait for ever (spec: 30 §4.9).
 func (s *setsDecider) holdsUpRollout(pod *corev1.Pod) bool {
 	gated := job.PodIsGated(pod) || job.PodHasGate(pod, kueue.TopologySchedulingGate)
 	return gated && s.isOutdated(pod) && !s.anyDelegated()
 }
 
-// isOutdated says whether a pod is of a revision that is being replaced.
+// isOutdated reports whether a pod is of a revision that is being replaced.
 func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || s.sets[ref.Name] == nil || s.sets[ref.Name].UID != ref.UID {
@@ -375,7 +375,7 @@ func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
 	return current != "" && update != "" && current != update && pod.Labels[appsv1.StatefulSetRevisionLabel] == current
 }
 
-// anyDelegated says whether pods of the object run on another cluster: here none must.
+// anyDelegated reports whether pods of the object run on another cluster: here none must.
 func (s *setsDecider) anyDelegated() bool { return slices.ContainsFunc(s.o.Workloads, s.isDelegated) }
 
 // free lets pods through that nobody is going to admit: their object is gone, or the StatefulSet that they belong to.

@@ -11,7 +11,7 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// isElastic says whether a job of a kind is resized by slices (spec: 30 §4.11).
+// isElastic reports whether a job of a kind is resized by slices (spec: 30 §4.11).
 func isElastic(c *job.Config, d *job.Descriptor, o job.Object) bool {
 	return c.ElasticJobs && d.Elastic != nil && job.IsElastic(o) && (!d.Family.CanLead() || d.Family.Upgrades.Leads(c))
 }
@@ -106,7 +106,7 @@ func (s *decider) pastSlices(own []*kueue.Workload, others bool) (*kueue.Workloa
 	return end, nil
 }
 
-// isItsEnd says whether a finished slice ended what the job is now, and not only itself.
+// isItsEnd reports whether a finished slice ended what the job is now, and not only itself.
 func (s *decider) isItsEnd(w *kueue.Workload, own []*kueue.Workload) bool {
 	switch lifecycle.Condition(w, kueue.WorkloadFinished).Reason {
 	case kueue.ReasonWorkloadSliceReplaced, kueue.ReasonOutOfSync:
@@ -263,7 +263,7 @@ func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
 	return w
 }
 
-// isHeld says whether gates keep the pods of a running job from being scheduled before they are admitted.
+// isHeld reports whether gates keep the pods of a running job from being scheduled before they are admitted.
 func (s *decider) isHeld() bool {
 	if !s.elastic || !s.d.Elastic.GatesPods {
 		return s.elastic

@@ -175,7 +175,7 @@ func (s *decider) wanted(c job.Composite) ([]kueue.PodSet, error) {
 	return s.in.PodSets(s.d, c)
 }
 
-// describes says whether the Workload has all pod sets of the members, in order and large enough.
+// describes reports whether the Workload has all pod sets of the members, in order and large enough.
 func (s *decider) describes(podSets []kueue.PodSet, w *kueue.Workload) bool {
 	if !same(maximumExecutionTime(s.job), w.Spec.MaximumExecutionTimeSeconds) {
 		return false

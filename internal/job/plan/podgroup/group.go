@@ -122,13 +122,13 @@ func (g *Group) only(pods []*corev1.Pod) *Group {
 	return &out
 }
 
-// IsServing says whether the group serves: it never finishes, and does not decide about its queue.
+// IsServing reports whether the group serves: it never finishes, and does not decide about its queue.
 func (g *Group) IsServing() bool { return g.Annotations[kueue.PodGroupServingAnnotation] == "true" }
 
-// isFast says whether the group is admitted as a whole when its first pod is there.
+// isFast reports whether the group is admitted as a whole when its first pod is there.
 func (g *Group) isFast() bool { return g.Annotations[kueue.PodGroupFastAdmissionAnnotation] == "true" }
 
-// isPrebuilt says whether the group has a Workload that somebody else made.
+// isPrebuilt reports whether the group has a Workload that somebody else made.
 func (g *Group) isPrebuilt() bool { return g.cfg.PrebuiltName(g) != "" }
 
 // total is how many pods make the group, or 0 if the annotation is no such number.
@@ -218,7 +218,7 @@ func (g *Group) Total() int32 {
 	return g.total()
 }
 
-// Agrees says whether the queue that the group names is meant by all its pods, and theirs to name.
+// Agrees reports whether the queue that the group names is meant by all its pods, and theirs to name.
 func (g *Group) Agrees() bool {
 	return !g.IsServing() && !slices.ContainsFunc(g.runnable(), func(p *corev1.Pod) bool { return job.QueueName(p) != job.QueueName(g) })
 }

@@ -14,14 +14,14 @@ import (
 // terminationTarget is the condition of a pod that is about to be deleted.
 const terminationTarget corev1.PodConditionType = "TerminationTarget"
 
-// IsTarget says whether the pod was told why it is going to be deleted.
+// IsTarget reports whether the pod was told why it is going to be deleted.
 func IsTarget(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == terminationTarget && c.Status == corev1.ConditionTrue
 	})
 }
 
-// IsReady says whether the pod is ready.
+// IsReady reports whether the pod is ready.
 func IsReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
@@ -61,17 +61,17 @@ func LetGo(pod *corev1.Pod) bool {
 	return len(pod.Finalizers) < n
 }
 
-// isInactive says whether the pod will not run any more, or never: it failed, or it is deleted before it got a node.
+// isInactive reports whether the pod will not run any more, or never: it failed, or it is deleted before it got a node.
 func isInactive(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || (pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" && pod.Status.Phase != corev1.PodSucceeded)
 }
 
-// isDying says whether the pod is deleted and has not ended on its node yet.
+// isDying reports whether the pod is deleted and has not ended on its node yet.
 func isDying(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && !isInactive(pod) && !job.PodIsOver(pod)
 }
 
-// lives says whether the pod runs, or would if it had a node.
+// lives reports whether the pod runs, or would if it had a node.
 func lives(pod *corev1.Pod) bool {
 	return !job.PodIsGated(pod) && !job.PodIsOver(pod) && pod.DeletionTimestamp == nil
 }

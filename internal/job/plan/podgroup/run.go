@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
-// isSuspended says whether a pod of the group waits or has ended.
+// isSuspended reports whether a pod of the group waits or has ended.
 func isSuspended(o job.Object) bool {
 	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return job.PodIsGated(p) || job.PodIsOver(p) })
 }
@@ -100,7 +100,7 @@ func stop(o job.Object, _ []kueue.PodSet, why job.StopReason) (job.Step, job.Obj
 	}
 }
 
-// stopping says whether a pod that runs was told that it is going to be deleted.
+// stopping reports whether a pod that runs was told that it is going to be deleted.
 func stopping(o job.Object) bool {
 	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return lives(p) && IsTarget(p) })
 }
@@ -174,7 +174,7 @@ func finished(o job.Object) (message string, success, done bool) {
 	return message, succeeded >= total && total > 0, (succeeded >= total && total > 0) || (ended && final)
 }
 
-// podsReady says whether all pods are there, and each is ready or has succeeded.
+// podsReady reports whether all pods are there, and each is ready or has succeeded.
 func podsReady(o job.Object, _ *job.Setting) bool {
 	g := o.(*Group)
 	var ready int32

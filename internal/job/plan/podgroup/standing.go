@@ -52,7 +52,7 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	return s
 }
 
-// isForsaken says whether a pod is deleted, cannot run, and keeps its place for nobody: the manager that made it makes it again.
+// isForsaken reports whether a pod is deleted, cannot run, and keeps its place for nobody: the manager that made it makes it again.
 func isForsaken(p *corev1.Pod) bool {
 	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
@@ -166,7 +166,7 @@ func objects(pods []*corev1.Pod) []job.Object {
 	return out
 }
 
-// isActive says whether a pod of the group may still use resources: it runs, and is not deleted for longer than it was
+// isActive reports whether a pod of the group may still use resources: it runs, and is not deleted for longer than it was
 // given to end.
 func isActive(o job.Object) bool {
 	g := o.(*Group)

@@ -147,7 +147,7 @@ func (x *world) observed() *job.Observed {
 	return o
 }
 
-// step makes one decision and its write, and says whether there was one.
+// step makes one decision and its write, and reports whether there was one.
 func (x *world) step() bool {
 	x.tick()
 	a := decide.Next(x.cfg, x.d, x.observed())

@@ -11,7 +11,7 @@ import (
 // ElasticGate holds a pod until the slice that it belongs to is admitted.
 var ElasticGate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
 
-// HasGate says whether that gate is among others.
+// HasGate reports whether that gate is among others.
 func HasGate(gates []corev1.PodSchedulingGate) bool { return slices.Contains(gates, ElasticGate) }
 
 // Gate adds the gate of elastic jobs to a pod template, once.

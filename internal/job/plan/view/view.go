@@ -379,7 +379,7 @@ func FinishedBy(succeeded, failed string) func(Object) (string, bool, bool) {
 	}
 }
 
-// HasCondition says whether a condition is true.
+// HasCondition reports whether a condition is true.
 func HasCondition(o Object, kind string) bool {
 	return slices.ContainsFunc(Maps(o.Object, "status", "conditions"), func(c map[string]any) bool {
 		return String(c, "type") == kind && String(c, "status") == string(metav1.ConditionTrue)

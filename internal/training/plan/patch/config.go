@@ -87,7 +87,7 @@ func DefaultConfig() Config {
 // schedulingPattern matches the managers that the queue writes for.
 const schedulingPattern = "kueue.x-k8s.io/*"
 
-// matches says whether a manager fits a pattern: itself, or its domain followed by /*.
+// matches reports whether a manager fits a pattern: itself, or its domain followed by /*.
 func matches(pattern, manager string) bool {
 	if domain, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(manager, domain)
@@ -95,7 +95,7 @@ func matches(pattern, manager string) bool {
 	return pattern == manager
 }
 
-// schedules says whether a manager's entries are merged last.
+// schedules reports whether a manager's entries are merged last.
 func (c *Config) schedules(manager string) bool {
 	return slices.ContainsFunc(c.SchedulingManagers, func(p string) bool { return matches(p, manager) })
 }

@@ -53,7 +53,7 @@ func conflictsOf(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []conflict
 	return out
 }
 
-// mayDiffer says whether two managers may set a field to different values: where scheduling managers add to what others
+// mayDiffer reports whether two managers may set a field to different values: where scheduling managers add to what others
 // say, and in the labels and annotations of pods under their own domain.
 func (c *Config) mayDiffer(l *leaf, managers ...string) bool {
 	for _, m := range managers {

@@ -154,7 +154,7 @@ func anyLeaves(out []leaf, path string, value any) []leaf {
 	return append(out, leaf{path: path, value: text(value)})
 }
 
-// isSet says whether the order of a list means nothing.
+// isSet reports whether the order of a list means nothing.
 func isSet(path string) bool {
 	return slices.Contains([]string{"add", "drop", "supplementalGroups"}, path[strings.LastIndexByte(path, '.')+1:])
 }
@@ -178,19 +178,19 @@ func setText(list []any) string {
 	return text(slices.Compact(texts))
 }
 
-// isEmpty says whether an entry sets nothing.
+// isEmpty reports whether an entry sets nothing.
 func isEmpty(p *trainerv1alpha1.RuntimePatch, selected []SelectedJob) bool {
 	return len(leavesOf(p)) == 0 && len(selected) == 0 && !hasOtherMeta(p)
 }
 
-// hasOtherMeta says whether an entry sets metadata that is never merged.
+// hasOtherMeta reports whether an entry sets metadata that is never merged.
 func hasOtherMeta(p *trainerv1alpha1.RuntimePatch) bool {
 	found := false
 	eachMeta(p, func(_ metaPlace, m *metav1.ObjectMeta) { found = found || len(otherMeta(m)) > 0 })
 	return found
 }
 
-// sameContent says whether two entries say the same, whenever they said it.
+// sameContent reports whether two entries say the same, whenever they said it.
 func sameContent(a, b *trainerv1alpha1.RuntimePatch, selectedA, selectedB []SelectedJob) bool {
 	return Hash(a, selectedA) == Hash(b, selectedB)
 }

@@ -34,7 +34,7 @@ const (
 	differentValues = "to different values"
 )
 
-// IsFinal says whether the text of a refusal is one of those that come back however often the same is tried: because of owners,
+// IsFinal reports whether the text of a refusal is one of those that come back however often the same is tried: because of owners,
 // or of a conflict (spec: 50 §4.10).
 func IsFinal(refusal string) bool {
 	return strings.Contains(refusal, listPath.String()) && (strings.Contains(refusal, anotherActor) || strings.Contains(refusal, differentValues))
@@ -46,7 +46,7 @@ type User struct {
 	Groups []string
 }
 
-// protects says whether the entries of a manager may be written by their owners only.
+// protects reports whether the entries of a manager may be written by their owners only.
 func (c *Config) protects(manager string) bool {
 	switch c.Ownership.Mode {
 	case OwnershipOff:
@@ -62,7 +62,7 @@ func (c *Config) reserves(manager string) bool {
 	return slices.ContainsFunc(c.Ownership.Reserved, func(r ReservedManager) bool { return matches(r.Manager, manager) })
 }
 
-// lists says whether the configuration makes a user the owner of a manager.
+// lists reports whether the configuration makes a user the owner of a manager.
 func (c *Config) lists(u *User, manager string) bool {
 	if u.Name != "" && u.Name == c.Ownership.Self && (matches(schedulingPattern, manager) || c.schedules(manager)) {
 		return true
@@ -81,7 +81,7 @@ func (c *Config) lists(u *User, manager string) bool {
 	return false
 }
 
-// owns says whether a user may write the entry of a manager. In strict mode that includes whoever created it, and anyone
+// owns reports whether a user may write the entry of a manager. In strict mode that includes whoever created it, and anyone
 // as long as nobody did, unless the manager is reserved.
 func (r *Request) owns(manager string) bool {
 	if r.Granted[manager] || r.Config.lists(&r.User, manager) {

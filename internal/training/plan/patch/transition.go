@@ -23,12 +23,12 @@ func IsPassing(refusal string) bool {
 	return strings.Contains(refusal, TransitionMessage) || strings.Contains(refusal, stillActive)
 }
 
-// NeedsJobSet says whether the JobSet decides about an update: the patches change, and that is not refused anyway.
+// NeedsJobSet reports whether the JobSet decides about an update: the patches change, and that is not refused anyway.
 func NeedsJobSet(job, old *trainerv1alpha1.TrainJob) bool {
 	return old != nil && Changed(job, old) && (suspended(job) || suspended(old))
 }
 
-// Changed says whether an update changes the patches. Their order counts, their times do not.
+// Changed reports whether an update changes the patches. Their order counts, their times do not.
 func Changed(job, old *trainerv1alpha1.TrainJob) bool {
 	return !equality.Semantic.DeepEqual(WithoutTimes(job.Spec.RuntimePatches), WithoutTimes(old.Spec.RuntimePatches))
 }

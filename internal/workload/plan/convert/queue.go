@@ -177,7 +177,7 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	return out
 }
 
-// isForAll says whether a list has all flavors of a ClusterQueue.
+// isForAll reports whether a list has all flavors of a ClusterQueue.
 func isForAll(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
 	for _, group := range cq.Spec.ResourceGroups {
 		for i := range group.Flavors {
@@ -227,14 +227,14 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 	return out, len(remote) > 0
 }
 
-// NamesFlavor tells whether a ClusterQueue has quota of a flavor.
+// NamesFlavor reports whether a ClusterQueue has quota of a flavor.
 func NamesFlavor(cq *kueue.ClusterQueue, name string) bool {
 	return slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
 		return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == name })
 	})
 }
 
-// NamesCheck tells whether a ClusterQueue asks for an admission check.
+// NamesCheck reports whether a ClusterQueue asks for an admission check.
 func NamesCheck(cq *kueue.ClusterQueue, name string) bool {
 	return cq.Spec.AdmissionChecksStrategy != nil && slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks,
 		func(r kueue.AdmissionCheckStrategyRule) bool { return string(r.Name) == name })

@@ -134,7 +134,7 @@ func since(w *kueue.Workload, r Requests) workload.Instant {
 	return instant(w.CreationTimestamp.UnixNano())
 }
 
-// resting tells whether the workload waits for something else than quota before it is in
+// resting reports whether the workload waits for something else than quota before it is in
 // line again: a backoff, or that its queue is restarted. Whoever follows it clears both.
 // spec: 10 §4.4.
 func resting(w *kueue.Workload) bool {
@@ -153,7 +153,7 @@ func problem(w *kueue.Workload) *workload.Problem {
 	return nil
 }
 
-// gated tells whether a preemption gate is closed, as those are that have no position.
+// gated reports whether a preemption gate is closed, as those are that have no position.
 // spec: 20 §4.14.
 func gated(w *kueue.Workload) bool {
 	for _, g := range w.Spec.PreemptionGates {

@@ -123,7 +123,7 @@ func FullReason(reason, cause string) string {
 	return reason
 }
 
-// DeactivatedByBerth says whether the Workload was evicted because Berth, not a user, deactivated it.
+// DeactivatedByBerth reports whether the Workload was evicted because Berth, not a user, deactivated it.
 func DeactivatedByBerth(w *kueue.Workload) bool {
 	return IsEvicted(w) && strings.HasPrefix(Condition(w, kueue.WorkloadEvicted).Reason, kueue.ReasonDeactivated+"DueTo")
 }

@@ -1,6 +1,6 @@
 // Package lifecycle is the state machine of a Workload. Each transition is a
 // function that changes the Workload it is given, which must be the caller's
-// own copy, and says whether anything changed. Nothing else in Berth builds a
+// own copy, and reports whether anything changed. Nothing else in Berth builds a
 // condition of a Workload.
 //
 //	           Reserve                SyncAdmitted            Finish
@@ -73,31 +73,31 @@ func InLineSince(w *kueue.Workload) time.Time {
 	return w.CreationTimestamp.Time
 }
 
-// IsReserved says whether the Workload holds quota. An evicted Workload does until it is released.
+// IsReserved reports whether the Workload holds quota. An evicted Workload does until it is released.
 func IsReserved(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadQuotaReserved) }
 
-// IsAdmitted says whether the job of the Workload may run. Check IsEvicted as well before starting anything.
+// IsAdmitted reports whether the job of the Workload may run. Check IsEvicted as well before starting anything.
 func IsAdmitted(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadAdmitted) }
 
-// IsFinished says whether nothing happens to the Workload any more.
+// IsFinished reports whether nothing happens to the Workload any more.
 func IsFinished(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadFinished) }
 
-// IsEvicted says whether the Workload was evicted and has not reserved quota again since.
+// IsEvicted reports whether the Workload was evicted and has not reserved quota again since.
 func IsEvicted(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadEvicted) }
 
-// IsLeaving says whether the Workload was evicted and has not given back its quota yet.
+// IsLeaving reports whether the Workload was evicted and has not given back its quota yet.
 func IsLeaving(w *kueue.Workload) bool { return IsEvicted(w) && IsReserved(w) }
 
-// IsActive says whether the Workload may be admitted at all: spec.active is not false.
+// IsActive reports whether the Workload may be admitted at all: spec.active is not false.
 func IsActive(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
 
-// IsOnHold says whether the job itself asked not to run.
+// IsOnHold reports whether the job itself asked not to run.
 func IsOnHold(w *kueue.Workload) bool {
 	c := Condition(w, kueue.WorkloadQuotaReserved)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonOnHold
 }
 
-// IsRequeueBlocked says whether an evicted Workload must not go back into its queue yet: Requeued=False
+// IsRequeueBlocked reports whether an evicted Workload must not go back into its queue yet: Requeued=False
 // (spec: 10 §4.11).
 func IsRequeueBlocked(w *kueue.Workload) bool {
 	return apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued)

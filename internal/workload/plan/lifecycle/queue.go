@@ -25,7 +25,7 @@ const (
 // KeptOut returns what keeps a Workload out of its queue, and its reservation from counting as one of the queue's;
 // NoObstacle if it may queue. It is the one answer to that question: the engine, the writer of admissions, the metrics and
 // the explanations all ask it. Whether quota is free, and whether a backoff is over (IsRequeueBlocked), are other questions.
-// gates tells whether the annotation admission-gated-by counts: feature gate AdmissionGatedBy. spec: 10 §4.4.
+// gates reports whether the annotation admission-gated-by counts: feature gate AdmissionGatedBy. spec: 10 §4.4.
 func KeptOut(w *kueue.Workload, gates bool) Obstacle {
 	reserved := Condition(w, kueue.WorkloadQuotaReserved)
 	// The controller that follows the Workload reports first that the gates are gone, so that no client misses it.
@@ -47,10 +47,10 @@ func KeptOut(w *kueue.Workload, gates bool) Obstacle {
 	return NoObstacle
 }
 
-// MayQueue says whether nothing keeps the Workload out of its queue; see KeptOut.
+// MayQueue reports whether nothing keeps the Workload out of its queue; see KeptOut.
 func MayQueue(w *kueue.Workload, gates bool) bool { return KeptOut(w, gates) == NoObstacle }
 
-// IsPending says whether the Workload has no quota and is neither finished nor being deleted. One that is kept out of its
+// IsPending reports whether the Workload has no quota and is neither finished nor being deleted. One that is kept out of its
 // queue is pending as well.
 func IsPending(w *kueue.Workload) bool {
 	return !IsReserved(w) && !IsFinished(w) && w.DeletionTimestamp == nil

@@ -8,7 +8,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// RunsRemotelyCondition says whether pods of the Workload may run on a worker cluster, of a job whose own status does not tell: while it is
+// RunsRemotelyCondition reports whether pods of the Workload may run on a worker cluster, of a job whose own status does not tell: while it is
 // True the Workload keeps its quota, evicted or not (spec: 40 §4.7). It is a condition, and no annotation, so that the write which says that
 // a worker has admitted the Workload says this as well, and so that an eviction, which resets all else, leaves it.
 const RunsRemotelyCondition = "multikueue.berth.dev/RunsRemotely"
@@ -19,7 +19,7 @@ const (
 	reasonNothingLeft = "NothingLeft"
 )
 
-// RunsRemotely says whether that is True.
+// RunsRemotely reports whether that is True.
 func RunsRemotely(w *kueue.Workload) bool { return isTrue(w, RunsRemotelyCondition) }
 
 // RunOn says that pods of the Workload may run on a worker cluster from now on, and tells whether that changed anything.

@@ -156,7 +156,7 @@ func (m Machine) BlockOnPreemptionGates(w *kueue.Workload, message string, now m
 	return set(w, kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.ReasonPreemptionGated, message, now)
 }
 
-// PodsReady says whether the pods of the job are ready. The reason follows from what was known before. The same status
+// PodsReady reports whether the pods of the job are ready. The reason follows from what was known before. The same status
 // and reason are no change, whatever the message says (spec: 30 §4.8).
 func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool {
 	before := Condition(w, kueue.WorkloadPodsReady)
@@ -178,7 +178,7 @@ func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool 
 	return set(w, kueue.WorkloadPodsReady, status, reason, message, now)
 }
 
-// WaitForReplacements says whether the job is short of pods: absent is how many. While it is, the Workload does not go
+// WaitForReplacements reports whether the job is short of pods: absent is how many. While it is, the Workload does not go
 // back into its queue. The reason is that of an eviction, or PodsFailed, which a later eviction replaces and a later
 // admission does not (spec: 30 §4.9).
 func (m Machine) WaitForReplacements(w *kueue.Workload, absent int, now metav1.Time) bool {

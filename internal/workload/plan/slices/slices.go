@@ -46,7 +46,7 @@ func Replaces(w *kueue.Workload) string {
 // Claim is the value of the annotation by which a slice takes the place of another.
 func Claim(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
 
-// MayFinish says whether a slice that is admitted ends the other, whose place it takes: it names that one, both hold
+// MayFinish reports whether a slice that is admitted ends the other, whose place it takes: it names that one, both hold
 // quota of the same queue, and the same job controls both, or none does. The name alone must not end somebody else's
 // Workload. One that only holds quota may still fail its checks, and ends nothing (spec: 20 §4.11).
 func MayFinish(by, old *kueue.Workload) bool {
@@ -54,10 +54,10 @@ func MayFinish(by, old *kueue.Workload) bool {
 		by.UID != old.UID && !lifecycle.IsFinished(old) && SameOwner(by, old) && queueOf(by) == queueOf(old) && lifecycle.IsReserved(old)
 }
 
-// takesOver says whether a slice has the place that it was to take: it is admitted, though it may have been evicted since.
+// takesOver reports whether a slice has the place that it was to take: it is admitted, though it may have been evicted since.
 func takesOver(w *kueue.Workload) bool { return lifecycle.IsReserved(w) && lifecycle.IsAdmitted(w) }
 
-// SameOwner says whether the same job controls both Workloads, or none does. Those that the manager of another cluster made are of one job
+// SameOwner reports whether the same job controls both Workloads, or none does. Those that the manager of another cluster made are of one job
 // if they are of one chain: a slice that has just come has no job here yet.
 func SameOwner(a, b *kueue.Workload) bool { return owner(a) == owner(b) }
 
@@ -165,7 +165,7 @@ func successor(head *kueue.Workload, rest []*kueue.Workload) (selected *kueue.Wo
 	}
 }
 
-// IsHeir says whether a slice with quota is to take the place of another that holds quota, and has not got it yet.
+// IsHeir reports whether a slice with quota is to take the place of another that holds quota, and has not got it yet.
 func IsHeir(w *kueue.Workload, live []*kueue.Workload) bool {
 	return !takesOver(w) && slices.ContainsFunc(live, func(x *kueue.Workload) bool {
 		return x != w && x.Name == Replaces(w) && lifecycle.IsReserved(x) && Replaces(x) != w.Name
@@ -338,7 +338,7 @@ func Granted(w *kueue.Workload, name kueue.PodSetReference) int32 {
 	return 0
 }
 
-// ScaledDown tells whether a Workload has quota for more pods of a pod set than it has now: its pod set shrank while the
+// ScaledDown reports whether a Workload has quota for more pods of a pod set than it has now: its pod set shrank while the
 // Workload held quota.
 func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	if w.Status.Admission == nil {
@@ -353,7 +353,7 @@ func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	return count != nil && w.Spec.PodSets[at].Count < *count
 }
 
-// SameShape says whether the pods of two sets ask for the same: what runs in them, and where they may run, aside. Upstream
+// SameShape reports whether the pods of two sets ask for the same: what runs in them, and where they may run, aside. Upstream
 // does not look, so that pods which were changed to ask for more run without quota (spec: 30 §4.11).
 func SameShape(a, b kueue.PodSet) bool {
 	p, q := &a.Template.Spec, &b.Template.Spec

@@ -55,7 +55,7 @@ func (s *Service) expected() Cluster {
 	return Cluster{Rank: Pending, Held: true, Current: true, Groups: s.Spec}
 }
 
-// FitsIn says whether a slice has room for all clusters of the service.
+// FitsIn reports whether a slice has room for all clusters of the service.
 func (s *Service) FitsIn(w *kueue.Workload) bool {
 	n, every := s.names(), func(*Cluster) bool { return true }
 	all := s.demand(n, every)

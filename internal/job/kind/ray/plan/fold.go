@@ -25,7 +25,7 @@ func shapesOf(set *kueue.PodSet) []string {
 	return []string{Shape(&set.Template)}
 }
 
-// standsFor says whether a set of the current slice is the one of a shape of a group.
+// standsFor reports whether a set of the current slice is the one of a shape of a group.
 func standsFor(set *kueue.PodSet, key groupShape) bool {
 	name := string(set.Name)
 	return (name == key.group || name == string(withSuffix(key.group, name[max(0, len(name)-shapeLength):]))) &&
@@ -71,7 +71,7 @@ func larger(a, b corev1.ResourceList) corev1.ResourceList {
 	return a
 }
 
-// areFoldable says whether two sets differ in nothing but what containers request, and their limits.
+// areFoldable reports whether two sets differ in nothing but what containers request, and their limits.
 func areFoldable(a, b *kueue.PodSet) bool {
 	return digest(withoutAmounts(&a.Template)) == digest(withoutAmounts(&b.Template))
 }

@@ -117,11 +117,11 @@ func (s *Service) ranked() []*Cluster {
 	return out
 }
 
-// Runs says whether a pod may use resources: it has no gate, or nobody can tell, and it is not over. One that is being
+// Runs reports whether a pod may use resources: it has no gate, or nobody can tell, and it is not over. One that is being
 // deleted uses them until it is gone.
 func Runs(pod *corev1.Pod) bool { return !placementplan.IsGated(pod) && !placementplan.IsOver(pod) }
 
-// hasRun says whether a pod of the cluster runs.
+// hasRun reports whether a pod of the cluster runs.
 func (s *Service) hasRun(c *Cluster) bool {
 	return slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool {
 		ref := metav1.GetControllerOf(p)
@@ -129,14 +129,14 @@ func (s *Service) hasRun(c *Cluster) bool {
 	})
 }
 
-// IsStale says whether a cluster of which no pod has run is not what the service needs: it was made for something that the
+// IsStale reports whether a cluster of which no pod has run is not what the service needs: it was made for something that the
 // service does not ask for any more, or the active one is what it asks for. A cluster that has run counts in full: KubeRay
 // takes it away in an order of its own.
 func (s *Service) IsStale(c *Cluster) bool {
 	return c.Rank == Pending && !s.hasRun(c) && (s.isWithdrawn(c) || (!c.Current && !s.Stays))
 }
 
-// isWithdrawn says whether a pending cluster is that of an upgrade that was taken back. KubeRay does not end such an upgrade
+// isWithdrawn reports whether a pending cluster is that of an upgrade that was taken back. KubeRay does not end such an upgrade
 // unless it goes by steps: it compares what is asked for with the pending cluster, and makes another one that is the twin of
 // the active one. What KubeRay noted decides about twins: of clusters that only look alike it would make one again and again.
 func (s *Service) isWithdrawn(c *Cluster) bool {
@@ -155,10 +155,10 @@ func (s *Service) Withdraws() *Cluster {
 	return nil
 }
 
-// counts says whether a cluster is to have all the pods that it wants.
+// counts reports whether a cluster is to have all the pods that it wants.
 func (s *Service) counts(c *Cluster) bool { return c.Rank <= Pending && !s.IsStale(c) }
 
-// Waits says whether a cluster has still to be let go: it is held, or its pods are and there is no room for all of them.
+// Waits reports whether a cluster has still to be let go: it is held, or its pods are and there is no room for all of them.
 func (s *Service) Waits(c *Cluster) bool {
 	if s.HoldPods && c.Breach != Reheld {
 		return s.counts(c) && s.begins(c) && !s.hasRoomFor(s.demand(s.names(), func(*Cluster) bool { return true }))
@@ -166,12 +166,12 @@ func (s *Service) Waits(c *Cluster) bool {
 	return s.counts(c) && c.Held
 }
 
-// begins says whether a cluster is to start, and Berth has let no pod of it go yet. Pods that an administrator opened do not count.
+// begins reports whether a cluster is to start, and Berth has let no pod of it go yet. Pods that an administrator opened do not count.
 func (s *Service) begins(c *Cluster) bool {
 	return c.Rank == Pending && !slices.ContainsFunc(s.podsOf(c), func(p *corev1.Pod) bool { return Runs(p) && p.Labels[kueue.PodSetLabel] != "" })
 }
 
-// hasRoomFor says whether the slice that is admitted has room for a demand.
+// hasRoomFor reports whether the slice that is admitted has room for a demand.
 func (s *Service) hasRoomFor(wanted []kueue.PodSet) bool {
 	w := s.Granting()
 	return w != nil && !slices.ContainsFunc(wanted, func(p kueue.PodSet) bool { return p.Count > chain.Granted(w, p.Name) })
@@ -180,7 +180,7 @@ func (s *Service) hasRoomFor(wanted []kueue.PodSet) bool {
 // Granting is the slice by which the service runs, or nil.
 func (s *Service) Granting() *kueue.Workload { return chain.Granting(s.Slices) }
 
-// Covers says whether a cluster may run: the slice that is admitted has room for it beside everything that runs already
+// Covers reports whether a cluster may run: the slice that is admitted has room for it beside everything that runs already
 // or may do so at any time.
 func (s *Service) Covers(c *Cluster) bool {
 	return !s.Suspended && s.counts(c) && s.hasRoomFor(s.demand(s.names(), func(x *Cluster) bool { return x.UID == c.UID || !s.Waits(x) }))
@@ -206,7 +206,7 @@ func (s *Service) Releases() (c *Cluster, stale bool) {
 	return nil, false
 }
 
-// MayRelease says whether a cluster may be let go now, whoever asks.
+// MayRelease reports whether a cluster may be let go now, whoever asks.
 func (s *Service) MayRelease(uid types.UID) bool {
 	at := slices.IndexFunc(s.Clusters, func(c Cluster) bool { return c.UID == uid })
 	return at >= 0 && (s.Covers(&s.Clusters[at]) || (!s.Suspended && s.IsStale(&s.Clusters[at])))
@@ -241,7 +241,7 @@ func (s *Service) Free(infos []job.PodSetInfo) []*corev1.Pod {
 	return out
 }
 
-// HasRoom says whether a pod that has a gate may lose it, whoever asks.
+// HasRoom reports whether a pod that has a gate may lose it, whoever asks.
 func (s *Service) HasRoom(pod *corev1.Pod) bool {
 	w := s.Granting()
 	c := s.cluster(pod)
