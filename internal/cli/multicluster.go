@@ -16,8 +16,8 @@ import (
 
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/cli/multicluster"
-	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/listen"
+	"github.com/berth-project/berth/internal/wire"
 )
 
 const multiclusterDemoHelp = `Shows many clusters on one machine: a manager and two workers, each a Kubernetes control plane of its own with simulated nodes. Jobs of

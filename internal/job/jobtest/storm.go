@@ -55,7 +55,7 @@ func (c *asserting) step(ctx context.Context) {
 		d := c.descriptorOf(below)
 		wants := c.descriptorOf(above).IsSuspended(above)
 		switch {
-		case d.IsSuspended(below) == wants || (d.IsStopping(below)):
+		case d.IsSuspended(below) == wants || d.IsStopping(below):
 			continue
 		case wants:
 			d.Suspend(below)

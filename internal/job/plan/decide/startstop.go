@@ -94,7 +94,7 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 
 // markStopped marks a job that ran until this write suspends it.
 func (s *decider) markStopped(next job.Object) {
-	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || (s.d.IsStopping(next))) {
+	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || s.d.IsStopping(next)) {
 		job.MarkSuspended(next)
 	}
 }
