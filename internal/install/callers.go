@@ -8,7 +8,7 @@ import (
 	"github.com/berth-project/berth/internal/admission/conversion"
 )
 
-// callers are those of the Manifests by which the API server calls the manager, with no more of a CRD than who converts:
+// Callers are those of the Manifests by which the API server calls the manager, with no more of a CRD than who converts:
 // to read the schemas of all of them is half of a manager's start, and the manager has no use for them.
 func Callers(o *Options) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured

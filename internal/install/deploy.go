@@ -193,7 +193,7 @@ func networkPolicy(o *Options, listeners map[string]int) *networkingv1.NetworkPo
 	return out
 }
 
-// defaultCertSecret is where those who make certificates in our place put them.
+// DefaultCertSecret is where those who make certificates in our place put them.
 const DefaultCertSecret = "kueue-webhook-server-cert"
 
 // trainingService is the Service under the name that an upstream controller has: for its metrics, and for reports of

@@ -176,7 +176,7 @@ func webhookConfigurations(o *Options) []runtime.Object {
 	return out
 }
 
-// webhookOptions are those of the webhooks of queues and jobs.
+// WebhookOptions are those of the webhooks of queues and jobs.
 func WebhookOptions(o *options.Options, groups Groups) admission.Options {
 	out := admission.NewOptions(o, all.DescriptorsWith(o))
 	out.Training = groups.Has(Training)
@@ -193,7 +193,7 @@ func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 	return (of(jobsetv1alpha2.GroupVersion.Group) && !groups.Has(JobSet)) || (of(trainerv1alpha1.GroupVersion.Group) && !groups.Has(Training))
 }
 
-// crdNames are the names of the CRDs of the groups that run. The files are named for group and plural: their schemas need not
+// CrdNames are the names of the CRDs of the groups that run. The files are named for group and plural: their schemas need not
 // be read.
 func CrdNames(groups Groups) ([]string, error) {
 	files, err := fs.Glob(config.FS, "crd/*_*.yaml")
@@ -247,7 +247,7 @@ func load(dir string) ([]*unstructured.Unstructured, error) {
 // TrainJobs have their own.
 const defaultPrefix = "kueue"
 
-// prefixOf is the prefix of all names, of which the name of the webhooks' Service has one.
+// PrefixOf is the prefix of all names, of which the name of the webhooks' Service has one.
 func PrefixOf(service string) string {
 	prefix, ok := strings.CutSuffix(service, "-webhook-service")
 	if !ok || prefix == "" {
@@ -256,7 +256,7 @@ func PrefixOf(service string) string {
 	return prefix
 }
 
-// prefixed is a name under another prefix.
+// Prefixed is a name under another prefix.
 func Prefixed(name, prefix string) string {
 	if rest, ok := strings.CutPrefix(name, defaultPrefix+"-"); ok {
 		return prefix + "-" + rest
@@ -339,7 +339,7 @@ func trainingObjects(o *Options) ([]*unstructured.Unstructured, error) {
 	return append(public, runtimes...), err
 }
 
-// servesVisibility reports whether the visibility API is to be served.
+// ServesVisibility reports whether the visibility API is to be served.
 func ServesVisibility(o *options.Options) bool {
 	return o.Gates.On(feature.VisibilityOnDemand) && o.VisibilityAddress != "0"
 }

@@ -61,11 +61,11 @@ func needed(role string, o *Options) (bool, error) {
 // managerRights are the bindings of the manager's ClusterRoles that are needed, the roles for job kinds, and the roles whose rules name
 // single objects.
 func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
-	var out []*unstructured.Unstructured
 	roles, err := load("rbac")
 	if err != nil {
 		return nil, err
 	}
+	var objects []runtime.Object
 	for _, role := range roles {
 		if role.GetKind() != "ClusterRole" || !isManagerRole(role.GetName()) {
 			continue
@@ -74,22 +74,14 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !on {
-			continue
-		}
-		if out, err = toUnstructured(out, bindManager(role.GetName(), o.namespace())); err != nil {
-			return nil, err
+		if on {
+			objects = append(objects, bindManager(role.GetName(), o.namespace()))
 		}
 	}
 	for _, kind := range kindRights() {
-		if out, err = toUnstructured(out, kind.role); err != nil {
-			return nil, err
-		}
-		if !o.Groups.Has(Integrations) || (kind.framework != "" && !slices.Contains(o.Options.Frameworks, kind.framework)) {
-			continue
-		}
-		if out, err = toUnstructured(out, bindManager(kind.role.Name, o.namespace())); err != nil {
-			return nil, err
+		objects = append(objects, kind.role)
+		if o.Groups.Has(Integrations) && (kind.framework == "" || slices.Contains(o.Options.Frameworks, kind.framework)) {
+			objects = append(objects, bindManager(kind.role.Name, o.namespace()))
 		}
 	}
 	named, err := namedRoles(o)
@@ -97,17 +89,15 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	for _, role := range named {
-		for _, object := range []runtime.Object{role, bindManager(role.Name, o.namespace())} {
-			if out, err = toUnstructured(out, object); err != nil {
-				return nil, err
-			}
-		}
+		objects = append(objects, role, bindManager(role.Name, o.namespace()))
 	}
 	for _, role := range namespaceRoles(o) {
-		for _, object := range []runtime.Object{role, bindManagerIn(role, o.namespace())} {
-			if out, err = toUnstructured(out, object); err != nil {
-				return nil, err
-			}
+		objects = append(objects, role, bindManagerIn(role, o.namespace()))
+	}
+	var out []*unstructured.Unstructured
+	for _, object := range objects {
+		if out, err = toUnstructured(out, object); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

@@ -88,6 +88,11 @@ type Elastic struct {
 	Annotate func(job Object, in *Setting) bool
 }
 
+// AnnotatesSlices changes the annotations of an elastic job that its slices depend on, and reports whether there was anything to change.
+func (d *Descriptor) AnnotatesSlices(o Object, in *Setting) bool {
+	return d.Elastic != nil && d.Elastic.Annotate != nil && d.Elastic.Annotate(o, in)
+}
+
 // Guard holds back changes of a job.
 type Guard struct {
 	// Check puts back what a change of a job takes away that holds it, and refuses the rest. The setting of a job that is led is that of

@@ -109,7 +109,7 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 	if f.podsReadyOff { // and it is acted upon
 		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })
 	}
-	o.notYet = notYet(d.Order, c)
+	o.notYet = notYet(d.Order)
 	o.Warnings = slices.Concat(warnings, resolved.Warnings, warningsOf(c, d), f.joined)
 	f.training.resolve(&o)
 	if f.moving != nil {

@@ -32,7 +32,7 @@ var actedUpon = []string{
 
 // notYet picks, out of the paths that a file sets, those that nothing acts
 // upon. A field that is listed stands for all below it.
-func notYet(paths []string, c *configv1beta2.Configuration) []string {
+func notYet(paths []string) []string {
 	var listed []string
 	for _, path := range paths {
 		switch {

@@ -91,6 +91,10 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 	if err != nil || v.Err != nil {
 		return err // a change does not need owners that exist
 	}
+	return s.checkGuard(ctx, d, &v, object, old)
+}
+
+func (s *server) checkGuard(ctx context.Context, d *job.Descriptor, v *job.Verdict, object, old job.Object) (err error) {
 	in := &job.Setting{Config: s.o.Jobs, Reach: v.Reach, Ancestor: v.Ancestor}
 	if d.Family.CanLead() && v.Reach == job.Managed && d.IsSuspended(old) && !d.IsSuspended(object) {
 		if in.Workloads, err = s.workloadsOf(ctx, old); err != nil {
@@ -98,7 +102,7 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 		}
 	}
 	warnings, errs := d.Guard.Check(object, old, in)
-	if lead := s.leaderOf(d, &v); lead != nil && len(errs) > 0 { // not before everything was looked at
+	if lead := s.leaderOf(d, v); lead != nil && len(errs) > 0 { // not before everything was looked at
 		if in, err = s.family(ctx, lead, v.Ancestor, s.live, s.live); err != nil {
 			return err
 		}

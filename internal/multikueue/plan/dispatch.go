@@ -48,6 +48,7 @@ const (
 // Mode is who nominates worker clusters.
 type Mode int
 
+// The modes, as in the configuration.
 const (
 	AllAtOnce Mode = iota
 	Incremental
@@ -170,6 +171,7 @@ type Cluster struct {
 	JobRuns   bool
 }
 
+// JobEnd is the result of a finished job.
 type JobEnd struct {
 	Success bool
 	Message string
@@ -195,6 +197,7 @@ func (f *Fault) on(cluster string) string {
 	return "[" + f.Code + "] " + cluster + ": " + f.Text
 }
 
+// The codes of faults.
 const (
 	CreateRejected = "RemoteCreateRejected"
 	CreateFailed   = "RemoteCreateFailed"
@@ -210,9 +213,11 @@ type Verb int
 const (
 	// RemoveCopy removes the job, then the copy, from Cluster.
 	RemoveCopy Verb = iota
-	// CreateCopy creates Workload on Cluster, UpdateCopy overwrites its spec and metadata, UpdateCopyStatus its status.
+	// CreateCopy creates Workload on Cluster.
 	CreateCopy
+	// UpdateCopy overwrites the spec and metadata of the copy.
 	UpdateCopy
+	// UpdateCopyStatus overwrites its status.
 	UpdateCopyStatus
 	// SyncJob creates the job on Cluster, or mirrors its status.
 	SyncJob
@@ -252,6 +257,7 @@ type Step struct {
 // Warning is an event about a fault, which may recur.
 type Warning struct{ Code, Text string }
 
+// Event is the event of the warning.
 func (w Warning) Event() lifecycle.Event {
 	return lifecycle.Event{Warning: true, Reason: EventReason, Note: w.Text}
 }

@@ -19,6 +19,7 @@ import (
 type JobVerb int
 
 const (
+	// NoJob is no operation.
 	NoJob JobVerb = iota
 	// CreateJob creates Object on the worker cluster.
 	CreateJob

@@ -40,6 +40,7 @@ const (
 	lastRewatch  = 320 * time.Second
 )
 
+// The kinds of queueing in a worker cluster.
 var (
 	WorkloadKind     = kueue.GroupVersion.WithKind("Workload")
 	ClusterQueueKind = kueue.GroupVersion.WithKind("ClusterQueue")

@@ -41,6 +41,7 @@ const variablesName = "variables"
 // passTime bounds all expressions of one phase on one object.
 const passTime = time.Second
 
+// Framework is a compiled external framework.
 type Framework struct {
 	GVK schema.GroupVersionKind
 	// Extended is true if more than a name is configured.

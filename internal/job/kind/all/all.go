@@ -44,7 +44,8 @@ func one(describe func() *plan.Descriptor) func(*options.Options) []*plan.Descri
 	return func(*options.Options) []*plan.Descriptor { return []*plan.Descriptor{describe()} }
 }
 
-func init() {
+// The catalogue exists before any configuration is read.
+func init() { //nolint:gochecknoinits // options cannot import the kinds, and every program reads its configuration by this list
 	var list []options.Framework
 	for _, d := range inOrder(nil) {
 		list = append(list, options.Framework{

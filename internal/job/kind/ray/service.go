@@ -265,7 +265,7 @@ func (r *Settings) observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Serv
 }
 
 // startLed lets a service run whose clusters are let go one by one.
-func (r *Settings) startLed(object plan.Object, in *plan.Setting) {
+func (r *Settings) startLed(object plan.Object, _ *plan.Setting) {
 	o := view.Of(object)
 	view.Set(o.Object, false, topSuspend...)
 	setNested(o, !r.GatedPods)
@@ -273,7 +273,7 @@ func (r *Settings) startLed(object plan.Object, in *plan.Setting) {
 }
 
 // mend puts back what holds the clusters and the pods of a service that is led. None of it moves KubeRay's hash.
-func (r *Settings) mend(object plan.Object, in *plan.Setting) bool {
+func (r *Settings) mend(object plan.Object, _ *plan.Setting) bool {
 	o := view.Of(object)
 	if view.Map(o.Object, clusterConfig...) == nil {
 		return false

@@ -20,7 +20,7 @@ func isElastic(c *job.Config, d *job.Descriptor, o job.Object) bool {
 // there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
 // handled like any other, by its live Workloads.
 func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Action, ok bool) {
-	if next := clone(s.job); s.d.Elastic != nil && s.d.Elastic.Annotate != nil && !s.finished && s.d.Elastic.Annotate(next, s.in) {
+	if next := clone(s.job); !s.finished && s.d.AnnotatesSlices(next, s.in) {
 		return nil, &job.Action{Verb: job.PatchJob, Job: next}, true
 	}
 	own, a := s.ownSlices()

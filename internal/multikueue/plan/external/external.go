@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// The codes of faults.
 const (
 	Precondition    = "PreconditionFailed"
 	Failed          = "CreationTransformFailed"
@@ -69,6 +70,7 @@ type Expressions interface {
 	Active(remote map[string]any) (bool, error)
 }
 
+// Framework is an external framework of the configuration.
 type Framework struct {
 	// Name is as in the configuration.
 	Name string

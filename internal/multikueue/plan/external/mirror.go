@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// MirroredAnnotation, on a local job, has the labels and annotations of its copy at the last mirroring. Only those may be removed here
+// MirroredAnnotation on a local job has the labels and annotations of its copy at the last mirroring. Only those may be removed here
 // when the copy no longer has them: other keys are the user's. The same request writes it with the keys, so a restart of the manager
 // loses nothing.
 const MirroredAnnotation = "multikueue.berth.dev/mirrored-keys"
