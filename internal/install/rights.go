@@ -78,12 +78,7 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 			objects = append(objects, bindManager(role.GetName(), o.namespace()))
 		}
 	}
-	for _, kind := range kindRights() {
-		objects = append(objects, kind.role)
-		if o.Groups.Has(Integrations) && (kind.framework == "" || slices.Contains(o.Options.Frameworks, kind.framework)) {
-			objects = append(objects, bindManager(kind.role.Name, o.namespace()))
-		}
-	}
+	objects = append(objects, kindObjects(o)...)
 	named, err := namedRoles(o)
 	if err != nil {
 		return nil, err
@@ -101,6 +96,17 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 		}
 	}
 	return out, nil
+}
+
+// kindObjects are the roles for job kinds, and the bindings of those that the manager needs.
+func kindObjects(o *Options) (out []runtime.Object) {
+	for _, kind := range kindRights() {
+		out = append(out, kind.role)
+		if o.Groups.Has(Integrations) && (kind.framework == "" || slices.Contains(o.Options.Frameworks, kind.framework)) {
+			out = append(out, bindManager(kind.role.Name, o.namespace()))
+		}
+	}
+	return out
 }
 
 // isManagerRole reports whether a ClusterRole, of the default prefix, is one of the manager's.

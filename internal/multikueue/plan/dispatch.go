@@ -227,8 +227,9 @@ const (
 	EndJob
 	// QuietJob removes active pods from the status of the local job.
 	QuietJob
-	// Annotate writes the annotations of the local Workload, WriteStatus its status.
+	// Annotate writes the annotations of the local Workload.
 	Annotate
+	// WriteStatus writes the status of the local Workload.
 	WriteStatus
 )
 

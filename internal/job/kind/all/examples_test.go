@@ -19,7 +19,7 @@ const (
 	live      = "internal/job/controller/jobs_test.go: "
 	live2     = "internal/job/controller/examples_test.go: "
 	hooks     = "internal/admission/server_test.go: "
-	rules     = "internal/admission/rules_test.go: "
+	rules     = "internal/job/webhook/jobrules_test.go: "
 	podHooks  = "internal/admission/pods_test.go: "
 	batchKind = "internal/job/kind/job/job_test.go: "
 	trainKind = "internal/job/kind/trainjob/trainjob_test.go: "
@@ -35,7 +35,7 @@ var examples = map[int][]string{
 	1:  {gateE2E + "func TestHardGate", "internal/job/jobtest/unmanaged.go: func RunUnmanaged"},
 	2:  {gateE2E + `labelled.Labels = queued`},
 	3:  {gateE2E + "web.Spec.Template.Annotations", podHooks + "the template was changed in an unmanaged namespace"},
-	4:  {"internal/admission/gate_test.go: func TestGateInTheWebhook", gateE2E + "lark.Spec.RuntimePatches", hooks + `"an unmanaged namespace is not called for"`},
+	4:  {"internal/job/webhook/gate_test.go: func TestGateInTheWebhook", gateE2E + "lark.Spec.RuntimePatches", hooks + `"an unmanaged namespace is not called for"`},
 	5:  {gateE2E + `"a Job in a managed namespace"`, live + `w.newJob("free")`, jobsE2E + `"a Job without a queue is left alone"`},
 	6:  {owners + "func oneForAll", judge + `"two owners without labels, all"`},
 	7:  {owners + "func queuedBelow", judge + `"owner without a queue, child with"`},
