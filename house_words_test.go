@@ -60,7 +60,7 @@ var dialect = map[string]int{
 	"internal/engine":                   17,
 	"internal/inflight":                 4,
 	"internal/inspect":                  5,
-	"internal/install":                  26,
+	"internal/install":                  25,
 	"internal/job":                      130,
 	"internal/job/controller":           34,
 	"internal/job/jobtest":              42,

@@ -98,7 +98,7 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// kindObjects are the roles for job kinds, and the bindings of those that the manager needs.
+// kindObjects are the roles for job kinds, and the bindings that the manager needs.
 func kindObjects(o *Options) (out []runtime.Object) {
 	for _, kind := range kindRights() {
 		out = append(out, kind.role)
