@@ -362,15 +362,13 @@ var fixtures = map[string]fixture{
 	},
 	"no races": {
 		"what is busy is tested for races",
-		map[string]string{"Makefile": "race:\n\tgo test -race ./...\n", ".ci/run": "for target in race; do"},
+		map[string]string{"Makefile": "race:\n\tgo test -race ./...\n"},
 		[]string{"Makefile: has no target race with the line"},
 	},
 	"races of some": {
 		"what is busy is tested for races",
 		map[string]string{
-			"Makefile": "RACELESS := /internal/(core|wire|sim)(/|$$)\nRACE := CGO_ENABLED=1 \\\n\tgotest -race $(ARGS)\n\nrace: need-cc ## it\n" + racing,
-			".ci/run":  "for target in check test; do make $target; done # and race",
-
+			"Makefile":                       "RACELESS := /internal/(core|wire|sim)(/|$$)\nRACE := CGO_ENABLED=1 \\\n\tgotest -race $(ARGS)\n\nrace: need-cc ## it\n" + racing,
 			"internal/core/a/a_test.go":      coreDoc + `import _ "sync"`,
 			"internal/sim/a.go":              coreDoc,
 			"internal/wire/a/a_test.go":      coreDoc + `import _ "` + module + `/internal/embedded/embeddedtest"`,
@@ -379,7 +377,7 @@ var fixtures = map[string]fixture{
 			"internal/wired/a_test.go":       coreDoc + `import _ "sync"`,
 		},
 		[]string{
-			`Makefile: RACE is without "KUBE_CACHE_MUTATION_DETECTOR=true "`, ".ci/run: does not run make race",
+			`Makefile: RACE is without "KUBE_CACHE_MUTATION_DETECTOR=true "`,
 			"RACELESS leaves out internal/wire/a, which is busy", "RACELESS leaves out internal/wire/listen, which is busy",
 		},
 	},

@@ -136,7 +136,7 @@ var laws = []law{
 	{
 		16, "what is busy is tested for races",
 		"cached objects are shared on purpose: who writes to one changes what everybody else reads, and no other test finds it",
-		"let `make race` run the tests of the package, and .ci/run run `make race`",
+		"let `make race` run the tests of the package",
 		checkRace,
 	},
 	{
