@@ -68,8 +68,8 @@ func (r *sets) ofOwnedWorkload(_ context.Context, w client.Object) []ctrlreconci
 	for _, name := range r.ownerNames(w) {
 		out = append(out, request(w.GetNamespace(), name))
 	}
-	if of := w.GetAnnotations(); len(out) == 0 && job.IsRemote(w) && of[kueue.JobOwnerGVKAnnotation] == r.d.GVK.String() {
-		out = append(out, request(w.GetNamespace(), of[kueue.JobOwnerNameAnnotation])) // nobody owns it yet
+	if len(out) == 0 && job.IsRemote(w) && r.isMadeForOurs(w) {
+		out = append(out, request(w.GetNamespace(), w.GetAnnotations()[kueue.JobOwnerNameAnnotation])) // nobody owns it yet
 	}
 	return out
 }

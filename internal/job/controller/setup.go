@@ -231,7 +231,8 @@ func (r *reconciler) name() string {
 	return name
 }
 
-// ownerNames are the names of the owners of our kind.
+// ownerNames are the names of the owners of our kind. The garbage collector takes the reference to an owner that is gone from a
+// Workload that pods own as well: then the annotations still name the owner.
 func (r *reconciler) ownerNames(w client.Object) []string {
 	var names []string
 	for _, ref := range w.GetOwnerReferences() {
@@ -239,7 +240,15 @@ func (r *reconciler) ownerNames(w client.Object) []string {
 			names = append(names, ref.Name)
 		}
 	}
+	if r.d.Sets != nil && len(names) == 0 && !job.IsRemote(w) && r.isMadeForOurs(w) {
+		names = append(names, w.GetAnnotations()[kueue.JobOwnerNameAnnotation])
+	}
 	return names
+}
+
+// isMadeForOurs reports whether a Workload was made for an object of our kind whose pods are queued in groups.
+func (r *reconciler) isMadeForOurs(w client.Object) bool {
+	return w.GetAnnotations()[kueue.JobOwnerGVKAnnotation] == r.d.GVK.String()
 }
 
 // isOurs reports whether a reference is to our kind, in any version.

@@ -369,12 +369,27 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		w.are("it is stopped")
 		w.until("the quota is released", func() error { return w.released(wl) })
 		w.must(w.c.Delete(w.ctx, set))
-		w.until("the workload is let go", func() error {
-			if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
-				return fmt.Errorf("finalizers %v", got.Finalizers)
-			}
-			return nil
-		})
+		letGo := func(wl *kueue.Workload) {
+			w.until("the workload is let go", func() error {
+				if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
+					return fmt.Errorf("finalizers %v", got.Finalizers)
+				}
+				return nil
+			})
+		}
+		letGo(wl)
+		collected := &kueue.Workload{ // the garbage collector was first, and took the reference to the StatefulSet
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: w.namespace, Name: "collected", Finalizers: []string{kueue.ResourceInUseFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: first.Name, UID: first.UID}},
+				Annotations: map[string]string{
+					kueue.IsGroupWorkloadAnnotation: "true", kueue.JobOwnerGVKAnnotation: sets.GVK.String(), kueue.JobOwnerNameAnnotation: "web",
+				},
+			},
+			Spec: wl.Spec,
+		}
+		w.must(w.c.Create(w.ctx, collected))
+		letGo(collected)
 	})
 }
 
