@@ -88,6 +88,9 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if s.finished {
 		return w, nil
 	}
+	if a := s.own(c, w); a != nil { // before an owner goes, lest the garbage collector take the Workload with the last one
+		return nil, a
+	}
 	if a := s.tidy(c, w); a != nil {
 		return nil, a
 	}
@@ -101,9 +104,6 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 		next := w.DeepCopy()
 		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
-	}
-	if a := s.own(c, w); a != nil {
-		return nil, a
 	}
 	return w, s.replacements(c, w)
 }
@@ -248,6 +248,11 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 	}
 	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
 		return w, nil
+	}
+	if len(w.OwnerReferences) > 0 { // what nobody owns is not collected
+		if a := s.own(c, w); a != nil {
+			return nil, a
+		}
 	}
 	if a := s.tidy(c, w); a != nil {
 		return nil, a

@@ -48,7 +48,7 @@ func TestGroup(t *testing.T) {
 		"a pod fails and is replaced": {running, []step{
 			{over(corev1.PodFailed, "a"), []string{"status WaitingForReplacementPods=True/PodsFailed"}},
 			{add(3, "a2:A"), []string{
-				"let go a", "update A:2 B:1 of a b c to A:2 B:1 of a b c a2, OwnerReferencesAdded",
+				"update A:2 B:1 of a b c to A:2 B:1 of a b c a2, OwnerReferencesAdded", "let go a",
 				"status WaitingForReplacementPods=False/PodsReady", "open a2, Started",
 			}},
 			{over(corev1.PodSucceeded, "a2", "b", "c"), []string{"status Finished=True/Succeeded, FinishedWorkload", "let the workload go", "let go a2 b c"}},
@@ -72,13 +72,13 @@ func TestGroup(t *testing.T) {
 				"status WaitingForReplacementPods=True/Preempted",
 				"status QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation Requeued=True/Preempted",
 			}},
-			{add(3, "a2:A", "b2:A"), []string{"let go a b", "update A:2 B:1 of a b c to A:2 B:1 of a b c a2 b2, OwnerReferencesAdded"}},
-			{add(3, "c2:B"), []string{"let go c", "update A:2 B:1 of a b c a2 b2 to A:2 B:1 of a b c a2 b2 c2, OwnerReferencesAdded", "status WaitingForReplacementPods=False/PodsReady"}},
+			{add(3, "a2:A", "b2:A"), []string{"update A:2 B:1 of a b c to A:2 B:1 of a b c a2 b2, OwnerReferencesAdded", "let go a b"}},
+			{add(3, "c2:B"), []string{"update A:2 B:1 of a b c a2 b2 to A:2 B:1 of a b c a2 b2 c2, OwnerReferencesAdded", "let go c", "status WaitingForReplacementPods=False/PodsReady"}},
 			{admit, []string{"open a2 b2 c2, Started"}},
 		}},
 		"a pod that ends on its node yields to its replacement": {running, []step{
 			{gone("a"), nil},
-			{add(3, "a2:A"), []string{"let go a", "update A:2 B:1 of a b c to A:2 B:1 of a b c a2, OwnerReferencesAdded", "open a2, Started"}},
+			{add(3, "a2:A"), []string{"update A:2 B:1 of a b c to A:2 B:1 of a b c a2, OwnerReferencesAdded", "let go a", "open a2, Started"}},
 		}},
 		"on hold, its pods come before what serves is resized": {newWorld, []step{
 			{add(2, "a:A", "b:A"), []string{"create A:2 of a b, CreatedWorkload"}},
@@ -90,12 +90,12 @@ func TestGroup(t *testing.T) {
 		"a gated pod is deleted before the group is admitted": {newWorld, []step{
 			{add(2, "a:A", "b:A"), []string{"create A:2 of a b, CreatedWorkload"}},
 			{gone("b"), []string{"status WaitingForReplacementPods=True/PodsFailed"}},
-			{add(2, "b2:A"), []string{"let go b", "update A:2 of a b to A:2 of a b b2, OwnerReferencesAdded", "status WaitingForReplacementPods=False/PodsReady"}},
+			{add(2, "b2:A"), []string{"update A:2 of a b to A:2 of a b b2, OwnerReferencesAdded", "let go b", "status WaitingForReplacementPods=False/PodsReady"}},
 		}},
 		"another shape comes while the group waits": {newWorld, []step{
 			{add(2, "a:A", "b:A"), []string{"create A:2 of a b, CreatedWorkload"}},
 			{gone("b"), []string{"status WaitingForReplacementPods=True/PodsFailed"}},
-			{add(2, "b2:B"), []string{"update A:2 of a b to A:1 B:1 of a b, UpdatedWorkload", "let go b", "update A:1 B:1 of a b to A:1 B:1 of a b b2, OwnerReferencesAdded", "status WaitingForReplacementPods=False/PodsReady"}},
+			{add(2, "b2:B"), []string{"update A:2 of a b to A:1 B:1 of a b, UpdatedWorkload", "update A:1 B:1 of a b to A:1 B:1 of a b b2, OwnerReferencesAdded", "let go b", "status WaitingForReplacementPods=False/PodsReady"}},
 			{admit, []string{"status PodsReady=False/WaitForStart", "open a b2, Started"}},
 		}},
 		"another shape comes while the group runs": {running, []step{
