@@ -281,6 +281,7 @@ var rooms = []room{
 	{dir: "internal/review", layer: 5},
 	{dir: "internal/job/lookup", layer: 5},
 	{dir: "internal/job/kind/ray/plan", layer: 5},
+	{dir: "internal/training/runtimes", layer: 5},
 	{dir: "internal/workload", layer: 6, each: true},
 	{dir: "internal/queue", layer: 6, each: true},
 	{dir: "internal/placement", layer: 6, each: true},

@@ -35,6 +35,8 @@ type Observed struct {
 	// managedBy are told.
 	Delegated map[kueue.AdmissionCheckReference]bool
 	Now       metav1.Time
+
+	derived any // Setting.Derived
 }
 
 // Verb is what an Action does.

@@ -192,9 +192,27 @@ type Setting struct {
 	Children  []Object
 	Pods      []*corev1.Pod
 	Workloads []*kueue.Workload
+
+	derived *any
+}
+
+// Derived returns what the kind has computed from the job in this setting, or in another one of the same observation, or nil. A kind whose
+// pod sets are expensive computes them once a reconcile. The value says itself from which state of the job it was computed.
+func (c *Setting) Derived() any {
+	if c.derived == nil {
+		return nil
+	}
+	return *c.derived
+}
+
+// Derive keeps what the kind has computed from the job, if the setting is that of an observation.
+func (c *Setting) Derive(value any) {
+	if c.derived != nil {
+		*c.derived = value
+	}
 }
 
 // NewSetting is what an observed job is read in.
 func NewSetting(cfg *Config, o *Observed) *Setting {
-	return &Setting{Config: cfg, Objects: o.Objects, Children: o.Children, Pods: o.Pods, Workloads: o.Workloads}
+	return &Setting{Config: cfg, Objects: o.Objects, Children: o.Children, Pods: o.Pods, Workloads: o.Workloads, derived: &o.derived}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/berth-project/berth/internal/queue/populate"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/training/runtimes"
 	"github.com/berth-project/berth/internal/workload/admit"
 	"github.com/berth-project/berth/internal/workload/evict"
 	"github.com/berth-project/berth/internal/workload/follow"
@@ -52,6 +53,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := addEngine(mgr, e, cfg.Log); err != nil {
 		return err
 	}
+	cfg.runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())
 	kinds, err := newJobKinds(ctx, mgr, &cfg)
 	if err != nil {
 		return err
@@ -83,7 +85,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{install.Integrations, func() error { return addWarner(ctx, mgr, kinds, cfg) }},
 		{install.JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
-		{install.Training, func() error { return addTraining(ctx, mgr, cfg) }},
+		{install.Training, func() error { return addTraining(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
 		{install.MultiKueue, func() error { return addMultiKueue(ctx, mgr, nominate, kinds, cfg) }},
 		{install.Webhooks, func() error { return addWebhooks(ctx, mgr, kinds, cfg) }},

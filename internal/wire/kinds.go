@@ -40,6 +40,7 @@ type jobKinds struct {
 
 func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds, error) {
 	k := &jobKinds{list: all.DescriptorsWith(&cfg.Options), reader: mgr.GetAPIReader(), log: cfg.Log}
+	cfg.shareRuntimes(k.list)
 	for _, d := range k.list {
 		if !d.Family.CanLead() {
 			continue

@@ -33,6 +33,7 @@ import (
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
 // Config is what Run needs to know beyond the options.
@@ -66,6 +67,7 @@ type Config struct {
 	events   *reconcile.EventBudget // of all controllers together
 	limit    inflight.Throttle      // of requests to the API server
 	reloader *reloader              // of the configuration file, nil if there is none
+	runtimes *runtimes.Store        // of TrainJobs, for their controller, their webhooks and their job kind
 	probes   *listen.Probes         // also where their address is reserved
 }
 

@@ -14,6 +14,8 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/trainjob"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -23,14 +25,14 @@ import (
 )
 
 // addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
-func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+func addTraining(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	o := &cfg.Options
 	plan, err := trainConfig(ctx, mgr, o)
 	if err != nil {
 		return err
 	}
 	err = trainingcontroller.Setup(mgr, trainingcontroller.Options{
-		Config: plan, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
+		Config: plan, Runtimes: cfg.runtimes, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
 		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, install.DefaultCertSecret)},
 	})
 	cfg.meter.SetTrainJobs(phases(mgr.GetCache()))
@@ -41,9 +43,10 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	jobs := install.WebhookOptions(o, cfg.Groups)
+	jobs.Descriptors = kinds.list
 	jobs.Self = plan.Patches.Ownership.Self
 	return admission.SetupTraining(mgr, trainingwebhook.Options{
-		Plan: plan, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
+		Plan: plan, Runtimes: cfg.runtimes, Now: time.Now, Conflict: cfg.meter.PatchConflict, Denied: cfg.meter.PatchDenied,
 	}, &jobs)
 }
 
@@ -71,6 +74,18 @@ func trainConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*tr
 		return nil, err
 	}
 	return lookup.TrainConfig(o, name), nil
+}
+
+// shareRuntimes replaces the kind of TrainJobs by one that reads the runtimes of their controller and webhooks.
+func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
+	plan := lookup.TrainConfig(&c.Options, "")
+	plan.Recorded = c.runtimes.Recorded
+	kind := trainjob.Descriptor(plan)
+	for i, d := range kinds {
+		if d.GVK == kind.GVK {
+			kinds[i] = kind
+		}
+	}
 }
 
 // account is the user name of the manager.

@@ -23,7 +23,6 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
-	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
@@ -48,76 +47,73 @@ type built struct {
 }
 
 // build makes what the TrainJob wants to exist: the snapshot, then ConfigMaps, Secrets and the pod group, the JobSet last.
-func (r *reconciler) build(ctx context.Context, w *world) (*built, error) {
-	if err := r.clearWay(ctx, w); err != nil {
+func (r *reconciler) build(ctx context.Context, obs *observation) (*built, error) {
+	if err := r.clearWay(ctx, obs); err != nil {
 		return nil, err
 	}
-	if err := r.findRuntime(ctx, w); err != nil {
+	if err := r.observeRuntime(ctx, obs); err != nil {
 		return nil, err
 	}
-	if err := plan.CheckSize(&plan.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config}); err != nil {
-		return nil, err
-	}
-	if w.snapshot == nil {
-		if err := r.begin(ctx, w); err != nil {
+	if obs.snapshot == nil {
+		if err := r.begin(ctx, obs); err != nil {
 			return nil, err
 		}
 	}
-	in, err := r.input(ctx, w)
+	keys, overheads, err := r.observeInputs(ctx, obs)
 	if err != nil {
-		so := r.builtFrom(w)
+		so := r.builtFrom(obs)
 		if errors.Is(err, errUncollected) {
 			so.after = collectAgain
 		}
 		return so, err
 	}
-	built, err := plan.Build(in)
+	built, err := obs.draft.Build(keys, overheads)
 	if err != nil {
-		return r.builtFrom(w), err
+		return r.builtFrom(obs), err
 	}
-	if err := r.applyChildren(ctx, w, built); err != nil {
-		return r.builtFrom(w), err
+	if err := r.applyChildren(ctx, obs, built); err != nil {
+		return r.builtFrom(obs), err
 	}
-	so, err := r.applyJobSet(ctx, w, built.JobSet)
-	if err == nil && so != nil && !plan.IsSuspended(w.job) && len(built.ConfigMaps)+len(built.Secrets) > 0 {
+	so, err := r.applyJobSet(ctx, obs, built.JobSet)
+	if err == nil && so != nil && !plan.IsSuspended(obs.job) && len(built.ConfigMaps)+len(built.Secrets) > 0 {
 		so.after = sooner(so.after, r.o.Recheck)
 	}
 	return so, err
 }
 
 // clearWay deletes a JobSet that an earlier TrainJob of the same name left behind, and refuses anybody else's.
-func (r *reconciler) clearWay(ctx context.Context, w *world) error {
-	if w.jobset == nil {
+func (r *reconciler) clearWay(ctx context.Context, obs *observation) error {
+	if obs.jobset == nil {
 		return nil
 	}
-	if metav1.IsControlledBy(w.jobset, w.job) {
-		if w.jobset.DeletionTimestamp != nil {
+	if metav1.IsControlledBy(obs.jobset, obs.job) {
+		if obs.jobset.DeletionTimestamp != nil {
 			return errWait
 		}
 		return nil
 	}
-	if !plan.IsOfEarlier(w.job, w.jobset) {
-		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", w.jobset.Name)
+	if !plan.IsOfEarlier(obs.job, obs.jobset) {
+		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", obs.jobset.Name)
 	}
-	uid := w.jobset.UID
-	err := r.client.Delete(ctx, w.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	uid := obs.jobset.UID
+	err := r.client.Delete(ctx, obs.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting JobSet %s of an earlier TrainJob: %w", w.jobset.Name, err)
+		return fmt.Errorf("deleting JobSet %s of an earlier TrainJob: %w", obs.jobset.Name, err)
 	}
-	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), w.jobset.Name) // look again
+	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.jobset.Name) // look again
 }
 
 // begin checks that the TrainJob still fits its runtime, which it was checked against when it was stored, and keeps the
 // runtime as it is.
-func (r *reconciler) begin(ctx context.Context, w *world) error {
-	classes, err := lookup.FindPriorityClasses(ctx, r.client, w.runtime)
+func (r *reconciler) begin(ctx context.Context, obs *observation) error {
+	classes, err := r.o.Runtimes.PriorityClasses(ctx, obs.runtime)
 	if err != nil {
 		return err
 	}
-	if err := plan.Fits(w.job, w.runtime, r.o.Config, classes); err != nil {
+	if err := obs.draft.Fits(classes); err != nil {
 		return unfit{err}
 	}
-	snapshot, err := plan.Snapshot(w.job, w.runtime, patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job)))
+	snapshot, err := plan.Snapshot(obs.job, obs.runtime, obs.hashes)
 	if err != nil {
 		return err
 	}
@@ -125,13 +121,13 @@ func (r *reconciler) begin(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	if err := r.applyOwned(ctx, w, u); err != nil {
+	if err := r.applyOwned(ctx, obs, u); err != nil {
 		return err
 	}
-	w.snapshot, w.hash = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap")), plan.SnapshotHash(snapshot)
-	w.snapshot.Name, w.snapshot.Namespace, w.snapshot.UID, w.snapshot.Annotations = u.GetName(), u.GetNamespace(), u.GetUID(), u.GetAnnotations()
-	if w.snapshot.UID != "" {
-		r.memory.noteRuntime(w.job, w.snapshot.UID, w.runtime, w.hash)
+	obs.snapshot, obs.hash = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap")), plan.SnapshotHash(snapshot)
+	obs.snapshot.Name, obs.snapshot.Namespace, obs.snapshot.UID, obs.snapshot.Annotations = u.GetName(), u.GetNamespace(), u.GetUID(), u.GetAnnotations()
+	if obs.snapshot.UID != "" {
+		r.noteSnapshot(obs)
 	}
 	return nil
 }
@@ -147,7 +143,7 @@ func (r *reconciler) apply(ctx context.Context, u *unstructured.Unstructured) er
 
 // applyOwned applies an object unless one of this name exists that the TrainJob does not control: applying would take over what
 // another object or user has written. A ConfigMap that an earlier TrainJob of the same name left behind is deleted first.
-func (r *reconciler) applyOwned(ctx context.Context, w *world, u *unstructured.Unstructured) error {
+func (r *reconciler) applyOwned(ctx context.Context, obs *observation, u *unstructured.Unstructured) error {
 	key, meta := client.ObjectKeyFromObject(u), metadataOf(u.GroupVersionKind())
 	err := r.live.Get(ctx, key, meta) // a cache of ConfigMaps would need the right to list all of them
 	switch {
@@ -155,7 +151,7 @@ func (r *reconciler) applyOwned(ctx context.Context, w *world, u *unstructured.U
 		return r.apply(ctx, u)
 	case err != nil:
 		return fmt.Errorf("reading %s %s: %w", u.GetKind(), key, err)
-	case metav1.IsControlledBy(meta, w.job):
+	case metav1.IsControlledBy(meta, obs.job):
 		owned := u.DeepCopy()
 		owned.SetUID(meta.UID) // a precondition: the object is still this one
 		if err := r.apply(ctx, owned); err != nil {
@@ -163,7 +159,7 @@ func (r *reconciler) applyOwned(ctx context.Context, w *world, u *unstructured.U
 		}
 		u.Object = owned.Object
 		return nil
-	case !plan.IsOfEarlier(w.job, meta):
+	case !plan.IsOfEarlier(obs.job, meta):
 		return fmt.Errorf("%s %s exists and is not the TrainJob's; delete it, or choose another name", u.GetKind(), key.Name)
 	}
 	if u.GetKind() != "ConfigMap" {
@@ -177,9 +173,9 @@ func (r *reconciler) applyOwned(ctx context.Context, w *world, u *unstructured.U
 }
 
 // applyChildren applies everything but the JobSet.
-func (r *reconciler) applyChildren(ctx context.Context, w *world, built *plan.Plan) error {
+func (r *reconciler) applyChildren(ctx context.Context, obs *observation, built *plan.Plan) error {
 	for _, o := range built.ConfigMaps {
-		if err := r.applyChanged(ctx, w, o); err != nil {
+		if err := r.applyChanged(ctx, obs, o); err != nil {
 			return err
 		}
 	}
@@ -191,7 +187,7 @@ func (r *reconciler) applyChildren(ctx context.Context, w *world, built *plan.Pl
 	}
 	for _, o := range built.PodGroups {
 		gvk := o.GroupVersionKind()
-		if !plan.IsSuspended(w.job) && r.groups[gvk] {
+		if !plan.IsSuspended(obs.job) && r.groups[gvk] {
 			err := r.client.Get(ctx, client.ObjectKeyFromObject(o), metadataOf(gvk))
 			if err == nil {
 				continue
@@ -200,7 +196,7 @@ func (r *reconciler) applyChildren(ctx context.Context, w *world, built *plan.Pl
 				return fmt.Errorf("reading %s %s: %w", gvk.GroupKind(), client.ObjectKeyFromObject(o), err)
 			}
 		}
-		if err := r.applyChanged(ctx, w, o); err != nil {
+		if err := r.applyChanged(ctx, obs, o); err != nil {
 			return err
 		}
 	}
@@ -208,14 +204,14 @@ func (r *reconciler) applyChildren(ctx context.Context, w *world, built *plan.Pl
 }
 
 // applyChanged applies an object unless it is as it was left.
-func (r *reconciler) applyChanged(ctx context.Context, w *world, o client.Object) error {
+func (r *reconciler) applyChanged(ctx context.Context, obs *observation, o client.Object) error {
 	u, err := plan.Manifest(o)
 	if err != nil {
 		return err
 	}
 	gvk, hash := u.GroupVersionKind(), hashOf(u)
 	id := gvk.Kind + "/" + u.GetName()
-	before, ok := r.memory.lastApplied(w.job, id)
+	before, ok := r.memory.lastApplied(obs.job, id)
 	if ok && before.hash == hash {
 		meta, reader := metadataOf(gvk), client.Reader(r.client)
 		if gvk.Group == corev1.GroupName { // ConfigMaps are not watched
@@ -225,10 +221,10 @@ func (r *reconciler) applyChanged(ctx context.Context, w *world, o client.Object
 			return nil
 		}
 	}
-	if err := r.applyOwned(ctx, w, u); err != nil {
+	if err := r.applyOwned(ctx, obs, u); err != nil {
 		return err
 	}
-	r.memory.noteApplied(w.job, id, applied{hash: hash, resourceVersion: u.GetResourceVersion()})
+	r.memory.noteApplied(obs.job, id, applied{hash: hash, resourceVersion: u.GetResourceVersion()})
 	return nil
 }
 
@@ -242,72 +238,71 @@ func hashOf(u *unstructured.Unstructured) string {
 }
 
 // builtFrom reads what the JobSet that exists was built from.
-func (r *reconciler) builtFrom(w *world) *built {
-	if w.snapshot == nil || w.jobset == nil {
+func (r *reconciler) builtFrom(obs *observation) *built {
+	if obs.snapshot == nil || obs.jobset == nil {
 		return &built{}
 	}
-	if made := r.memory.builtSet(w.job); made != nil && made.jobset == w.jobset.UID {
+	if made := r.memory.builtSet(obs.job); made != nil && made.jobset == obs.jobset.UID {
 		return &built{hashes: made.hashes}
 	}
-	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
+	hashes, _ := patch.BuiltFrom(obs.snapshot.Annotations)
 	return &built{hashes: hashes}
 }
 
 // applyJobSet applies the JobSet, unless it runs and the TrainJob does not want it to stop: then what the TrainJob says
 // has to wait (spec: 50 §4.2).
-func (r *reconciler) applyJobSet(ctx context.Context, w *world, wanted *jobsetv1alpha2.JobSet) (*built, error) {
+func (r *reconciler) applyJobSet(ctx context.Context, obs *observation, wanted *jobsetv1alpha2.JobSet) (*built, error) {
 	u, err := plan.Manifest(wanted)
 	if err != nil {
 		return nil, err
 	}
-	runs := w.jobset != nil && (w.jobset.Spec.Suspend == nil || !*w.jobset.Spec.Suspend)
-	if runs && !plan.IsSuspended(w.job) {
-		return r.rederive(ctx, w, u)
+	runs := obs.jobset != nil && (obs.jobset.Spec.Suspend == nil || !*obs.jobset.Spec.Suspend)
+	if runs && !plan.IsSuspended(obs.job) {
+		return r.rederive(ctx, obs, u)
 	}
 	hash := hashOf(u)
-	before, ok := r.memory.lastApplied(w.job, jobSetID)
-	if ok && w.jobset == nil {
-		return r.builtFrom(w), r.awaitJobSet(ctx, w)
+	before, ok := r.memory.lastApplied(obs.job, jobSetID)
+	if ok && obs.jobset == nil {
+		return r.builtFrom(obs), r.awaitJobSet(ctx, obs)
 	}
 	uid := types.UID("")
-	if w.jobset != nil {
-		uid = w.jobset.UID
+	if obs.jobset != nil {
+		uid = obs.jobset.UID
 	}
-	if !ok || before.hash != hash || !before.version.shows(w.jobset, wanted) {
-		r.memory.use(w.job, func(k *known) { k.gone = nil }) // from now on one that is deleted is the new one
+	if !ok || before.hash != hash || !before.version.shows(obs.jobset, wanted) {
+		r.memory.use(obs.job, func(k *known) { k.gone = nil }) // from now on one that is deleted is the new one
 		if err := r.apply(ctx, u); err != nil {
-			return r.builtFrom(w), r.makeWay(ctx, w, err)
+			return r.builtFrom(obs), r.makeWay(ctx, obs, err)
 		}
 		uid = u.GetUID()
-		r.memory.noteApplied(w.job, jobSetID, applied{hash: hash, version: versionOf(u)})
+		r.memory.noteApplied(obs.job, jobSetID, applied{hash: hash, version: versionOf(u)})
 	}
-	return r.record(ctx, w, uid)
+	return r.record(ctx, obs, uid)
 }
 
 // record remembers what a JobSet was just built from, and writes it down if the JobSet is suspended.
-func (r *reconciler) record(ctx context.Context, w *world, jobset types.UID) (*built, error) {
-	hashes := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
-	r.memory.use(w.job, func(k *known) {
-		if k.built == nil || k.built.jobset != jobset || !maps.Equal(k.built.hashes, hashes) {
-			k.built = &builtSet{jobset, hashes, r.o.Now()}
+func (r *reconciler) record(ctx context.Context, obs *observation, jobset types.UID) (*built, error) {
+	r.memory.use(obs.job, func(k *known) {
+		if k.built == nil || k.built.jobset != jobset || !maps.Equal(k.built.hashes, obs.hashes) {
+			k.built = &builtSet{jobset, obs.hashes, r.o.Now()}
 		}
 	})
-	if plan.IsSuspended(w.job) {
-		return r.annotate(ctx, w, hashes)
+	if plan.IsSuspended(obs.job) {
+		return r.annotate(ctx, obs, obs.hashes)
 	}
-	return r.recordLater(ctx, w, hashes)
+	return r.recordLater(ctx, obs, obs.hashes)
 }
 
 // recordLater records what a JobSet is built from once its pods run.
-func (r *reconciler) recordLater(ctx context.Context, w *world, hashes map[string]string) (*built, error) {
-	recorded, _ := patch.BuiltFrom(w.snapshot.Annotations)
-	made := r.memory.builtSet(w.job)
+func (r *reconciler) recordLater(ctx context.Context, obs *observation, hashes map[string]string) (*built, error) {
+	recorded, _ := patch.BuiltFrom(obs.snapshot.Annotations)
+	made := r.memory.builtSet(obs.job)
 	left := made.at.Add(recordAfter).Sub(r.o.Now())
-	arriving := w.jobset == nil || (!plan.IsRunning(w.jobset) && plan.End(w.jobset) == nil)
+	arriving := obs.jobset == nil || (!plan.IsRunning(obs.jobset) && plan.End(obs.jobset) == nil)
 	if arriving && left > 0 && !maps.Equal(recorded, hashes) {
 		return &built{hashes, left}, nil
 	}
-	return r.annotate(ctx, w, hashes)
+	return r.annotate(ctx, obs, hashes)
 }
 
 // builtSet is a JobSet that was applied, and the hashes of the patches that it was built from.
@@ -319,17 +314,17 @@ type builtSet struct {
 
 // awaitJobSet is for a JobSet that was made and that the cache has shown neither come nor go. One that came and went
 // unseen was deleted by somebody else.
-func (r *reconciler) awaitJobSet(ctx context.Context, w *world) error {
+func (r *reconciler) awaitJobSet(ctx context.Context, obs *observation) error {
 	jobset := &jobsetv1alpha2.JobSet{}
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(w.job), jobset)
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(obs.job), jobset)
 	switch {
-	case err == nil && metav1.IsControlledBy(jobset, w.job):
+	case err == nil && metav1.IsControlledBy(jobset, obs.job):
 		return errWait // the cache will show it
 	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("reading JobSet %s: %w", w.job.Name, err)
+		return fmt.Errorf("reading JobSet %s: %w", obs.job.Name, err)
 	}
-	r.memory.missing(w.job)
-	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), w.job.Name) // look again
+	r.memory.missing(obs.job)
+	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.job.Name) // look again
 }
 
 // version is that of an object's spec.
@@ -358,8 +353,8 @@ func contains(m, part map[string]string) bool {
 }
 
 // annotate writes what the JobSet is built from to the snapshot.
-func (r *reconciler) annotate(ctx context.Context, w *world, hashes map[string]string) (*built, error) {
-	before, _ := patch.BuiltFrom(w.snapshot.Annotations)
+func (r *reconciler) annotate(ctx context.Context, obs *observation, hashes map[string]string) (*built, error) {
+	before, _ := patch.BuiltFrom(obs.snapshot.Annotations)
 	if maps.Equal(before, hashes) {
 		return &built{hashes: hashes}, nil
 	}
@@ -375,9 +370,9 @@ func (r *reconciler) annotate(ctx context.Context, w *world, hashes map[string]s
 	if err != nil {
 		return nil, err
 	}
-	snapshot := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.snapshot.Namespace, Name: w.snapshot.Name}}
+	snapshot := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: obs.snapshot.Namespace, Name: obs.snapshot.Name}}
 	if err := r.client.Patch(ctx, snapshot, client.RawPatch(types.MergePatchType, body), fieldOwner); err != nil {
-		return &built{hashes: before}, fmt.Errorf("annotating ConfigMap %s: %w", w.snapshot.Name, err)
+		return &built{hashes: before}, fmt.Errorf("annotating ConfigMap %s: %w", obs.snapshot.Name, err)
 	}
 	return &built{hashes: hashes}, nil
 }
@@ -385,39 +380,41 @@ func (r *reconciler) annotate(ctx context.Context, w *world, hashes map[string]s
 // rederive finds out what a JobSet that runs was built from. If the record is another one than what the TrainJob says now,
 // or was lost, the manager may have died between the JobSet and the record: it was built from what the TrainJob says now if
 // applying that would change nothing (spec: 50 §4.13.6).
-func (r *reconciler) rederive(ctx context.Context, w *world, wanted *unstructured.Unstructured) (*built, error) {
-	hashes, _ := patch.BuiltFrom(w.snapshot.Annotations)
-	wants := patch.Hashes(w.job.Spec.RuntimePatches, patch.SelectedOf(w.job))
-	if maps.Equal(hashes, wants) {
+func (r *reconciler) rederive(ctx context.Context, obs *observation, wanted *unstructured.Unstructured) (*built, error) {
+	hashes, _ := patch.BuiltFrom(obs.snapshot.Annotations)
+	if maps.Equal(hashes, obs.hashes) {
 		return &built{hashes: hashes}, nil
 	}
-	if made := r.memory.builtSet(w.job); made != nil && made.jobset == w.jobset.UID {
-		return r.recordLater(ctx, w, made.hashes)
+	if made := r.memory.builtSet(obs.job); made != nil && made.jobset == obs.jobset.UID {
+		return r.recordLater(ctx, obs, made.hashes)
 	}
 	const id = "rederived"
-	tried := applied{hash: hashOf(wanted), version: versionOf(w.jobset)}
-	if before, seen := r.memory.lastApplied(w.job, id); seen && before == tried {
+	tried := applied{hash: hashOf(wanted), version: versionOf(obs.jobset)}
+	if before, seen := r.memory.lastApplied(obs.job, id); seen && before == tried {
 		return &built{hashes: hashes}, nil
 	}
 	trial := wanted.DeepCopy()
 	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(trial), fieldOwner, client.ForceOwnership, client.DryRunAll)
 	refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) // so it would change what cannot change
 	if err != nil && !refused {
-		return &built{hashes: hashes}, fmt.Errorf("comparing JobSet %s: %w", w.jobset.Name, err)
+		return &built{hashes: hashes}, fmt.Errorf("comparing JobSet %s: %w", obs.jobset.Name, err)
 	}
-	r.memory.noteApplied(w.job, id, tried)
-	if refused || changes(w.jobset, trial) {
+	r.memory.noteApplied(obs.job, id, tried)
+	if refused || changes(obs.jobset, trial) {
 		return &built{hashes: hashes}, nil
 	}
-	return r.annotate(ctx, w, wants)
+	return r.annotate(ctx, obs, obs.hashes)
 }
 
 // lastRecord puts the record right of a JobSet that has ended and will never be applied again.
-func (r *reconciler) lastRecord(ctx context.Context, w *world) (*built, error) {
-	if err := r.readSnapshot(ctx, w); err != nil || w.snapshot == nil {
+func (r *reconciler) lastRecord(ctx context.Context, obs *observation) (*built, error) {
+	if err := r.observeSnapshot(ctx, obs); err != nil || obs.snapshot == nil {
 		return nil, err
 	}
-	built, err := plan.BuildJobSet(&plan.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config})
+	if err := r.draftJobSet(obs); err != nil {
+		return nil, err
+	}
+	built, err := obs.draft.BuildJobSet()
 	if err != nil {
 		return nil, err
 	}
@@ -425,7 +422,7 @@ func (r *reconciler) lastRecord(ctx context.Context, w *world) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.rederive(ctx, w, u)
+	return r.rederive(ctx, obs, u)
 }
 
 // changes reports whether a JobSet would be another one.
@@ -438,30 +435,30 @@ func changes(jobset *jobsetv1alpha2.JobSet, trial *unstructured.Unstructured) bo
 
 // makeWay deals with a JobSet that refuses what the TrainJob says, because its API lets only parts of it change: one that
 // is suspended and has no pods left is deleted, to be made again (spec: 50 §3.6). One that still runs is suspended first.
-func (r *reconciler) makeWay(ctx context.Context, w *world, refusal error) error {
-	fixed := w.jobset != nil && (apierrors.IsInvalid(refusal) || apierrors.IsForbidden(refusal)) && strings.Contains(refusal.Error(), "replicatedJobs")
+func (r *reconciler) makeWay(ctx context.Context, obs *observation, refusal error) error {
+	fixed := obs.jobset != nil && (apierrors.IsInvalid(refusal) || apierrors.IsForbidden(refusal)) && strings.Contains(refusal.Error(), "replicatedJobs")
 	if !fixed {
 		return refusal
 	}
-	if w.jobset.Spec.Suspend == nil || !*w.jobset.Spec.Suspend {
-		next := w.jobset.DeepCopy()
+	if obs.jobset.Spec.Suspend == nil || !*obs.jobset.Spec.Suspend {
+		next := obs.jobset.DeepCopy()
 		next.Spec.Suspend = new(true)
-		lock := client.MergeFromWithOptions(w.jobset, client.MergeFromWithOptimisticLock{})
+		lock := client.MergeFromWithOptions(obs.jobset, client.MergeFromWithOptimisticLock{})
 		if err := r.client.Patch(ctx, next, lock, fieldOwner); err != nil {
-			return fmt.Errorf("suspending JobSet %s: %w", w.jobset.Name, err)
+			return fmt.Errorf("suspending JobSet %s: %w", obs.jobset.Name, err)
 		}
 		return errWait
 	}
-	if !plan.IsIdle(w.jobset) {
+	if !plan.IsIdle(obs.jobset) {
 		return errWait // its status brings it back
 	}
-	r.memory.remaking(w.jobset.UID)
-	uid := w.jobset.UID
-	err := r.client.Delete(ctx, w.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	r.memory.remaking(obs.jobset.UID)
+	uid := obs.jobset.UID
+	err := r.client.Delete(ctx, obs.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationForeground))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting JobSet %s to make it again: %w", w.jobset.Name, err)
+		return fmt.Errorf("deleting JobSet %s to make it again: %w", obs.jobset.Name, err)
 	}
-	r.events.Event(w.job, corev1.EventTypeNormal, trainerv1alpha1.EventJobSetRecreated,
+	r.events.Event(obs.job, corev1.EventTypeNormal, trainerv1alpha1.EventJobSetRecreated,
 		"The JobSet is made again, because what changed in the TrainJob cannot change in a JobSet")
 	return errWait
 }

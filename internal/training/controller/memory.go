@@ -22,8 +22,7 @@ type memory struct {
 // known is about one TrainJob.
 type known struct {
 	uid types.UID
-	// runtime is what the snapshot with this UID holds, which never changes, and hash that of its content.
-	runtime  *plan.Runtime
+	// snapshot is the UID of the snapshot, and hash that of its content, which never changes.
 	snapshot types.UID
 	hash     string
 	applied  map[string]applied // by kind and name
@@ -144,9 +143,19 @@ func (m *memory) noteApplied(job *trainerv1alpha1.TrainJob, id string, a applied
 	m.use(job, func(k *known) { k.applied[id] = a })
 }
 
-// noteRuntime keeps what a snapshot holds.
-func (m *memory) noteRuntime(job *trainerv1alpha1.TrainJob, snapshot types.UID, runtime *plan.Runtime, hash string) {
-	m.use(job, func(k *known) { k.snapshot, k.runtime, k.hash = snapshot, runtime, hash })
+// noteSnapshot remembers the hash of a snapshot's content.
+func (m *memory) noteSnapshot(job *trainerv1alpha1.TrainJob, snapshot types.UID, hash string) {
+	m.use(job, func(k *known) { k.snapshot, k.hash = snapshot, hash })
+}
+
+// snapshotHash returns the hash of a snapshot's content, or "" if the snapshot was not read yet.
+func (m *memory) snapshotHash(job *trainerv1alpha1.TrainJob, snapshot types.UID) (hash string) {
+	m.use(job, func(k *known) {
+		if k.snapshot == snapshot {
+			hash = k.hash
+		}
+	})
+	return hash
 }
 
 // builtSet is the last JobSet of the TrainJob that was applied, or nil.

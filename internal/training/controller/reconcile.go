@@ -24,56 +24,56 @@ const maxNote = 950
 
 // Reconcile brings one TrainJob, its objects and its status up to date (spec: 50 §4.2).
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	w, err := r.gather(ctx, req.NamespacedName)
+	obs, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	if w.job == nil {
+	if obs.job == nil {
 		return reconcile.Done().Result(ctx)
 	}
-	return r.reconcile(ctx, w).Result(ctx)
+	return r.reconcile(ctx, obs).Result(ctx)
 }
 
-func (r *reconciler) reconcile(ctx context.Context, w *world) reconcile.Outcome {
-	if w.job.DeletionTimestamp != nil {
-		r.memory.forget(client.ObjectKeyFromObject(w.job))
+func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.Outcome {
+	if obs.job.DeletionTimestamp != nil {
+		r.memory.forget(client.ObjectKeyFromObject(obs.job))
 		return reconcile.Done()
 	}
-	if !plan.IsSupported(&w.job.Spec.RuntimeRef) {
-		return reconcile.Retry(r.writeStatus(ctx, w, plan.Unsupported(w.job, r.o.Now())))
+	if !plan.IsSupported(&obs.job.Spec.RuntimeRef) {
+		return reconcile.Retry(r.writeStatus(ctx, obs, plan.Unsupported(obs.job, r.o.Now())))
 	}
 	var built *built
 	var failure error
 	switch {
-	case !w.finished() && !r.failsDeleted(w):
-		built, failure = r.build(ctx, w)
-		r.tellFailure(w, failure)
-	case !plan.IsFinished(w.job) && w.jobset != nil && metav1.IsControlledBy(w.jobset, w.job):
-		built, failure = r.lastRecord(ctx, w)
+	case !obs.finished() && !r.failsDeleted(obs):
+		built, failure = r.build(ctx, obs)
+		r.tellFailure(obs, failure)
+	case !plan.IsFinished(obs.job) && obs.jobset != nil && metav1.IsControlledBy(obs.jobset, obs.job):
+		built, failure = r.lastRecord(ctx, obs)
 	}
-	base := r.unwritten(w.job)
+	base := r.unwritten(obs.job)
 	tooLarge, failure := tooLarge(failure)
-	refused, failure := r.giveUp(w, failure)
+	refused, failure := r.giveUp(obs, failure)
 	status := plan.Status(plan.Observed{
-		TrainJob: base, JobSet: w.jobset, Ended: w.ended(), Deleted: r.failsDeleted(w), TooLarge: tooLarge, Refused: refused, Now: r.o.Now(),
+		TrainJob: base, JobSet: obs.jobset, Ended: obs.ended(), Deleted: r.failsDeleted(obs), TooLarge: tooLarge, Refused: refused, Now: r.o.Now(),
 	})
 	if plan.Resumes(&base.Status, status) && !plan.HasFinished(&base.Status) {
 		status.TrainerStatus = nil // of a run that is over
 	}
-	r.recordPatches(w, base, built, status)
-	r.recordSnapshot(w, status)
-	after, err := r.enforceDeadline(ctx, w, status)
+	r.recordPatches(obs, base, built, status)
+	r.recordSnapshot(obs, status)
+	after, err := r.enforceDeadline(ctx, obs, status)
 	failure = errors.Join(ignoreWait(failure), err)
 	if built != nil {
 		after = sooner(after, built.after)
 	}
-	if pause := r.pause(w, &base.Status, status); pause > 0 {
+	if pause := r.pause(obs, &base.Status, status); pause > 0 {
 		after = sooner(after, pause)
 	} else {
-		failure = errors.Join(failure, r.writeStatus(ctx, w, status))
+		failure = errors.Join(failure, r.writeStatus(ctx, obs, status))
 	}
-	if plan.IsFinished(w.job) {
-		r.memory.forget(client.ObjectKeyFromObject(w.job))
+	if plan.IsFinished(obs.job) {
+		r.memory.forget(client.ObjectKeyFromObject(obs.job))
 	}
 	switch {
 	case failure != nil:
@@ -94,20 +94,20 @@ func tooLarge(failure error) (why string, other error) {
 }
 
 // giveUp tells why a TrainJob with quota can never have what it needs, in the place of the failure that says so now.
-func (r *reconciler) giveUp(w *world, failure error) (refused string, other error) {
-	if r.refusals.IsFinal(w.job.UID, failure) && plan.HoldsQuota(w.job) {
+func (r *reconciler) giveUp(obs *observation, failure error) (refused string, other error) {
+	if r.refusals.IsFinal(obs.job.UID, failure) && plan.HoldsQuota(obs.job) {
 		return failure.Error(), nil
 	}
 	return "", failure
 }
 
 // recordPatches says in the status what became of the patches, unless nobody would keep it.
-func (r *reconciler) recordPatches(w *world, base *trainerv1alpha1.TrainJob, built *built, status *trainerv1alpha1.TrainJobStatus) {
+func (r *reconciler) recordPatches(obs *observation, base *trainerv1alpha1.TrainJob, built *built, status *trainerv1alpha1.TrainJobStatus) {
 	switch {
 	case r.prunes.Load():
 		status.RuntimePatches = nil
 	case built != nil:
-		status.RuntimePatches = patch.Record(base, &w.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
+		status.RuntimePatches = patch.Record(base, &obs.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
 		r.tellOverridden(base, status.RuntimePatches)
 	}
 }
@@ -136,23 +136,23 @@ func ignoreWait(err error) error {
 }
 
 // failsDeleted reports whether the TrainJob fails because somebody was seen to delete its unfinished JobSet.
-func (r *reconciler) failsDeleted(w *world) bool {
-	return r.o.KeepDeleted && w.jobset == nil && !plan.IsFinished(w.job) && w.gone != nil && w.gone.end == nil
+func (r *reconciler) failsDeleted(obs *observation) bool {
+	return r.o.KeepDeleted && obs.jobset == nil && !plan.IsFinished(obs.job) && obs.gone != nil && obs.gone.end == nil
 }
 
 // ended is the condition with which a JobSet that is gone had ended.
-func (w *world) ended() *metav1.Condition {
-	if w.gone == nil || plan.IsFinished(w.job) {
+func (obs *observation) ended() *metav1.Condition {
+	if obs.gone == nil || plan.IsFinished(obs.job) {
 		return nil
 	}
-	return w.gone.end
+	return obs.gone.end
 }
 
 // enforceDeadline fails a TrainJob that was active for too long and deletes its JobSet, until that is gone. Otherwise it
 // says when to look again; 0 if never.
-func (r *reconciler) enforceDeadline(ctx context.Context, w *world, status *trainerv1alpha1.TrainJobStatus) (time.Duration, error) {
-	deadline, limited := plan.Deadline(w.job, status)
-	overdue := plan.IsOverdue(w.job)
+func (r *reconciler) enforceDeadline(ctx context.Context, obs *observation, status *trainerv1alpha1.TrainJobStatus) (time.Duration, error) {
+	deadline, limited := plan.Deadline(obs.job, status)
+	overdue := plan.IsOverdue(obs.job)
 	if limited {
 		if left := deadline.Sub(r.o.Now()); left > 0 {
 			return max(left, time.Second), nil
@@ -160,19 +160,19 @@ func (r *reconciler) enforceDeadline(ctx context.Context, w *world, status *trai
 		plan.Overdue(status, r.o.Now())
 		overdue = true
 	}
-	if !overdue || w.jobset == nil || w.jobset.DeletionTimestamp != nil || !metav1.IsControlledBy(w.jobset, w.job) {
+	if !overdue || obs.jobset == nil || obs.jobset.DeletionTimestamp != nil || !metav1.IsControlledBy(obs.jobset, obs.job) {
 		return 0, nil
 	}
-	uid := w.jobset.UID
-	err := r.client.Delete(ctx, w.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	uid := obs.jobset.UID
+	err := r.client.Delete(ctx, obs.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("deleting JobSet %s after the deadline: %w", w.jobset.Name, err)
+		return 0, fmt.Errorf("deleting JobSet %s after the deadline: %w", obs.jobset.Name, err)
 	}
 	return 0, nil
 }
 
 // tellFailure records that objects could not be made. That a write was overtaken, or has to wait, is no failure.
-func (r *reconciler) tellFailure(w *world, err error) {
+func (r *reconciler) tellFailure(obs *observation, err error) {
 	if err == nil || errors.Is(err, errWait) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -180,8 +180,8 @@ func (r *reconciler) tellFailure(w *world, err error) {
 	if _, ok := errors.AsType[unfit](err); ok {
 		reason = trainerv1alpha1.EventValidationFailed
 	}
-	if note := lifecycle.Cut(err.Error(), maxNote); r.memory.isNews(w.job, note, r.o.Now()) {
-		r.events.Event(w.job, corev1.EventTypeWarning, reason, note)
+	if note := lifecycle.Cut(err.Error(), maxNote); r.memory.isNews(obs.job, note, r.o.Now()) {
+		r.events.Event(obs.job, corev1.EventTypeWarning, reason, note)
 	}
 }
 

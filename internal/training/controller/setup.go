@@ -37,6 +37,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
 // Delays of a TrainJob whose reconcile fails again and again.
@@ -61,6 +62,8 @@ type Options struct {
 	// Patience is how long the API server refuses what a TrainJob with quota needs before the TrainJob fails; 0 is
 	// reconcile.Patience.
 	Patience time.Duration
+	// Runtimes reads runtimes.
+	Runtimes *runtimes.Store
 	// Recheck is how often the ConfigMaps and Secrets of a TrainJob that runs are compared with what they are to be, and made
 	// again if they are gone: they are not watched, because that takes the right to read all of the cluster (docs/rights.md).
 	// 0 is every 5 minutes.
@@ -82,7 +85,8 @@ type reconciler struct {
 	// prunesSnapshot says the same of status.runtimeSnapshot.
 	prunesSnapshot atomic.Bool
 
-	memory *memory
+	newDraft func(*plan.Input) (*plan.Draft, error)
+	memory   *memory
 	// refusals are those of what TrainJobs need, by their UID
 	refusals *reconcile.Refusals
 }
@@ -96,7 +100,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{
 		o: &o, client: mgr.GetClient(), live: mgr.GetAPIReader(), groups: map[schema.GroupVersionKind]bool{},
-		events: events, memory: newMemory(), refusals: reconcile.NewRefusals(o.Patience, o.Now),
+		events: events, newDraft: plan.NewDraft, memory: newMemory(), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 	}
 	owned := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &trainerv1alpha1.TrainJob{}, handler.OnlyControllerOwner())
 	b := ctrl.NewControllerManagedBy(mgr).

@@ -50,13 +50,13 @@ func (r *reconciler) unwritten(job *trainerv1alpha1.TrainJob) *trainerv1alpha1.T
 
 // pause is how long a status can wait to be written; 0 if it cannot, or if nothing changed. That of a TrainJob which has finished does
 // not wait: little changes in it, and nothing is remembered of it.
-func (r *reconciler) pause(w *world, base, status *trainerv1alpha1.TrainJobStatus) time.Duration {
-	before := &w.job.Status
+func (r *reconciler) pause(obs *observation, base, status *trainerv1alpha1.TrainJobStatus) time.Duration {
+	before := &obs.job.Status
 	if sameStatus(before, status) {
-		r.memory.use(w.job, func(k *known) { k.held = nil })
+		r.memory.use(obs.job, func(k *known) { k.held = nil })
 		return 0
 	}
-	if plan.HasFinished(before) || isUrgent(before, status) || (!plan.IsSuspended(w.job) && w.jobset != nil && plan.IsRunning(w.jobset)) {
+	if plan.HasFinished(before) || isUrgent(before, status) || (!plan.IsSuspended(obs.job) && obs.jobset != nil && plan.IsRunning(obs.jobset)) {
 		return 0
 	}
 	now := r.o.Now()
@@ -64,12 +64,12 @@ func (r *reconciler) pause(w *world, base, status *trainerv1alpha1.TrainJobStatu
 	others.JobsStatus = before.JobsStatus
 	counters := sameStatus(before, others)
 	var due time.Time
-	r.memory.use(w.job, func(k *known) {
+	r.memory.use(obs.job, func(k *known) {
 		switch {
 		case !counters:
 			next := &held{status: status.DeepCopy(), since: now, resumed: plan.Resumes(base, status)}
 			if k.held != nil {
-				next.since, next.resumed = k.held.since, next.resumed || (k.held.resumed && !plan.IsSuspended(w.job))
+				next.since, next.resumed = k.held.since, next.resumed || (k.held.resumed && !plan.IsSuspended(obs.job))
 			}
 			k.held = next
 			due = next.since.Add(holdStatus)
@@ -90,19 +90,19 @@ func isUrgent(before, after *trainerv1alpha1.TrainJobStatus) bool {
 
 // writeStatus patches the status if it changed. Nobody else's fields are touched. It fails with a conflict if the TrainJob
 // is newer than the cache: times would be stamped twice.
-func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv1alpha1.TrainJobStatus) error {
-	if sameStatus(&w.job.Status, status) {
+func (r *reconciler) writeStatus(ctx context.Context, obs *observation, status *trainerv1alpha1.TrainJobStatus) error {
+	if sameStatus(&obs.job.Status, status) {
 		return nil
 	}
-	next := w.job.DeepCopy()
+	next := obs.job.DeepCopy()
 	next.Status = *status
-	change, err := client.MergeFromWithOptions(w.job, client.MergeFromWithOptimisticLock{}).Data(next)
+	change, err := client.MergeFromWithOptions(obs.job, client.MergeFromWithOptimisticLock{}).Data(next)
 	if err != nil {
-		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
+		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(obs.job), err)
 	}
-	stored := &trainerv1alpha1.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: w.job.Namespace, Name: w.job.Name}}
+	stored := &trainerv1alpha1.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: obs.job.Namespace, Name: obs.job.Name}}
 	if err := r.client.Status().Patch(ctx, stored, client.RawPatch(types.MergePatchType, change), fieldOwner); err != nil {
-		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(w.job), err)
+		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(obs.job), err)
 	}
 	if len(status.RuntimePatches) > 0 && len(stored.Status.RuntimePatches) == 0 {
 		r.prunes.Store(true)
@@ -110,20 +110,20 @@ func (r *reconciler) writeStatus(ctx context.Context, w *world, status *trainerv
 	if status.RuntimeSnapshot != nil && stored.Status.RuntimeSnapshot == nil {
 		r.prunesSnapshot.Store(true)
 	}
-	w.job = stored
-	r.memory.use(w.job, func(k *known) { k.told, k.held = r.o.Now(), nil })
+	obs.job = stored
+	r.memory.use(obs.job, func(k *known) { k.told, k.held = r.o.Now(), nil })
 	return nil
 }
 
 // recordSnapshot puts the snapshot that was read or made into the status. A status that is written for the first time before there is
 // a snapshot says so, so that it is not taken for that of a version which records none.
-func (r *reconciler) recordSnapshot(w *world, status *trainerv1alpha1.TrainJobStatus) {
-	before := &w.job.Status
+func (r *reconciler) recordSnapshot(obs *observation, status *trainerv1alpha1.TrainJobStatus) {
+	before := &obs.job.Status
 	switch {
 	case r.prunesSnapshot.Load():
 		status.RuntimeSnapshot = nil
-	case w.hash != "":
-		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: w.hash}
+	case obs.hash != "":
+		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: obs.hash}
 	case !plan.WasWritten(before) && !sameStatus(before, status):
 		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{}
 	}

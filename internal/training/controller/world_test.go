@@ -40,6 +40,7 @@ import (
 	"github.com/berth-project/berth/internal/review/reviewtest"
 	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/runtimes"
 	"github.com/berth-project/berth/internal/training/webhook"
 )
 
@@ -262,8 +263,9 @@ func (w *world) start() {
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
 	})
 	w.must(err)
+	w.options.Runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())
 	w.must(controller.Setup(mgr, w.options))
-	w.must(admission.SetupTraining(mgr, webhook.Options{Plan: w.options.Config, Now: w.options.Now}, w.queue))
+	w.must(admission.SetupTraining(mgr, webhook.Options{Plan: w.options.Config, Runtimes: w.options.Runtimes, Now: w.options.Now}, w.queue))
 	stop := embeddedtest.Run(w.t, mgr)
 	w.eventually("the webhooks answer", func() error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 	forget := w.register(url, ca)

@@ -21,6 +21,8 @@ type Config struct {
 	MaxPods int32
 	// Progress is where training code reports; nil if the gate TrainJobStatus is off.
 	Progress *Progress
+	// Recorded returns the runtime that the status of a TrainJob records, or nil if its snapshot has to be read. Nil: read it always.
+	Recorded func(*trainerv1alpha1.TrainJob) *Runtime `json:"-"`
 }
 
 // Progress is the progress server (spec: 50 §4.8).

@@ -2,8 +2,6 @@ package plan
 
 // HostfileSize is the length that the hostfile of a TrainJob will have.
 func HostfileSize(in *Input) int64 {
-	b := &builder{Input: in}
-	b.begin()
-	b.counts()
+	b := newBuilder(in)
 	return b.hostfileSize(b.slots(in.Runtime.Spec.MLPolicy.MPI))
 }

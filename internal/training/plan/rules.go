@@ -18,10 +18,7 @@ func (v *validation) validateRuntime() {
 		v.validateInitializer(trainerv1alpha1.AncestorDatasetInitializer, i.Dataset)
 		v.validateInitializer(trainerv1alpha1.AncestorModelInitializer, i.Model)
 	}
-	b := &builder{Input: &Input{TrainJob: v.New, Runtime: v.Runtime, Config: v.Config}}
-	b.begin()
-	b.counts()
-	v.validateSize(b)
+	v.validateSize(v.draft)
 	switch policyOf(v.Runtime) {
 	case policyTorch:
 		v.validateTorch()
@@ -35,8 +32,8 @@ func (v *validation) validateRuntime() {
 		v.validateFlux()
 	case policyPlain:
 	}
-	v.validateVolcano(b)
-	v.warnHostNames(b)
+	v.validateVolcano(v.draft)
+	v.warnHostNames(v.draft)
 }
 
 // validateSize refuses a TrainJob of which no plan can be made, or a new one that is larger than the configuration allows.

@@ -245,11 +245,18 @@ func TestFits(t *testing.T) {
 	cfg := plan.DefaultConfig()
 	cfg.Patches.ConflictPolicy = patch.ConflictReject
 	job := trainJob(t, `{runtimePatches: [{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {metadata: {labels: {a: b}}}}}, {manager: a.io/x, trainingRuntimeSpec: {template: {metadata: {labels: {a: c}}}}}]}`)
-	if err := plan.Fits(job, builtin(t, "torch-distributed"), cfg, nil); err != nil {
+	fits := func() error {
+		d, err := plan.NewDraft(&plan.Input{TrainJob: job, Runtime: builtin(t, "torch-distributed"), Config: cfg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Fits(nil)
+	}
+	if err := fits(); err != nil {
 		t.Error(err)
 	}
 	job.Spec.RuntimePatches[1] = *fromYAML[trainerv1alpha1.RuntimePatch](t, `{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: nope}]}}}}`)
-	if err := plan.Fits(job, builtin(t, "torch-distributed"), cfg, nil); err == nil {
+	if err := fits(); err == nil {
 		t.Error("a patch of a job that does not exist fits")
 	}
 	if cfg.Patches.Ownership.Mode != patch.OwnershipReserved || cfg.Patches.ConflictPolicy != patch.ConflictReject {

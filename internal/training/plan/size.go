@@ -20,18 +20,6 @@ type TooLarge struct{ Cause *field.Error }
 
 func (e TooLarge) Error() string { return e.Cause.Error() }
 
-// CheckSize returns a TooLarge if no plan can be made of the input. It takes time and memory by the size of the objects,
-// and not by the numbers in them.
-func CheckSize(in *Input) error {
-	b := &builder{Input: in}
-	b.begin()
-	b.counts()
-	if err := b.tooLarge(); err != nil {
-		return TooLarge{err}
-	}
-	return nil
-}
-
 // tooLarge finds the number for which no plan can be made, or nil.
 func (b *builder) tooLarge() *field.Error {
 	if b.pods() > math.MaxInt32 {

@@ -72,7 +72,7 @@ func TestStoredTooLarge(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Build":       func() error { _, err := plan.Build(in); return err },
 		"BuildJobSet": func() error { _, err := plan.BuildJobSet(in); return err },
-		"CheckSize":   func() error { return plan.CheckSize(in) },
+		"NewDraft":    func() error { _, err := plan.NewDraft(in); return err },
 	} {
 		var err error
 		took := allocated(func() { err = call() })

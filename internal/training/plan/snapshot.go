@@ -153,10 +153,16 @@ func ReadSnapshot(job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*R
 	if err := yaml.Unmarshal([]byte(text), r); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s, key %s: %w", snapshot.Name, SnapshotKey, err)
 	}
-	group, kind := RefKind(&job.Spec.RuntimeRef)
-	wantVersion := trainerv1alpha1.GroupVersion.String()
-	if group != trainerv1alpha1.GroupVersion.Group || r.APIVersion != wantVersion || r.Kind != kind || r.Name != job.Spec.RuntimeRef.Name {
+	if !r.IsOf(job) {
+		group, kind := RefKind(&job.Spec.RuntimeRef)
 		return nil, fmt.Errorf("ConfigMap %s holds %s %s %s, and the TrainJob names %s %s of group %s", snapshot.Name, r.APIVersion, r.Kind, r.Name, kind, job.Spec.RuntimeRef.Name, group)
 	}
 	return r, nil
+}
+
+// IsOf reports whether the TrainJob names the runtime.
+func (r *Runtime) IsOf(job *trainerv1alpha1.TrainJob) bool {
+	group, kind := RefKind(&job.Spec.RuntimeRef)
+	return group == trainerv1alpha1.GroupVersion.Group && r.APIVersion == trainerv1alpha1.GroupVersion.String() && r.Kind == kind &&
+		r.Name == job.Spec.RuntimeRef.Name
 }

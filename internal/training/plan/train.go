@@ -5,11 +5,10 @@
 //	runtime ──► patch.Merge ─► counts ─► trainer, initializers ─► ML policy ─► pod group ─► Plan
 //	                                     (trainer.go …)        (torch.go …)  (podgroup.go)
 //
-// [Build] is the one way from a TrainJob to its objects: the controller calls
-// it, the webhook and the queue call [BuildJobSet], which is the same without
-// the files, so they cannot disagree. The same input
-// gives the same output to the byte, and no input is ever changed. Keys are
-// arguments: what is random or read from somewhere is the caller's business.
+// A [Draft] is the one way from a TrainJob to its objects: the controller, the webhook and
+// the queue each make one and complete it, so they cannot disagree. The same input
+// gives the same output to the byte, and no input is ever changed. Keys are arguments:
+// the caller generates and reads them.
 //
 // What may be stored is decided by [Validate], what the status says by [Status].
 // Runtime patches have a package of their own, patch.
@@ -81,10 +80,11 @@ type PodSet struct {
 type builder struct {
 	*Input
 
-	set   *jobsetv1alpha2.JobSet
-	steps []step
-	plan  *Plan
-	files bool // makes the hostfile, too
+	merged *trainerv1alpha1.JobSetTemplateSpec // the template of set, with the patches
+	set    *jobsetv1alpha2.JobSet
+	steps  []step
+	plan   *Plan
+	files  bool // makes the hostfile, too
 }
 
 // step is one replicated job of the JobSet in the making.
@@ -97,22 +97,63 @@ type step struct {
 
 // Build makes the plan of a TrainJob (spec: 50 §4.1, §4.4). An error means that the runtime cannot be used as it is, that
 // a patch names what the runtime does not have, or that the TrainJob is TooLarge.
-func Build(in *Input) (*Plan, error) { return build(in, true) }
+func Build(in *Input) (*Plan, error) {
+	d, err := NewDraft(in)
+	if err != nil {
+		return nil, err
+	}
+	return d.build(true)
+}
 
 // BuildJobSet makes the JobSet and the pod sets of a TrainJob, and none of the files beside it. It takes time and memory by the
 // size of the objects, and not by the numbers in them: it is what a webhook and the queue call.
-func BuildJobSet(in *Input) (*Plan, error) { return build(in, false) }
-
-func build(in *Input, files bool) (*Plan, error) {
-	if err := buildable(in); err != nil {
+func BuildJobSet(in *Input) (*Plan, error) {
+	d, err := NewDraft(in)
+	if err != nil {
 		return nil, err
 	}
-	b := &builder{Input: in, plan: &Plan{}, files: files}
-	b.begin()
-	b.counts()
+	return d.BuildJobSet()
+}
+
+// Draft is the JobSet of a TrainJob with the patches merged and the pods counted, and nothing injected yet. What decides about
+// the TrainJob is asked of the draft, and it is completed at most once, by Build or BuildJobSet.
+type Draft struct{ b *builder }
+
+// NewDraft drafts the JobSet of a TrainJob. Keys and Overheads of the input are not needed yet. The error is a TooLarge. It takes
+// time and memory by the size of the objects, and not by the numbers in them.
+func NewDraft(in *Input) (*Draft, error) {
+	b := newBuilder(in)
 	if err := b.tooLarge(); err != nil {
 		return nil, TooLarge{err}
 	}
+	return &Draft{b}, nil
+}
+
+// newBuilder merges the patches and counts the pods.
+func newBuilder(in *Input) *builder {
+	b := &builder{Input: in, plan: &Plan{}}
+	b.begin()
+	b.counts()
+	return b
+}
+
+// Build completes the draft, like the function Build.
+func (d *Draft) Build(keys Keys, overheads map[string]corev1.ResourceList) (*Plan, error) {
+	in := *d.b.Input
+	in.Keys, in.Overheads = keys, overheads
+	d.b.Input = &in
+	return d.build(true)
+}
+
+// BuildJobSet completes the draft, like the function BuildJobSet.
+func (d *Draft) BuildJobSet() (*Plan, error) { return d.build(false) }
+
+func (d *Draft) build(files bool) (*Plan, error) {
+	if err := buildable(d.b.Input); err != nil {
+		return nil, err
+	}
+	b := d.b
+	b.files = files
 	b.trainer()
 	b.initializers()
 	switch b.policy() {
@@ -168,6 +209,7 @@ func (b *builder) begin() {
 		ObjectMeta: b.child(""),
 	}
 	template := patch.Merge(&b.Runtime.Spec.Template, b.TrainJob.Spec.RuntimePatches, patch.SelectedOf(b.TrainJob), &b.Config.Patches)
+	b.merged = template
 	b.set.Labels, b.set.Annotations = template.Labels, template.Annotations
 	b.set.Spec = template.Spec
 	b.steps = make([]step, len(b.set.Spec.ReplicatedJobs))

@@ -57,6 +57,9 @@ func (f *Findings) Err() error {
 type validation struct {
 	*Request
 	Findings
+
+	// draft has the patches of the new TrainJob merged into the runtime's template; nil without a runtime.
+	draft *builder
 }
 
 func (v *validation) warn(format string, args ...any) {
@@ -77,8 +80,9 @@ var (
 // Validate reports whether a TrainJob may be stored (spec: 50 §3.2). What the schema and its CEL rules say is not said
 // again. An update that leaves the spec alone, or of an object that is being deleted, is always fine: so is the removal of
 // a finalizer after the runtime has gone.
-func Validate(r *Request) Findings {
-	v := &validation{Request: r}
+func Validate(r *Request) Findings { return validate(&validation{Request: r}) }
+
+func validate(v *validation) Findings {
 	if v.Runtime != nil {
 		v.warnDeprecated()
 	}
@@ -94,6 +98,9 @@ func Validate(r *Request) Findings {
 		_, kind := RefKind(&v.New.Spec.RuntimeRef)
 		v.refuse(field.Invalid(runtimeRefPath, v.New.Spec.RuntimeRef.Name, fmt.Sprintf("%s %s does not exist; it must be created before the TrainJob", kind, v.New.Spec.RuntimeRef.Name)))
 	}
+	if v.Runtime != nil && v.draft == nil {
+		v.draft = newBuilder(&Input{TrainJob: v.New, Runtime: v.Runtime, Config: v.Config})
+	}
 	v.validatePresence()
 	if errs := patch.Transition(v.New, v.Old, v.JobSet, v.JobSetErr); len(errs) > 0 {
 		v.refuse(errs...)
@@ -106,17 +113,19 @@ func Validate(r *Request) Findings {
 	return v.Findings
 }
 
-// Fits reports whether a TrainJob that is about to start fits its runtime, which may have changed since the TrainJob was
+// Fits returns why a TrainJob that is about to start does not fit its runtime, which may have changed since the TrainJob was
 // stored: the rules of creation but for those about users (spec: 50 §3.2).
-func Fits(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config, classes map[string]bool) error {
-	free := cfg.Patches
+func (d *Draft) Fits(classes map[string]bool) error {
+	in := d.b.Input
+	free := in.Config.Patches
 	free.Ownership.Mode = patch.OwnershipOff
 	if free.ConflictPolicy == patch.ConflictReject {
 		free.ConflictPolicy = patch.ConflictWarn // what got in is resolved by order, and shown in the status
 	}
-	f := Validate(&Request{
-		Request: patch.Request{New: job, Selected: patch.SelectedOf(job), Config: &free}, Config: cfg, Runtime: r, PriorityClasses: classes,
-	})
+	f := validate(&validation{draft: d.b, Request: &Request{
+		Request: patch.Request{New: in.TrainJob, Selected: patch.SelectedOf(in.TrainJob), Config: &free},
+		Config:  in.Config, Runtime: in.Runtime, PriorityClasses: classes,
+	}})
 	return f.Err()
 }
 
@@ -130,11 +139,11 @@ func (v *validation) sameSpec() bool {
 // validatePatches checks the runtime patches.
 func (v *validation) validatePatches() {
 	var template *trainerv1alpha1.JobSetTemplateSpec
-	reserved := &patch.Reserved{}
+	request, reserved := v.Request.Request, &patch.Reserved{}
 	if v.Runtime != nil {
-		template, reserved = &v.Runtime.Spec.Template, v.reserved()
+		template, request.Merged, reserved = &v.Runtime.Spec.Template, v.draft.merged, v.reserved()
 	}
-	found := patch.Validate(&v.Request.Request, template, reserved)
+	found := patch.Validate(&request, template, reserved)
 	v.refuse(found.Errors...)
 	for _, w := range found.Warnings {
 		v.warn("%s", w)

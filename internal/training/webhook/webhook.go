@@ -22,10 +22,10 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/job"
-	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/plan/patch"
+	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
 // Options say what the webhooks of TrainJobs and of runtimes do.
@@ -34,6 +34,8 @@ type Options struct {
 	// Queued are the webhooks by which the queue has its say about TrainJobs. They are asked first, by the webhooks here. None:
 	// TrainJobs have no queues.
 	Queued []review.Webhook
+	// Runtimes reads runtimes.
+	Runtimes *runtimes.Store
 	// Now is the clock.
 	Now func() time.Time
 	// Conflict and Denied, if not nil, count writes in which managers of runtime patches contradict each other, by the policy
@@ -47,8 +49,7 @@ var TrainJob = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJo
 // server answers the webhooks of TrainJobs and runtimes.
 type server struct {
 	Options
-	client client.Reader // reads from the cache
-	live   *review.Live  // also asks RBAC, by creating SubjectAccessReviews
+	live   *review.Live // also asks RBAC, by creating SubjectAccessReviews
 	grants grants
 }
 
@@ -57,7 +58,7 @@ type server struct {
 func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	s := &server{Options: o}
 	if r != nil {
-		s.client, s.live = r.Client, r.Live
+		s.live, s.Runtimes = r.Live, o.Runtimes.Through(r.Live)
 	}
 	of := trainerv1alpha1.GroupVersion.WithKind
 	checked := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
@@ -155,13 +156,13 @@ func (s *server) nameRuntime(ctx context.Context, now *trainerv1alpha1.TrainJob)
 	if _, kind := plan.RefKind(&now.Spec.RuntimeRef); kind != trainerv1alpha1.KindClusterTrainingRuntime || !plan.IsSupported(&now.Spec.RuntimeRef) {
 		return nil
 	}
-	found, err := lookup.FindRuntime(ctx, now, s.client, s.live)
+	found, err := s.Runtimes.Live(ctx, now)
 	if err != nil || found != nil {
 		return err
 	}
 	other := now.DeepCopy()
 	other.Spec.RuntimeRef.Kind = new(trainerv1alpha1.KindTrainingRuntime)
-	if found, err = lookup.FindRuntime(ctx, other, s.client, s.live); err != nil || found == nil {
+	if found, err = s.Runtimes.Live(ctx, other); err != nil || found == nil {
 		return err
 	}
 	now.Spec.RuntimeRef = other.Spec.RuntimeRef
@@ -243,17 +244,17 @@ func (s *server) judge(ctx context.Context, user *authenticationv1.UserInfo, now
 	}
 	if plan.IsSupported(&now.Spec.RuntimeRef) {
 		if old == nil {
-			r.Runtime, err = lookup.FindRuntime(ctx, now, s.client, s.live)
+			r.Runtime, err = s.Runtimes.Live(ctx, now)
 		} else {
 			begun := *now
 			begun.Status = old.Status // what is stored, and not what the request says
-			r.Runtime, err = lookup.BegunRuntime(ctx, s.client, s.live, &begun)
+			r.Runtime, err = s.Runtimes.Begun(ctx, &begun)
 		}
 		if err != nil {
 			return f, err
 		}
 	}
-	if r.PriorityClasses, err = lookup.FindPriorityClasses(ctx, s.client, r.Runtime); err != nil {
+	if r.PriorityClasses, err = s.Runtimes.PriorityClasses(ctx, r.Runtime); err != nil {
 		return f, err
 	}
 	if patch.NeedsJobSet(now, old) {

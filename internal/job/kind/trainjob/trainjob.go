@@ -20,6 +20,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -75,7 +76,7 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 		plan.Allow("", []string{"configmaps"}, "get"),
 		plan.Allow(trainerv1alpha1.GroupVersion.Group, []string{"clustertrainingruntimes", "trainingruntimes"}, "get", "list", "watch"),
 	}}
-	d.Refers = refers
+	d.Refers = k.refers
 	d.PodSets = k.podSets
 	d.IsSuspended = func(o plan.Object) bool { return isSuspended(view.Of(o)) && !isPatched(view.Of(o)) }
 	d.Stops = &plan.Stops{Next: stop, Begun: func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }}
@@ -131,11 +132,14 @@ func runtimeRef(job *trainerv1alpha1.TrainJob) (plan.Reference, bool) {
 	}, trainingplan.IsSupported(&job.Spec.RuntimeRef)
 }
 
-func refers(o plan.Object) []plan.Reference {
-	refs := []plan.Reference{snapshotRef(o)}
+func (k kind) refers(o plan.Object) []plan.Reference {
 	job, err := typed(view.Of(o))
 	if err != nil {
 		return nil
+	}
+	var refs []plan.Reference
+	if k.recorded(job) == nil {
+		refs = append(refs, snapshotRef(o))
 	}
 	if ref, ok := runtimeRef(job); ok {
 		refs = append(refs, ref)
@@ -143,7 +147,15 @@ func refers(o plan.Object) []plan.Reference {
 	return refs
 }
 
-// typed reads a TrainJob without Berth's patch, so that what a start wrote never changes what the job wants.
+// recorded returns the runtime that the status of a TrainJob records, or nil if its snapshot has to be read.
+func (k kind) recorded(job *trainerv1alpha1.TrainJob) *trainingplan.Runtime {
+	if k.cfg.Recorded == nil {
+		return nil
+	}
+	return k.cfg.Recorded(job)
+}
+
+// typed reads a TrainJob without Berth's patch and suspend, so that what a start wrote never changes what the job wants.
 func typed(o view.Object) (*trainerv1alpha1.TrainJob, error) {
 	var job trainerv1alpha1.TrainJob
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &job); err != nil {
@@ -155,30 +167,56 @@ func typed(o view.Object) (*trainerv1alpha1.TrainJob, error) {
 			kept = append(kept, p)
 		}
 	}
-	job.Spec.RuntimePatches = kept
+	job.Spec.RuntimePatches, job.Spec.Suspend = kept, nil
 	return &job, nil
 }
 
 // sets are the groups of pods that the TrainJob becomes.
 func (k kind) sets(o plan.Object, in *plan.Setting) ([]trainingplan.PodSet, error) {
-	job, err := typed(view.Of(o))
-	if err != nil {
-		return nil, err
-	}
-	r, err := runtimeOf(job, in)
-	if err != nil {
-		return nil, err
-	}
-	out, err := trainingplan.BuildJobSet(&trainingplan.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	out, err := k.jobSet(o, in)
 	if err != nil {
 		return nil, err
 	}
 	return out.PodSets, nil
 }
 
+// derived is the plan of a TrainJob, or why there is none.
+type derived struct {
+	job  *trainerv1alpha1.TrainJob
+	plan *trainingplan.Plan
+	err  error
+}
+
+// isOf reports whether the plan was made from this state of the TrainJob.
+func (d *derived) isOf(job *trainerv1alpha1.TrainJob) bool {
+	return d.job.Name == job.Name && d.job.GenerateName == job.GenerateName && d.job.Namespace == job.Namespace && d.job.UID == job.UID &&
+		equality.Semantic.DeepEqual(&d.job.Spec, &job.Spec) && equality.Semantic.DeepEqual(&d.job.Status, &job.Status)
+}
+
+// jobSet plans the JobSet of a TrainJob, once in a setting. The plan is shared: it must not be changed.
+func (k kind) jobSet(o plan.Object, in *plan.Setting) (*trainingplan.Plan, error) {
+	job, err := typed(view.Of(o))
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := in.Derived().(*derived); ok && d.isOf(job) {
+		return d.plan, d.err
+	}
+	d := &derived{job: job}
+	var r *trainingplan.Runtime
+	if r, d.err = k.runtimeOf(job, in); d.err == nil {
+		d.plan, d.err = trainingplan.BuildJobSet(&trainingplan.Input{TrainJob: job, Runtime: r, Config: k.cfg})
+	}
+	in.Derive(d)
+	return d.plan, d.err
+}
+
 // runtimeOf reads the snapshot, or the runtime itself before there is one. A snapshot of an earlier TrainJob of the same name, or one
 // that the status does not confirm, will be made again from the runtime, and does not count.
-func runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*trainingplan.Runtime, error) {
+func (k kind) runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*trainingplan.Runtime, error) {
+	if r := k.recorded(job); r != nil {
+		return r, nil
+	}
 	if found, ok := in.Objects[snapshotRef(job)]; ok && !trainingplan.IsOfEarlier(job, found) {
 		var snapshot corev1.ConfigMap
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(found).Object, &snapshot)
@@ -361,10 +399,14 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		return nil
 	}
 	if old == nil {
-		fresh := *in
-		fresh.Objects = maps.Clone(in.Objects)
-		delete(fresh.Objects, snapshotRef(o))
-		in = &fresh
+		objects := maps.Clone(in.Objects)
+		delete(objects, snapshotRef(o))
+		fresh := plan.NewSetting(in.Config, &plan.Observed{Objects: objects})
+		fresh.Reach, fresh.Ancestor = in.Reach, in.Ancestor
+		in = fresh
+		bare := maps.Clone(view.Of(o).Object)
+		delete(bare, "status") // the API server drops it
+		o = &unstructured.Unstructured{Object: bare}
 	}
 	if old == nil && in.IsQueued(o) {
 		if errs := k.validateName(o, in); len(errs) > 0 {
@@ -389,20 +431,13 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 // validateName refuses a TrainJob that could never start, because a pod of its JobSet would have too long a name. Without
 // a queue it holds no quota, and the TrainJob webhook only warns (spec: 50 §3.2 V13).
 func (k kind) validateName(o plan.Object, in *plan.Setting) field.ErrorList {
-	job, err := typed(view.Of(o))
+	built, err := k.jobSet(o, in)
 	if err != nil {
-		return nil // the schema refuses it
+		return nil // other rules refuse it
 	}
-	r, err := runtimeOf(job, in)
-	if err != nil {
-		return nil // a missing runtime is reported elsewhere
+	named := *built.JobSet
+	if named.Name == "" {
+		named.GenerateName = o.GetGenerateName()
 	}
-	built, err := trainingplan.BuildJobSet(&trainingplan.Input{TrainJob: job, Runtime: r, Config: k.cfg})
-	if err != nil {
-		return nil // what contradicts the runtime, too
-	}
-	if built.JobSet.Name == "" {
-		built.JobSet.GenerateName = o.GetGenerateName()
-	}
-	return plan.LongName(o, "a pod of its JobSet", jobsetplan.LongestName(built.JobSet), plan.MaxLabel)
+	return plan.LongName(o, "a pod of its JobSet", jobsetplan.LongestName(&named), plan.MaxLabel)
 }

@@ -135,6 +135,63 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
+// TestPlannedOnce: all questions of one setting about one state of a TrainJob are answered from one plan. The start is among them: what it
+// writes is no part of what the plan is made of.
+func TestPlannedOnce(t *testing.T) {
+	d := trainjob.Descriptor(trainingplan.DefaultConfig())
+	o := parse(t, job)
+	in := plan.NewSetting(&plan.Config{Topology: true}, &plan.Observed{Objects: setting(t, d, o, "a").Objects})
+	if _, err := d.PodSets(o, in); err != nil {
+		t.Fatal(err)
+	}
+	first := in.Derived()
+	d.PodsReady(o, in)
+	d.Reclaimable(o, in)
+	started := o.DeepCopy()
+	if err := d.Start(started, []plan.PodSetInfo{info}, in); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.PodSets(started, in); err != nil || in.Derived() != first || first == nil {
+		t.Errorf("it was planned again: %v", err)
+	}
+	view.Set(o.Object, int64(5), "spec", "trainer", "numNodes")
+	if sets, err := d.PodSets(o, in); err != nil || sets[0].Count != 5 || in.Derived() == first {
+		t.Errorf("the plan of another state is used: %v, %v", sets, err)
+	}
+}
+
+// TestRecordedRuntime: a snapshot that is in memory is not asked for, and its runtime is used.
+func TestRecordedRuntime(t *testing.T) {
+	cfg, o := trainingplan.DefaultConfig(), parse(t, job)
+	d := trainjob.Descriptor(cfg)
+	in := setting(t, d, o, "b")
+	var recorded trainingplan.Runtime
+	for _, found := range in.Objects {
+		raw, err := view.Of(found).MarshalJSON()
+		if err != nil || yaml.Unmarshal([]byte(strings.ReplaceAll(string(raw), `"zone":"b"`, `"zone":"a"`)), &recorded) != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Recorded = func(job *trainerv1alpha1.TrainJob) *trainingplan.Runtime {
+		if job.Status.RuntimeSnapshot == nil {
+			return nil
+		}
+		return &recorded
+	}
+	o.Object["status"] = map[string]any{"runtimeSnapshot": map[string]any{"hash": "h"}}
+	for _, ref := range d.Refers(o) {
+		if ref.Uncached {
+			t.Errorf("%s is read", ref.Name)
+		}
+	}
+	if sets, err := d.PodSets(o, in); err != nil || sets[0].Template.Spec.NodeSelector["zone"] != "a" {
+		t.Errorf("%v, %v", sets, err)
+	}
+	if errs := d.Validate(o, nil, in); len(errs) > 0 {
+		t.Errorf("a new TrainJob whose status says so: %v", errs)
+	}
+}
+
 func TestStartRefuses(t *testing.T) {
 	d := trainjob.Descriptor(trainingplan.DefaultConfig())
 	for name, infos := range map[string][]plan.PodSetInfo{

@@ -110,6 +110,8 @@ type Request struct {
 	// User makes the request, and Granted are the managers that RBAC says are his, of those in Questions.
 	User    User
 	Granted map[string]bool
+	// Merged is the runtime's template with the patches of New merged into it. Nil: Validate merges them if it has to.
+	Merged *trainerv1alpha1.JobSetTemplateSpec
 }
 
 // Reserved are the names in a template that its policies use, so that patches may not.

@@ -30,7 +30,7 @@ func (v *checker) validatePatches() {
 	if v.Runtime != nil {
 		patches = Expand(patches, v.Selected, v.Runtime)
 	}
-	var merged *trainerv1alpha1.JobSetTemplateSpec
+	merged := v.Merged
 	for i := range patches {
 		p := &v.New.Spec.RuntimePatches[i]
 		if !changed(p) {

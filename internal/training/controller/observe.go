@@ -15,12 +15,12 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
-	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// world is what was found about one TrainJob.
-type world struct {
+// observation is the state that one reconcile of a TrainJob acts on, read at its start.
+type observation struct {
 	job    *trainerv1alpha1.TrainJob
 	jobset *jobsetv1alpha2.JobSet // nil if there is none
 	gone   *gone                  // how the last one ended, if it was deleted
@@ -29,6 +29,10 @@ type world struct {
 	snapshot *metav1.PartialObjectMetadata
 	// hash is that of the snapshot's content, empty if the snapshot was not read or must be made.
 	hash string
+	// hashes are those of the runtime patches that the TrainJob has now.
+	hashes map[string]string
+	// draft is the JobSet of job and runtime, drafted once: the size, the fit and the plan are all of this draft.
+	draft *plan.Draft
 }
 
 // +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get;list;watch,roleName=kueue-manager-training-role
@@ -42,30 +46,31 @@ type world struct {
 // +kubebuilder:rbac:groups=scheduling.x-k8s.io;scheduling.volcano.sh,resources=podgroups,verbs=create;get;list;watch;patch,roleName=kueue-manager-training-role
 
 // gather reads the TrainJob and its JobSet. A TrainJob that is gone, or that is not ours, is nil.
-func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*world, error) {
-	w := &world{job: &trainerv1alpha1.TrainJob{}}
-	if err := r.client.Get(ctx, key, w.job); err != nil {
-		w.job = nil
+func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*observation, error) {
+	obs := &observation{job: &trainerv1alpha1.TrainJob{}}
+	if err := r.client.Get(ctx, key, obs.job); err != nil {
+		obs.job = nil
 		if apierrors.IsNotFound(err) {
 			r.memory.forget(key)
 		}
-		return w, client.IgnoreNotFound(err)
+		return obs, client.IgnoreNotFound(err)
 	}
-	if !plan.IsOurs(w.job) {
-		w.job = nil
-		return w, nil
+	if !plan.IsOurs(obs.job) {
+		obs.job = nil
+		return obs, nil
 	}
 	jobset := &jobsetv1alpha2.JobSet{}
 	switch err := r.client.Get(ctx, key, jobset); {
 	case err == nil:
-		w.jobset = jobset
+		obs.jobset = jobset
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading JobSet %s: %w", key, err)
 	}
-	if w.jobset == nil {
-		r.memory.use(w.job, func(k *known) { w.gone = k.gone })
+	if obs.jobset == nil {
+		r.memory.use(obs.job, func(k *known) { obs.gone = k.gone })
 	}
-	return w, nil
+	obs.hashes = patch.Hashes(obs.job.Spec.RuntimePatches, patch.SelectedOf(obs.job))
+	return obs, nil
 }
 
 // errWait says that the world must change first, and that it will bring its own event.
@@ -74,35 +79,39 @@ var errWait = errors.New("waiting")
 // errUncollected is a wait that no event ends: the Secret of an earlier TrainJob of the same name is not garbage-collected yet.
 var errUncollected = fmt.Errorf("%w for the garbage collector", errWait)
 
-// findRuntime reads the runtime that the TrainJob began with; without a snapshot the live one (spec: 50 §4.3).
-func (r *reconciler) findRuntime(ctx context.Context, w *world) error {
-	if err := r.readSnapshot(ctx, w); err != nil || w.runtime != nil {
+// observeRuntime reads the runtime that the TrainJob began with; without a snapshot the live one (spec: 50 §4.3). It drafts the JobSet.
+func (r *reconciler) observeRuntime(ctx context.Context, obs *observation) error {
+	if err := r.observeSnapshot(ctx, obs); err != nil {
 		return err
 	}
-	var err error
-	if w.runtime, err = lookup.FindRuntime(ctx, w.job, r.client, r.live); err != nil {
-		return err
+	if obs.runtime == nil {
+		var err error
+		if obs.runtime, err = r.o.Runtimes.Live(ctx, obs.job); err != nil {
+			return err
+		}
 	}
-	if w.runtime == nil {
-		_, kind := plan.RefKind(&w.job.Spec.RuntimeRef)
-		return fmt.Errorf("%s %s does not exist", kind, w.job.Spec.RuntimeRef.Name)
+	if obs.runtime == nil {
+		_, kind := plan.RefKind(&obs.job.Spec.RuntimeRef)
+		return fmt.Errorf("%s %s does not exist", kind, obs.job.Spec.RuntimeRef.Name)
 	}
-	return nil
+	return r.draftJobSet(obs)
 }
 
-// readSnapshot reads the snapshot, if there is one and it is not the one that was read before. One that an earlier TrainJob
+func (r *reconciler) draftJobSet(obs *observation) (err error) {
+	obs.draft, err = r.newDraft(&plan.Input{TrainJob: obs.job, Runtime: obs.runtime, Config: r.o.Config})
+	return err
+}
+
+// observeSnapshot reads the snapshot, if there is one and the store does not have it. One that an earlier TrainJob
 // of the same name left behind is deleted.
-func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
-	key := types.NamespacedName{Namespace: w.job.Namespace, Name: w.job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
+func (r *reconciler) observeSnapshot(ctx context.Context, obs *observation) error {
+	key := types.NamespacedName{Namespace: obs.job.Namespace, Name: obs.job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
 	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	err := r.live.Get(ctx, key, meta)
-	if err == nil && metav1.IsControlledBy(meta, w.job) {
-		r.memory.use(w.job, func(k *known) {
-			if k.snapshot == meta.UID {
-				w.runtime, w.snapshot, w.hash = k.runtime, meta, k.hash
-			}
-		})
-		if w.runtime != nil {
+	if err == nil && metav1.IsControlledBy(meta, obs.job) {
+		hash := r.memory.snapshotHash(obs.job, meta.UID)
+		if known := r.o.Runtimes.Snapshot(hash); known != nil {
+			obs.runtime, obs.snapshot, obs.hash = known, meta, hash
 			return nil
 		}
 	}
@@ -116,29 +125,35 @@ func (r *reconciler) readSnapshot(ctx context.Context, w *world) error {
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
-	if plan.IsOfEarlier(w.job, &snapshot) {
+	if plan.IsOfEarlier(obs.job, &snapshot) {
 		if err := r.client.Delete(ctx, &snapshot, client.Preconditions{UID: &snapshot.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting ConfigMap %s of an earlier TrainJob: %w", key, err)
 		}
 		return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name) // look again
 	}
-	w.runtime, err = plan.ReadSnapshot(w.job, &snapshot)
+	obs.runtime, err = plan.ReadSnapshot(obs.job, &snapshot)
 	if errors.Is(err, plan.ErrUnproven) {
-		w.runtime, err = r.prove(ctx, w.job, &snapshot)
+		obs.runtime, err = r.prove(ctx, obs.job, &snapshot)
 	}
 	if err != nil {
 		return err
 	}
-	w.snapshot = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	w.snapshot.ObjectMeta, w.hash = snapshot.ObjectMeta, plan.SnapshotHash(&snapshot)
-	r.memory.noteRuntime(w.job, snapshot.UID, w.runtime, w.hash)
+	obs.snapshot = metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	obs.snapshot.ObjectMeta, obs.hash = snapshot.ObjectMeta, plan.SnapshotHash(&snapshot)
+	r.noteSnapshot(obs)
 	return nil
+}
+
+// noteSnapshot remembers what the snapshot holds.
+func (r *reconciler) noteSnapshot(obs *observation) {
+	r.o.Runtimes.AddSnapshot(obs.hash, obs.runtime)
+	r.memory.noteSnapshot(obs.job, obs.snapshot.UID, obs.hash)
 }
 
 // prove accepts a snapshot that the status does not confirm if it holds the live runtime: the manager may have died between the
 // snapshot and the status. Any other was not written by the manager, and is deleted so that it is made again.
 func (r *reconciler) prove(ctx context.Context, job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*plan.Runtime, error) {
-	runtime, err := lookup.FindRuntime(ctx, job, r.client, r.live)
+	runtime, err := r.o.Runtimes.Live(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -158,26 +173,20 @@ func (r *reconciler) prove(ctx context.Context, job *trainerv1alpha1.TrainJob, s
 		snapshot.Name, plan.ErrUnproven)
 }
 
-// input completes what the plan depends on: keys for Secrets that do not exist, and what the policies ask for.
-func (r *reconciler) input(ctx context.Context, w *world) (*plan.Input, error) {
-	in := &plan.Input{TrainJob: w.job, Runtime: w.runtime, Config: r.o.Config}
-	var err error
-	if in.Keys, err = r.keys(ctx, w); err != nil {
-		return nil, err
+// observeInputs reads and generates what the plan needs besides the runtime.
+func (r *reconciler) observeInputs(ctx context.Context, obs *observation) (keys plan.Keys, overheads map[string]corev1.ResourceList, err error) {
+	if keys, err = r.keys(ctx, obs); err != nil {
+		return keys, nil, err
 	}
-	if w.runtime.Spec.PodGroupPolicy != nil {
-		if in.Overheads, err = r.overheads(ctx, w.runtime); err != nil {
-			return nil, err
-		}
-	}
-	return in, nil
+	overheads, err = r.overheads(ctx, obs.runtime)
+	return keys, overheads, err
 }
 
 // keys makes the keys of Secrets that do not exist yet, and reads the authority of the progress server.
-func (r *reconciler) keys(ctx context.Context, w *world) (keys plan.Keys, err error) {
-	policy := w.runtime.Spec.MLPolicy
+func (r *reconciler) keys(ctx context.Context, obs *observation) (keys plan.Keys, err error) {
+	policy := obs.runtime.Spec.MLPolicy
 	if policy != nil && policy.MPI != nil {
-		missing, err := r.lacks(ctx, w.job, trainerv1alpha1.SuffixMPISSHAuth)
+		missing, err := r.lacks(ctx, obs.job, trainerv1alpha1.SuffixMPISSHAuth)
 		if err != nil {
 			return keys, err
 		}
@@ -188,7 +197,7 @@ func (r *reconciler) keys(ctx context.Context, w *world) (keys plan.Keys, err er
 		}
 	}
 	if policy != nil && policy.Flux != nil {
-		missing, err := r.lacks(ctx, w.job, trainerv1alpha1.SuffixFluxCurve)
+		missing, err := r.lacks(ctx, obs.job, trainerv1alpha1.SuffixFluxCurve)
 		if err != nil {
 			return keys, err
 		}
@@ -237,9 +246,12 @@ func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, s
 	return false, errUncollected
 }
 
-// overheads reads the RuntimeClasses that the runtime names.
+// overheads reads the overheads of the RuntimeClasses that the runtime names, which only pod groups need.
 func (r *reconciler) overheads(ctx context.Context, runtime *plan.Runtime) (map[string]corev1.ResourceList, error) {
 	out := map[string]corev1.ResourceList{}
+	if runtime.Spec.PodGroupPolicy == nil {
+		return out, nil
+	}
 	for i := range runtime.Spec.Template.Spec.ReplicatedJobs {
 		name := runtime.Spec.Template.Spec.ReplicatedJobs[i].Template.Spec.Template.Spec.RuntimeClassName
 		if name == nil {
@@ -257,8 +269,8 @@ func (r *reconciler) overheads(ctx context.Context, runtime *plan.Runtime) (map[
 }
 
 // finished reports whether a JobSet or what is known of it has come to an end.
-func (w *world) finished() bool {
-	return plan.IsFinished(w.job) || (w.jobset != nil && plan.End(w.jobset) != nil) || (w.gone != nil && w.gone.end != nil)
+func (obs *observation) finished() bool {
+	return plan.IsFinished(obs.job) || (obs.jobset != nil && plan.End(obs.jobset) != nil) || (obs.gone != nil && obs.gone.end != nil)
 }
 
 // ignoreNoMatch drops errors about kinds that the API server does not have.

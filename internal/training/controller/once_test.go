@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/training/plan"
+	"github.com/berth-project/berth/internal/training/runtimes"
+)
+
+// shelf is a client that stores the objects of one TrainJob, and counts what is read.
+type shelf struct {
+	client.Client
+
+	runtime  trainerv1alpha1.TrainingRuntime
+	job      trainerv1alpha1.TrainJob
+	jobset   *jobsetv1alpha2.JobSet
+	snapshot *corev1.ConfigMap
+	// contents is how often the content of the snapshot was read, and not its metadata only.
+	contents int
+}
+
+func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	missing := apierrors.NewNotFound(corev1.Resource("objects"), key.Name)
+	switch o := into.(type) {
+	case *trainerv1alpha1.TrainJob:
+		s.job.DeepCopyInto(o)
+	case *trainerv1alpha1.TrainingRuntime:
+		s.runtime.DeepCopyInto(o)
+	case *jobsetv1alpha2.JobSet:
+		if s.jobset == nil {
+			return missing
+		}
+		s.jobset.DeepCopyInto(o)
+	case *corev1.ConfigMap:
+		if s.snapshot == nil {
+			return missing
+		}
+		s.contents++
+		s.snapshot.DeepCopyInto(o)
+	case *metav1.PartialObjectMetadata:
+		if s.snapshot == nil || o.Kind != "ConfigMap" {
+			return missing
+		}
+		s.snapshot.ObjectMeta.DeepCopyInto(&o.ObjectMeta)
+	default:
+		return missing
+	}
+	return nil
+}
+
+func (s *shelf) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+	content := config.(interface{ UnstructuredContent() map[string]any }).UnstructuredContent()
+	u := &unstructured.Unstructured{Object: content}
+	u.SetUID(types.UID("uid of the " + u.GetKind()))
+	u.SetResourceVersion("1")
+	switch u.GetKind() {
+	case "ConfigMap":
+		s.snapshot = &corev1.ConfigMap{}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(content, s.snapshot)
+	default:
+		s.jobset = &jobsetv1alpha2.JobSet{}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(content, s.jobset)
+	}
+}
+
+func (s *shelf) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return nil
+}
+
+func (s *shelf) Status() client.SubResourceWriter { return statusShelf{s: s} }
+
+type statusShelf struct {
+	client.SubResourceWriter
+	s *shelf
+}
+
+func (w statusShelf) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+	change, err := p.Data(o)
+	if err == nil {
+		err = json.Unmarshal(change, &w.s.job)
+	}
+	w.s.job.DeepCopyInto(o.(*trainerv1alpha1.TrainJob))
+	return err
+}
+
+// newShelf has a suspended TrainJob of 64 nodes with a runtime patch, and the reconciler that handles it. drafts counts the JobSets
+// that it drafts.
+func newShelf(tb testing.TB) (s *shelf, r *reconciler, drafts *int) {
+	tb.Helper()
+	node := jobsetv1alpha2.ReplicatedJob{Name: "node"}
+	node.Template.Labels = map[string]string{trainerv1alpha1.AncestorStepLabel: trainerv1alpha1.AncestorTrainer}
+	node.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "node", Image: "img:a"}}
+	s = &shelf{}
+	s.runtime.Name, s.runtime.Namespace = "torch", "lab"
+	s.runtime.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{Torch: &trainerv1alpha1.TorchPolicy{}}}
+	s.runtime.Spec.Template.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{node}
+	s.job.Name, s.job.Namespace, s.job.UID, s.job.ResourceVersion = "lark", "lab", "u1", "1"
+	s.job.Spec.RuntimeRef = trainerv1alpha1.RuntimeRef{Name: "torch", Kind: new(trainerv1alpha1.KindTrainingRuntime)}
+	s.job.Spec.Suspend = new(true)
+	s.job.Spec.Trainer = &trainerv1alpha1.Trainer{NumNodes: new(int32(64))}
+	s.job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{{
+		Manager:             "acme.io/tuner",
+		TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{Template: &trainerv1alpha1.JobSetTemplatePatch{Metadata: &metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}},
+	}}
+	drafts = new(int)
+	r = &reconciler{
+		o: &Options{Config: plan.DefaultConfig(), Runtimes: runtimes.New(s, s), Recheck: time.Minute, Now: time.Now}, client: s, live: s,
+		events: record.NewFakeRecorder(100), memory: newMemory(), refusals: reconcile.NewRefusals(0, time.Now),
+		newDraft: func(in *plan.Input) (*plan.Draft, error) { *drafts++; return plan.NewDraft(in) },
+	}
+	return s, r, drafts
+}
+
+func (s *shelf) reconcile(tb testing.TB, r *reconciler) {
+	tb.Helper()
+	if _, err := r.Reconcile(tb.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestDraftedOnce: each reconcile drafts the JobSet once, also the first one, which checks the size and the fit and makes the snapshot.
+// The content of the snapshot is read once in the life of the manager.
+func TestDraftedOnce(t *testing.T) {
+	s, r, drafts := newShelf(t)
+	for i := 1; i <= 3; i++ {
+		if s.reconcile(t, r); *drafts != i {
+			t.Errorf("%d JobSets are drafted in %d reconciles", *drafts, i)
+		}
+	}
+	if s.jobset == nil || s.snapshot == nil || s.contents > 0 {
+		t.Errorf("JobSet %v, snapshot %v, read %d times by the manager that made it", s.jobset, s.snapshot, s.contents)
+	}
+	s.job.Status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: plan.SnapshotHash(s.snapshot)}
+	r.memory, r.o.Runtimes = newMemory(), runtimes.New(s, s) // it is started again
+	for range 3 {
+		s.reconcile(t, r)
+	}
+	if s.contents != 1 || r.o.Runtimes.Recorded(&s.job) == nil {
+		t.Errorf("another manager reads the snapshot %d times, and has %v", s.contents, r.o.Runtimes.Recorded(&s.job))
+	}
+}
+
+// BenchmarkReconcile reconciles a TrainJob of which nothing changes.
+func BenchmarkReconcile(b *testing.B) {
+	s, r, _ := newShelf(b)
+	s.reconcile(b, r)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.reconcile(b, r)
+	}
+}
+
+// BenchmarkFirstReconcile reconciles a new TrainJob.
+func BenchmarkFirstReconcile(b *testing.B) {
+	s, r, _ := newShelf(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.jobset, s.snapshot, r.memory = nil, nil, newMemory()
+		s.reconcile(b, r)
+	}
+}
