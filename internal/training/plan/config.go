@@ -8,20 +8,19 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// Config is how TrainJobs are handled.
+// Config configures the plan and the validation of TrainJobs.
 type Config struct {
-	// Patches is how runtime patches are.
 	Patches patch.Config
-	// ExtraGPUs are resource names that count as GPUs besides those that contain "gpu".
+	// ExtraGPUs are names of resources that count as GPUs, besides those that contain "gpu".
 	ExtraGPUs []string
-	// MergedResources counts the processes of a node by the resources that its pods end up with, also if the TrainJob names CPUs or
-	// GPUs of its own.
+	// MergedResources counts the processes of a node by the resources of runtime and TrainJob together, also if the TrainJob names CPUs or
+	// GPUs.
 	MergedResources bool
-	// MaxPods is how many pods a new TrainJob may have; 0 is job.DefaultMaxChildren.
+	// MaxPods limits the pods of a new TrainJob; 0 is job.DefaultMaxChildren.
 	MaxPods int32
-	// Progress is where training code reports; nil if the gate TrainJobStatus is off.
+	// Progress is nil if the gate TrainJobStatus is off.
 	Progress *Progress
-	// Recorded returns the runtime that the status of a TrainJob records, or nil if its snapshot has to be read. Nil: read it always.
+	// Recorded returns the runtime that the status of a TrainJob records, or nil if its snapshot has to be read. Nil: it is always read.
 	Recorded func(*trainerv1alpha1.TrainJob) *Runtime `json:"-"`
 }
 
@@ -31,12 +30,11 @@ type Progress struct {
 	URL string
 }
 
-// DefaultConfig is the configuration of a manager that was told nothing.
+// DefaultConfig returns the configuration of a manager without a configuration file.
 func DefaultConfig() *Config { return &Config{Patches: patch.DefaultConfig()} }
 
 func (c *Config) maxPods() int32 { return cmp.Or(c.MaxPods, job.DefaultMaxChildren) }
 
-// policy is the kind of an ML policy.
 type policy int
 
 const (
@@ -69,7 +67,6 @@ func policyOf(r *Runtime) policy {
 	return policyPlain
 }
 
-// launcherIsNode reports whether an MPI launcher trains too.
 func launcherIsNode(p *trainerv1alpha1.MPIPolicy) bool {
 	return p != nil && p.RunLauncherAsNode != nil && *p.RunLauncherAsNode
 }

@@ -10,7 +10,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// Names of what Flux needs in a pod.
+// Names in pods with Flux.
 const (
 	fluxInstaller     = "flux-installer"
 	fluxInstallVolume = "flux-install"
@@ -22,14 +22,12 @@ const (
 	fluxCurveKey      = "curve.cert"
 )
 
-// fluxSettings are the variables by which a runtime or a TrainJob changes Flux, with their defaults.
 var fluxSettings = map[string]string{
 	"FLUX_VIEW_IMAGE":     "ghcr.io/converged-computing/flux-view-ubuntu:tag-jammy",
 	"FLUX_NETWORK_DEVICE": "eth0",
 	"FLUX_QUEUE_POLICY":   "fcfs",
 }
 
-// fluxSetting is the value of a setting in the environment of the container node.
 func fluxSetting(env []corev1.EnvVar, name string) string {
 	for i := range env {
 		if env[i].Name == name && env[i].ValueFrom == nil {
@@ -39,10 +37,10 @@ func fluxSetting(env []corev1.EnvVar, name string) string {
 	return fluxSettings[name]
 }
 
-// flux has the pods of job node form a Flux cluster whose first broker runs the command (spec: 50 §4.6.4).
-func (b *builder) flux() {
-	b.plainEnv()
-	s := b.named(trainerv1alpha1.JobNode)
+// applyFlux makes the pods of job node a Flux cluster whose first broker runs the command (spec: 50 §4.6.4).
+func (b *builder) applyFlux() {
+	b.setTrainerEnv()
+	s := b.stepNamed(trainerv1alpha1.JobNode)
 	if s == nil || s.container(trainerv1alpha1.ContainerNode) == nil {
 		return
 	}
@@ -73,18 +71,17 @@ func (b *builder) flux() {
 	}
 
 	b.plan.ConfigMaps = append(b.plan.ConfigMaps, &corev1.ConfigMap{
-		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.child(trainerv1alpha1.SuffixFluxEntrypoint),
+		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.childMeta(trainerv1alpha1.SuffixFluxEntrypoint),
 		Data: map[string]string{"init.sh": script.init(), "entrypoint.sh": script.entrypoint()},
 	})
 	if b.Keys.CurveSecret != "" {
 		b.plan.Secrets = append(b.plan.Secrets, &corev1.Secret{
-			TypeMeta: typeMeta("Secret"), ObjectMeta: b.child(trainerv1alpha1.SuffixFluxCurve), Type: corev1.SecretTypeOpaque, Immutable: new(true),
+			TypeMeta: typeMeta("Secret"), ObjectMeta: b.childMeta(trainerv1alpha1.SuffixFluxCurve), Type: corev1.SecretTypeOpaque, Immutable: new(true),
 			Data: map[string][]byte{fluxCurveKey: []byte(curveCertificate(b.TrainJob.Name, b.Keys))},
 		})
 	}
 }
 
-// fluxWords is what the cluster runs: the trainer's or the runtime's command, and the trainer's arguments.
 func (b *builder) fluxWords(c *corev1.Container) string {
 	words := slices.Clone(c.Command)
 	if t := b.TrainJob.Spec.Trainer; t != nil {
@@ -107,12 +104,10 @@ func (b *builder) fluxVolumes(entrypoint string) []corev1.Volume {
 	}
 }
 
-// curveCertificate is the key pair of the brokers in the form that Flux reads.
 func curveCertificate(name string, keys Keys) string {
 	return "metadata\n    name = \"" + name + "\"\ncurve\n    public-key = \"" + keys.CurvePublic + "\"\n    secret-key = \"" + keys.CurveSecret + "\"\n"
 }
 
-// fluxScript is what the scripts of a cluster are made of.
 type fluxScript struct {
 	job, namespace, subdomain, device, queuePolicy string
 	nodes, procs, gpus                             int32
@@ -132,7 +127,7 @@ func (b *builder) fluxScript(s *step, c *corev1.Container, env []corev1.EnvVar) 
 	}
 }
 
-// idRange is the numbers below n in Flux's notation.
+// idRange is the range of numbers below n in Flux's notation.
 func idRange(n int32) string {
 	if n <= 1 {
 		return "0"
@@ -140,8 +135,7 @@ func idRange(n int32) string {
 	return "0-" + itoa(n-1)
 }
 
-// fill puts the values of the cluster into a script.
-func (f *fluxScript) fill(script string) string {
+func (f *fluxScript) render(script string) string {
 	encodeGPUs, taskGPUs := "", ""
 	if f.gpus > 0 {
 		encodeGPUs = " --gpu=" + idRange(f.gpus)
@@ -158,10 +152,10 @@ func (f *fluxScript) fill(script string) string {
 	).Replace(script)
 }
 
-func (f *fluxScript) init() string       { return f.fill(fluxInit) }
-func (f *fluxScript) entrypoint() string { return f.fill(fluxEntrypoint) }
+func (f *fluxScript) init() string       { return f.render(fluxInit) }
+func (f *fluxScript) entrypoint() string { return f.render(fluxEntrypoint) }
 
-// fluxInit lays out the view of Flux and the brokers' configuration on the volume that the pod shares.
+// fluxInit writes the view of Flux and the brokers' configuration to a volume of the pod.
 const fluxInit = `#!/bin/bash
 set -eu
 root=/mnt/flux/config
@@ -201,8 +195,7 @@ if [ -d /opt/software ]; then
 fi
 `
 
-// fluxEntrypoint starts a broker: the first one runs the words that it is given, to which a runtime's own arguments belong, the
-// others serve it.
+// fluxEntrypoint starts a broker. The first one runs its arguments, to which those of the runtime belong.
 const fluxEntrypoint = `#!/bin/bash
 set -u
 words="$*"

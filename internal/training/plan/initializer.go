@@ -6,20 +6,19 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// storageURI is the variable that tells an initializer what to fetch.
 const storageURI = "STORAGE_URI"
 
-// initializers lets spec.initializer configure the steps that fetch the dataset and the model (spec: 50 §4.4).
-func (b *builder) initializers() {
+// configureInitializers applies spec.initializer to the steps for the dataset and the model (spec: 50 §4.4).
+func (b *builder) configureInitializers() {
 	i := b.TrainJob.Spec.Initializer
 	if i == nil {
 		return
 	}
-	b.initializer(trainerv1alpha1.AncestorDatasetInitializer, i.Dataset)
-	b.initializer(trainerv1alpha1.AncestorModelInitializer, i.Model)
+	b.configureInitializer(trainerv1alpha1.AncestorDatasetInitializer, i.Dataset)
+	b.configureInitializer(trainerv1alpha1.AncestorModelInitializer, i.Model)
 }
 
-func (b *builder) initializer(ancestor string, wanted *trainerv1alpha1.InitializerStep) {
+func (b *builder) configureInitializer(ancestor string, wanted *trainerv1alpha1.InitializerStep) {
 	if wanted == nil {
 		return
 	}

@@ -6,15 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Variables of JAX.
 const (
 	jaxProcesses   = "JAX_NUM_PROCESSES"
 	jaxProcessID   = "JAX_PROCESS_ID"
 	jaxCoordinator = "JAX_COORDINATOR_ADDRESS"
 )
 
-// jax tells JAX's processes of each other (spec: 50 §4.6). The user's variables come after and win.
-func (b *builder) jax() {
+// applyJAX sets the variables of JAX (spec: 50 §4.6). Those of the user override them.
+func (b *builder) applyJAX() {
 	for _, c := range b.trainerContainers() {
 		setEnv(&c.Env,
 			corev1.EnvVar{Name: jaxProcesses, Value: itoa(b.nodes())},

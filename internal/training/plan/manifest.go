@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Manifest is an object in the form in which it is applied: what Go's types write although nobody set it is left out, and
-// the value of a variable is there even when it is empty (spec: 50 §4.5).
+// Manifest returns an object as it is applied: without the zero values that Go adds, and with the values of empty variables (spec: 50 §4.5).
 func Manifest(object runtime.Object) (*unstructured.Unstructured, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		return u, nil
@@ -25,27 +24,26 @@ func Manifest(object runtime.Object) (*unstructured.Unstructured, error) {
 	}
 	eachMap(jobs, func(job map[string]any) {
 		template := mapIn(job, "template")
-		tidyMeta(template)
+		removeEmptyMeta(template)
 		pod := mapIn(template, "spec", "template")
-		tidyMeta(pod)
+		removeEmptyMeta(pod)
 		spec := mapIn(pod, "spec")
-		eachMap(spec["initContainers"], tidyContainer)
-		eachMap(spec["containers"], tidyContainer)
+		eachMap(spec["initContainers"], normalizeContainer)
+		eachMap(spec["containers"], normalizeContainer)
 	})
 	claims, _, err := unstructured.NestedFieldNoCopy(content, "spec", "volumeClaimPolicies")
 	if err == nil {
 		eachMap(claims, func(policy map[string]any) {
 			eachMap(policy["templates"], func(claim map[string]any) {
 				delete(claim, "status")
-				tidyMeta(claim)
+				removeEmptyMeta(claim)
 			})
 		})
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-// tidyMeta removes metadata that says nothing.
-func tidyMeta(object map[string]any) {
+func removeEmptyMeta(object map[string]any) {
 	meta := mapIn(object, "metadata")
 	delete(meta, "creationTimestamp")
 	if len(meta) == 0 {
@@ -53,7 +51,7 @@ func tidyMeta(object map[string]any) {
 	}
 }
 
-func tidyContainer(c map[string]any) {
+func normalizeContainer(c map[string]any) {
 	if len(mapIn(c, "resources")) == 0 {
 		delete(c, "resources")
 	}
@@ -64,7 +62,6 @@ func tidyContainer(c map[string]any) {
 	})
 }
 
-// mapIn descends into nested maps; what is not there is empty.
 func mapIn(m map[string]any, path ...string) map[string]any {
 	for _, key := range path {
 		next, ok := m[key].(map[string]any)
@@ -76,7 +73,6 @@ func mapIn(m map[string]any, path ...string) map[string]any {
 	return m
 }
 
-// eachMap calls f for every map in a list.
 func eachMap(list any, f func(map[string]any)) {
 	items, _ := list.([]any)
 	for _, item := range items {

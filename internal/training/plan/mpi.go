@@ -9,12 +9,12 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// Variables of Open MPI, in the order in which they are set. Users may not set them.
+// Variables of Open MPI, in the order in which they are set. They are reserved.
 var mpiReserved = []string{
 	"OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots", "OMPI_MCA_plm_rsh_args",
 }
 
-// Volumes of MPI, where the host file is mounted, and its key in the ConfigMap.
+// Volumes of MPI, the mount path of the hostfile, and its key in the ConfigMap.
 const (
 	mpiSSHVolume      = "mpi-ssh-auth"
 	mpiHostfileVolume = "mpi-hostfile"
@@ -24,7 +24,6 @@ const (
 	sshPublicKey      = "ssh-publickey"
 )
 
-// sshPath is where the keys are mounted.
 func sshPath(p *trainerv1alpha1.MPIPolicy) string {
 	if p.SSHAuthMountPath != nil && *p.SSHAuthMountPath != "" {
 		return *p.SSHAuthMountPath
@@ -32,8 +31,7 @@ func sshPath(p *trainerv1alpha1.MPIPolicy) string {
 	return mpiDefaultSSHPath
 }
 
-// slots is the number of processes on a node: the TrainJob's, else the runtime's, but for its 1 on nodes with several
-// GPUs.
+// slots is the number of processes on a node by the TrainJob or the runtime. The runtime's 1 on nodes with several GPUs is ignored.
 func (b *builder) slots(p *trainerv1alpha1.MPIPolicy) int32 {
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
 		return *t.NumProcPerNode
@@ -49,12 +47,12 @@ func (b *builder) slots(p *trainerv1alpha1.MPIPolicy) int32 {
 	return n
 }
 
-// mpi gives launcher and nodes their keys and the launcher its host file (spec: 50 §4.6.3).
-func (b *builder) mpi() {
+// applyMPI adds the keys to launcher and nodes, and the hostfile to the launcher (spec: 50 §4.6.3).
+func (b *builder) applyMPI() {
 	p := b.Runtime.Spec.MLPolicy.MPI
 	slots := b.slots(p)
 	for _, name := range []string{trainerv1alpha1.JobNode, trainerv1alpha1.JobLauncher} {
-		s := b.named(name)
+		s := b.stepNamed(name)
 		if s == nil {
 			continue
 		}
@@ -82,7 +80,7 @@ func (b *builder) mpi() {
 		return
 	}
 	b.plan.ConfigMaps = append(b.plan.ConfigMaps, &corev1.ConfigMap{
-		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.child(trainerv1alpha1.SuffixMPIHostfile), Data: map[string]string{mpiHostfileKey: b.hostfile(slots)},
+		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.childMeta(trainerv1alpha1.SuffixMPIHostfile), Data: map[string]string{mpiHostfileKey: b.hostfile(slots)},
 	})
 }
 
@@ -104,16 +102,14 @@ func (b *builder) hostfileVolume() corev1.Volume {
 	}}}
 }
 
-// hostfileSlots stands before the number of processes in a line of the hostfile.
 const hostfileSlots = " slots="
 
-// inHostfile reports whether the pods of a step are nodes of MPI.
 func (b *builder) inHostfile(s *step) bool {
 	launches := s.job.Name == trainerv1alpha1.JobLauncher && launcherIsNode(b.Runtime.Spec.MLPolicy.MPI)
 	return s.job.Name == trainerv1alpha1.JobNode || launches
 }
 
-// hostfile has a line for every node, in the order of the runtime's jobs. Its length is hostfileSize.
+// hostfile has a line for each node, in the order of the runtime's jobs. Its length is hostfileSize.
 func (b *builder) hostfile(slots int32) string {
 	var out strings.Builder
 	for i := range b.steps {
@@ -128,13 +124,12 @@ func (b *builder) hostfile(slots int32) string {
 	return out.String()
 }
 
-// sshSecret holds the keys with which the launcher reaches the nodes.
 func (b *builder) sshSecret() {
 	if len(b.Keys.SSHPrivate) == 0 {
 		return
 	}
 	b.plan.Secrets = append(b.plan.Secrets, &corev1.Secret{
-		TypeMeta: typeMeta("Secret"), ObjectMeta: b.child(trainerv1alpha1.SuffixMPISSHAuth), Type: corev1.SecretTypeSSHAuth, Immutable: new(true),
+		TypeMeta: typeMeta("Secret"), ObjectMeta: b.childMeta(trainerv1alpha1.SuffixMPISSHAuth), Type: corev1.SecretTypeSSHAuth, Immutable: new(true),
 		Data: map[string][]byte{corev1.SSHAuthPrivateKey: b.Keys.SSHPrivate, sshPublicKey: b.Keys.SSHPublic},
 	})
 }

@@ -18,7 +18,7 @@ import (
 var (
 	// CoschedulingPodGroup is that of the scheduler plugins.
 	CoschedulingPodGroup = schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Kind: "PodGroup"}
-	// VolcanoPodGroup is Volcano's.
+	// VolcanoPodGroup is that of Volcano.
 	VolcanoPodGroup = schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"}
 )
 
@@ -26,43 +26,42 @@ const (
 	// coschedulingLabel and volcanoAnnotation mark the pods of a group.
 	coschedulingLabel = "scheduling.x-k8s.io/pod-group"
 	volcanoAnnotation = "scheduling.k8s.io/group-name"
-	// volcanoQueue on the JobSet names the queue of Volcano.
+	// volcanoQueue is an annotation of the JobSet.
 	volcanoQueue = "scheduling.volcano.sh/queue-name"
 )
 
-// podGroups has all pods that can run at one time scheduled together (spec: 50 §4.7).
-func (b *builder) podGroups() {
+// addPodGroups adds a pod group of all pods that can run at the same time (spec: 50 §4.7).
+func (b *builder) addPodGroups() {
 	policy := b.Runtime.Spec.PodGroupPolicy
 	if policy == nil || (policy.Coscheduling == nil && policy.Volcano == nil) {
 		return
 	}
-	members := b.together()
+	members := b.concurrentSteps()
 	count := int64(0)
 	total := corev1.ResourceList{}
 	for _, s := range members {
 		count += int64(s.count)
-		addTimes(total, podRequests(&s.pod.Spec, b.Overheads), s.count)
+		addMultiple(total, podRequests(&s.pod.Spec, b.Overheads), s.count)
 	}
 	if policy.Coscheduling != nil {
 		spec := groupSpec(count, total)
 		if t := policy.Coscheduling.ScheduleTimeoutSeconds; t != nil {
 			spec["scheduleTimeoutSeconds"] = int64(*t)
 		}
-		b.podGroup(CoschedulingPodGroup, spec)
+		b.addPodGroup(CoschedulingPodGroup, spec)
 		for _, s := range members {
 			setKey(&s.pod.Labels, coschedulingLabel, b.TrainJob.Name)
 		}
 	}
 	if policy.Volcano != nil {
-		b.podGroup(VolcanoPodGroup, b.volcano(policy.Volcano, groupSpec(count, total)))
+		b.addPodGroup(VolcanoPodGroup, b.volcanoSpec(policy.Volcano, groupSpec(count, total)))
 		for _, s := range members {
 			setKey(&s.pod.Annotations, volcanoAnnotation, b.TrainJob.Name)
 		}
 	}
 }
 
-// volcano adds what only Volcano knows.
-func (b *builder) volcano(policy *trainerv1alpha1.VolcanoPolicy, spec map[string]any) map[string]any {
+func (b *builder) volcanoSpec(policy *trainerv1alpha1.VolcanoPolicy, spec map[string]any) map[string]any {
 	if queue, ok := b.set.Annotations[volcanoQueue]; ok {
 		spec["queue"] = queue
 	}
@@ -93,7 +92,7 @@ func groupSpec(count int64, total corev1.ResourceList) map[string]any {
 	return map[string]any{"minMember": count, "minResources": resources}
 }
 
-func (b *builder) podGroup(gvk schema.GroupVersionKind, spec map[string]any) {
+func (b *builder) addPodGroup(gvk schema.GroupVersionKind, spec map[string]any) {
 	owner := Owner(b.TrainJob)
 	group := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	group.SetGroupVersionKind(gvk)
@@ -110,9 +109,9 @@ func setKey(m *map[string]string, key, value string) {
 	(*m)[key] = value
 }
 
-// together are the steps whose pods can run at one time: all, unless some wait for others to complete. Then it is the
-// level of that order with the most pods, the later of two as large.
-func (b *builder) together() []*step {
+// concurrentSteps are the steps whose pods can run at the same time. If steps depend on the completion of others, these are the steps of the
+// dependency level with the most pods; of equal levels the last.
+func (b *builder) concurrentSteps() []*step {
 	level := make(map[string]int, len(b.steps))
 	pods := []int64{}
 	for i := range b.steps {
@@ -146,27 +145,27 @@ func (b *builder) together() []*step {
 	return out
 }
 
-// podRequests is what the scheduler reserves for a pod: the containers and the sidecars, or the init containers if one
-// of them needs more, and the overhead. A request for the whole pod replaces the sum.
+// podRequests is what the scheduler reserves for a pod: containers and sidecars, or init containers if they need more, and the overhead. A
+// request for the whole pod replaces the sum.
 func podRequests(pod *corev1.PodSpec, overheads map[string]corev1.ResourceList) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for i := range pod.Containers {
-		addTimes(sum, pod.Containers[i].Resources.Requests, 1)
+		addMultiple(sum, pod.Containers[i].Resources.Requests, 1)
 	}
 	sidecars, starting := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range pod.InitContainers {
 		c := &pod.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			addTimes(sum, c.Resources.Requests, 1)
-			addTimes(sidecars, c.Resources.Requests, 1)
-			atLeast(starting, sidecars)
+			addMultiple(sum, c.Resources.Requests, 1)
+			addMultiple(sidecars, c.Resources.Requests, 1)
+			raiseTo(starting, sidecars)
 			continue
 		}
 		needs := sidecars.DeepCopy()
-		addTimes(needs, c.Resources.Requests, 1)
-		atLeast(starting, needs)
+		addMultiple(needs, c.Resources.Requests, 1)
+		raiseTo(starting, needs)
 	}
-	atLeast(sum, starting)
+	raiseTo(sum, starting)
 	if pod.Resources != nil {
 		maps.Copy(sum, pod.Resources.Requests)
 	}
@@ -174,12 +173,11 @@ func podRequests(pod *corev1.PodSpec, overheads map[string]corev1.ResourceList) 
 	if overhead == nil && pod.RuntimeClassName != nil {
 		overhead = overheads[*pod.RuntimeClassName]
 	}
-	addTimes(sum, overhead, 1)
+	addMultiple(sum, overhead, 1)
 	return sum
 }
 
-// addTimes adds n times what is in from.
-func addTimes(to, from corev1.ResourceList, n int32) {
+func addMultiple(to, from corev1.ResourceList, n int32) {
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		sum, quantity := to[name], from[name].DeepCopy()
 		quantity.Mul(int64(n))
@@ -191,8 +189,7 @@ func addTimes(to, from corev1.ResourceList, n int32) {
 	}
 }
 
-// atLeast raises every quantity to that of the other list.
-func atLeast(to, other corev1.ResourceList) {
+func raiseTo(to, other corev1.ResourceList) {
 	for _, name := range slices.Sorted(maps.Keys(other)) {
 		if q, ok := to[name]; !ok || q.Cmp(other[name]) < 0 {
 			to[name] = other[name].DeepCopy()

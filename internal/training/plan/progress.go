@@ -6,27 +6,26 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// Names of what the training code needs to report its progress (spec: 50 §4.8).
+// Names in the pods that report progress (spec: 50 §4.8).
 const (
-	progressVolume = "kubeflow-trainer-token"
-	progressDir    = "/var/run/secrets/kubeflow/trainer"
-	progressCAKey  = "ca.crt"
-	// progressTokenSeconds is how long a token of the progress server is valid.
+	progressVolume       = "kubeflow-trainer-token"
+	progressDir          = "/var/run/secrets/kubeflow/trainer"
+	progressCAKey        = "ca.crt"
 	progressTokenSeconds = 3600
 )
 
-// StatusPath is where the progress of a TrainJob is reported, below the server's base URL.
+// StatusPath returns the path for reports about a TrainJob, below the base URL of the progress server.
 func StatusPath(namespace, name string) string {
 	return "/apis/" + trainerv1alpha1.GroupVersion.String() + "/namespaces/" + namespace + "/" + trainerv1alpha1.ResourceTrainJobs + "/" + name + "/status"
 }
 
-// StatusAudience is whom a token that allows to report a TrainJob's progress is for.
+// StatusAudience returns the audience of tokens for reports about a TrainJob.
 func StatusAudience(namespace, name string) string {
 	return trainerv1alpha1.GroupVersion.String() + "/namespaces/" + namespace + "/" + trainerv1alpha1.ResourceTrainJobs + "/" + name + "/status"
 }
 
-// progress tells the training containers where and how to report. Each user variable that is still to come wins.
-func (b *builder) progress() {
+// injectProgress adds the URL, certificate authority and token of the progress server. Variables of the user override it.
+func (b *builder) injectProgress() {
 	if b.Config.Progress == nil {
 		return
 	}
@@ -55,6 +54,6 @@ func (b *builder) progress() {
 		}
 	}
 	b.plan.ConfigMaps = append(b.plan.ConfigMaps, &corev1.ConfigMap{
-		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.child(trainerv1alpha1.SuffixTLSConfig), Data: map[string]string{progressCAKey: string(b.Keys.CA)},
+		TypeMeta: typeMeta("ConfigMap"), ObjectMeta: b.childMeta(trainerv1alpha1.SuffixTLSConfig), Data: map[string]string{progressCAKey: string(b.Keys.CA)},
 	})
 }

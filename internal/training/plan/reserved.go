@@ -5,8 +5,7 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// reserved are the names that the runtime's policies use, so that patches may not (spec: 50 §3.4). A mount at /dev/shm is
-// not among them: users may bring their own.
+// reserved returns the names that the policies of the runtime use, and patches may not use (spec: 50 §3.4). A mount at /dev/shm is allowed.
 func (v *validation) reserved() *patch.Reserved {
 	out := &patch.Reserved{Jobs: map[string]patch.ReservedJob{}}
 	if p := v.Runtime.Spec.PodGroupPolicy; p != nil {
@@ -38,7 +37,6 @@ func (v *validation) reserved() *patch.Reserved {
 	return out
 }
 
-// reservedByPolicy are the names that the ML policy uses in one job.
 func (v *validation) reservedByPolicy(job string) patch.ReservedJob {
 	out := patch.ReservedJob{Mounts: map[string][]string{}, Env: map[string][]string{}}
 	mount := func(paths ...string) {

@@ -10,10 +10,11 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// validateRuntime checks whether the TrainJob and its runtime fit each other (spec: 50 §3.2, rules V4 to V13).
-func (v *validation) validateRuntime() {
+// validateFit checks that the TrainJob and its runtime fit each other (spec: 50 §3.2, rules V4 to V13).
+func (v *validation) validateFit() {
 	if i := v.New.Spec.Initializer; i != nil {
 		v.validateInitializer(trainerv1alpha1.AncestorDatasetInitializer, i.Dataset)
 		v.validateInitializer(trainerv1alpha1.AncestorModelInitializer, i.Model)
@@ -36,7 +37,6 @@ func (v *validation) validateRuntime() {
 	v.warnHostNames(v.draft)
 }
 
-// validateSize refuses a TrainJob of which no plan can be made, or a new one that is larger than the configuration allows.
 func (v *validation) validateSize(b *builder) {
 	if err := b.tooLarge(); err != nil {
 		v.refuse(err)
@@ -45,8 +45,8 @@ func (v *validation) validateSize(b *builder) {
 	}
 }
 
-// validateInitializer checks that the runtime can be told what to fetch, and tells the first thing that it lacks (V4). A
-// job counts by its name or by its label. A cache needs no volume.
+// validateInitializer is V4. It reports the first part that the runtime lacks. A job is found by its name or its label. A cache needs no
+// volume.
 func (v *validation) validateInitializer(step string, wanted *trainerv1alpha1.InitializerStep) {
 	if wanted == nil {
 		return
@@ -66,8 +66,8 @@ func (v *validation) validateInitializer(step string, wanted *trainerv1alpha1.In
 		return
 	}
 	pod := &rj.Template.Spec.Template.Spec
-	c := containerNamed(pod.Containers, step)
-	if c == nil && containerNamed(pod.InitContainers, step) == nil {
+	c := patch.ContainerNamed(pod.Containers, step)
+	if c == nil && patch.ContainerNamed(pod.InitContainers, step) == nil {
 		say("replicated job %s of the runtime has no container %s, which spec.initializer configures", rj.Name, step)
 		return
 	}
@@ -80,7 +80,6 @@ func (v *validation) validateInitializer(step string, wanted *trainerv1alpha1.In
 	}
 }
 
-// reservedIn lists the variables of spec.trainer that the policy sets itself.
 func (v *validation) reservedIn(reserved []string) []string {
 	var out []string
 	if t := v.New.Spec.Trainer; t != nil {
@@ -103,19 +102,19 @@ func (v *validation) refuseReserved(reserved []string) {
 func (v *validation) validateTorch() {
 	v.refuseReserved(torchReserved)
 	for _, target := range envTargets(v.Runtime) {
-		rj := jobNamed(&v.Runtime.Spec.Template.Spec, target.JobName)
+		rj := patch.JobNamed(&v.Runtime.Spec.Template.Spec, target.JobName)
 		for _, name := range target.ContainerNames {
-			if rj == nil || (containerNamed(rj.Template.Spec.Template.Spec.Containers, name) == nil && containerNamed(rj.Template.Spec.Template.Spec.InitContainers, name) == nil) {
+			if rj == nil || (patch.ContainerNamed(rj.Template.Spec.Template.Spec.Containers, name) == nil && patch.ContainerNamed(rj.Template.Spec.Template.Spec.InitContainers, name) == nil) {
 				v.refuse(field.Invalid(runtimeRefPath, v.New.Spec.RuntimeRef.Name, fmt.Sprintf("torch.envInjection of the runtime names container %s of replicated job %s, which does not exist", name, target.JobName)))
 			}
 		}
 	}
 	if isTune(v.New) {
-		v.refuse(validateTune(v.New, v.Runtime, v.Config)...)
+		v.refuse(v.validateTune()...)
 	}
 }
 
-// validateMPI is V7. A runtime whose implementation is not supported could only fail.
+// validateMPI is V7. A runtime with an unsupported implementation is refused, too.
 func (v *validation) validateMPI() {
 	if err := mpiSupported(v.Runtime); err != nil {
 		v.refuse(field.Invalid(runtimeRefPath, v.New.Spec.RuntimeRef.Name, err.Error()))
@@ -133,7 +132,7 @@ func (v *validation) validateMPI() {
 		return
 	}
 	for _, name := range []string{trainerv1alpha1.JobLauncher, trainerv1alpha1.JobNode} {
-		if jobNamed(&v.Runtime.Spec.Template.Spec, name) == nil {
+		if patch.JobNamed(&v.Runtime.Spec.Template.Spec, name) == nil {
 			v.refuse(field.Invalid(trainerPath.Child("numNodes"), nodes, "must be 1: the runtime has no replicated job "+name))
 		}
 	}
@@ -150,7 +149,7 @@ func (v *validation) validateXGBoost() {
 	}
 }
 
-// warnJAX is V9: the user's value wins, which is rarely meant.
+// warnJAX is V9: the value of the user overrides the policy's.
 func (v *validation) warnJAX() {
 	if found := v.reservedIn([]string{jaxProcesses, jaxProcessID, jaxCoordinator}); len(found) > 0 {
 		v.warn("spec.trainer.env: %s replaces what the runtime's ML policy sets", sortedList(found))
@@ -159,16 +158,15 @@ func (v *validation) warnJAX() {
 
 // validateFlux is V10.
 func (v *validation) validateFlux() {
-	rj := jobNamed(&v.Runtime.Spec.Template.Spec, trainerv1alpha1.JobNode)
-	if rj != nil && containerNamed(rj.Template.Spec.Template.Spec.InitContainers, fluxInstaller) != nil {
+	rj := patch.JobNamed(&v.Runtime.Spec.Template.Spec, trainerv1alpha1.JobNode)
+	if rj != nil && patch.ContainerNamed(rj.Template.Spec.Template.Spec.InitContainers, fluxInstaller) != nil {
 		v.refuse(field.Invalid(trainerPath.Child("initContainers"), fluxInstaller, "the runtime already has an init container of that name, which Flux adds"))
 	}
 }
 
-// systemClasses are the priority classes that every cluster has.
 var systemClasses = []string{"system-cluster-critical", "system-node-critical"}
 
-// PriorityClassNames are the classes that have to be looked up to validate a TrainJob of the runtime.
+// PriorityClassNames returns the classes that the validation of a TrainJob of the runtime needs.
 func PriorityClassNames(r *Runtime) []string {
 	if r == nil || r.Spec.PodGroupPolicy == nil || r.Spec.PodGroupPolicy.Volcano == nil {
 		return nil
@@ -204,8 +202,8 @@ func (v *validation) validateVolcano(b *builder) {
 	}
 }
 
-// ValidateRuntime reports whether a runtime may be stored (spec: 50 §3.3). old is nil for a new one. Updates of a
-// TrainingRuntime are never refused: the findings become warnings.
+// ValidateRuntime applies the rules for runtimes (spec: 50 §3.3). old is nil for a new runtime. Updates of a TrainingRuntime are not
+// refused: errors become warnings.
 func ValidateRuntime(r, old *Runtime) (warnings []string, errs field.ErrorList) {
 	trainers, errs := validateAncestors(r)
 	if p := r.Spec.MLPolicy; p != nil && p.MPI != nil && p.MPI.MPIImplementation != nil && *p.MPI.MPIImplementation != trainerv1alpha1.MPIImplementationOpenMPI {
@@ -224,7 +222,7 @@ func ValidateRuntime(r, old *Runtime) (warnings []string, errs field.ErrorList) 
 	return warnings, errs
 }
 
-// validateAncestors checks the jobs that TrainJobs configure, and counts those that train.
+// validateAncestors checks the jobs that TrainJobs configure, and counts those labelled trainer.
 func validateAncestors(r *Runtime) (trainers int, errs field.ErrorList) {
 	path := field.NewPath("spec", "template", "spec", "replicatedJobs")
 	for i := range r.Spec.Template.Spec.ReplicatedJobs {
@@ -241,7 +239,7 @@ func validateAncestors(r *Runtime) (trainers int, errs field.ErrorList) {
 		if n := replicas(rj); n != 1 {
 			errs = append(errs, field.Invalid(path.Index(i).Child("replicas"), n, "must be 1 for a job with the label "+trainerv1alpha1.AncestorStepLabel+": "+ancestor))
 		}
-		if pod := &rj.Template.Spec.Template.Spec; containerNamed(pod.Containers, container) == nil {
+		if pod := &rj.Template.Spec.Template.Spec; patch.ContainerNamed(pod.Containers, container) == nil {
 			names := make([]string, 0, len(pod.Containers))
 			for j := range pod.Containers {
 				names = append(names, pod.Containers[j].Name)
@@ -261,7 +259,7 @@ func runtimeWarnings(r *Runtime, trainers int) (out []string) {
 	}
 	if policyOf(r) == policyMPI {
 		for _, name := range []string{trainerv1alpha1.JobLauncher, trainerv1alpha1.JobNode} {
-			if jobNamed(&r.Spec.Template.Spec, name) == nil {
+			if patch.JobNamed(&r.Spec.Template.Spec, name) == nil {
 				out = append(out, "spec.template.spec.replicatedJobs: the MPI policy needs a job "+name)
 			}
 		}

@@ -11,34 +11,33 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// maxHostfile is how many bytes the values of a ConfigMap may have.
+// maxHostfile is the limit of a ConfigMap in bytes.
 const maxHostfile = 1 << 20
 
-// TooLarge is the error of a TrainJob of which no plan can be made, because a number in it is too large: its MPI hostfile
-// does not fit into a ConfigMap, or 32 bits do not count its pods. The cause names the field of the TrainJob.
+// TooLarge is the error of a TrainJob that cannot be planned: its MPI hostfile does not fit into a ConfigMap, or its pods exceed 32 bits.
+// The cause names the field of the TrainJob.
 type TooLarge struct{ Cause *field.Error }
 
 func (e TooLarge) Error() string { return e.Cause.Error() }
 
-// tooLarge finds the number for which no plan can be made, or nil.
 func (b *builder) tooLarge() *field.Error {
 	if b.pods() > math.MaxInt32 {
-		return b.ofNodes("the TrainJob would have more than %d pods; ask for fewer nodes", math.MaxInt32)
+		return b.nodesError("the TrainJob would have more than %d pods; ask for fewer nodes", math.MaxInt32)
 	}
 	if b.policy() != policyMPI {
 		return nil
 	}
 	if size := b.hostfileSize(b.slots(b.Runtime.Spec.MLPolicy.MPI)); size > maxHostfile {
-		return b.ofNodes("the MPI hostfile would have at least %d bytes, and a ConfigMap holds %d; ask for fewer nodes, or choose a shorter name", size, maxHostfile)
+		return b.nodesError("the MPI hostfile would have at least %d bytes, and a ConfigMap holds %d; ask for fewer nodes, or choose a shorter name", size, maxHostfile)
 	}
 	return nil
 }
 
-// tooMany refuses a new TrainJob with more pods than the configuration allows, or more processes than frameworks count. The
-// pods are at most math.MaxInt32.
+// tooMany returns why a new TrainJob has more pods than the configuration allows, or more processes than 32 bits count. tooLarge comes
+// first.
 func (b *builder) tooMany() *field.Error {
 	if pods, most := b.pods(), b.Config.maxPods(); pods > int64(most) {
-		return b.ofNodes("%s", job.TooMany(pods, "pods", most))
+		return b.nodesError("%s", job.TooMany(pods, "pods", most))
 	}
 	procs := int64(b.processes())
 	total := b.trainingPods() * procs
@@ -49,11 +48,10 @@ func (b *builder) tooMany() *field.Error {
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
 		return field.Invalid(trainerPath.Child("numProcPerNode"), procs, fmt.Sprintf(why, total, procs, math.MaxInt32))
 	}
-	return b.ofNodes(why, total, procs, math.MaxInt32)
+	return b.nodesError(why, total, procs, math.MaxInt32)
 }
 
-// ofNodes refuses the field that says how many nodes there are: the TrainJob's own, or its runtime.
-func (b *builder) ofNodes(format string, args ...any) *field.Error {
+func (b *builder) nodesError(format string, args ...any) *field.Error {
 	why := fmt.Sprintf(format, args...)
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumNodes != nil {
 		return field.Invalid(trainerPath.Child("numNodes"), *t.NumNodes, why)
@@ -61,8 +59,7 @@ func (b *builder) ofNodes(format string, args ...any) *field.Error {
 	return field.Invalid(runtimeRefPath, b.TrainJob.Spec.RuntimeRef.Name, why)
 }
 
-// pods is the number of pods of all steps. It is more than math.MaxInt32, and otherwise of no meaning, if 64 bits do not
-// hold it.
+// pods is the number of pods of all steps. It stops counting above math.MaxInt32.
 func (b *builder) pods() (sum int64) {
 	for i := range b.steps {
 		if sum += b.steps[i].pods(); sum > math.MaxInt32 {
@@ -72,23 +69,21 @@ func (b *builder) pods() (sum int64) {
 	return sum
 }
 
-// trainingPods is the number of pods among them that run the processes of the training.
 func (b *builder) trainingPods() (sum int64) {
 	for i := range b.steps {
 		s := &b.steps[i]
-		if b.trains(s) || (b.policy() == policyMPI && s.job.Name == trainerv1alpha1.JobNode) {
+		if b.takesTrainer(s) || (b.policy() == policyMPI && s.job.Name == trainerv1alpha1.JobNode) {
 			sum += s.pods()
 		}
 	}
 	return sum
 }
 
-// pods is the number of pods of a step. A step that a TrainJob configures is one Job.
+// pods is the number of pods of the step. A step that a TrainJob configures has one Job.
 func (s *step) pods() int64 {
 	return int64(s.jobs()) * int64(max(s.count, 0))
 }
 
-// jobs is the number of Jobs of a step.
 func (s *step) jobs() int32 {
 	if isAncestor(s.ancestor) {
 		return 1
@@ -96,7 +91,7 @@ func (s *step) jobs() int32 {
 	return max(replicas(s.job), 0)
 }
 
-// processes is the number of processes on a node that the TrainJob or its ML policy asks for, or 1.
+// processes is the number of processes on a node by the TrainJob or its ML policy, or 1.
 func (b *builder) processes() int32 {
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
 		return *t.NumProcPerNode
@@ -111,7 +106,7 @@ func (b *builder) processes() int32 {
 	return 1
 }
 
-// hostfileSize is the length of the hostfile in bytes. Above maxHostfile it may be the number of its lines, which is less.
+// hostfileSize is the length of the hostfile in bytes. Above maxHostfile it may be less, the number of lines.
 func (b *builder) hostfileSize(slots int32) (size int64) {
 	for i := range b.steps {
 		s := &b.steps[i]
@@ -133,7 +128,7 @@ func (b *builder) hostfileSize(slots int32) (size int64) {
 	return size
 }
 
-// digitsBelow is how many digits the numbers below n have together.
+// digitsBelow is the total number of digits of the numbers below n.
 func digitsBelow(n int64) (sum int64) {
 	for from, digits := int64(0), int64(1); from < n; digits++ {
 		to := int64(math.Pow10(int(digits)))

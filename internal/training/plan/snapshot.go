@@ -18,17 +18,17 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// Runtime is a runtime of either kind. TypeMeta.Kind says which.
+// Runtime is a TrainingRuntime or ClusterTrainingRuntime, as TypeMeta.Kind says.
 type Runtime trainerv1alpha1.ClusterTrainingRuntime
 
-// ClusterRuntime takes a ClusterTrainingRuntime for a Runtime. It is not copied.
+// ClusterRuntime converts a ClusterTrainingRuntime, without a deep copy.
 func ClusterRuntime(r *trainerv1alpha1.ClusterTrainingRuntime) *Runtime {
 	out := Runtime(*r)
 	out.TypeMeta = metav1.TypeMeta{APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindClusterTrainingRuntime}
 	return &out
 }
 
-// NamespacedRuntime takes a TrainingRuntime for a Runtime. It is not copied.
+// NamespacedRuntime converts a TrainingRuntime, without a deep copy.
 func NamespacedRuntime(r *trainerv1alpha1.TrainingRuntime) *Runtime {
 	return &Runtime{
 		TypeMeta:   metav1.TypeMeta{APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainingRuntime},
@@ -36,7 +36,7 @@ func NamespacedRuntime(r *trainerv1alpha1.TrainingRuntime) *Runtime {
 	}
 }
 
-// RefKind is the group and the kind of the runtime that a TrainJob names.
+// RefKind returns the group and kind of a reference, with their defaults.
 func RefKind(ref *trainerv1alpha1.RuntimeRef) (group, kind string) {
 	group, kind = trainerv1alpha1.GroupVersion.Group, trainerv1alpha1.KindClusterTrainingRuntime
 	if ref.APIGroup != nil {
@@ -48,21 +48,21 @@ func RefKind(ref *trainerv1alpha1.RuntimeRef) (group, kind string) {
 	return group, kind
 }
 
-// IsSupported reports whether the kind of runtime is one of ours.
+// IsSupported reports whether the group and kind of a reference are those of training runtimes.
 func IsSupported(ref *trainerv1alpha1.RuntimeRef) bool {
 	group, kind := RefKind(ref)
 	return group == trainerv1alpha1.GroupVersion.Group && (kind == trainerv1alpha1.KindClusterTrainingRuntime || kind == trainerv1alpha1.KindTrainingRuntime)
 }
 
 const (
-	// SnapshotKey is the key of the runtime in its snapshot.
+	// SnapshotKey is the key of the runtime in the ConfigMap.
 	SnapshotKey = "runtime"
-	// maxSnapshot is how many bytes of runtime fit into a ConfigMap with room to spare.
+	// maxSnapshot limits the encoded runtime, in bytes, so that it fits into a ConfigMap.
 	maxSnapshot = 900 << 10
 )
 
-// Snapshot makes the ConfigMap that keeps the runtime as it is for the life of the TrainJob (spec: 50 §4.3). The patches'
-// hashes go into its annotation, if there are any.
+// Snapshot returns the ConfigMap that stores the runtime for the life of the TrainJob (spec: 50 §4.3). hashes are those of the runtime
+// patches, for its annotation.
 func Snapshot(job *trainerv1alpha1.TrainJob, r *Runtime, hashes map[string]string) (*corev1.ConfigMap, error) {
 	kept := *r
 	kept.ObjectMeta = *r.ObjectMeta.DeepCopy()
@@ -98,8 +98,7 @@ func Snapshot(job *trainerv1alpha1.TrainJob, r *Runtime, hashes map[string]strin
 	}, nil
 }
 
-// IsOfEarlier reports whether an object was made for an earlier TrainJob of the same name and namespace. It may be deleted: its owner
-// does not exist any more.
+// IsOfEarlier reports whether an object belongs to an earlier TrainJob of the same name and namespace, so that it may be deleted.
 func IsOfEarlier(job *trainerv1alpha1.TrainJob, object metav1.Object) bool {
 	owner := metav1.GetControllerOf(object)
 	return owner != nil && owner.Kind == trainerv1alpha1.KindTrainJob && owner.Name == job.Name && owner.UID != job.UID
@@ -107,22 +106,21 @@ func IsOfEarlier(job *trainerv1alpha1.TrainJob, object metav1.Object) bool {
 
 // Errors of ReadSnapshot.
 var (
-	// ErrForeign says that a snapshot belongs to an object that is not this TrainJob.
+	// ErrForeign: the snapshot belongs to another object.
 	ErrForeign = errors.New("belongs to another object")
-	// ErrUnproven says that the status of the TrainJob does not confirm who wrote the snapshot. Such a snapshot counts only if it
-	// equals the one that would be made now.
+	// ErrUnproven: the status of the TrainJob does not confirm that the manager wrote the snapshot. It is accepted only if it equals the
+	// snapshot that the manager would write now.
 	ErrUnproven = errors.New("does not hold the runtime that the status of the TrainJob records")
 )
 
-// SnapshotHash identifies the content of a snapshot in status.runtimeSnapshot.
+// SnapshotHash returns the hash of a snapshot's content for status.runtimeSnapshot.
 func SnapshotHash(snapshot *corev1.ConfigMap) string {
 	sum := sha256.Sum256([]byte(snapshot.Data[SnapshotKey]))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// confirms reports whether a status says that the manager wrote a snapshot with this hash. Only the manager writes the status. One
-// that records no snapshot although it has been written comes from a version that recorded none: its snapshot is accepted, and
-// recorded from then on.
+// confirms reports whether the status, which only the manager writes, records a snapshot with this hash. Versions that record no snapshot
+// have written a status without one: their snapshots are accepted.
 func confirms(s *trainerv1alpha1.TrainJobStatus, hash string) bool {
 	if s.RuntimeSnapshot == nil {
 		return WasWritten(s)
@@ -135,8 +133,7 @@ func WasWritten(s *trainerv1alpha1.TrainJobStatus) bool {
 	return s.RuntimeSnapshot != nil || len(s.Conditions) > 0 || len(s.JobsStatus) > 0 || len(s.RuntimePatches) > 0
 }
 
-// ReadSnapshot reads the runtime from the snapshot of a TrainJob. It refuses a snapshot of another TrainJob or runtime (ErrForeign)
-// and one that the TrainJob's status does not confirm (ErrUnproven).
+// ReadSnapshot returns the runtime of a snapshot. Errors: ErrForeign, ErrUnproven, or a content that cannot be read or is another runtime.
 func ReadSnapshot(job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*Runtime, error) {
 	owner := metav1.GetControllerOf(snapshot)
 	if owner == nil || owner.UID != job.UID {

@@ -12,27 +12,29 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// IsOurs reports whether the local controller handles a TrainJob.
+// IsOurs reports whether this controller manages the TrainJob.
 func IsOurs(job *trainerv1alpha1.TrainJob) bool {
 	return job.Spec.ManagedBy == nil || *job.Spec.ManagedBy == trainerv1alpha1.DefaultManager
 }
 
-// IsFinished reports whether a TrainJob has completed or failed, for good.
+// IsFinished reports whether a TrainJob has completed or failed.
 func IsFinished(job *trainerv1alpha1.TrainJob) bool { return HasFinished(&job.Status) }
 
-// HasFinished is IsFinished of a status.
+// HasFinished reports whether a status is that of a finished TrainJob.
 func HasFinished(s *trainerv1alpha1.TrainJobStatus) bool {
 	return isTrue(s.Conditions, string(trainerv1alpha1.ConditionComplete)) || isTrue(s.Conditions, string(trainerv1alpha1.ConditionFailed))
 }
 
-// Resumes reports whether a TrainJob that was suspended is not so any more.
+// Resumes reports whether a status change ends a suspension.
 func Resumes(before, after *trainerv1alpha1.TrainJobStatus) bool {
 	kind := string(trainerv1alpha1.ConditionSuspended)
 	return isTrue(before.Conditions, kind) && !isTrue(after.Conditions, kind)
 }
 
-// IsSuspended reports whether a TrainJob wants no pods.
-func IsSuspended(job *trainerv1alpha1.TrainJob) bool { return suspended(job) }
+// IsSuspended reports whether spec.suspend is true.
+func IsSuspended(job *trainerv1alpha1.TrainJob) bool {
+	return job.Spec.Suspend != nil && *job.Spec.Suspend
+}
 
 // IsOverdue reports whether a TrainJob failed because of its deadline.
 func IsOverdue(job *trainerv1alpha1.TrainJob) bool {
@@ -44,32 +46,32 @@ func isTrue(conditions []metav1.Condition, kind string) bool {
 	return apimeta.IsStatusConditionTrue(conditions, kind)
 }
 
-// Observed is what the status of a TrainJob follows from.
+// Observed is the input of Status.
 type Observed struct {
 	TrainJob *trainerv1alpha1.TrainJob
-	// JobSet is nil if there is none; Ended is then the final condition that it had when it was deleted, if that was seen.
+	// JobSet is nil if it does not exist; Ended is then the final condition that it had when it was deleted, if it had one.
 	JobSet *jobsetv1alpha2.JobSet
 	Ended  *metav1.Condition
-	// Deleted says that somebody deleted an unfinished JobSet that is not to be made again.
+	// Deleted reports that the unfinished JobSet was deleted, and is not created again.
 	Deleted bool
-	// TooLarge is why no plan can be made of the TrainJob, or empty. As the number that is too large cannot change, it fails.
+	// TooLarge is why no plan can be made of the TrainJob, or empty. It fails: the number cannot change.
 	TooLarge string
-	// Refused is why the API server will never create what the TrainJob needs, or empty. It fails a TrainJob that HoldsQuota.
+	// Refused is why the API server refuses objects of the TrainJob for good, or empty. It fails a TrainJob that HoldsQuota.
 	Refused string
 	Now     time.Time
 }
 
-// HoldsQuota reports whether a TrainJob runs by an admission: the queue has patched what it starts. Such a TrainJob must not
-// wait for ever for what it cannot have, because others wait for its quota.
+// HoldsQuota reports whether a TrainJob runs by an admission: it is not suspended and has the patch of the queue. It must not wait for
+// objects that it cannot have, because others wait for its quota.
 func HoldsQuota(job *trainerv1alpha1.TrainJob) bool {
-	return !suspended(job) && slices.ContainsFunc(job.Spec.RuntimePatches, func(p trainerv1alpha1.RuntimePatch) bool {
+	return !IsSuspended(job) && slices.ContainsFunc(job.Spec.RuntimePatches, func(p trainerv1alpha1.RuntimePatch) bool {
 		return p.Manager == trainerv1alpha1.QueuePatchManager && p.TrainingRuntimeSpec != nil && p.TrainingRuntimeSpec.Template != nil &&
 			p.TrainingRuntimeSpec.Template.Spec != nil && len(p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs) > 0
 	})
 }
 
-// Status says what the conditions and counters of a TrainJob are (spec: 50 §4.2, §5.1). The rest of the status is as it
-// was. A TrainJob that runs and was never suspended gets no condition: clients take any for a sign that it does not run.
+// Status returns the status with the conditions and counters that follow from what was observed (spec: 50 §4.2, §5.1). A TrainJob that runs
+// and was never suspended has no condition: clients take any condition for a sign that it does not run.
 func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 	s := o.TrainJob.Status.DeepCopy()
 	set := func(kind trainerv1alpha1.ConditionType, status metav1.ConditionStatus, reason, message string, at metav1.Time) {
@@ -79,7 +81,7 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 	}
 	now := metav1.NewTime(o.Now)
 	switch {
-	case suspended(o.TrainJob):
+	case IsSuspended(o.TrainJob):
 		set(trainerv1alpha1.ConditionSuspended, metav1.ConditionTrue, trainerv1alpha1.ReasonSuspended, trainerv1alpha1.MessageSuspended, now)
 	case isTrue(s.Conditions, string(trainerv1alpha1.ConditionSuspended)):
 		set(trainerv1alpha1.ConditionSuspended, metav1.ConditionFalse, trainerv1alpha1.ReasonResumed, trainerv1alpha1.MessageResumed, now)
@@ -107,7 +109,7 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 	return s
 }
 
-// impossible is why the objects of the TrainJob will never be made, or empty while they may be.
+// impossible returns why the objects of the TrainJob will never exist, or "".
 func (o *Observed) impossible() string {
 	if o.TooLarge == "" && o.Refused != "" && HoldsQuota(o.TrainJob) {
 		return o.Refused
@@ -115,7 +117,7 @@ func (o *Observed) impossible() string {
 	return o.TooLarge
 }
 
-// End is the condition with which a JobSet ended, or nil.
+// End returns the final condition of a JobSet, or nil.
 func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
 	for _, kind := range []jobsetv1alpha2.ConditionType{jobsetv1alpha2.ConditionCompleted, jobsetv1alpha2.ConditionFailed} {
 		if c := apimeta.FindStatusCondition(jobset.Status.Conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
@@ -125,12 +127,12 @@ func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
 	return nil
 }
 
-// IsIdle reports whether no pod of a JobSet can be running.
+// IsIdle reports whether a JobSet has no active or ready Jobs.
 func IsIdle(jobset *jobsetv1alpha2.JobSet) bool {
 	return !slices.ContainsFunc(jobset.Status.ReplicatedJobsStatus, func(s jobsetv1alpha2.ReplicatedJobStatus) bool { return s.Active > 0 || s.Ready > 0 })
 }
 
-// IsRunning reports whether the pods of all Jobs of a JobSet are ready, or their work is done.
+// IsRunning reports whether all Jobs of a JobSet are ready or have succeeded.
 func IsRunning(jobset *jobsetv1alpha2.JobSet) bool {
 	reported := map[string]int32{}
 	for i := range jobset.Status.ReplicatedJobsStatus {
@@ -140,7 +142,7 @@ func IsRunning(jobset *jobsetv1alpha2.JobSet) bool {
 	return !slices.ContainsFunc(jobset.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool { return reported[rj.Name] < replicas(&rj) })
 }
 
-// Ready says how many Jobs of a TrainJob have all their pods ready, or have ended.
+// Ready returns the number of Jobs of a TrainJob that are ready or have ended.
 func Ready(s *trainerv1alpha1.TrainJobStatus) (n int32) {
 	for _, j := range s.JobsStatus {
 		n += j.Ready + j.Succeeded + j.Failed
@@ -148,16 +150,15 @@ func Ready(s *trainerv1alpha1.TrainJobStatus) (n int32) {
 	return n
 }
 
-// IsActive reports whether a Job of a TrainJob with this status may have pods.
+// IsActive reports whether a Job of a TrainJob is active.
 func IsActive(s *trainerv1alpha1.TrainJobStatus) bool {
 	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 })
 }
 
-// Phases are all that Phase says.
+// Phases are the values of Phase.
 var Phases = []string{"Suspended", "Pending", "Running", "Complete", "Failed"}
 
-// Phase is one word about a TrainJob, for those who count: whether it has ended and how, is suspended, or runs, which it
-// does when a Job of it has all its pods ready. Clients have conditions (spec: 50 §5.5, §6).
+// Phase summarizes a TrainJob for metrics. It is Running when a Job has all its pods ready (spec: 50 §5.5, §6).
 func Phase(job *trainerv1alpha1.TrainJob) string {
 	ready := slices.ContainsFunc(job.Status.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Ready > 0 })
 	switch {
@@ -165,7 +166,7 @@ func Phase(job *trainerv1alpha1.TrainJob) string {
 		return "Complete"
 	case isTrue(job.Status.Conditions, string(trainerv1alpha1.ConditionFailed)):
 		return "Failed"
-	case suspended(job):
+	case IsSuspended(job):
 		return "Suspended"
 	case ready:
 		return "Running"
@@ -184,7 +185,7 @@ func jobsStatus(jobset *jobsetv1alpha2.JobSet) []trainerv1alpha1.JobStatus {
 	return out
 }
 
-// Unsupported is the condition of a TrainJob whose kind of runtime is not known.
+// Unsupported returns the status of a TrainJob whose kind of runtime is not supported.
 func Unsupported(job *trainerv1alpha1.TrainJob, now time.Time) *trainerv1alpha1.TrainJobStatus {
 	s := job.Status.DeepCopy()
 	group, kind := RefKind(&job.Spec.RuntimeRef)
@@ -195,7 +196,7 @@ func Unsupported(job *trainerv1alpha1.TrainJob, now time.Time) *trainerv1alpha1.
 	return s
 }
 
-// Overdue is the status of a TrainJob that exceeded its deadline.
+// Overdue sets the condition of a TrainJob that exceeded its deadline.
 func Overdue(s *trainerv1alpha1.TrainJobStatus, now time.Time) {
 	apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
 		Type: string(trainerv1alpha1.ConditionFailed), Status: metav1.ConditionTrue, Reason: trainerv1alpha1.ReasonDeadlineExceeded,
@@ -203,11 +204,11 @@ func Overdue(s *trainerv1alpha1.TrainJobStatus, now time.Time) {
 	})
 }
 
-// Deadline is when a TrainJob with this status has been active for too long, counted from its creation or last resume. It
-// has none while it is suspended or finished (spec: 50 §4.2).
+// Deadline returns when a TrainJob has been active for too long since its creation or last resume; false without a deadline, and while it is
+// suspended or finished (spec: 50 §4.2).
 func Deadline(job *trainerv1alpha1.TrainJob, s *trainerv1alpha1.TrainJobStatus) (time.Time, bool) {
 	limit := job.Spec.ActiveDeadlineSeconds
-	if limit == nil || HasFinished(s) || suspended(job) {
+	if limit == nil || HasFinished(s) || IsSuspended(job) {
 		return time.Time{}, false
 	}
 	start := job.CreationTimestamp.Time

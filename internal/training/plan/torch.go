@@ -10,10 +10,9 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// Variables of PyTorch's launcher, in the order in which they are set. Users may not set them.
+// Variables of PyTorch's launcher, in the order in which they are set. They are reserved.
 var torchReserved = []string{"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
 
-// processes is how many processes the launcher starts on a node: a number, or auto to let it count the GPUs.
 type processes struct {
 	auto bool
 	n    int32
@@ -26,8 +25,7 @@ func (p processes) String() string {
 	return itoa(p.n)
 }
 
-// torchProcesses follows the TrainJob; without its word the GPUs count, and without GPUs the CPUs, rounded up (spec: 50
-// §4.6).
+// torchProcesses is the number of the TrainJob, else of its GPUs, else of its CPUs, rounded up (spec: 50 §4.6).
 func (b *builder) torchProcesses(gpus int32, r *corev1.ResourceRequirements) processes {
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
 		return processes{n: *t.NumProcPerNode}
@@ -42,9 +40,9 @@ func (b *builder) torchProcesses(gpus int32, r *corev1.ResourceRequirements) pro
 	return processes{n: max(job.Saturate(cpu.Value()), 1)} // Value rounds up
 }
 
-// torch tells the launchers of each other, and makes torchtune's command (spec: 50 §4.6).
-func (b *builder) torch() {
-	b.plainEnv()
+// applyTorch sets the variables of the launchers and the command of torchtune (spec: 50 §4.6).
+func (b *builder) applyTorch() {
+	b.setTrainerEnv()
 	r := b.resources()
 	gpus := b.Config.gpus(&r)
 	procs := b.torchProcesses(gpus, &r)
@@ -70,10 +68,10 @@ func (b *builder) torch() {
 	b.injectTorch(vars)
 }
 
-// injectTorch gives the launcher's variables to the other containers that the runtime names.
+// injectTorch sets the variables of the launcher in the other containers that the runtime names.
 func (b *builder) injectTorch(vars []corev1.EnvVar) {
 	for _, target := range envTargets(b.Runtime) {
-		s := b.named(target.JobName)
+		s := b.stepNamed(target.JobName)
 		if s == nil {
 			continue
 		}
@@ -87,7 +85,7 @@ func (b *builder) injectTorch(vars []corev1.EnvVar) {
 	}
 }
 
-// envTargets are the containers that get the launcher's variables besides the trainer.
+// envTargets are the containers, besides the trainer's, that have the variables of the launcher.
 func envTargets(r *Runtime) []trainerv1alpha1.TorchEnvTarget {
 	if policyOf(r) != policyTorch || r.Spec.MLPolicy.Torch.EnvInjection == nil {
 		return nil

@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// Models that torchtune runtimes can be made for.
+// Models of torchtune.
 const (
 	tuneLlama1B  = "llama3_2/1B"
 	tuneLlama3B  = "llama3_2/3B"
@@ -18,15 +19,15 @@ const (
 	tuneQwen     = "qwen2_5/1.5B"
 )
 
-// tuneKept are the settings of the runtime's command that go into the final one. Users may not set them.
-var tuneKept = []string{"output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir"}
+// tuneReserved are the settings of the runtime's command that the final command retains. Users may not set them.
+var tuneReserved = []string{"output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir"}
 
-// isTune says whether a TrainJob runs torchtune: its command is exactly `tune run` (spec: 50 §4.6.2).
+// isTune reports whether the command of a TrainJob is exactly `tune run` (spec: 50 §4.6.2).
 func isTune(job *trainerv1alpha1.TrainJob) bool {
 	return job.Spec.Trainer != nil && slices.Equal(job.Spec.Trainer.Command, []string{"tune", "run"})
 }
 
-// tuneModel is the model of a runtime by its name: torchtune-llama3.2-1b is llama3_2/1B. Other names have none.
+// tuneModel returns the model in the name of a runtime, or "": torchtune-llama3.2-1b is llama3_2/1B.
 func tuneModel(runtime string) string {
 	parts := strings.Split(runtime, "-")
 	if len(parts) != 3 {
@@ -35,23 +36,20 @@ func tuneModel(runtime string) string {
 	return strings.ReplaceAll(parts[1], ".", "_") + "/" + strings.ToUpper(parts[2])
 }
 
-// tuning is what decides about the recipe.
 type tuning struct {
 	nodes, gpus int32
 	procs       processes
 	args        []string
 }
 
-// single reports whether one process does it all.
-func (t *tuning) single() bool { return t.gpus == 1 || (!t.procs.auto && t.procs.n == 1) }
+func (t *tuning) isSingleProcess() bool { return t.gpus == 1 || (!t.procs.auto && t.procs.n == 1) }
 
-// rendezvous reports whether processes must find each other.
-func (t *tuning) rendezvous() bool {
+func (t *tuning) needsRendezvous() bool {
 	return t.nodes > 1 || (!t.procs.auto && t.procs.n > 1) || (t.procs.auto && t.gpus > 1)
 }
 
-// lora reports whether the arguments ask for LoRA or QLoRA.
-func (t *tuning) lora() (lora, quantized bool) {
+// usesLoRA reports whether the arguments ask for LoRA or QLoRA.
+func (t *tuning) usesLoRA() (lora, quantized bool) {
 	dora := false
 	for _, arg := range t.args {
 		lora = lora || strings.Contains(arg, "model.lora_attn_modules")
@@ -64,9 +62,9 @@ func (t *tuning) lora() (lora, quantized bool) {
 	return lora, quantized && !dora
 }
 
-// recipe is torchtune's recipe and the suffix of its configuration (spec: 50 §4.6.2).
+// recipe returns torchtune's recipe and the suffix of its configuration (spec: 50 §4.6.2).
 func (t *tuning) recipe() (recipe, suffix string) {
-	lora, quantized := t.lora()
+	lora, quantized := t.usesLoRA()
 	kind := ""
 	switch {
 	case t.nodes > 1:
@@ -78,49 +76,48 @@ func (t *tuning) recipe() (recipe, suffix string) {
 	default:
 		recipe, kind = "full_finetune", "_full"
 	}
-	if t.single() {
+	if t.isSingleProcess() {
 		return recipe + "_single_device", kind + "_single_device"
 	}
 	return recipe + "_distributed", kind
 }
 
-// tuneCommand is the final command of torchtune.
 func (b *builder) tuneCommand(t tuning) []string {
 	command := []string{"tune", "run"}
-	if t.rendezvous() {
+	if t.needsRendezvous() {
 		command = append(command, "--rdzv_endpoint="+b.master()+":"+strconv.Itoa(rendezvousPort))
 	}
 	recipe, suffix := t.recipe()
 	command = append(command, recipe, "--config", tuneModel(b.Runtime.Name)+suffix)
 	for _, item := range tuneRuntimeCommand(b.Runtime) {
-		if key, _, _ := strings.Cut(item, "="); slices.Contains(tuneKept, key) {
+		if key, _, _ := strings.Cut(item, "="); slices.Contains(tuneReserved, key) {
 			command = append(command, item)
 		}
 	}
 	return command
 }
 
-// tuneRuntimeCommand is the command of the runtime's trainer.
 func tuneRuntimeCommand(r *Runtime) []string {
 	for i := range r.Spec.Template.Spec.ReplicatedJobs {
 		rj := &r.Spec.Template.Spec.ReplicatedJobs[i]
 		if rj.Template.Labels[trainerv1alpha1.AncestorStepLabel] != trainerv1alpha1.AncestorTrainer {
 			continue
 		}
-		if c := containerNamed(rj.Template.Spec.Template.Spec.Containers, trainerv1alpha1.ContainerNode); c != nil {
+		if c := patch.ContainerNamed(rj.Template.Spec.Template.Spec.Containers, trainerv1alpha1.ContainerNode); c != nil {
 			return c.Command
 		}
 	}
 	return nil
 }
 
-// validateTune checks what torchtune can do with the model (spec: 50 §4.6.2). The runtime's number of nodes is not looked
-// at.
-func validateTune(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config) (errs field.ErrorList) {
+// validateTune checks the combinations of model and tuning that torchtune supports (spec: 50 §4.6.2). It ignores the number of nodes of
+// the runtime.
+func (v *validation) validateTune() (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	trainer, name := spec.Child("trainer"), spec.Child("runtimeRef", "name")
-	model, t := tuneModel(r.Name), tuningOf(job, r, cfg)
-	lora, quantized := t.lora()
+	r := v.Runtime
+	model, t := tuneModel(r.Name), v.draft.tuning()
+	lora, quantized := t.usesLoRA()
 	if !slices.Contains([]string{tuneLlama1B, tuneLlama3B, tuneLlama70B, tuneQwen}, model) {
 		errs = append(errs, field.Invalid(name, r.Name, "names no model that torchtune supports; use "+strings.Join([]string{tuneLlama1B, tuneLlama3B, tuneLlama70B, tuneQwen}, ", ")))
 	}
@@ -130,7 +127,7 @@ func validateTune(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config) (errs 
 	if quantized && model == tuneQwen {
 		errs = append(errs, field.Invalid(name, r.Name, "QLoRA is not supported for "+tuneQwen))
 	}
-	if quantized && !t.single() && (model == tuneLlama1B || model == tuneLlama3B) {
+	if quantized && !t.isSingleProcess() && (model == tuneLlama1B || model == tuneLlama3B) {
 		text := "QLoRA of " + model + " runs on a single device only"
 		errs = append(errs,
 			field.Invalid(trainer.Child("numProcPerNode"), t.procs.String(), text),
@@ -140,27 +137,26 @@ func validateTune(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config) (errs 
 	if (lora || quantized) && t.nodes > 1 {
 		errs = append(errs, field.Invalid(trainer.Child("numNodes"), t.nodes, "must be 1 for LoRA and QLoRA"))
 	}
-	for i, arg := range job.Spec.Trainer.Args {
-		if key, _, _ := strings.Cut(arg, "="); slices.Contains(tuneKept, key) {
+	for i, arg := range v.New.Spec.Trainer.Args {
+		if key, _, _ := strings.Cut(arg, "="); slices.Contains(tuneReserved, key) {
 			errs = append(errs, field.Invalid(trainer.Child("args").Index(i), arg, "is set by the runtime; remove it"))
 		}
 	}
 	return errs
 }
 
-// tuningOf is what the rules look at: the TrainJob's own numbers, and the GPUs by which processes are counted.
-func tuningOf(job *trainerv1alpha1.TrainJob, r *Runtime, cfg *Config) tuning {
-	t := tuning{nodes: 1, procs: processes{auto: true}, args: job.Spec.Trainer.Args}
-	if n := job.Spec.Trainer.NumNodes; n != nil {
+// tuning returns the TrainJob's own numbers, and the GPUs by which processes are counted.
+func (b *builder) tuning() tuning {
+	trainer := b.TrainJob.Spec.Trainer
+	t := tuning{nodes: 1, procs: processes{auto: true}, args: trainer.Args}
+	if n := trainer.NumNodes; n != nil {
 		t.nodes = *n
 	}
-	if n := job.Spec.Trainer.NumProcPerNode; n != nil {
+	if n := trainer.NumProcPerNode; n != nil {
 		t.procs = processes{n: *n}
 	}
-	b := &builder{Input: &Input{TrainJob: job, Runtime: r, Config: cfg}}
-	b.begin()
-	b.trainer()
+	b.configureTrainer() // a second time changes nothing
 	resources := b.resources()
-	t.gpus = cfg.gpus(&resources)
+	t.gpus = b.Config.gpus(&resources)
 	return t
 }

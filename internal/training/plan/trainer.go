@@ -11,11 +11,10 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// rendezvousPort is where training pods meet.
 const rendezvousPort = 29500
 
-// counts finds out how many pods each step has (spec: 50 §4.4, §4.6.3).
-func (b *builder) counts() {
+// countPods sets the number of pods of each step (spec: 50 §4.4, §4.6.3).
+func (b *builder) countPods() {
 	policy := b.Runtime.Spec.MLPolicy
 	nodes := int32(1)
 	if policy != nil && policy.NumNodes != nil {
@@ -44,28 +43,28 @@ func (b *builder) counts() {
 	}
 }
 
-// workers is the size of the MPI job node. A launcher that trains too is one of the nodes, even the only one.
+// workers is the size of the MPI job node. A launcher that is also a training node counts as one.
 func (b *builder) workers(nodes int32) int32 {
 	switch {
 	case !launcherIsNode(b.Runtime.Spec.MLPolicy.MPI):
 		return nodes
-	case b.named(trainerv1alpha1.JobLauncher) != nil:
+	case b.stepNamed(trainerv1alpha1.JobLauncher) != nil:
 		return max(nodes-1, 0)
 	default:
 		return max(nodes-1, 1)
 	}
 }
 
-// nodes is the number of training pods that the pods are told of.
+// nodes is the number of training pods in the environment of the pods.
 func (b *builder) nodes() int32 {
-	if s := b.ofAncestor(trainerv1alpha1.AncestorTrainer); s != nil {
+	if s := b.stepOfAncestor(trainerv1alpha1.AncestorTrainer); s != nil {
 		return s.count
 	}
 	return 1
 }
 
-// trainer lets spec.trainer configure its containers, but for the variables (spec: 50 §4.4).
-func (b *builder) trainer() {
+// configureTrainer applies spec.trainer, except its variables (spec: 50 §4.4).
+func (b *builder) configureTrainer() {
 	t := b.TrainJob.Spec.Trainer
 	if t == nil {
 		return
@@ -87,22 +86,21 @@ func (b *builder) trainer() {
 				c.Args = slices.Clone(t.Args)
 			}
 		}
-		if b.trains(s) {
+		if b.takesTrainer(s) {
 			mergeResources(&c.Resources, t.ResourcesPerNode)
 		}
 	}
 }
 
-// trains reports whether trainer.env and trainer.resourcesPerNode are for the step: the job labelled trainer, and the MPI
-// nodes if the launcher is one of them.
-func (b *builder) trains(s *step) bool {
+// takesTrainer reports whether trainer.env and trainer.resourcesPerNode apply to the step: to jobs labelled trainer, and to MPI nodes if the
+// launcher is one of them.
+func (b *builder) takesTrainer(s *step) bool {
 	if s.ancestor == trainerv1alpha1.AncestorTrainer {
 		return true
 	}
 	return b.policy() == policyMPI && s.job.Name == trainerv1alpha1.JobNode && launcherIsNode(b.Runtime.Spec.MLPolicy.MPI)
 }
 
-// trainerContainers are the containers node of the jobs labelled trainer.
 func (b *builder) trainerContainers() []*corev1.Container {
 	var out []*corev1.Container
 	for i := range b.steps {
@@ -115,8 +113,8 @@ func (b *builder) trainerContainers() []*corev1.Container {
 	return out
 }
 
-// plainEnv gives the trainer its variables where nothing else is injected, or before it is.
-func (b *builder) plainEnv() {
+// setTrainerEnv sets spec.trainer.env before the variables of the ML policy.
+func (b *builder) setTrainerEnv() {
 	if t := b.TrainJob.Spec.Trainer; t != nil {
 		for _, c := range b.trainerContainers() {
 			setEnv(&c.Env, t.Env...)
@@ -124,14 +122,14 @@ func (b *builder) plainEnv() {
 	}
 }
 
-// lastEnv has the user's variables win over everything (spec: 50 §4.5).
-func (b *builder) lastEnv() {
+// overrideEnv sets spec.trainer.env again: variables of the user override all others (spec: 50 §4.5).
+func (b *builder) overrideEnv() {
 	t := b.TrainJob.Spec.Trainer
 	if t == nil {
 		return
 	}
 	for i := range b.steps {
-		if s := &b.steps[i]; b.trains(s) {
+		if s := &b.steps[i]; b.takesTrainer(s) {
 			if c := s.container(trainerv1alpha1.ContainerNode); c != nil {
 				setEnv(&c.Env, t.Env...)
 			}
@@ -139,7 +137,7 @@ func (b *builder) lastEnv() {
 	}
 }
 
-// setEnv replaces variables where they stand and appends new ones.
+// setEnv replaces variables in place and appends new ones.
 func setEnv(env *[]corev1.EnvVar, vars ...corev1.EnvVar) {
 	own := make([]corev1.EnvVar, len(vars))
 	for i := range vars {
@@ -148,18 +146,15 @@ func setEnv(env *[]corev1.EnvVar, vars ...corev1.EnvVar) {
 	upsert(env, func(v *corev1.EnvVar) string { return v.Name }, own...)
 }
 
-// setVolumes replaces volumes of the same name where they stand and appends new ones.
 func setVolumes(pod *corev1.PodSpec, volumes ...corev1.Volume) {
 	upsert(&pod.Volumes, func(v *corev1.Volume) string { return v.Name }, volumes...)
 }
 
-// setMounts replaces mounts at the same path where they stand and appends new ones.
 func setMounts(c *corev1.Container, mounts ...corev1.VolumeMount) {
 	upsert(&c.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath }, mounts...)
 }
 
-// upsert puts each element in the place of the first one with its key, or at the end. It takes time in proportion to both lists, as a user says
-// how long they are.
+// upsert replaces the first element with the key of each new element, or appends it. It takes linear time: users choose the lengths.
 func upsert[T any](list *[]T, key func(*T) string, elements ...T) {
 	at := make(map[string]int, len(*list)+len(elements))
 	for i := range slices.Backward(*list) {
@@ -176,7 +171,7 @@ func upsert[T any](list *[]T, key func(*T) string, elements ...T) {
 	}
 }
 
-// openPort adds the rendezvous port. A TCP port of that number is left as it is: it serves as well, whatever its name.
+// openPort adds the rendezvous port, unless a TCP port of that number exists.
 func openPort(c *corev1.Container) {
 	for _, p := range c.Ports {
 		if p.ContainerPort == rendezvousPort && (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) {
@@ -186,7 +181,7 @@ func openPort(c *corev1.Container) {
 	c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: rendezvousPort})
 }
 
-// mergeResources overlays limits and requests key by key, and claims by name.
+// mergeResources overlays limits and requests by name of the resource, and claims by name.
 func mergeResources(to *corev1.ResourceRequirements, from *corev1.ResourceRequirements) {
 	if from == nil {
 		return
@@ -202,10 +197,10 @@ func mergeResources(to *corev1.ResourceRequirements, from *corev1.ResourceRequir
 	upsert(&to.Claims, func(c *corev1.ResourceClaim) string { return c.Name }, from.Claims...)
 }
 
-// resources are those by which the processes of a training pod are counted (spec: 50 §4.6): the TrainJob's own if they name CPUs or
-// GPUs; else those of the container node in the first job that is named node or labelled trainer, with the TrainJob's merged into them.
+// resources returns the resources by which the processes of a training pod are counted (spec: 50 §4.6): those of the TrainJob if they name
+// CPUs or GPUs; else those of the container node in the first job that is named node or labelled trainer.
 func (b *builder) resources() corev1.ResourceRequirements {
-	if t := b.TrainJob.Spec.Trainer; t != nil && t.ResourcesPerNode != nil && !b.Config.MergedResources && b.Config.countable(t.ResourcesPerNode) {
+	if t := b.TrainJob.Spec.Trainer; t != nil && t.ResourcesPerNode != nil && !b.Config.MergedResources && b.Config.countsProcesses(t.ResourcesPerNode) {
 		return *t.ResourcesPerNode
 	}
 	for i := range b.steps {
@@ -220,8 +215,7 @@ func (b *builder) resources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{}
 }
 
-// countable reports whether processes can be counted by these resources: whether they name CPUs or GPUs.
-func (c *Config) countable(r *corev1.ResourceRequirements) bool {
+func (c *Config) countsProcesses(r *corev1.ResourceRequirements) bool {
 	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
 		for name := range list { //berth:unordered the answer is the same in any order
 			if name == corev1.ResourceCPU || c.isGPU(name) {
@@ -232,13 +226,11 @@ func (c *Config) countable(r *corev1.ResourceRequirements) bool {
 	return false
 }
 
-// isGPU reports whether a resource counts as a GPU.
 func (c *Config) isGPU(name corev1.ResourceName) bool {
 	return strings.Contains(strings.ToLower(string(name)), "gpu") || slices.Contains(c.ExtraGPUs, string(name))
 }
 
-// gpus counts the GPUs of a training pod: the first resource by name that contains "gpu", in the requests, then in the
-// limits; then those of the configuration (spec: 50 §4.6).
+// gpus counts the GPUs of a training pod: the first GPU resource by name in the requests, or else in the limits (spec: 50 §4.6).
 func (c *Config) gpus(r *corev1.ResourceRequirements) int32 {
 	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {

@@ -14,34 +14,32 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// Request is a TrainJob that somebody wants to store, and what decides about it.
+// Request is a TrainJob to be validated, with the objects that the rules need.
 type Request struct {
 	patch.Request
 	Config *Config
 
-	// Runtime is the snapshot that the TrainJob began with, or else the live runtime, or nil if there is neither.
+	// Runtime is that of the snapshot, or else the live one; nil if neither exists.
 	Runtime *Runtime
-	// JobSet is the one of the TrainJob's name, or nil if there is none, and JobSetErr why that is not known. It is looked at
-	// only if NeedsJobSet says so.
+	// JobSet is that of the TrainJob's name, or nil; JobSetErr is why it could not be read. They are needed if patch.NeedsJobSet.
 	JobSet    *jobsetv1alpha2.JobSet
 	JobSetErr error
-	// PriorityClasses are those that exist of PriorityClassNames. Nil: they are not checked.
+	// PriorityClasses tells which of PriorityClassNames exist. Nil: they are not checked.
 	PriorityClasses map[string]bool
 }
 
-// Findings are what is wrong with an object.
+// Findings are the result of a validation.
 type Findings struct {
 	Warnings []string
-	// Errors are what is wrong with fields.
-	Errors field.ErrorList
-	// Unsupported is set if the kind of runtime is not known; there is no field for that error.
+	Errors   field.ErrorList
+	// Unsupported is the error about the kind of runtime, which has no field.
 	Unsupported error
-	// DeniedPatches is why runtime patches were refused, and PatchConflicts how often they contradict each other.
+	// DeniedPatches are the reasons why runtime patches are refused, and PatchConflicts is the number of conflicts.
 	DeniedPatches  []string
 	PatchConflicts int
 }
 
-// Err is everything that is wrong, or nil.
+// Err returns all errors as one, or nil.
 func (f *Findings) Err() error {
 	if f.Unsupported == nil {
 		return f.Errors.ToAggregate()
@@ -53,7 +51,6 @@ func (f *Findings) Err() error {
 	return utilerrors.NewAggregate(all)
 }
 
-// validation collects findings about one request.
 type validation struct {
 	*Request
 	Findings
@@ -70,16 +67,14 @@ func (v *validation) warn(format string, args ...any) {
 
 func (v *validation) refuse(errs ...*field.Error) { v.Errors = append(v.Errors, errs...) }
 
-// Paths of fields.
 var (
 	specPath       = field.NewPath("spec")
 	trainerPath    = specPath.Child("trainer")
 	runtimeRefPath = specPath.Child("runtimeRef")
 )
 
-// Validate reports whether a TrainJob may be stored (spec: 50 §3.2). What the schema and its CEL rules say is not said
-// again. An update that leaves the spec alone, or of an object that is being deleted, is always fine: so is the removal of
-// a finalizer after the runtime has gone.
+// Validate applies the rules for TrainJobs (spec: 50 §3.2) that are not in the schema. An update that does not change the spec, or of an
+// object that is being deleted, is always valid, so that finalizers can be removed after the runtime is deleted.
 func Validate(r *Request) Findings { return validate(&validation{Request: r}) }
 
 func validate(v *validation) Findings {
@@ -108,13 +103,13 @@ func validate(v *validation) Findings {
 	}
 	v.validatePatches()
 	if v.Runtime != nil {
-		v.validateRuntime()
+		v.validateFit()
 	}
 	return v.Findings
 }
 
-// Fits returns why a TrainJob that is about to start does not fit its runtime, which may have changed since the TrainJob was
-// stored: the rules of creation but for those about users (spec: 50 §3.2).
+// Fits returns why a TrainJob that starts does not fit its runtime, which may have changed since the webhook validated the TrainJob: the
+// rules of creation except those about users (spec: 50 §3.2).
 func (d *Draft) Fits(classes map[string]bool) error {
 	in := d.b.Input
 	free := in.Config.Patches
@@ -129,14 +124,12 @@ func (d *Draft) Fits(classes map[string]bool) error {
 	return f.Err()
 }
 
-// sameSpec reports whether an update leaves the spec alone.
 func (v *validation) sameSpec() bool {
 	now, before := v.New.Spec, v.Old.Spec
 	now.RuntimePatches, before.RuntimePatches = patch.WithoutTimes(now.RuntimePatches), patch.WithoutTimes(before.RuntimePatches)
 	return equality.Semantic.DeepEqual(&now, &before)
 }
 
-// validatePatches checks the runtime patches.
 func (v *validation) validatePatches() {
 	var template *trainerv1alpha1.JobSetTemplateSpec
 	request, reserved := v.Request.Request, &patch.Reserved{}
@@ -151,8 +144,7 @@ func (v *validation) validatePatches() {
 	v.DeniedPatches, v.PatchConflicts = append(v.DeniedPatches, found.Denied...), found.Conflicts
 }
 
-// validatePresence refuses to add or remove what is immutable while it is there: CEL compares only what is there before
-// and after.
+// validatePresence refuses to add or remove immutable fields: CEL rules compare only fields that both versions have.
 func (v *validation) validatePresence() {
 	if v.Old == nil {
 		return
@@ -171,7 +163,6 @@ func (v *validation) validatePresence() {
 	}
 }
 
-// runtimePolicy is where the support of runtimes is explained.
 const runtimePolicy = "https://trainer.kubeflow.org/en/latest/operator-guides/runtime.html#runtime-deprecation-policy"
 
 func (v *validation) warnDeprecated() {
@@ -180,7 +171,6 @@ func (v *validation) warnDeprecated() {
 	}
 }
 
-// deprecation is the warning about a runtime that will be removed, or "".
 func deprecation(r *Runtime) string {
 	if r.Labels[trainerv1alpha1.SupportLabel] != trainerv1alpha1.SupportDeprecated {
 		return ""
@@ -188,10 +178,9 @@ func deprecation(r *Runtime) string {
 	return fmt.Sprintf("%s %s is deprecated and will be removed: see %s", r.Kind, r.Name, runtimePolicy)
 }
 
-// maxHostName is how long the label of a host name can be.
 const maxHostName = 63
 
-// warnHostNames warns of pods whose host name is too long, so that the JobSet will be refused.
+// warnHostNames warns of host names that are too long: the JobSet will be refused.
 func (v *validation) warnHostNames(b *builder) {
 	longest := ""
 	for i := range b.steps {
@@ -207,7 +196,6 @@ func (v *validation) warnHostNames(b *builder) {
 	}
 }
 
-// sortedList is a text of names.
 func sortedList(names []string) string {
 	names = slices.Clone(names)
 	slices.Sort(names)

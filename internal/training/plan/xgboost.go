@@ -6,12 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Variables of XGBoost's tracker, which users may not set.
+// Reserved variables of XGBoost's tracker.
 var xgboostReserved = []string{"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"}
 
-// xgboost tells the workers of the tracker: one worker for each GPU, or one a node (spec: 50 §4.6).
-func (b *builder) xgboost() {
-	b.plainEnv()
+// applyXGBoost sets the variables of the tracker: one worker for each GPU, or one for each node (spec: 50 §4.6).
+func (b *builder) applyXGBoost() {
+	b.setTrainerEnv()
 	r := b.resources()
 	workers := int64(b.nodes()) * int64(max(b.Config.gpus(&r), 1))
 	for _, c := range b.trainerContainers() {

@@ -1,15 +1,15 @@
-// Package patch is what runtime patches mean: which fields an entry sets, how the
-// entries of several managers are merged into the template of a runtime, where
-// they contradict each other, who may write them and when.
+// Package patch defines runtime patches: the fields that an entry sets, how entries of
+// several managers are merged into the template of a runtime, their conflicts, who may
+// write them and when.
 //
 //	entries ─► Expand (selectors) ─► Merge ─► template
 //	   │
-//	   ├─► Default: times, entries of others
+//	   ├─► Default: times, entries of other users
 //	   ├─► Validate: targets, shapes, metadata, owners, conflicts; Transition: when
-//	   └─► Record: what became of each
+//	   └─► Record: status.runtimePatches
 //
-// Everything works on leaves, the single fields that an entry sets: two managers
-// disagree if they set one leaf to different values (spec: 50 §4.9, §4.13).
+// The unit is the leaf, a single field that an entry sets: two managers conflict if they
+// set one leaf to different values (spec: 50 §4.9, §4.13).
 package patch
 
 import (
@@ -21,62 +21,59 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// listPath is the field of the patches.
 var listPath = field.NewPath("spec", "runtimePatches")
 
-// ConflictPolicy says what happens when managers set one field to different values (spec: 50 §4.13.1).
+// ConflictPolicy is what happens when managers set one field to different values (spec: 50 §4.13.1).
 type ConflictPolicy string
 
-// The conflict policies. Under Warn and Ignore the order of merging decides (spec: 50 §4.9). Warn is the default, as clients of this
-// API that have two managers set one field differently expect success.
+// The conflict policies. Under Warn and Ignore the merge order decides (spec: 50 §4.9). Warn is the default: clients of this API expect that
+// a conflict does not fail the request.
 const (
 	ConflictWarn   ConflictPolicy = "Warn"
 	ConflictReject ConflictPolicy = "Reject"
 	ConflictIgnore ConflictPolicy = "Ignore"
 )
 
-// OwnershipMode says whose entries are protected (spec: 50 §4.13.2).
+// OwnershipMode is which entries are protected (spec: 50 §4.13.2).
 type OwnershipMode string
 
-// The modes of ownership.
 const (
 	// OwnershipReserved protects the entries of reserved managers.
 	OwnershipReserved OwnershipMode = "Reserved"
-	// OwnershipStrict protects every entry; who creates an entry owns it.
+	// OwnershipStrict protects every entry, which its creator owns.
 	OwnershipStrict OwnershipMode = "Strict"
 	OwnershipOff    OwnershipMode = "Off"
 )
 
-// Config is how runtime patches are handled (spec: 50 §4.13.7).
+// Config configures runtime patches (spec: 50 §4.13.7).
 type Config struct {
 	ConflictPolicy ConflictPolicy
 	Ownership      Ownership
 	// SchedulingManagers are patterns of managers whose entries are merged last and whose tolerations are added.
 	SchedulingManagers []string
-	// RestrictMetadata refuses everything but labels and annotations in the metadata of patches, and reserved keys.
+	// RestrictMetadata refuses metadata other than labels and annotations, and reserved keys.
 	RestrictMetadata bool
-	// StrictTargets refuses patches of replicated jobs and containers that the runtime does not have. Otherwise such
-	// patches have no effect.
+	// StrictTargets refuses patches of replicated jobs and containers that the runtime does not have. Otherwise such patches have no effect.
 	StrictTargets bool
 	// Selectors allows patches that select replicated jobs by label: gate RuntimePatchSelectors.
 	Selectors bool
 }
 
-// Ownership says who may write the entries of which managers.
+// Ownership defines the owners of managers.
 type Ownership struct {
 	Mode     OwnershipMode
 	Reserved []ReservedManager
-	// Self is the user name of Berth's own service account, which owns the managers that Berth writes for.
+	// Self is the user name of Berth's service account, which owns the managers of the queue.
 	Self string
 }
 
-// ReservedManager is a pattern of managers and the users and groups who own them. A group never matches a user of its name.
+// ReservedManager is a pattern of managers, and the users and groups that own them.
 type ReservedManager struct {
 	Manager       string
 	Users, Groups []string
 }
 
-// DefaultConfig is the configuration of a manager that was told nothing.
+// DefaultConfig returns the configuration of a manager without a configuration file.
 func DefaultConfig() Config {
 	return Config{
 		ConflictPolicy: ConflictWarn, SchedulingManagers: []string{schedulingPattern}, RestrictMetadata: true, StrictTargets: true,
@@ -84,7 +81,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// schedulingPattern matches the managers that the queue writes for.
 const schedulingPattern = "kueue.x-k8s.io/*"
 
 // matches reports whether a manager fits a pattern: itself, or its domain followed by /*.
@@ -95,41 +91,40 @@ func matches(pattern, manager string) bool {
 	return pattern == manager
 }
 
-// schedules reports whether a manager's entries are merged last.
+// schedules reports whether the entries of a manager are merged last.
 func (c *Config) schedules(manager string) bool {
 	return slices.ContainsFunc(c.SchedulingManagers, func(p string) bool { return matches(p, manager) })
 }
 
-// Request is a TrainJob that somebody wants to store, and what decides about its patches.
+// Request is a TrainJob whose patches are to be validated.
 type Request struct {
-	// New is the TrainJob, and Old the one that is stored; nil for a new one. Default changes New; Validate changes nothing.
+	// New is the TrainJob, and Old the stored one; nil for a new TrainJob. Default changes New; Validate changes nothing.
 	New, Old *trainerv1alpha1.TrainJob
-	// Selected and OldSelected are their patches with selectors: SelectedOf each.
+	// Selected and OldSelected are SelectedOf each.
 	Selected, OldSelected Selected
 	Config                *Config
-	// User makes the request, and Granted are the managers that RBAC says are his, of those in Questions.
+	// User makes the request. Granted are the managers, of those in Questions, that RBAC grants to the user.
 	User    User
 	Granted map[string]bool
-	// Merged is the runtime's template with the patches of New merged into it. Nil: Validate merges them if it has to.
+	// Merged is the runtime's template with the patches of New. Nil: Validate merges them if necessary.
 	Merged *trainerv1alpha1.JobSetTemplateSpec
 }
 
-// Reserved are the names in a template that its policies use, so that patches may not.
+// Reserved are the names that the policies of the runtime use, and patches may not use.
 type Reserved struct {
-	// Labels and Annotations are those of pods that a pod group policy sets.
+	// Labels and Annotations are those of pods.
 	Labels, Annotations []string
 	// Jobs are by name of the replicated job.
 	Jobs map[string]ReservedJob
 }
 
-// ReservedJob are the names in the pods of one replicated job.
+// ReservedJob are the reserved names in the pods of one replicated job.
 type ReservedJob struct {
 	Volumes []string
 	// Mounts are clean paths, and Env variables, by container.
 	Mounts, Env map[string][]string
 }
 
-// checker collects findings about one request.
 type checker struct {
 	*Request
 	Runtime  *trainerv1alpha1.JobSetTemplateSpec // unpatched; nil if it is not known
@@ -138,17 +133,16 @@ type checker struct {
 	Findings
 }
 
-// Findings are what is wrong with patches.
+// Findings are the result of a validation.
 type Findings struct {
 	Warnings []string
 	Errors   field.ErrorList
-	// Denied is why something was refused, a word for each kind of rule. Conflicts is how often managers contradict each
-	// other, refused or not.
+	// Denied are the reasons of refusals, and Conflicts is the number of conflicts, refused or not.
 	Denied    []string
 	Conflicts int
 }
 
-// Why patches are refused.
+// Reasons of refusals.
 const (
 	DeniedTransition = "transition"
 	DeniedOwnership  = "ownership"
@@ -172,8 +166,7 @@ func (v *checker) refuse(reason string, errs ...*field.Error) {
 	}
 }
 
-// Validate says what is wrong with the patches of a TrainJob, given its runtime's template; nil if that is not known.
-// When they may change says Transition.
+// Validate applies the rules for the patches of a TrainJob, except those of Transition. runtime is the template of its runtime, or nil.
 func Validate(r *Request, runtime *trainerv1alpha1.JobSetTemplateSpec, reserved *Reserved) Findings {
 	v := &checker{Request: r, Runtime: runtime, Reserved: reserved}
 	v.validateOwners()

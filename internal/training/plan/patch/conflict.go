@@ -9,18 +9,15 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// maxConflicts is how many conflicts are told one by one.
 const maxConflicts = 10
 
-// conflict is a field that two managers set to different values.
 type conflict struct {
-	// first and second are indexes of entries, in the order of the list.
+	// first and second are indexes of entries.
 	first, second int
 	path          string
 }
 
-// conflictsOf finds the fields that managers disagree on, in the order of the second entry (spec: 50 §4.13.1). Equal
-// values are shared.
+// conflictsOf returns the fields that managers set to different values, in the order of the second entry (spec: 50 §4.13.1).
 func conflictsOf(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []conflict {
 	if len(patches) < 2 {
 		return nil
@@ -53,8 +50,8 @@ func conflictsOf(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []conflict
 	return out
 }
 
-// mayDiffer reports whether two managers may set a field to different values: where scheduling managers add to what others
-// say, and in the labels and annotations of pods under their own domain.
+// mayDiffer reports whether two managers may set a field to different values: scheduling managers add to lists, and every manager sets
+// labels and annotations of pods under its own domain.
 func (c *Config) mayDiffer(l *leaf, managers ...string) bool {
 	for _, m := range managers {
 		if !c.schedules(m) {
@@ -68,7 +65,7 @@ func (c *Config) mayDiffer(l *leaf, managers ...string) bool {
 	return false
 }
 
-// winner is the manager whose value counts in a conflict (spec: 50 §4.9).
+// winner returns the manager whose value is merged last (spec: 50 §4.9).
 func (c *Config) winner(a, b *trainerv1alpha1.RuntimePatch) string {
 	if c.schedules(a.Manager) && !c.schedules(b.Manager) {
 		return a.Manager
@@ -76,8 +73,7 @@ func (c *Config) winner(a, b *trainerv1alpha1.RuntimePatch) string {
 	return b.Manager
 }
 
-// validateConflicts refuses conflicts, or warns of them. Those between two entries that were both there before are only
-// warned of. At most maxConflicts are told one by one.
+// validateConflicts refuses conflicts, or warns. Conflicts between two unchanged entries are warnings.
 func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, changed func(*trainerv1alpha1.RuntimePatch) bool) {
 	refused, warned := 0, 0
 	for _, c := range conflictsOf(patches, v.Config) {
@@ -105,7 +101,7 @@ func (v *checker) validateConflicts(patches []trainerv1alpha1.RuntimePatch, chan
 	}
 }
 
-// overridden lists, by manager, the fields whose value another manager's entry replaced.
+// overridden returns, by manager, the fields whose value another manager replaced.
 func overridden(patches []trainerv1alpha1.RuntimePatch, cfg *Config) map[string][]trainerv1alpha1.RuntimePatchOverride {
 	if len(patches) < 2 {
 		return nil

@@ -9,22 +9,21 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// reinvoked is how long one request can take at most, with all webhooks that it calls twice.
+// reinvoked is the maximum duration of a request whose webhooks are reinvoked.
 const reinvoked = 30 * time.Second
 
-// Default changes a TrainJob that is about to be stored, and returns warnings: entries of reserved managers that the user
-// may not write are emptied when the object is created, and times are stamped (spec: 50 §4.13.2, §4.13.5). It is
-// idempotent. Ask Questions first.
+// Default prepares a TrainJob to be stored, and returns warnings: it empties new entries of managers that the user does not own, and sets
+// times (spec: 50 §4.13.2, §4.13.5). It is idempotent. Questions comes first.
 func Default(r *Request, now time.Time) []string {
-	warnings := r.resetForeign()
+	warnings := r.resetForeignEntries()
 	r.recordOwners()
-	r.stamp(now)
+	r.setTimes(now)
 	return warnings
 }
 
-// resetForeign empties the entries that a new TrainJob brings along for managers that are not the user's, so that an
-// exported object can be created again.
-func (r *Request) resetForeign() []string {
+// resetForeignEntries empties the entries of a new TrainJob whose managers the user does not own, so that an exported object can be created
+// again.
+func (r *Request) resetForeignEntries() []string {
 	if r.Old != nil {
 		return nil
 	}
@@ -41,16 +40,16 @@ func (r *Request) resetForeign() []string {
 	return warnings
 }
 
-// Skeleton is an entry that sets nothing.
+// Skeleton returns an entry without fields.
 func Skeleton(manager string) trainerv1alpha1.RuntimePatch {
 	return trainerv1alpha1.RuntimePatch{Manager: manager, TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
 		Template: &trainerv1alpha1.JobSetTemplatePatch{Spec: &trainerv1alpha1.JobSetSpecPatch{}},
 	}}
 }
 
-// stamp sets the time of each entry to that of the last change of its content, in whole seconds. A time that the client
-// gives is kept for new entries if it is not in the future, and otherwise never.
-func (r *Request) stamp(now time.Time) {
+// setTimes sets the time of each entry to that of its last change, in whole seconds. The time of a client is accepted for new entries only,
+// and not in the future.
+func (r *Request) setTimes(now time.Time) {
 	now = now.UTC().Truncate(time.Second)
 	for i := range r.New.Spec.RuntimePatches {
 		p := &r.New.Spec.RuntimePatches[i]

@@ -14,14 +14,13 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// leaf is one field that an entry sets: the unit in which managers can disagree (spec: 50 §4.13.1).
+// leaf is one field that an entry sets: the unit of conflicts (spec: 50 §4.13.1).
 type leaf struct {
 	// path starts below trainingRuntimeSpec; elements of keyed lists appear as [name=x].
 	path  string
 	value string
 	kind  leafKind
-	// key is that of a label or annotation.
-	key string
+	key   string
 }
 
 type leafKind int
@@ -30,11 +29,10 @@ const (
 	leafPlain leafKind = iota
 	// leafAdded is a list to which scheduling managers add: tolerations and scheduling gates.
 	leafAdded
-	// leafPodMeta is a label or annotation of pods.
 	leafPodMeta
 )
 
-// leavesOf lists the leaves of an entry, in a fixed order.
+// leavesOf returns the leaves of an entry in a fixed order.
 func leavesOf(p *trainerv1alpha1.RuntimePatch) []leaf {
 	t := templateOf(p)
 	if t == nil {
@@ -154,12 +152,11 @@ func anyLeaves(out []leaf, path string, value any) []leaf {
 	return append(out, leaf{path: path, value: text(value)})
 }
 
-// isSet reports whether the order of a list means nothing.
+// isSet reports whether the order of a list is irrelevant.
 func isSet(path string) bool {
 	return slices.Contains([]string{"add", "drop", "supplementalGroups"}, path[strings.LastIndexByte(path, '.')+1:])
 }
 
-// text is the canonical text of a value.
 func text(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -168,7 +165,7 @@ func text(v any) string {
 	return string(data)
 }
 
-// setText is the canonical text of a list whose order means nothing.
+// setText is the canonical text of a list whose order is irrelevant.
 func setText(list []any) string {
 	texts := make([]string, 0, len(list))
 	for _, v := range list {
@@ -178,7 +175,6 @@ func setText(list []any) string {
 	return text(slices.Compact(texts))
 }
 
-// isEmpty reports whether an entry sets nothing.
 func isEmpty(p *trainerv1alpha1.RuntimePatch, selected []SelectedJob) bool {
 	return len(leavesOf(p)) == 0 && len(selected) == 0 && !hasOtherMeta(p)
 }
@@ -190,12 +186,11 @@ func hasOtherMeta(p *trainerv1alpha1.RuntimePatch) bool {
 	return found
 }
 
-// sameContent reports whether two entries say the same, whenever they said it.
 func sameContent(a, b *trainerv1alpha1.RuntimePatch, selectedA, selectedB []SelectedJob) bool {
 	return Hash(a, selectedA) == Hash(b, selectedB)
 }
 
-// Hash is the beginning of the SHA-256 of what an entry says, without its time: 16 hexadecimal digits (spec: 50 §4.13.6).
+// Hash returns the first 16 hexadecimal digits of the SHA-256 of an entry without its time (spec: 50 §4.13.6).
 func Hash(p *trainerv1alpha1.RuntimePatch, selected []SelectedJob) string {
 	content := struct {
 		Manager  string                                    `json:"manager"`
@@ -206,7 +201,7 @@ func Hash(p *trainerv1alpha1.RuntimePatch, selected []SelectedJob) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Hashes are those of all entries that set something, by manager.
+// Hashes returns the hashes of all entries that have leaves, by manager.
 func Hashes(patches []trainerv1alpha1.RuntimePatch, selected Selected) map[string]string {
 	out := map[string]string{}
 	for i := range patches {
@@ -217,7 +212,6 @@ func Hashes(patches []trainerv1alpha1.RuntimePatch, selected Selected) map[strin
 	return out
 }
 
-// patchOf finds the entry of a manager, or nil.
 func patchOf(patches []trainerv1alpha1.RuntimePatch, manager string) *trainerv1alpha1.RuntimePatch {
 	for i := range patches {
 		if patches[i].Manager == manager {

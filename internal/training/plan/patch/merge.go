@@ -13,9 +13,8 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// Merge copies the runtime's template and merges the patches into it, one entry after the other: those of scheduling
-// managers after all others, otherwise in the order of the list (spec: 50 §4.9). It adds no replicated job and no
-// container: what a patch says about one that the runtime does not have is passed over.
+// Merge copies the template of the runtime and merges the patches in the order of the list, those of scheduling managers last (spec: 50
+// §4.9). It adds no replicated job and no container: patches of others have no effect.
 func Merge(template *trainerv1alpha1.JobSetTemplateSpec, patches []trainerv1alpha1.RuntimePatch, selected Selected, cfg *Config) *trainerv1alpha1.JobSetTemplateSpec {
 	out := &trainerv1alpha1.JobSetTemplateSpec{}
 	template.Spec.DeepCopyInto(&out.Spec)
@@ -37,7 +36,7 @@ func Merge(template *trainerv1alpha1.JobSetTemplateSpec, patches []trainerv1alph
 	return out
 }
 
-// inOrder puts the entries of scheduling managers last.
+// inOrder returns the entries with those of scheduling managers last.
 func inOrder(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []*trainerv1alpha1.RuntimePatch {
 	out := make([]*trainerv1alpha1.RuntimePatch, 0, len(patches))
 	for _, last := range []bool{false, true} {
@@ -50,7 +49,6 @@ func inOrder(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []*trainerv1al
 	return out
 }
 
-// templateOf is what an entry says about the JobSet, or nil.
 func templateOf(p *trainerv1alpha1.RuntimePatch) *trainerv1alpha1.JobSetTemplatePatch {
 	if p.TrainingRuntimeSpec == nil {
 		return nil
@@ -58,8 +56,8 @@ func templateOf(p *trainerv1alpha1.RuntimePatch) *trainerv1alpha1.JobSetTemplate
 	return p.TrainingRuntimeSpec.Template
 }
 
-// jobNamed finds a replicated job, or nil.
-func jobNamed(spec *jobsetv1alpha2.JobSetSpec, name string) *jobsetv1alpha2.ReplicatedJob {
+// JobNamed returns a replicated job, or nil.
+func JobNamed(spec *jobsetv1alpha2.JobSetSpec, name string) *jobsetv1alpha2.ReplicatedJob {
 	for i := range spec.ReplicatedJobs {
 		if spec.ReplicatedJobs[i].Name == name {
 			return &spec.ReplicatedJobs[i]
@@ -69,7 +67,7 @@ func jobNamed(spec *jobsetv1alpha2.JobSetSpec, name string) *jobsetv1alpha2.Repl
 }
 
 func mergeJob(spec *jobsetv1alpha2.JobSetSpec, p *trainerv1alpha1.ReplicatedJobPatch, schedules bool) {
-	rj := jobNamed(spec, p.Name)
+	rj := JobNamed(spec, p.Name)
 	if rj == nil || p.Template == nil {
 		return
 	}
@@ -84,7 +82,6 @@ func mergeJob(spec *jobsetv1alpha2.JobSetSpec, p *trainerv1alpha1.ReplicatedJobP
 	}
 }
 
-// mergeMeta overlays labels and annotations.
 func mergeMeta(to *metav1.ObjectMeta, from *metav1.ObjectMeta) {
 	if from == nil {
 		return
@@ -100,7 +97,6 @@ func mergeMap(to *map[string]string, from map[string]string) {
 	maps.Copy(*to, from)
 }
 
-// mergePod merges what a patch says about pods (spec: 50 §2.2).
 func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, schedules bool) {
 	p := original.DeepCopy() // the parts of which become parts of the pod
 	if p.ServiceAccountName != nil {
@@ -120,7 +116,7 @@ func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, sched
 	switch {
 	case len(p.Tolerations) == 0:
 	case schedules:
-		pod.Tolerations = unite(pod.Tolerations, p.Tolerations)
+		pod.Tolerations = appendTolerations(pod.Tolerations, p.Tolerations)
 	default:
 		pod.Tolerations = p.Tolerations
 	}
@@ -128,11 +124,11 @@ func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, sched
 
 func second[T any](_, b T) T { return b }
 
-// mergeContainers merges into containers that exist; their order stays.
+// mergeContainers merges into existing containers, in their order.
 func mergeContainers(containers []corev1.Container, patches []trainerv1alpha1.ContainerPatch) {
 	for i := range patches {
 		p := &patches[i]
-		c := containerNamed(containers, p.Name)
+		c := ContainerNamed(containers, p.Name)
 		if c == nil {
 			continue
 		}
@@ -142,7 +138,7 @@ func mergeContainers(containers []corev1.Container, patches []trainerv1alpha1.Co
 	}
 }
 
-// mergeVolume merges volumes with the same kind of source, and otherwise takes the patch's (spec: 50 §4.9).
+// mergeVolume merges volumes with the same kind of source, and otherwise replaces the volume (spec: 50 §4.9).
 func mergeVolume(base, patch corev1.Volume) corev1.Volume {
 	if len(members(&patch.VolumeSource)) == 0 {
 		return base
@@ -153,7 +149,7 @@ func mergeVolume(base, patch corev1.Volume) corev1.Volume {
 	return overlayValue(base, patch)
 }
 
-// mergeVariable merges variables with the same kind of source, and otherwise takes the patch's.
+// mergeVariable merges variables with the same kind of source, and otherwise replaces the variable.
 func mergeVariable(base, patch corev1.EnvVar) corev1.EnvVar {
 	if base.ValueFrom == nil || patch.ValueFrom == nil || !slices.Equal(members(base.ValueFrom), members(patch.ValueFrom)) {
 		return patch
@@ -161,7 +157,6 @@ func mergeVariable(base, patch corev1.EnvVar) corev1.EnvVar {
 	return overlayValue(base, patch)
 }
 
-// members names the members of a union that are set.
 func members(union any) []string {
 	set, err := runtime.DefaultUnstructuredConverter.ToUnstructured(union)
 	if err != nil {
@@ -170,8 +165,7 @@ func members(union any) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// unite adds the tolerations that are not there yet.
-func unite(base, more []corev1.Toleration) []corev1.Toleration {
+func appendTolerations(base, more []corev1.Toleration) []corev1.Toleration {
 	for i := range more {
 		if !slices.ContainsFunc(base, func(t corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, more[i]) }) {
 			base = append(base, more[i])
@@ -180,8 +174,8 @@ func unite(base, more []corev1.Toleration) []corev1.Toleration {
 	return base
 }
 
-// mergeList merges one entry into a list with keys. Elements of both are merged. Where new elements stand is what clients
-// of strategic merge patches are used to: as early as the order of the patch allows (spec: 50 §4.9).
+// mergeList merges one entry into a keyed list. Elements of both are merged. New elements have the positions that strategic merge patches
+// give them: as early as the order of the patch allows (spec: 50 §4.9).
 func mergeList[T any](base, patch []T, key func(*T) string, merge func(base, patch T) T) []T {
 	if len(patch) == 0 {
 		return base
@@ -231,7 +225,8 @@ func mergeList[T any](base, patch []T, key func(*T) string, merge func(base, pat
 	return out
 }
 
-func containerNamed(list []corev1.Container, name string) *corev1.Container {
+// ContainerNamed returns a container of the list, or nil.
+func ContainerNamed(list []corev1.Container, name string) *corev1.Container {
 	for i := range list {
 		if list[i].Name == name {
 			return &list[i]

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// overlay merges a structure field by field into another: nested structures and maps are merged, everything else, also a
-// list, is replaced. Either may be nil. The patch may become part of the result.
+// overlay merges a structure into another: nested structures and maps are merged, other fields and lists are replaced. Either may be nil.
+// The result may share memory with the patch.
 func overlay[T any](base, patch *T) *T {
 	switch {
 	case patch == nil:
@@ -19,7 +19,7 @@ func overlay[T any](base, patch *T) *T {
 	return &merged
 }
 
-// overlayValue is overlay of values. It goes through the JSON form, in which absent fields can be told.
+// overlayValue merges values by their JSON form, which omits absent fields.
 func overlayValue[T any](base, patch T) T {
 	b, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&base)
 	if err != nil {
@@ -36,7 +36,6 @@ func overlayValue[T any](base, patch T) T {
 	return out
 }
 
-// overlayMap merges p into b, in place.
 func overlayMap(b, p map[string]any) map[string]any {
 	for key, value := range p { //berth:unordered each key is written once
 		old, ok := b[key].(map[string]any)
@@ -49,7 +48,6 @@ func overlayMap(b, p map[string]any) map[string]any {
 	return b
 }
 
-// jsonValue is a value as JSON decoded without types, or nil if it has none.
 func jsonValue(v any) any {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -11,42 +11,40 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// OwnersAnnotation on a TrainJob records, in strict mode, who created the entry of each manager.
+// OwnersAnnotation on a TrainJob records the creator of each manager's entry in strict mode.
 const OwnersAnnotation = "berth.dev/runtime-patch-owners"
 
-// What RBAC is asked about the entry of a manager: the verb, and the group and resource, which is virtual. The name is
-// the manager, then its domain followed by /* (spec: 50 §4.13.2).
+// The verb, group and virtual resource of the question to RBAC about the entry of a manager. The name is the manager, or its domain followed
+// by /* (spec: 50 §4.13.2).
 const (
 	OwnershipVerb     = "manage"
 	OwnershipResource = "runtimepatchmanagers"
 )
 
-// OwnershipNames are the names to ask RBAC about for a manager. One grant suffices.
+// OwnershipNames returns the names of the questions to RBAC for a manager. One grant suffices.
 func OwnershipNames(manager string) []string {
 	domain, _, _ := strings.Cut(manager, "/")
 	return []string{manager, domain + "/*"}
 }
 
-// What refusals say that last: whose entry it is, and that managers contradict each other. The optional policy for clusters
-// without the webhook has the same words.
+// Ends of refusals because of owners and of conflicts. The optional policy for clusters without the webhook uses the same words.
 const (
 	anotherActor    = "another actor"
 	differentValues = "to different values"
 )
 
-// IsFinal reports whether the text of a refusal is one of those that come back however often the same is tried: because of owners,
-// or of a conflict (spec: 50 §4.10).
+// IsFinal reports whether a refusal is repeated for every retry: because of owners, or of a conflict (spec: 50 §4.10).
 func IsFinal(refusal string) bool {
 	return strings.Contains(refusal, listPath.String()) && (strings.Contains(refusal, anotherActor) || strings.Contains(refusal, differentValues))
 }
 
-// User is who makes a request.
+// User is the user of a request.
 type User struct {
 	Name   string
 	Groups []string
 }
 
-// protects reports whether the entries of a manager may be written by their owners only.
+// protects reports whether only owners may write the entries of a manager.
 func (c *Config) protects(manager string) bool {
 	switch c.Ownership.Mode {
 	case OwnershipOff:
@@ -62,8 +60,8 @@ func (c *Config) reserves(manager string) bool {
 	return slices.ContainsFunc(c.Ownership.Reserved, func(r ReservedManager) bool { return matches(r.Manager, manager) })
 }
 
-// lists reports whether the configuration makes a user the owner of a manager.
-func (c *Config) lists(u *User, manager string) bool {
+// listsOwner reports whether the configuration makes a user the owner of a manager.
+func (c *Config) listsOwner(u *User, manager string) bool {
 	if u.Name != "" && u.Name == c.Ownership.Self && (matches(schedulingPattern, manager) || c.schedules(manager)) {
 		return true
 	}
@@ -81,10 +79,10 @@ func (c *Config) lists(u *User, manager string) bool {
 	return false
 }
 
-// owns reports whether a user may write the entry of a manager. In strict mode that includes whoever created it, and anyone
-// as long as nobody did, unless the manager is reserved.
+// owns reports whether a user may write the entry of a manager. In strict mode its recorded creator may. Without a record every user may,
+// unless the manager is reserved.
 func (r *Request) owns(manager string) bool {
-	if r.Granted[manager] || r.Config.lists(&r.User, manager) {
+	if r.Granted[manager] || r.Config.listsOwner(&r.User, manager) {
 		return true
 	}
 	if r.Config.Ownership.Mode != OwnershipStrict || r.Config.reserves(manager) {
@@ -96,11 +94,11 @@ func (r *Request) owns(manager string) bool {
 	return recordedOwners(r.Old)[manager] == r.User.Name && r.User.Name != ""
 }
 
-// Questions lists the managers for which RBAC has to be asked before the request can be judged: those whose entries the
-// request writes, that are protected, and that are not the user's by configuration. They are sorted.
+// Questions returns, sorted, the managers about which RBAC has to be asked before validation: protected managers whose entries the request
+// writes, and whom the configuration does not give to the user.
 func (r *Request) Questions() []string {
 	asked := map[string]bool{}
-	for _, m := range r.touched() {
+	for _, m := range r.changedManagers() {
 		if r.Config.protects(m) && !r.owns(m) {
 			asked[m] = true
 		}
@@ -108,9 +106,9 @@ func (r *Request) Questions() []string {
 	return slices.Sorted(maps.Keys(asked))
 }
 
-// touched lists the managers whose entries the request adds, changes or removes. New entries that set nothing do not
-// count: the queue's webhook adds such in the name of the user.
-func (r *Request) touched() []string {
+// changedManagers returns the managers whose entries the request adds, changes or removes. New empty entries do not count: the webhook of
+// the queue adds them in the name of the user.
+func (r *Request) changedManagers() []string {
 	var out []string
 	var before []trainerv1alpha1.RuntimePatch
 	if r.Old != nil {
@@ -134,16 +132,15 @@ func (r *Request) touched() []string {
 	return out
 }
 
-// validateOwners refuses what only the owners of managers may write (spec: 50 §4.13.2).
+// validateOwners refuses changes of protected entries by other users (spec: 50 §4.13.2).
 func (v *checker) validateOwners() {
-	for _, m := range v.touched() {
+	for _, m := range v.changedManagers() {
 		if v.Config.protects(m) && !v.owns(m) {
 			v.refuse(DeniedOwnership, field.Forbidden(listPath.Key(m), "manager "+m+" is owned by "+anotherActor+"; leave its entry as it is"))
 		}
 	}
 }
 
-// recordedOwners reads the annotation of strict mode.
 func recordedOwners(job *trainerv1alpha1.TrainJob) map[string]string {
 	owners := map[string]string{}
 	if json.Unmarshal([]byte(job.Annotations[OwnersAnnotation]), &owners) != nil {
@@ -152,8 +149,8 @@ func recordedOwners(job *trainerv1alpha1.TrainJob) map[string]string {
 	return owners
 }
 
-// recordOwners writes the annotation of strict mode, whatever the client put there: creators of entries that stay are
-// kept, new entries of managers that are not reserved get the user.
+// recordOwners replaces the annotation of strict mode: owners of entries that remain are retained, and the user owns new entries of managers
+// that are not reserved.
 func (r *Request) recordOwners() {
 	if r.Config.Ownership.Mode != OwnershipStrict {
 		return

@@ -18,10 +18,10 @@ const (
 	moreFields   = "…"
 )
 
-// Annotation on the snapshot of the runtime says which patches the JobSet was built from: the hash of each manager's entry.
+// Annotation on the snapshot of the runtime has the hashes of the patches that the JobSet was built from, by manager.
 const Annotation = "berth.dev/runtime-patches"
 
-// Annotations are those of a snapshot, or nil without patches.
+// Annotations returns the annotations of a snapshot, or nil without patches.
 func Annotations(hashes map[string]string) (map[string]string, error) {
 	if len(hashes) == 0 {
 		return nil, nil
@@ -33,8 +33,7 @@ func Annotations(hashes map[string]string) (map[string]string, error) {
 	return map[string]string{Annotation: string(data)}, nil
 }
 
-// BuiltFrom reads, from the annotations of a snapshot, the hashes of the patches that the JobSet was built from. ok is
-// false if the annotation is lost.
+// BuiltFrom returns the hashes in the annotations of a snapshot. ok is false without the annotation.
 func BuiltFrom(annotations map[string]string) (hashes map[string]string, ok bool) {
 	text, ok := annotations[Annotation]
 	if !ok {
@@ -47,8 +46,8 @@ func BuiltFrom(annotations map[string]string) (hashes map[string]string, ok bool
 	return hashes, true
 }
 
-// Record says what became of each patch (spec: 50 §4.13.6): built are the hashes of what the JobSet was built from.
-// Entries that set nothing are left out. Those that were removed from the spec stay until the JobSet no longer has them.
+// Record returns status.runtimePatches (spec: 50 §4.13.6). built are the hashes that the JobSet was built from. Empty entries are omitted.
+// Removed entries remain until the JobSet is built without them.
 func Record(job *trainerv1alpha1.TrainJob, runtime *trainerv1alpha1.JobSetTemplateSpec, selected Selected, cfg *Config, built map[string]string, now time.Time) []trainerv1alpha1.RuntimePatchStatus {
 	patches := job.Spec.RuntimePatches
 	if len(patches) == 0 && len(job.Status.RuntimePatches) == 0 {
@@ -73,7 +72,7 @@ func Record(job *trainerv1alpha1.TrainJob, runtime *trainerv1alpha1.JobSetTempla
 	return out
 }
 
-// record says what became of one patch. hash is that of the entry, built that of what the JobSet has.
+// record returns the status of one entry. hash is that of the entry, built that of the JobSet's.
 func record(
 	job *trainerv1alpha1.TrainJob, own, expanded *trainerv1alpha1.RuntimePatch, hash, built string,
 	lost []trainerv1alpha1.RuntimePatchOverride, now time.Time,
@@ -106,7 +105,6 @@ func record(
 	return s
 }
 
-// fields are the paths of an entry's leaves, in their order, cut if there are too many.
 func fields(p *trainerv1alpha1.RuntimePatch) []string {
 	var out []string
 	for _, l := range leavesOf(p) {

@@ -11,14 +11,13 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// SelectedJob is a patch of every replicated job whose Job template has certain labels in the unpatched runtime (spec: 50
-// §4.13.4).
+// SelectedJob patches every replicated job whose Job template has certain labels in the unpatched runtime (spec: 50 §4.13.4).
 type SelectedJob = trainerv1alpha1.SelectedReplicatedJobPatch
 
 // Selected are the patches with selectors, by manager.
 type Selected map[string][]SelectedJob
 
-// SelectedOf are the patches with selectors of a TrainJob; nil if there are none, or no TrainJob.
+// SelectedOf returns the patches with selectors of a TrainJob, which may be nil.
 func SelectedOf(job *trainerv1alpha1.TrainJob) Selected {
 	if job == nil {
 		return nil
@@ -37,11 +36,10 @@ func SelectedOf(job *trainerv1alpha1.TrainJob) Selected {
 	return out
 }
 
-// maxSelected is how many patches with selectors an entry may have.
 const maxSelected = 32
 
-// Expand puts patches with selectors in front of the ones by name, one for each replicated job that they match: what is
-// more specific wins. Without any the list is returned as it is.
+// Expand prepends to the patches of each entry one patch for each replicated job that a selector matches, so that patches by name override
+// them. Without selectors it returns the list itself.
 func Expand(patches []trainerv1alpha1.RuntimePatch, selected Selected, runtime *trainerv1alpha1.JobSetTemplateSpec) []trainerv1alpha1.RuntimePatch {
 	if len(selected) == 0 {
 		return patches
@@ -74,7 +72,6 @@ func Expand(patches []trainerv1alpha1.RuntimePatch, selected Selected, runtime *
 	return out
 }
 
-// selects lists the replicated jobs that a selector matches, in the order of the runtime.
 func selects(of *metav1.LabelSelector, runtime *trainerv1alpha1.JobSetTemplateSpec) []string {
 	selector, err := metav1.LabelSelectorAsSelector(of)
 	if err != nil {
@@ -90,7 +87,7 @@ func selects(of *metav1.LabelSelector, runtime *trainerv1alpha1.JobSetTemplateSp
 	return out
 }
 
-// validateSelected checks the patches with selectors of one entry, but for what is said in their templates.
+// validateSelected checks the selectors of one entry, and not their templates.
 func validateSelected(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplateSpec, cfg *Config, path *field.Path) (errs field.ErrorList) {
 	if len(list) == 0 {
 		return nil
@@ -127,7 +124,7 @@ func validateSelected(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplat
 	return errs
 }
 
-// selectedClash finds two patches of one entry that match the same job and set the same field to different values.
+// selectedClash returns two patches of one entry that match the same job and set the same field to different values.
 func selectedClash(list []SelectedJob, runtime *trainerv1alpha1.JobSetTemplateSpec, path *field.Path) (errs field.ErrorList) {
 	type setting struct {
 		by    int

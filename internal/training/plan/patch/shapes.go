@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volume checks a volume of an entry, and what became of it in the pod: a patch of a volume of the runtime may leave out
-// what the runtime says.
+// volume checks a volume of an entry, and the merged volume: a patch of a volume of the runtime may omit its fields.
 func (c *podCheck) volume(vol *corev1.Volume, at *field.Path) {
 	for _, text := range validation.IsDNS1123Label(vol.Name) {
 		c.v.refuse(DeniedContent, field.Invalid(at.Child("name"), vol.Name, text))
@@ -31,7 +30,6 @@ func (c *podCheck) volume(vol *corev1.Volume, at *field.Path) {
 	}
 }
 
-// validateSource finds what a source of a volume lacks.
 func validateSource(s *corev1.VolumeSource, at *field.Path) (errs field.ErrorList) {
 	required := func(kind, name, value string) {
 		if value == "" {
@@ -79,7 +77,6 @@ func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) (errs fiel
 	return errs
 }
 
-// mount checks a mount of an entry.
 func (c *podCheck) mount(m *corev1.VolumeMount, at *field.Path, container string, seen map[string]bool, init bool) {
 	v := c.v
 	switch {
@@ -113,7 +110,6 @@ func (c *podCheck) mount(m *corev1.VolumeMount, at *field.Path, container string
 	}
 }
 
-// validateVariable checks a variable of an entry.
 func validateVariable(e *corev1.EnvVar, at *field.Path) (errs field.ErrorList) {
 	if e.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), "must be set"))
@@ -132,7 +128,6 @@ func validateVariable(e *corev1.EnvVar, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// validateToleration is what Kubernetes asks of a toleration.
 func validateToleration(t *corev1.Toleration, at *field.Path) (errs field.ErrorList) {
 	if t.Key != "" {
 		errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
@@ -161,5 +156,5 @@ func validateToleration(t *corev1.Toleration, at *field.Path) (errs field.ErrorL
 	return errs
 }
 
-// Clean is a path without empty and dot elements: two paths are the same if they are so when clean.
+// Clean returns a path without empty and dot elements, to compare paths.
 func Clean(p string) string { return path.Clean("/" + p) }

@@ -12,18 +12,18 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// TransitionMessage is the refusal of a change of patches while the TrainJob runs, which clients compare.
+// TransitionMessage is the refusal of a change of patches while the TrainJob runs. Clients compare it.
 const TransitionMessage = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
 
-// stillActive is in the refusal of a change while Jobs of the last run are active.
+// stillActive is in the refusal of a change while Jobs of the previous run are active.
 const stillActive = "is still active"
 
-// IsPassing reports whether the text of a refusal is one that ends when the last run of the TrainJob has ended.
+// IsPassing reports whether a refusal ends with the previous run of the TrainJob.
 func IsPassing(refusal string) bool {
 	return strings.Contains(refusal, TransitionMessage) || strings.Contains(refusal, stillActive)
 }
 
-// NeedsJobSet reports whether the JobSet decides about an update: the patches change, and that is not refused anyway.
+// NeedsJobSet reports whether the JobSet decides about an update: the patches change, and the change is not refused anyway.
 func NeedsJobSet(job, old *trainerv1alpha1.TrainJob) bool {
 	return old != nil && Changed(job, old) && (suspended(job) || suspended(old))
 }
@@ -33,14 +33,14 @@ func Changed(job, old *trainerv1alpha1.TrainJob) bool {
 	return !equality.Semantic.DeepEqual(WithoutTimes(job.Spec.RuntimePatches), WithoutTimes(old.Spec.RuntimePatches))
 }
 
-// Transition says when patches may change (spec: 50 §3.5). old is nil for a new TrainJob, jobset if there is none; err says
-// why that is not known.
+// Transition refuses changes of patches while their pods may run (spec: 50 §3.5). old is nil for a new TrainJob, jobset if it does not exist;
+// err is why the JobSet could not be read.
 //
 //	suspended before  after   change of the patches
 //	no                no      refused
 //	any other                 allowed, unless a replicated job of the JobSet is still active
 //
-// A TrainJob that has finished is no exception: its patches say what it ran with.
+// This includes TrainJobs that have finished: their patches are those of their run.
 func Transition(job, old *trainerv1alpha1.TrainJob, jobset *jobsetv1alpha2.JobSet, err error) (errs field.ErrorList) {
 	if old == nil || !Changed(job, old) {
 		return nil
@@ -62,7 +62,7 @@ func Transition(job, old *trainerv1alpha1.TrainJob, jobset *jobsetv1alpha2.JobSe
 	return errs
 }
 
-// WithoutTimes is a shallow copy of patches that have no time.
+// WithoutTimes returns a shallow copy of patches without their times.
 func WithoutTimes(patches []trainerv1alpha1.RuntimePatch) []trainerv1alpha1.RuntimePatch {
 	out := slices.Clone(patches)
 	for i := range out {

@@ -15,8 +15,8 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// validatePatches checks what the patches say (spec: 50 §3.4, §4.13). Entries that were there before with the same content
-// are not checked again, so that an old object can always be stopped and started.
+// validatePatches checks the content of patches (spec: 50 §3.4, §4.13). Unchanged entries are not checked again, so that old objects can be
+// stopped and started.
 func (v *checker) validatePatches() {
 	var before []trainerv1alpha1.RuntimePatch
 	if v.Old != nil {
@@ -54,7 +54,7 @@ func (v *checker) validatePatches() {
 	v.validateConflicts(patches, changed)
 }
 
-// MissingTargets finds the replicated jobs and containers that patches name and the runtime does not have.
+// MissingTargets returns errors for the replicated jobs and containers that patches name and the runtime does not have.
 func MissingTargets(runtime *trainerv1alpha1.JobSetTemplateSpec, patches []trainerv1alpha1.RuntimePatch) (errs field.ErrorList) {
 	for i := range patches {
 		errs = append(errs, targetsOf(runtime, &patches[i], listPath.Index(i))...)
@@ -62,7 +62,6 @@ func MissingTargets(runtime *trainerv1alpha1.JobSetTemplateSpec, patches []train
 	return errs
 }
 
-// jobPath is where an entry speaks of a replicated job, and podPath where of its pods.
 func jobPath(entry *field.Path, name string) *field.Path {
 	return entry.Child("trainingRuntimeSpec", "template", "spec", "replicatedJobs").Key(name)
 }
@@ -71,7 +70,6 @@ func podPath(job *field.Path) *field.Path {
 	return job.Child("template", "spec", "template", "spec")
 }
 
-// eachJob calls f for each replicated job that an entry patches.
 func eachJob(p *trainerv1alpha1.RuntimePatch, f func(*trainerv1alpha1.ReplicatedJobPatch)) {
 	if t := templateOf(p); t != nil && t.Spec != nil {
 		for i := range t.Spec.ReplicatedJobs {
@@ -80,7 +78,6 @@ func eachJob(p *trainerv1alpha1.RuntimePatch, f func(*trainerv1alpha1.Replicated
 	}
 }
 
-// podSpecOf is what a patch says about pods, or nil.
 func podSpecOf(p *trainerv1alpha1.ReplicatedJobPatch) *trainerv1alpha1.PodSpecPatch {
 	if p.Template == nil || p.Template.Spec == nil || p.Template.Spec.Template == nil {
 		return nil
@@ -90,7 +87,7 @@ func podSpecOf(p *trainerv1alpha1.ReplicatedJobPatch) *trainerv1alpha1.PodSpecPa
 
 func targetsOf(runtime *trainerv1alpha1.JobSetTemplateSpec, p *trainerv1alpha1.RuntimePatch, at *field.Path) (errs field.ErrorList) {
 	eachJob(p, func(j *trainerv1alpha1.ReplicatedJobPatch) {
-		rj := jobNamed(&runtime.Spec, j.Name)
+		rj := JobNamed(&runtime.Spec, j.Name)
 		path := jobPath(at, j.Name)
 		if rj == nil {
 			errs = append(errs, field.Invalid(path, j.Name, "the runtime has no replicated job of that name"))
@@ -102,12 +99,12 @@ func targetsOf(runtime *trainerv1alpha1.JobSetTemplateSpec, p *trainerv1alpha1.R
 		}
 		pod := &rj.Template.Spec.Template.Spec
 		for i := range s.InitContainers {
-			if name := s.InitContainers[i].Name; containerNamed(pod.InitContainers, name) == nil {
+			if name := s.InitContainers[i].Name; ContainerNamed(pod.InitContainers, name) == nil {
 				errs = append(errs, field.Invalid(podPath(path).Child("initContainers").Key(name), name, "the runtime has no init container of that name in replicated job "+j.Name))
 			}
 		}
 		for i := range s.Containers {
-			if name := s.Containers[i].Name; containerNamed(pod.Containers, name) == nil {
+			if name := s.Containers[i].Name; ContainerNamed(pod.Containers, name) == nil {
 				errs = append(errs, field.Invalid(podPath(path).Child("containers").Key(name), name, "the runtime has no container of that name in replicated job "+j.Name))
 			}
 		}
@@ -115,7 +112,6 @@ func targetsOf(runtime *trainerv1alpha1.JobSetTemplateSpec, p *trainerv1alpha1.R
 	return errs
 }
 
-// metaPlace says which metadata a patch speaks of.
 type metaPlace struct {
 	job   string // "" for the JobSet
 	isPod bool
@@ -132,7 +128,6 @@ func (m metaPlace) path(entry *field.Path) *field.Path {
 	}
 }
 
-// eachMeta calls f for all metadata in an entry.
 func eachMeta(p *trainerv1alpha1.RuntimePatch, f func(metaPlace, *metav1.ObjectMeta)) {
 	if t := templateOf(p); t != nil && t.Metadata != nil {
 		f(metaPlace{}, t.Metadata)
@@ -150,7 +145,6 @@ func eachMeta(p *trainerv1alpha1.RuntimePatch, f func(metaPlace, *metav1.ObjectM
 	})
 }
 
-// otherMeta lists the fields of metadata, besides labels and annotations, that are set.
 func otherMeta(m *metav1.ObjectMeta) []string {
 	var out []string
 	for _, f := range []struct {
@@ -197,7 +191,7 @@ func (v *checker) validateMeta(p *trainerv1alpha1.RuntimePatch, entry *field.Pat
 	})
 }
 
-// refuseDirectives refuses keys that merge patches elsewhere would take for directives.
+// refuseDirectives refuses keys that strategic merge patches interpret as directives.
 func (v *checker) refuseDirectives(m map[string]string, path *field.Path) {
 	for _, key := range sortedKeys(m) {
 		if strings.HasPrefix(key, "$") {
@@ -206,7 +200,7 @@ func (v *checker) refuseDirectives(m map[string]string, path *field.Path) {
 	}
 }
 
-// refuseKeys refuses keys that decide how jobs are built and found.
+// refuseKeys refuses keys by which jobs are built and found.
 func (v *checker) refuseKeys(m map[string]string, path *field.Path, labels bool) {
 	for _, key := range sortedKeys(m) {
 		if reason := v.reservedKey(key, labels); reason != "" {
@@ -236,10 +230,10 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// validateShapes checks what an entry brings into pods: its own parts by the rules of Kubernetes, never the runtime's.
+// validateShapes checks the parts of pods that an entry sets by the rules of Kubernetes, and not those of the runtime.
 func (v *checker) validateShapes(p *trainerv1alpha1.RuntimePatch, entry *field.Path, merged *trainerv1alpha1.JobSetTemplateSpec) {
 	eachJob(p, func(j *trainerv1alpha1.ReplicatedJobPatch) {
-		s, rj := podSpecOf(j), jobNamed(&merged.Spec, j.Name)
+		s, rj := podSpecOf(j), JobNamed(&merged.Spec, j.Name)
 		if s == nil || rj == nil {
 			return
 		}
@@ -250,7 +244,6 @@ func (v *checker) validateShapes(p *trainerv1alpha1.RuntimePatch, entry *field.P
 	})
 }
 
-// podCheck is the check of what an entry says about the pods of one job.
 type podCheck struct {
 	v        *checker
 	reserved ReservedJob

@@ -1,17 +1,16 @@
-// Package plan says what a TrainJob wants: pure functions from the TrainJob, the
-// snapshot of its runtime and the runtime patches to its JobSet, ConfigMaps,
-// Secrets and pod groups, and the rules of its admission.
+// Package plan has the pure functions from a TrainJob, the snapshot of its runtime and
+// the runtime patches to its JobSet, ConfigMaps, Secrets and pod groups, and to its
+// status, and the rules of its admission.
 //
-//	runtime ──► patch.Merge ─► counts ─► trainer, initializers ─► ML policy ─► pod group ─► Plan
-//	                                     (trainer.go …)        (torch.go …)  (podgroup.go)
+//	runtime ─► patch.Merge ─► pods counted = Draft ─► trainer, initializers ─► ML policy ─► pod group ─► Plan
+//	                                                  (trainer.go …)        (torch.go …)  (podgroup.go)
 //
-// A [Draft] is the one way from a TrainJob to its objects: the controller, the webhook and
-// the queue each make one and complete it, so they cannot disagree. The same input
-// gives the same output to the byte, and no input is ever changed. Keys are arguments:
-// the caller generates and reads them.
+// Controller, webhook and queue plan by the same [Draft], so they cannot disagree. The
+// same input gives the same output to the byte, and no input is changed. Keys are
+// arguments: the caller generates and reads them.
 //
-// What may be stored is decided by [Validate], what the status says by [Status].
-// Runtime patches have a package of their own, patch.
+// [Validate] has the rules of admission, and [Status] the status. Runtime patches have
+// a package of their own, patch.
 package plan
 
 import (
@@ -28,41 +27,39 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// Input is everything that a plan depends on. Build changes none of it.
+// Input is everything that a plan depends on. It is never changed.
 type Input struct {
-	// TrainJob is what the user wants.
 	TrainJob *trainerv1alpha1.TrainJob
-	// Runtime is the snapshot of the TrainJob's runtime, or the live one if there is none yet.
+	// Runtime is that of the snapshot, or the live one if no snapshot exists.
 	Runtime *Runtime
-	// Config is how to merge and what to inject.
-	Config *Config
-	// Keys are for Secrets that do not exist yet. A Secret whose keys are absent is left out of the plan.
+	Config  *Config
+	// Keys are for Secrets that do not exist. The plan has no Secret whose keys are empty.
 	Keys Keys
-	// Overheads are the pod overheads of RuntimeClasses, by name of the class. They count in pod groups.
+	// Overheads are the pod overheads of RuntimeClasses by name, for pod groups.
 	Overheads map[string]corev1.ResourceList
 }
 
-// Keys is key material, made once for each TrainJob.
+// Keys is key material, generated once for each TrainJob.
 type Keys struct {
-	// SSHPrivate is a PEM block of type EC PRIVATE KEY, and SSHPublic the line of authorized_keys that belongs to it.
+	// SSHPrivate is a PEM block of type EC PRIVATE KEY, and SSHPublic its line of authorized_keys.
 	SSHPrivate, SSHPublic []byte
 	// CurvePublic and CurveSecret are an X25519 pair in Z85, 40 characters each.
 	CurvePublic, CurveSecret string
-	// CA is the authority of the progress server's certificate, in PEM.
+	// CA is the certificate authority of the progress server, in PEM.
 	CA []byte
 }
 
-// Plan is what a TrainJob wants to exist. Every object has the TrainJob as its controller and nothing besides.
+// Plan is the set of objects of a TrainJob, which is the controller of each.
 type Plan struct {
-	// JobSet is complete, and to be applied after everything else.
+	// JobSet is to be applied after all others.
 	JobSet *jobsetv1alpha2.JobSet
-	// ConfigMaps are to be applied each time.
+	// ConfigMaps are to be applied.
 	ConfigMaps []*corev1.ConfigMap
-	// Secrets are to be created if they do not exist, and left alone if they do.
+	// Secrets are to be created if they do not exist, and never changed.
 	Secrets []*corev1.Secret
-	// PodGroups are to be created, and to be applied again only while the TrainJob is suspended (spec: 50 §4.7).
+	// PodGroups are to be created, and applied again only while the TrainJob is suspended (spec: 50 §4.7).
 	PodGroups []*unstructured.Unstructured
-	// PodSets are the groups of pods of the JobSet, in the order of its replicated jobs.
+	// PodSets are those of the JobSet, in the order of its replicated jobs.
 	PodSets []PodSet
 }
 
@@ -70,13 +67,12 @@ type Plan struct {
 type PodSet struct {
 	// Name is that of the replicated job, and Ancestor the part of the TrainJob that configures it, or "".
 	Name, Ancestor string
-	// Replicas is the number of Jobs, and Count the number of pods of each.
+	// Replicas is the number of Jobs, and Count the number of pods in each.
 	Replicas, Count int32
-	// Template is that of the JobSet; it is not a copy.
+	// Template is shared with the JobSet.
 	Template *corev1.PodTemplateSpec
 }
 
-// builder is a plan in the making.
 type builder struct {
 	*Input
 
@@ -87,7 +83,6 @@ type builder struct {
 	files  bool // makes the hostfile, too
 }
 
-// step is one replicated job of the JobSet in the making.
 type step struct {
 	job      *jobsetv1alpha2.ReplicatedJob
 	pod      *corev1.PodTemplateSpec
@@ -95,8 +90,8 @@ type step struct {
 	count    int32
 }
 
-// Build makes the plan of a TrainJob (spec: 50 §4.1, §4.4). An error means that the runtime cannot be used as it is, that
-// a patch names what the runtime does not have, or that the TrainJob is TooLarge.
+// Build plans a TrainJob (spec: 50 §4.1, §4.4). Errors: the runtime is not supported, a patch names parts that the runtime does not have, or
+// TooLarge.
 func Build(in *Input) (*Plan, error) {
 	d, err := NewDraft(in)
 	if err != nil {
@@ -105,8 +100,8 @@ func Build(in *Input) (*Plan, error) {
 	return d.build(true)
 }
 
-// BuildJobSet makes the JobSet and the pod sets of a TrainJob, and none of the files beside it. It takes time and memory by the
-// size of the objects, and not by the numbers in them: it is what a webhook and the queue call.
+// BuildJobSet plans the JobSet and the pod sets only, without files. Its time and memory depend on the size of the objects, not on the
+// numbers in them.
 func BuildJobSet(in *Input) (*Plan, error) {
 	d, err := NewDraft(in)
 	if err != nil {
@@ -115,12 +110,12 @@ func BuildJobSet(in *Input) (*Plan, error) {
 	return d.BuildJobSet()
 }
 
-// Draft is the JobSet of a TrainJob with the patches merged and the pods counted, and nothing injected yet. What decides about
-// the TrainJob is asked of the draft, and it is completed at most once, by Build or BuildJobSet.
+// Draft is the JobSet of a TrainJob with the patches merged and the pods counted, before anything is injected. Decisions about the TrainJob
+// are methods of the draft. It is completed at most once, by Build or BuildJobSet.
 type Draft struct{ b *builder }
 
-// NewDraft drafts the JobSet of a TrainJob. Keys and Overheads of the input are not needed yet. The error is a TooLarge. It takes
-// time and memory by the size of the objects, and not by the numbers in them.
+// NewDraft drafts the JobSet of a TrainJob, without Keys and Overheads. The error is a TooLarge. Its time and memory depend on the size of
+// the objects, not on the numbers in them.
 func NewDraft(in *Input) (*Draft, error) {
 	b := newBuilder(in)
 	if err := b.tooLarge(); err != nil {
@@ -129,11 +124,10 @@ func NewDraft(in *Input) (*Draft, error) {
 	return &Draft{b}, nil
 }
 
-// newBuilder merges the patches and counts the pods.
 func newBuilder(in *Input) *builder {
 	b := &builder{Input: in, plan: &Plan{}}
-	b.begin()
-	b.counts()
+	b.mergeTemplate()
+	b.countPods()
 	return b
 }
 
@@ -154,30 +148,30 @@ func (d *Draft) build(files bool) (*Plan, error) {
 	}
 	b := d.b
 	b.files = files
-	b.trainer()
-	b.initializers()
+	b.configureTrainer()
+	b.configureInitializers()
 	switch b.policy() {
 	case policyTorch:
-		b.torch()
+		b.applyTorch()
 	case policyMPI:
-		b.mpi()
+		b.applyMPI()
 	case policyJAX:
-		b.jax()
+		b.applyJAX()
 	case policyXGBoost:
-		b.xgboost()
+		b.applyXGBoost()
 	case policyFlux:
-		b.flux()
+		b.applyFlux()
 	default:
-		b.plainEnv()
+		b.setTrainerEnv()
 	}
-	b.progress()
-	b.lastEnv()
-	b.podGroups()
-	b.finish()
+	b.injectProgress()
+	b.overrideEnv()
+	b.addPodGroups()
+	b.completeJobSet()
 	return b.plan, nil
 }
 
-// buildable refuses what no plan can be made of.
+// buildable returns why no plan can be made of the runtime and the patches.
 func buildable(in *Input) error {
 	if err := mpiSupported(in.Runtime); err != nil {
 		return err
@@ -192,7 +186,7 @@ func buildable(in *Input) error {
 	return nil
 }
 
-// mpiSupported refuses a runtime with an MPI policy for an implementation that Berth has no variables for.
+// mpiSupported returns an error for an MPI implementation that Berth has no variables for.
 func mpiSupported(r *Runtime) error {
 	if p := r.Spec.MLPolicy; p != nil && p.MPI != nil {
 		if i := p.MPI.MPIImplementation; i != nil && *i != trainerv1alpha1.MPIImplementationOpenMPI {
@@ -202,11 +196,11 @@ func mpiSupported(r *Runtime) error {
 	return nil
 }
 
-// begin copies the runtime's template, with the patches merged into it.
-func (b *builder) begin() {
+// mergeTemplate copies the template of the runtime and merges the patches.
+func (b *builder) mergeTemplate() {
 	b.set = &jobsetv1alpha2.JobSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: jobsetv1alpha2.GroupVersion.String(), Kind: "JobSet"},
-		ObjectMeta: b.child(""),
+		ObjectMeta: b.childMeta(""),
 	}
 	template := patch.Merge(&b.Runtime.Spec.Template, b.TrainJob.Spec.RuntimePatches, patch.SelectedOf(b.TrainJob), &b.Config.Patches)
 	b.merged = template
@@ -219,12 +213,12 @@ func (b *builder) begin() {
 	}
 }
 
-// child is the metadata of an object of the TrainJob: name, namespace and owner, and nothing else (spec: 50 §4.2).
-func (b *builder) child(suffix string) metav1.ObjectMeta {
+// childMeta is the metadata of an object of the TrainJob: name, namespace and owner (spec: 50 §4.2).
+func (b *builder) childMeta(suffix string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: b.TrainJob.Name + suffix, Namespace: b.TrainJob.Namespace, OwnerReferences: []metav1.OwnerReference{Owner(b.TrainJob)}}
 }
 
-// Owner is the reference that every object of a TrainJob carries.
+// Owner returns the owner reference of the objects of a TrainJob.
 func Owner(job *trainerv1alpha1.TrainJob) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainJob, Name: job.Name, UID: job.UID,
@@ -232,9 +226,9 @@ func Owner(job *trainerv1alpha1.TrainJob) metav1.OwnerReference {
 	}
 }
 
-// finish writes the counts into the JobSet and lists the pod sets.
-func (b *builder) finish() {
-	b.set.Spec.Suspend = new(suspended(b.TrainJob))
+// completeJobSet sets the counts of the JobSet and lists the pod sets.
+func (b *builder) completeJobSet() {
+	b.set.Spec.Suspend = new(IsSuspended(b.TrainJob))
 	b.plan.JobSet = b.set
 	for i := range b.steps {
 		s := &b.steps[i]
@@ -249,17 +243,12 @@ func (b *builder) finish() {
 	}
 }
 
-// isAncestor reports whether a value of the ancestor label is one that a TrainJob configures.
 func isAncestor(value string) bool {
 	switch value {
 	case trainerv1alpha1.AncestorTrainer, trainerv1alpha1.AncestorDatasetInitializer, trainerv1alpha1.AncestorModelInitializer:
 		return true
 	}
 	return false
-}
-
-func suspended(job *trainerv1alpha1.TrainJob) bool {
-	return job.Spec.Suspend != nil && *job.Spec.Suspend
 }
 
 func replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
@@ -269,7 +258,6 @@ func replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
 	return *rj.Replicas
 }
 
-// subdomain is the domain of the pods' host names.
 func (b *builder) subdomain() string {
 	if n := b.set.Spec.Network; n != nil && n.Subdomain != "" {
 		return n.Subdomain
@@ -277,16 +265,16 @@ func (b *builder) subdomain() string {
 	return b.TrainJob.Name
 }
 
-// master is the host name of the first training pod, also if there is none (spec: 50 §4.6).
+// master is the host name of the first training pod, even if the pod does not exist (spec: 50 §4.6).
 func (b *builder) master() string {
 	name := trainerv1alpha1.JobNode
-	if s := b.ofAncestor(trainerv1alpha1.AncestorTrainer); s != nil {
+	if s := b.stepOfAncestor(trainerv1alpha1.AncestorTrainer); s != nil {
 		name = s.job.Name
 	}
 	return b.TrainJob.Name + "-" + name + "-0-0." + b.subdomain()
 }
 
-// endpoints are the host names of a step's pods, replica by replica.
+// endpoints are the host names of the pods of a step, by replica.
 func (b *builder) endpoints(s *step) iter.Seq[string] {
 	prefix, suffix := b.TrainJob.Name+"-"+s.job.Name+"-", "."+b.subdomain()
 	return func(yield func(string) bool) {
@@ -300,8 +288,7 @@ func (b *builder) endpoints(s *step) iter.Seq[string] {
 	}
 }
 
-// ofAncestor finds the first step with a value of the ancestor label, or nil.
-func (b *builder) ofAncestor(value string) *step {
+func (b *builder) stepOfAncestor(value string) *step {
 	for i := range b.steps {
 		if b.steps[i].ancestor == value {
 			return &b.steps[i]
@@ -310,8 +297,7 @@ func (b *builder) ofAncestor(value string) *step {
 	return nil
 }
 
-// named finds a step by the name of its replicated job, or nil.
-func (b *builder) named(name string) *step {
+func (b *builder) stepNamed(name string) *step {
 	for i := range b.steps {
 		if b.steps[i].job.Name == name {
 			return &b.steps[i]
@@ -320,31 +306,11 @@ func (b *builder) named(name string) *step {
 	return nil
 }
 
-// container finds a regular container of the step, or nil.
 func (s *step) container(name string) *corev1.Container {
-	return containerNamed(s.pod.Spec.Containers, name)
+	return patch.ContainerNamed(s.pod.Spec.Containers, name)
 }
 
-// jobNamed finds a replicated job, or nil.
-func jobNamed(spec *jobsetv1alpha2.JobSetSpec, name string) *jobsetv1alpha2.ReplicatedJob {
-	for i := range spec.ReplicatedJobs {
-		if spec.ReplicatedJobs[i].Name == name {
-			return &spec.ReplicatedJobs[i]
-		}
-	}
-	return nil
-}
-
-func containerNamed(list []corev1.Container, name string) *corev1.Container {
-	for i := range list {
-		if list[i].Name == name {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
-// index is the number of a pod in its Job, as the value of a variable.
+// index is a variable's reference to the index of a pod in its Job.
 func index() *corev1.EnvVarSource {
 	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']"}}
 }
