@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// reporter is the component that reports events about TrainJobs, and action what it was doing. Clients select events by both.
+	// reporter and action are the component and the action of events about TrainJobs. Clients select events by both.
 	reporter = "trainer-trainjob-controller"
 	action   = "Reconciling"
 )
 
-// newRecorder makes a recorder of core/v1 events: clients read firstTimestamp, which events of events.k8s.io do not have (spec: 50 §4.12).
-// It stops with the manager.
+// newRecorder returns a recorder of core/v1 events, which stops with the manager: clients read firstTimestamp, which events of
+// events.k8s.io do not have (spec: 50 §4.12).
 func newRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
 	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -28,23 +28,23 @@ func newRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
 	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: reporter}), mgr.Add(recording{broadcaster})
 }
 
-// recording ends the recording of events with the manager.
+// recording stops the recorder with the manager.
 type recording struct{ record.EventBroadcaster }
 
-// Start waits for the end of the manager.
+// Start implements manager.Runnable.
 func (r recording) Start(ctx context.Context) error {
 	<-ctx.Done()
 	r.Shutdown()
 	return nil
 }
 
-// NeedLeaderElection says that it ends on every replica.
+// NeedLeaderElection returns false: every replica records events.
 func (recording) NeedLeaderElection() bool { return false }
 
-// sink adds the action, which the recorder of core/v1 events has no argument for, to new events.
+// sink sets the action of new events, for which the recorder of core/v1 events has no argument.
 type sink struct{ record.EventSink }
 
-// Create writes a new event.
+// Create implements record.EventSink.
 func (s sink) Create(event *corev1.Event) (*corev1.Event, error) {
 	event.Action = action
 	return s.EventSink.Create(event)

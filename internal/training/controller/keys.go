@@ -12,8 +12,7 @@ import (
 	"fmt"
 )
 
-// sshKeys makes an ECDSA key pair on P-521: the private key in PEM, the public one as a line of authorized_keys (spec: 50
-// §4.6.3).
+// sshKeys generates an ECDSA key pair on P-521: the private key in PEM, the public key as a line of authorized_keys (spec: 50 §4.6.3).
 func sshKeys() (private, public []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
 	if err != nil {
@@ -37,7 +36,7 @@ func sshKeys() (private, public []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), []byte(line), nil
 }
 
-// curveKeys makes an X25519 key pair in Z85 (spec: 50 §4.6.4).
+// curveKeys generates an X25519 key pair in Z85 (spec: 50 §4.6.4).
 func curveKeys() (public, secret string, err error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -46,10 +45,9 @@ func curveKeys() (public, secret string, err error) {
 	return z85(key.PublicKey().Bytes()), z85(key.Bytes()), nil
 }
 
-// z85Digits are the digits of ZeroMQ's base 85.
 const z85Digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
-// z85 encodes bytes whose number is a multiple of 4, as ZeroMQ does.
+// z85 encodes data in ZeroMQ's base 85. The length of data is a multiple of 4.
 func z85(data []byte) string {
 	out := make([]byte, 0, len(data)/4*5)
 	for ; len(data) >= 4; data = data[4:] {

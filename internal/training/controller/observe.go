@@ -21,17 +21,17 @@ import (
 
 // observation is the state that one reconcile of a TrainJob acts on, read at its start.
 type observation struct {
-	job    *trainerv1alpha1.TrainJob
-	jobset *jobsetv1alpha2.JobSet // nil if there is none
-	gone   *gone                  // how the last one ended, if it was deleted
-	// runtime is the one to build from; snapshot is the ConfigMap that keeps it, without its content, nil if it must be made.
+	job     *trainerv1alpha1.TrainJob
+	jobset  *jobsetv1alpha2.JobSet // nil if there is none
+	deleted *deletedJobSet         // the last JobSet, if it was deleted
+	// runtime is that of the snapshot, or the live one. snapshot is the metadata of the ConfigMap, nil if it does not exist.
 	runtime  *plan.Runtime
 	snapshot *metav1.PartialObjectMetadata
-	// hash is that of the snapshot's content, empty if the snapshot was not read or must be made.
+	// hash is that of the snapshot's content, or empty.
 	hash string
 	// hashes are those of the runtime patches that the TrainJob has now.
 	hashes map[string]string
-	// draft is the JobSet of job and runtime, drafted once: the size, the fit and the plan are all of this draft.
+	// draft is the JobSet of job and runtime. It is drafted once: size, fit and plan are those of this draft.
 	draft *plan.Draft
 }
 
@@ -45,8 +45,8 @@ type observation struct {
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,roleName=kueue-manager-training-role
 // +kubebuilder:rbac:groups=scheduling.x-k8s.io;scheduling.volcano.sh,resources=podgroups,verbs=create;get;list;watch;patch,roleName=kueue-manager-training-role
 
-// gather reads the TrainJob and its JobSet. A TrainJob that is gone, or that is not ours, is nil.
-func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*observation, error) {
+// observe reads the TrainJob and its JobSet. A TrainJob that does not exist, or has another manager, is nil.
+func (r *reconciler) observe(ctx context.Context, key types.NamespacedName) (*observation, error) {
 	obs := &observation{job: &trainerv1alpha1.TrainJob{}}
 	if err := r.client.Get(ctx, key, obs.job); err != nil {
 		obs.job = nil
@@ -67,19 +67,19 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*obs
 		return nil, fmt.Errorf("reading JobSet %s: %w", key, err)
 	}
 	if obs.jobset == nil {
-		r.memory.use(obs.job, func(k *known) { obs.gone = k.gone })
+		r.memory.update(obs.job, func(k *known) { obs.deleted = k.deleted })
 	}
 	obs.hashes = patch.Hashes(obs.job.Spec.RuntimePatches, patch.SelectedOf(obs.job))
 	return obs, nil
 }
 
-// errWait says that the world must change first, and that it will bring its own event.
+// errWait ends a reconcile that the next event about the TrainJob or its objects continues.
 var errWait = errors.New("waiting")
 
-// errUncollected is a wait that no event ends: the Secret of an earlier TrainJob of the same name is not garbage-collected yet.
+// errUncollected waits for the garbage collector, of which there is no event: a Secret is that of an earlier TrainJob of the same name.
 var errUncollected = fmt.Errorf("%w for the garbage collector", errWait)
 
-// observeRuntime reads the runtime that the TrainJob began with; without a snapshot the live one (spec: 50 §4.3). It drafts the JobSet.
+// observeRuntime reads the runtime of the snapshot, or the live one if there is no snapshot (spec: 50 §4.3), and drafts the JobSet.
 func (r *reconciler) observeRuntime(ctx context.Context, obs *observation) error {
 	if err := r.observeSnapshot(ctx, obs); err != nil {
 		return err
@@ -102,8 +102,8 @@ func (r *reconciler) draftJobSet(obs *observation) (err error) {
 	return err
 }
 
-// observeSnapshot reads the snapshot, if there is one and the store does not have it. One that an earlier TrainJob
-// of the same name left behind is deleted.
+// observeSnapshot reads the snapshot, if it exists; its content only if the store does not have it. That of an earlier TrainJob of the
+// same name is deleted.
 func (r *reconciler) observeSnapshot(ctx context.Context, obs *observation) error {
 	key := types.NamespacedName{Namespace: obs.job.Namespace, Name: obs.job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}
 	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -129,11 +129,11 @@ func (r *reconciler) observeSnapshot(ctx context.Context, obs *observation) erro
 		if err := r.client.Delete(ctx, &snapshot, client.Preconditions{UID: &snapshot.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting ConfigMap %s of an earlier TrainJob: %w", key, err)
 		}
-		return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name) // look again
+		return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name) // retry
 	}
 	obs.runtime, err = plan.ReadSnapshot(obs.job, &snapshot)
 	if errors.Is(err, plan.ErrUnproven) {
-		obs.runtime, err = r.prove(ctx, obs.job, &snapshot)
+		obs.runtime, err = r.acceptUnproven(ctx, obs.job, &snapshot)
 	}
 	if err != nil {
 		return err
@@ -144,15 +144,14 @@ func (r *reconciler) observeSnapshot(ctx context.Context, obs *observation) erro
 	return nil
 }
 
-// noteSnapshot remembers what the snapshot holds.
 func (r *reconciler) noteSnapshot(obs *observation) {
 	r.o.Runtimes.AddSnapshot(obs.hash, obs.runtime)
 	r.memory.noteSnapshot(obs.job, obs.snapshot.UID, obs.hash)
 }
 
-// prove accepts a snapshot that the status does not confirm if it holds the live runtime: the manager may have died between the
-// snapshot and the status. Any other was not written by the manager, and is deleted so that it is made again.
-func (r *reconciler) prove(ctx context.Context, job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*plan.Runtime, error) {
+// acceptUnproven accepts a snapshot that the status does not confirm if it holds the live runtime: the manager may have stopped between
+// the snapshot and the status. Any other snapshot was not written by the manager, and is deleted.
+func (r *reconciler) acceptUnproven(ctx context.Context, job *trainerv1alpha1.TrainJob, snapshot *corev1.ConfigMap) (*plan.Runtime, error) {
 	runtime, err := r.o.Runtimes.Live(ctx, job)
 	if err != nil {
 		return nil, err
@@ -173,20 +172,19 @@ func (r *reconciler) prove(ctx context.Context, job *trainerv1alpha1.TrainJob, s
 		snapshot.Name, plan.ErrUnproven)
 }
 
-// observeInputs reads and generates what the plan needs besides the runtime.
 func (r *reconciler) observeInputs(ctx context.Context, obs *observation) (keys plan.Keys, overheads map[string]corev1.ResourceList, err error) {
-	if keys, err = r.keys(ctx, obs); err != nil {
+	if keys, err = r.observeKeys(ctx, obs); err != nil {
 		return keys, nil, err
 	}
-	overheads, err = r.overheads(ctx, obs.runtime)
+	overheads, err = r.observeOverheads(ctx, obs.runtime)
 	return keys, overheads, err
 }
 
-// keys makes the keys of Secrets that do not exist yet, and reads the authority of the progress server.
-func (r *reconciler) keys(ctx context.Context, obs *observation) (keys plan.Keys, err error) {
+// observeKeys generates keys for Secrets that do not exist, and reads the certificate authority of the progress server.
+func (r *reconciler) observeKeys(ctx context.Context, obs *observation) (keys plan.Keys, err error) {
 	policy := obs.runtime.Spec.MLPolicy
 	if policy != nil && policy.MPI != nil {
-		missing, err := r.lacks(ctx, obs.job, trainerv1alpha1.SuffixMPISSHAuth)
+		missing, err := r.isSecretMissing(ctx, obs.job, trainerv1alpha1.SuffixMPISSHAuth)
 		if err != nil {
 			return keys, err
 		}
@@ -197,7 +195,7 @@ func (r *reconciler) keys(ctx context.Context, obs *observation) (keys plan.Keys
 		}
 	}
 	if policy != nil && policy.Flux != nil {
-		missing, err := r.lacks(ctx, obs.job, trainerv1alpha1.SuffixFluxCurve)
+		missing, err := r.isSecretMissing(ctx, obs.job, trainerv1alpha1.SuffixFluxCurve)
 		if err != nil {
 			return keys, err
 		}
@@ -208,13 +206,12 @@ func (r *reconciler) keys(ctx context.Context, obs *observation) (keys plan.Keys
 		}
 	}
 	if r.o.Config.Progress != nil {
-		keys.CA, err = r.authority(ctx)
+		keys.CA, err = r.progressCA(ctx)
 	}
 	return keys, err
 }
 
-// authority reads the certificate with which pods check the progress server's.
-func (r *reconciler) authority(ctx context.Context) ([]byte, error) {
+func (r *reconciler) progressCA(ctx context.Context) ([]byte, error) {
 	var secret corev1.Secret
 	if err := r.live.Get(ctx, r.o.CA, &secret); err != nil {
 		return nil, fmt.Errorf("reading the authority of the progress server, Secret %s: %w", r.o.CA, err)
@@ -226,9 +223,9 @@ func (r *reconciler) authority(ctx context.Context) ([]byte, error) {
 	return ca, nil
 }
 
-// lacks reports whether a Secret of the TrainJob is missing. One of an earlier TrainJob is in the way until Kubernetes collects
-// it: the manager may not delete Secrets (docs/rights.md).
-func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, suffix string) (bool, error) {
+// isSecretMissing reports whether a Secret of the TrainJob has to be created. A Secret of an earlier TrainJob of the same name is
+// errUncollected: the manager may not delete Secrets (docs/rights.md).
+func (r *reconciler) isSecretMissing(ctx context.Context, job *trainerv1alpha1.TrainJob, suffix string) (bool, error) {
 	key := client.ObjectKey{Namespace: job.Namespace, Name: job.Name + suffix}
 	meta := metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))
 	switch err := r.live.Get(ctx, key, meta); {
@@ -246,8 +243,7 @@ func (r *reconciler) lacks(ctx context.Context, job *trainerv1alpha1.TrainJob, s
 	return false, errUncollected
 }
 
-// overheads reads the overheads of the RuntimeClasses that the runtime names, which only pod groups need.
-func (r *reconciler) overheads(ctx context.Context, runtime *plan.Runtime) (map[string]corev1.ResourceList, error) {
+func (r *reconciler) observeOverheads(ctx context.Context, runtime *plan.Runtime) (map[string]corev1.ResourceList, error) {
 	out := map[string]corev1.ResourceList{}
 	if runtime.Spec.PodGroupPolicy == nil {
 		return out, nil
@@ -268,12 +264,10 @@ func (r *reconciler) overheads(ctx context.Context, runtime *plan.Runtime) (map[
 	return out, nil
 }
 
-// finished reports whether a JobSet or what is known of it has come to an end.
-func (obs *observation) finished() bool {
-	return plan.IsFinished(obs.job) || (obs.jobset != nil && plan.End(obs.jobset) != nil) || (obs.gone != nil && obs.gone.end != nil)
+func (obs *observation) isFinished() bool {
+	return plan.IsFinished(obs.job) || (obs.jobset != nil && plan.End(obs.jobset) != nil) || (obs.deleted != nil && obs.deleted.end != nil)
 }
 
-// ignoreNoMatch drops errors about kinds that the API server does not have.
 func ignoreNoMatch(err error) error {
 	if apimeta.IsNoMatchError(err) {
 		return nil

@@ -19,12 +19,11 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// maxNote is how many bytes of an error an event keeps.
 const maxNote = 950
 
 // Reconcile brings one TrainJob, its objects and its status up to date (spec: 50 §4.2).
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	obs, err := r.gather(ctx, req.NamespacedName)
+	obs, err := r.observe(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -42,33 +41,33 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	if !plan.IsSupported(&obs.job.Spec.RuntimeRef) {
 		return reconcile.Retry(r.writeStatus(ctx, obs, plan.Unsupported(obs.job, r.o.Now())))
 	}
-	var built *built
+	var built *provenance
 	var failure error
 	switch {
-	case !obs.finished() && !r.failsDeleted(obs):
-		built, failure = r.build(ctx, obs)
-		r.tellFailure(obs, failure)
+	case !obs.isFinished() && !r.failsByDeletion(obs):
+		built, failure = r.applyObjects(ctx, obs)
+		r.recordFailure(obs, failure)
 	case !plan.IsFinished(obs.job) && obs.jobset != nil && metav1.IsControlledBy(obs.jobset, obs.job):
-		built, failure = r.lastRecord(ctx, obs)
+		built, failure = r.recordEnded(ctx, obs)
 	}
-	base := r.unwritten(obs.job)
+	base := r.withPendingStatus(obs.job)
 	tooLarge, failure := tooLarge(failure)
-	refused, failure := r.giveUp(obs, failure)
+	refused, failure := r.finalRefusal(obs, failure)
 	status := plan.Status(plan.Observed{
-		TrainJob: base, JobSet: obs.jobset, Ended: obs.ended(), Deleted: r.failsDeleted(obs), TooLarge: tooLarge, Refused: refused, Now: r.o.Now(),
+		TrainJob: base, JobSet: obs.jobset, Ended: obs.endOfDeleted(), Deleted: r.failsByDeletion(obs), TooLarge: tooLarge, Refused: refused, Now: r.o.Now(),
 	})
 	if plan.Resumes(&base.Status, status) && !plan.HasFinished(&base.Status) {
-		status.TrainerStatus = nil // of a run that is over
+		status.TrainerStatus = nil // of the previous run
 	}
 	r.recordPatches(obs, base, built, status)
 	r.recordSnapshot(obs, status)
 	after, err := r.enforceDeadline(ctx, obs, status)
 	failure = errors.Join(ignoreWait(failure), err)
 	if built != nil {
-		after = sooner(after, built.after)
+		after = earliest(after, built.after)
 	}
-	if pause := r.pause(obs, &base.Status, status); pause > 0 {
-		after = sooner(after, pause)
+	if pause := r.statusDelay(obs, &base.Status, status); pause > 0 {
+		after = earliest(after, pause)
 	} else {
 		failure = errors.Join(failure, r.writeStatus(ctx, obs, status))
 	}
@@ -84,8 +83,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	return reconcile.Done()
 }
 
-// tooLarge tells why no plan can be made of a TrainJob, in the place of the failure that says so. It was stored before the webhook
-// refused its like.
+// tooLarge separates the reason why a TrainJob is too large to be planned from other failures. Webhooks of earlier versions accepted it.
 func tooLarge(failure error) (why string, other error) {
 	if e, ok := errors.AsType[plan.TooLarge](failure); ok {
 		return e.Error(), nil
@@ -93,34 +91,33 @@ func tooLarge(failure error) (why string, other error) {
 	return "", failure
 }
 
-// giveUp tells why a TrainJob with quota can never have what it needs, in the place of the failure that says so now.
-func (r *reconciler) giveUp(obs *observation, failure error) (refused string, other error) {
+// finalRefusal separates a refusal of the API server that is final for a TrainJob with quota from other failures.
+func (r *reconciler) finalRefusal(obs *observation, failure error) (refused string, other error) {
 	if r.refusals.IsFinal(obs.job.UID, failure) && plan.HoldsQuota(obs.job) {
 		return failure.Error(), nil
 	}
 	return "", failure
 }
 
-// recordPatches says in the status what became of the patches, unless nobody would keep it.
-func (r *reconciler) recordPatches(obs *observation, base *trainerv1alpha1.TrainJob, built *built, status *trainerv1alpha1.TrainJobStatus) {
+// recordPatches sets status.runtimePatches, unless the CRD that is served does not have the field.
+func (r *reconciler) recordPatches(obs *observation, base *trainerv1alpha1.TrainJob, built *provenance, status *trainerv1alpha1.TrainJobStatus) {
 	switch {
-	case r.prunes.Load():
+	case r.prunesPatches.Load():
 		status.RuntimePatches = nil
 	case built != nil:
 		status.RuntimePatches = patch.Record(base, &obs.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
-		r.tellOverridden(base, status.RuntimePatches)
+		r.recordOverridden(base, status.RuntimePatches)
 	}
 }
 
-// sooner is the shorter of two delays, of which 0 is none.
-func sooner(a, b time.Duration) time.Duration {
+func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || (b > 0 && b < a) {
 		return b
 	}
 	return a
 }
 
-// retry is the outcome of a failure. Of several the first counts, so that a conflict can be told.
+// retry unwraps a single joined error, so that a conflict is recognized.
 func retry(err error) reconcile.Outcome {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) == 1 {
 		return reconcile.Retry(joined.Unwrap()[0])
@@ -135,21 +132,20 @@ func ignoreWait(err error) error {
 	return err
 }
 
-// failsDeleted reports whether the TrainJob fails because somebody was seen to delete its unfinished JobSet.
-func (r *reconciler) failsDeleted(obs *observation) bool {
-	return r.o.KeepDeleted && obs.jobset == nil && !plan.IsFinished(obs.job) && obs.gone != nil && obs.gone.end == nil
+// failsByDeletion reports whether the TrainJob fails because its unfinished JobSet was deleted.
+func (r *reconciler) failsByDeletion(obs *observation) bool {
+	return r.o.KeepDeleted && obs.jobset == nil && !plan.IsFinished(obs.job) && obs.deleted != nil && obs.deleted.end == nil
 }
 
-// ended is the condition with which a JobSet that is gone had ended.
-func (obs *observation) ended() *metav1.Condition {
-	if obs.gone == nil || plan.IsFinished(obs.job) {
+func (obs *observation) endOfDeleted() *metav1.Condition {
+	if obs.deleted == nil || plan.IsFinished(obs.job) {
 		return nil
 	}
-	return obs.gone.end
+	return obs.deleted.end
 }
 
-// enforceDeadline fails a TrainJob that was active for too long and deletes its JobSet, until that is gone. Otherwise it
-// says when to look again; 0 if never.
+// enforceDeadline fails a TrainJob that exceeds its deadline, and deletes its JobSet. Before the deadline it returns the time that is left;
+// 0 is no deadline.
 func (r *reconciler) enforceDeadline(ctx context.Context, obs *observation, status *trainerv1alpha1.TrainJobStatus) (time.Duration, error) {
 	deadline, limited := plan.Deadline(obs.job, status)
 	overdue := plan.IsOverdue(obs.job)
@@ -163,16 +159,14 @@ func (r *reconciler) enforceDeadline(ctx context.Context, obs *observation, stat
 	if !overdue || obs.jobset == nil || obs.jobset.DeletionTimestamp != nil || !metav1.IsControlledBy(obs.jobset, obs.job) {
 		return 0, nil
 	}
-	uid := obs.jobset.UID
-	err := r.client.Delete(ctx, obs.jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if client.IgnoreNotFound(err) != nil {
+	if err := r.deleteJobSet(ctx, obs.jobset, metav1.DeletePropagationBackground); err != nil {
 		return 0, fmt.Errorf("deleting JobSet %s after the deadline: %w", obs.jobset.Name, err)
 	}
 	return 0, nil
 }
 
-// tellFailure records that objects could not be made. That a write was overtaken, or has to wait, is no failure.
-func (r *reconciler) tellFailure(obs *observation, err error) {
+// recordFailure emits an event about objects that could not be created. Conflicts and waits are no failures.
+func (r *reconciler) recordFailure(obs *observation, err error) {
 	if err == nil || errors.Is(err, errWait) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -180,13 +174,13 @@ func (r *reconciler) tellFailure(obs *observation, err error) {
 	if _, ok := errors.AsType[unfit](err); ok {
 		reason = trainerv1alpha1.EventValidationFailed
 	}
-	if note := lifecycle.Cut(err.Error(), maxNote); r.memory.isNews(obs.job, note, r.o.Now()) {
+	if note := lifecycle.Cut(err.Error(), maxNote); r.memory.isNewFailure(obs.job, note, r.o.Now()) {
 		r.events.Event(obs.job, corev1.EventTypeWarning, reason, note)
 	}
 }
 
-// tellOverridden records, once, that a manager's patch was overridden.
-func (r *reconciler) tellOverridden(job *trainerv1alpha1.TrainJob, now []trainerv1alpha1.RuntimePatchStatus) {
+// recordOverridden emits one event when a manager's patch becomes overridden.
+func (r *reconciler) recordOverridden(job *trainerv1alpha1.TrainJob, now []trainerv1alpha1.RuntimePatchStatus) {
 	before := map[string]bool{}
 	for _, s := range job.Status.RuntimePatches {
 		before[s.Manager] = s.State == trainerv1alpha1.RuntimePatchOverridden
@@ -200,5 +194,4 @@ func (r *reconciler) tellOverridden(job *trainerv1alpha1.TrainJob, now []trainer
 	}
 }
 
-// unfit is the error of a TrainJob that no longer fits its runtime.
 type unfit struct{ error }

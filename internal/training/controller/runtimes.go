@@ -16,9 +16,9 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// setupRuntimes adds the controllers that remove a finalizer which runtimes once had.
+// setupRuntimes adds the controllers that remove the finalizer of earlier versions from runtimes.
 func setupRuntimes(mgr ctrl.Manager, workers func(string) int) error {
-	held := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+	hasFinalizer := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return controllerutil.ContainsFinalizer(o, trainerv1alpha1.ResourceInUseFinalizer)
 	}))
 	for _, kind := range []struct {
@@ -28,11 +28,11 @@ func setupRuntimes(mgr ctrl.Manager, workers func(string) int) error {
 		{"trainingruntime_controller", "TrainingRuntime.trainer.kubeflow.org", &trainerv1alpha1.TrainingRuntime{}},
 		{"clustertrainingruntime_controller", "ClusterTrainingRuntime.trainer.kubeflow.org", &trainerv1alpha1.ClusterTrainingRuntime{}},
 	} {
-		release := ctrlreconcile.Func(func(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-			return releaseRuntime(ctx, mgr.GetClient(), req, kind.object).Result(ctx)
+		remove := ctrlreconcile.Func(func(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+			return removeFinalizer(ctx, mgr.GetClient(), req, kind.object).Result(ctx)
 		})
-		err := ctrl.NewControllerManagedBy(mgr).Named(kind.name).For(kind.object, held).
-			WithOptions(controller.Options{MaxConcurrentReconciles: workers(kind.groupKind)}).Complete(release)
+		err := ctrl.NewControllerManagedBy(mgr).Named(kind.name).For(kind.object, hasFinalizer).
+			WithOptions(controller.Options{MaxConcurrentReconciles: workers(kind.groupKind)}).Complete(remove)
 		if err != nil {
 			return fmt.Errorf("controller of %s: %w", kind.groupKind, err)
 		}
@@ -40,7 +40,7 @@ func setupRuntimes(mgr ctrl.Manager, workers func(string) int) error {
 	return nil
 }
 
-func releaseRuntime(ctx context.Context, c client.Client, req ctrlreconcile.Request, kind client.Object) reconcile.Outcome {
+func removeFinalizer(ctx context.Context, c client.Client, req ctrlreconcile.Request, kind client.Object) reconcile.Outcome {
 	runtime := kind.DeepCopyObject().(client.Object)
 	if err := c.Get(ctx, req.NamespacedName, runtime); err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err))

@@ -1,15 +1,13 @@
-// Package controller runs TrainJobs: it keeps each one's runtime as it was when the
-// TrainJob began, makes its JobSet and what goes with it, and mirrors how the
-// JobSet fares.
+// Package controller runs TrainJobs: it stores a snapshot of the runtime, applies the
+// JobSet and its companions, and derives the status from the JobSet.
 //
-//	TrainJob ──────────┐                        ┌─ snapshot of the runtime, once
-//	snapshot or runtime┼─► gather ─► train.Build┼─ ConfigMaps, Secrets, pod group
-//	JobSet ────────────┘                  │     └─ JobSet, last
-//	                                      └─► train.Status ─► status, one patch
+//	TrainJob ──────────┐                             ┌─ snapshot of the runtime, once
+//	snapshot or runtime┼─► observation ─► plan.Draft ┼─ ConfigMaps, Secrets, pod group
+//	JobSet ────────────┘        │                    └─ JobSet, last
+//	                            └─► plan.Status ─► status, one patch
 //
-// A JobSet that runs is never rewritten: what the TrainJob says then has to wait
-// until it is suspended. Every write can be repeated; an object that has not
-// changed since it was applied is not applied again.
+// A JobSet that runs is never changed: changes of the TrainJob take effect when it is
+// suspended. Every write can be repeated, and unchanged objects are not applied again.
 package controller
 
 import (
@@ -40,54 +38,47 @@ import (
 	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
-// Delays of a TrainJob whose reconcile fails again and again.
+// Bounds of the delay between failing reconciles of one TrainJob.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// recheck is the default of Options.Recheck.
 const recheck = 5 * time.Minute
 
-// Options say how TrainJobs are run.
+// Options configure the controllers of TrainJobs and runtimes.
 type Options struct {
-	// Config is how they are planned.
 	Config *plan.Config
-	// KeepDeleted fails a TrainJob whose unfinished JobSet somebody deletes. Otherwise the JobSet is made again.
+	// KeepDeleted fails a TrainJob whose unfinished JobSet is deleted. Otherwise the JobSet is created again.
 	KeepDeleted bool
-	// CA is the Secret with the authority of the progress server, in key ca.crt. It is read if Config.Progress is set.
+	// CA is the Secret with the certificate authority of the progress server, in key ca.crt. It is read if Config.Progress is set.
 	CA client.ObjectKey
-	// Workers is how many objects of a kind, given as Kind.group, are handled at once.
+	// Workers returns the number of concurrent reconciles of a kind, given as Kind.group.
 	Workers func(groupKind string) int
-	// Patience is how long the API server refuses what a TrainJob with quota needs before the TrainJob fails; 0 is
-	// reconcile.Patience.
+	// Patience is how long the API server may refuse objects of a TrainJob with quota before it fails; 0 is reconcile.Patience.
 	Patience time.Duration
-	// Runtimes reads runtimes.
 	Runtimes *runtimes.Store
-	// Recheck is how often the ConfigMaps and Secrets of a TrainJob that runs are compared with what they are to be, and made
-	// again if they are gone: they are not watched, because that takes the right to read all of the cluster (docs/rights.md).
-	// 0 is every 5 minutes.
+	// Recheck is the interval at which the ConfigMaps and Secrets of a TrainJob that runs are repaired; 0 is 5 minutes. They are not
+	// watched, because that takes the right to read those of all namespaces (docs/rights.md).
 	Recheck time.Duration
-	// Now is the clock.
-	Now func() time.Time
+	Now     func() time.Time
 }
 
-// reconciler handles TrainJobs.
 type reconciler struct {
 	o      *Options
 	client client.Client
 	live   client.Reader
 	events record.EventRecorder
-	// groups are the kinds of pod groups that the API server had at the start.
+	// groups are the kinds of pod groups that the API server served at the start.
 	groups map[schema.GroupVersionKind]bool
-	// prunes says that the CRD that is served, an older one, knows no status.runtimePatches (spec: 50 §4.13.6).
-	prunes atomic.Bool
-	// prunesSnapshot says the same of status.runtimeSnapshot.
+	// prunesPatches and prunesSnapshot report that the CRD that is served, an older one, does not have status.runtimePatches
+	// (spec: 50 §4.13.6) and status.runtimeSnapshot.
+	prunesPatches  atomic.Bool
 	prunesSnapshot atomic.Bool
 
 	newDraft func(*plan.Input) (*plan.Draft, error)
 	memory   *memory
-	// refusals are those of what TrainJobs need, by their UID
+	// refusals are those of objects of TrainJobs, by the UID of the TrainJob.
 	refusals *reconcile.Refusals
 }
 
@@ -106,7 +97,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("trainjob_controller").
 		For(&trainerv1alpha1.TrainJob{}).
-		Watches(&jobsetv1alpha2.JobSet{}, r.noting(owned)).
+		Watches(&jobsetv1alpha2.JobSet{}, r.jobSetHandler(owned)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers("TrainJob.trainer.kubeflow.org"),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
@@ -123,7 +114,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		b = b.Watches(metadataOf(gvk), owned, builder.OnlyMetadata)
 	}
 	if len(r.groups) > 0 {
-		b = b.Watches(&nodev1.RuntimeClass{}, handler.EnqueueRequestsFromMapFunc(r.suspendedJobs))
+		b = b.Watches(&nodev1.RuntimeClass{}, handler.EnqueueRequestsFromMapFunc(r.suspendedTrainJobs))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("controller of TrainJobs: %w", err)
@@ -137,23 +128,22 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return m
 }
 
-// noting is the handler of JobSets, which remembers how those that are deleted had ended: one that is gone must not be
-// taken for one that was never made (spec: 50 §4.2).
-func (r *reconciler) noting(owned handler.EventHandler) handler.EventHandler {
+// jobSetHandler enqueues the owners of JobSets, and remembers JobSets that are deleted: a deleted JobSet differs from one that does not
+// exist yet (spec: 50 §4.2).
+func (r *reconciler) jobSetHandler(owned handler.EventHandler) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
 	return handler.Funcs{
 		CreateFunc: owned.Create, UpdateFunc: owned.Update, GenericFunc: owned.Generic,
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
 			if jobset, ok := e.Object.(*jobsetv1alpha2.JobSet); ok {
-				r.memory.deleted(jobset)
+				r.memory.noteDeleted(jobset)
 			}
 			owned.Delete(ctx, e, q)
 		},
 	}
 }
 
-// suspendedJobs finds the TrainJobs whose pod groups may still change.
-func (r *reconciler) suspendedJobs(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
+func (r *reconciler) suspendedTrainJobs(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
 	var list trainerv1alpha1.TrainJobList
 	if err := r.client.List(ctx, &list); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "TrainJobs cannot be listed")

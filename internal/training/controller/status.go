@@ -14,46 +14,43 @@ import (
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
-// A status waits for so long, at the longest, for what else will change in it: a TrainJob that a queue starts at once is
-// suspended, resumed, given its patch and seen to have Jobs within a moment. What somebody waits for is never held back.
+// A status write is delayed to combine changes: a TrainJob that a queue starts at once is suspended, patched, resumed and has Jobs
+// within a second. Urgent changes are written at once.
 const (
-	// holdStatus is for conditions and for what became of patches.
-	holdStatus = time.Second
-	// holdCounters is for counters alone, from when the status was written last. While a TrainJob is suspended, or its
-	// pods are still coming, they say little.
-	holdCounters, holdEarlyCounters = time.Second, 5 * time.Second
+	// conditionDelay is for conditions and runtimePatches.
+	conditionDelay = time.Second
+	// counterDelay is for counters alone, from the last write. earlyCounterDelay is for counters that do not change the number of ready Jobs.
+	counterDelay, earlyCounterDelay = time.Second, 5 * time.Second
 )
 
-// held is a status that is not written yet.
-type held struct {
+type pendingStatus struct {
 	status *trainerv1alpha1.TrainJobStatus
 	since  time.Time
-	// resumed says that the TrainJob was resumed, so that its progress is of a run that is over.
+	// resumed reports that the TrainJob was resumed: its trainerStatus is that of the previous run.
 	resumed bool
 }
 
-// unwritten is the TrainJob with the conditions and patches that its status has, or will have when it is written. The
-// times in them are those at which things happened.
-func (r *reconciler) unwritten(job *trainerv1alpha1.TrainJob) *trainerv1alpha1.TrainJob {
-	var h *held
-	r.memory.use(job, func(k *known) { h = k.held })
-	if h == nil {
+// withPendingStatus returns the TrainJob with the conditions and runtimePatches of the delayed status, whose times it keeps.
+func (r *reconciler) withPendingStatus(job *trainerv1alpha1.TrainJob) *trainerv1alpha1.TrainJob {
+	var pending *pendingStatus
+	r.memory.update(job, func(k *known) { pending = k.pending })
+	if pending == nil {
 		return job
 	}
 	out := job.DeepCopy()
-	out.Status.Conditions, out.Status.RuntimePatches = h.status.Conditions, h.status.RuntimePatches
-	if h.resumed {
+	out.Status.Conditions, out.Status.RuntimePatches = pending.status.Conditions, pending.status.RuntimePatches
+	if pending.resumed {
 		out.Status.TrainerStatus = nil
 	}
 	return out
 }
 
-// pause is how long a status can wait to be written; 0 if it cannot, or if nothing changed. That of a TrainJob which has finished does
-// not wait: little changes in it, and nothing is remembered of it.
-func (r *reconciler) pause(obs *observation, base, status *trainerv1alpha1.TrainJobStatus) time.Duration {
+// statusDelay returns the time until the status is to be written; 0 to write it now, or if it is unchanged. The memory has no entry for a
+// TrainJob that has finished, so its status is written at once.
+func (r *reconciler) statusDelay(obs *observation, base, status *trainerv1alpha1.TrainJobStatus) time.Duration {
 	before := &obs.job.Status
-	if sameStatus(before, status) {
-		r.memory.use(obs.job, func(k *known) { k.held = nil })
+	if equalStatus(before, status) {
+		r.memory.update(obs.job, func(k *known) { k.pending = nil })
 		return 0
 	}
 	if plan.HasFinished(before) || isUrgent(before, status) || (!plan.IsSuspended(obs.job) && obs.jobset != nil && plan.IsRunning(obs.jobset)) {
@@ -62,36 +59,35 @@ func (r *reconciler) pause(obs *observation, base, status *trainerv1alpha1.Train
 	now := r.o.Now()
 	others := status.DeepCopy()
 	others.JobsStatus = before.JobsStatus
-	counters := sameStatus(before, others)
+	counters := equalStatus(before, others)
 	var due time.Time
-	r.memory.use(obs.job, func(k *known) {
+	r.memory.update(obs.job, func(k *known) {
 		switch {
 		case !counters:
-			next := &held{status: status.DeepCopy(), since: now, resumed: plan.Resumes(base, status)}
-			if k.held != nil {
-				next.since, next.resumed = k.held.since, next.resumed || (k.held.resumed && !plan.IsSuspended(obs.job))
+			next := &pendingStatus{status: status.DeepCopy(), since: now, resumed: plan.Resumes(base, status)}
+			if k.pending != nil {
+				next.since, next.resumed = k.pending.since, next.resumed || (k.pending.resumed && !plan.IsSuspended(obs.job))
 			}
-			k.held = next
-			due = next.since.Add(holdStatus)
+			k.pending = next
+			due = next.since.Add(conditionDelay)
 		case plan.Ready(before) != plan.Ready(status):
-			due = k.told.Add(holdCounters)
+			due = k.statusWritten.Add(counterDelay)
 		default:
-			due = k.told.Add(holdEarlyCounters)
+			due = k.statusWritten.Add(earlyCounterDelay)
 		}
 	})
 	return due.Sub(now)
 }
 
-// isUrgent reports whether somebody waits for what changed: that the TrainJob has finished, and that its last Job has no pods
-// any more, upon which the queue gives its quota away.
+// isUrgent reports whether the TrainJob has finished, or its last Job has become inactive, upon which the queue releases its quota.
 func isUrgent(before, after *trainerv1alpha1.TrainJobStatus) bool {
 	return plan.HasFinished(before) != plan.HasFinished(after) || (plan.IsActive(before) && !plan.IsActive(after))
 }
 
-// writeStatus patches the status if it changed. Nobody else's fields are touched. It fails with a conflict if the TrainJob
-// is newer than the cache: times would be stamped twice.
+// writeStatus patches the fields of the status that changed. It fails with a conflict if the TrainJob is newer than the cache: the times
+// of conditions would be set twice.
 func (r *reconciler) writeStatus(ctx context.Context, obs *observation, status *trainerv1alpha1.TrainJobStatus) error {
-	if sameStatus(&obs.job.Status, status) {
+	if equalStatus(&obs.job.Status, status) {
 		return nil
 	}
 	next := obs.job.DeepCopy()
@@ -105,18 +101,18 @@ func (r *reconciler) writeStatus(ctx context.Context, obs *observation, status *
 		return fmt.Errorf("updating the status of TrainJob %s: %w", client.ObjectKeyFromObject(obs.job), err)
 	}
 	if len(status.RuntimePatches) > 0 && len(stored.Status.RuntimePatches) == 0 {
-		r.prunes.Store(true)
+		r.prunesPatches.Store(true)
 	}
 	if status.RuntimeSnapshot != nil && stored.Status.RuntimeSnapshot == nil {
 		r.prunesSnapshot.Store(true)
 	}
 	obs.job = stored
-	r.memory.use(obs.job, func(k *known) { k.told, k.held = r.o.Now(), nil })
+	r.memory.update(obs.job, func(k *known) { k.statusWritten, k.pending = r.o.Now(), nil })
 	return nil
 }
 
-// recordSnapshot puts the snapshot that was read or made into the status. A status that is written for the first time before there is
-// a snapshot says so, so that it is not taken for that of a version which records none.
+// recordSnapshot sets status.runtimeSnapshot. A first status without a snapshot records an empty hash, which distinguishes it from the
+// status of a version that does not record snapshots.
 func (r *reconciler) recordSnapshot(obs *observation, status *trainerv1alpha1.TrainJobStatus) {
 	before := &obs.job.Status
 	switch {
@@ -124,10 +120,9 @@ func (r *reconciler) recordSnapshot(obs *observation, status *trainerv1alpha1.Tr
 		status.RuntimeSnapshot = nil
 	case obs.hash != "":
 		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{Hash: obs.hash}
-	case !plan.WasWritten(before) && !sameStatus(before, status):
+	case !plan.WasWritten(before) && !equalStatus(before, status):
 		status.RuntimeSnapshot = &trainerv1alpha1.RuntimeSnapshotStatus{}
 	}
 }
 
-// sameStatus reports whether nothing has to be written.
-func sameStatus(a, b *trainerv1alpha1.TrainJobStatus) bool { return equality.Semantic.DeepEqual(a, b) }
+func equalStatus(a, b *trainerv1alpha1.TrainJobStatus) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/training/plan"
+)
+
+const jobSetID = "JobSet"
+
+// applyJobSet applies the JobSet. While it runs, and the TrainJob is not suspended, it is not changed (spec: 50 §4.2).
+func (r *reconciler) applyJobSet(ctx context.Context, obs *observation, wanted *jobsetv1alpha2.JobSet) (*provenance, error) {
+	u, err := plan.Manifest(wanted)
+	if err != nil {
+		return nil, err
+	}
+	runs := obs.jobset != nil && (obs.jobset.Spec.Suspend == nil || !*obs.jobset.Spec.Suspend)
+	if runs && !plan.IsSuspended(obs.job) {
+		return r.deriveProvenance(ctx, obs, u)
+	}
+	hash := contentHash(u)
+	before, ok := r.memory.lastApplied(obs.job, jobSetID)
+	if ok && obs.jobset == nil {
+		return r.provenanceOf(obs), r.confirmJobSet(ctx, obs)
+	}
+	uid := types.UID("")
+	if obs.jobset != nil {
+		uid = obs.jobset.UID
+	}
+	if !ok || before.hash != hash || !before.version.isCurrent(obs.jobset, wanted) {
+		r.memory.update(obs.job, func(k *known) { k.deleted = nil }) // a deletion is that of the new JobSet from now on
+		if err := r.applyObject(ctx, u); err != nil {
+			return r.provenanceOf(obs), r.recreateJobSet(ctx, obs, err)
+		}
+		uid = u.GetUID()
+		r.memory.noteApplied(obs.job, jobSetID, applied{hash: hash, version: versionOf(u)})
+	}
+	return r.recordProvenance(ctx, obs, uid)
+}
+
+// confirmJobSet asks the API server about a JobSet that was applied and is not in the cache. If it does not exist, it was deleted by
+// another client before the cache had it.
+func (r *reconciler) confirmJobSet(ctx context.Context, obs *observation) error {
+	jobset := &jobsetv1alpha2.JobSet{}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(obs.job), jobset)
+	switch {
+	case err == nil && metav1.IsControlledBy(jobset, obs.job):
+		return errWait
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading JobSet %s: %w", obs.job.Name, err)
+	}
+	r.memory.noteMissing(obs.job)
+	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.job.Name) // retry
+}
+
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(o client.Object) version { return version{o.GetUID(), o.GetGeneration()} }
+
+// isCurrent reports whether the cached JobSet has this version or an earlier one, and the wanted metadata.
+func (v version) isCurrent(jobset, wanted *jobsetv1alpha2.JobSet) bool {
+	return jobset != nil && v.uid == jobset.UID && jobset.Generation <= v.generation &&
+		containsAll(jobset.Labels, wanted.Labels) && containsAll(jobset.Annotations, wanted.Annotations)
+}
+
+func containsAll(m, part map[string]string) bool {
+	for key, value := range part {
+		if got, ok := m[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// recreateJobSet deletes a JobSet whose immutable fields would have to change, so that the next reconcile creates it (spec: 50 §3.6). It
+// is suspended first, and deleted when no pods are left. Other refusals are returned.
+func (r *reconciler) recreateJobSet(ctx context.Context, obs *observation, refusal error) error {
+	isImmutable := obs.jobset != nil && (apierrors.IsInvalid(refusal) || apierrors.IsForbidden(refusal)) && strings.Contains(refusal.Error(), "replicatedJobs")
+	if !isImmutable {
+		return refusal
+	}
+	if obs.jobset.Spec.Suspend == nil || !*obs.jobset.Spec.Suspend {
+		next := obs.jobset.DeepCopy()
+		next.Spec.Suspend = new(true)
+		lock := client.MergeFromWithOptions(obs.jobset, client.MergeFromWithOptimisticLock{})
+		if err := r.client.Patch(ctx, next, lock, fieldOwner); err != nil {
+			return fmt.Errorf("suspending JobSet %s: %w", obs.jobset.Name, err)
+		}
+		return errWait
+	}
+	if !plan.IsIdle(obs.jobset) {
+		return errWait
+	}
+	r.memory.noteRecreation(obs.jobset.UID)
+	if err := r.deleteJobSet(ctx, obs.jobset, metav1.DeletePropagationForeground); err != nil {
+		return fmt.Errorf("deleting JobSet %s to make it again: %w", obs.jobset.Name, err)
+	}
+	r.events.Event(obs.job, corev1.EventTypeNormal, trainerv1alpha1.EventJobSetRecreated,
+		"The JobSet is made again, because what changed in the TrainJob cannot change in a JobSet")
+	return errWait
+}
+
+func (r *reconciler) deleteJobSet(ctx context.Context, jobset *jobsetv1alpha2.JobSet, propagation metav1.DeletionPropagation) error {
+	uid := jobset.UID
+	return client.IgnoreNotFound(r.client.Delete(ctx, jobset.DeepCopy(), client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation)))
+}
