@@ -22,7 +22,7 @@ import (
 type anybody struct{}
 
 func (anybody) Verify(context.Context, string, string, string) (string, error) { return "pod", nil }
-func (anybody) Paced(string) bool                                              { return true }
+func (anybody) Allow(string) bool                                              { return true }
 
 // FuzzReport: any report of progress is answered, within bounds.
 func FuzzReport(f *testing.F) {

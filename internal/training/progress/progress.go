@@ -1,10 +1,10 @@
-// Package progress takes what training code reports of its progress, over HTTPS from the pods of TrainJobs, and writes it
-// to their status. spec: 50 §4.8.
+// Package progress is the HTTPS server to which training code in the pods of TrainJobs reports its progress. It writes reports
+// to the status of the TrainJob (spec: 50 §4.8).
 //
-//	pod ── POST …/trainjobs/NAME/status, with a token for just that ──► size ─► token ─► pace ─► body ─► status, applied
+//	pod ── POST …/trainjobs/NAME/status, with a token for it ──► size ─► token ─► pace ─► body ─► status, applied
 //
-// Whose token it is says the API server, in a review that is kept for a moment: it also knows whether the pod of the token
-// still exists. A report replaces the one before it. Every replica serves.
+// The API server reviews tokens, also whether their pod still exists; its answers are cached for a short time. A report
+// replaces the previous one. Every replica serves.
 package progress
 
 import (
@@ -30,42 +30,38 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// fieldOwner applies reports.
 const fieldOwner = client.FieldOwner("trainer-status")
 
-// maxBody is how many bytes a report may have.
 const maxBody = 1 << 16
 
-// Server answers reports.
+// Server handles reports.
 type Server struct {
-	// Client writes reports, without a cache.
+	// Client has no cache.
 	Client client.Client
-	// Verify finds out who reports.
 	Verify Verifier
-	// Answered is told the status code of every answer.
+	// Answered is called with the status code of every answer.
 	Answered func(code int)
 	Log      logr.Logger
 }
 
-// HTTP serves it, with the limits of a connection (spec: 50 §4.8).
+// HTTP returns the server with its limits of connections (spec: 50 §4.8).
 func (s *Server) HTTP() *http.Server {
 	return &http.Server{Handler: s, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-// Verifier says who a token belongs to, if it lets its bearer report the progress of a TrainJob. The error of a token that
-// does not is Forbidden.
+// Verifier verifies that the bearer of a token may report the progress of a TrainJob, and returns who it is. Otherwise the error is
+// Forbidden.
 type Verifier interface {
 	Verify(ctx context.Context, token, namespace, name string) (reporter string, err error)
-	// Paced reports whether the reporter has not reported too often.
-	Paced(reporter string) bool
+	// Allow reports whether the reporter is within its rate limit.
+	Allow(reporter string) bool
 }
 
-// report is the body of a request, and of its answer.
 type report struct {
 	TrainerStatus *trainerv1alpha1.TrainerStatus `json:"trainerStatus,omitempty"`
 }
 
-// ServeHTTP answers one request. An error is a bare metav1.Status.
+// ServeHTTP handles one request. An error is a bare metav1.Status.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,7 +74,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, failure(http.StatusNotFound, metav1.StatusReasonNotFound, "Not found"))
 		return
 	}
-	out, err := s.take(w, r, namespace, name)
+	out, err := s.acceptReport(w, r, namespace, name)
 	if err != nil {
 		s.refuse(w, err)
 		return
@@ -86,7 +82,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, out)
 }
 
-// target reads the path of a report. Everything else is not found, whatever the method.
+// target parses the path of a report. Every other path is not found, by any method.
 func target(r *http.Request) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/apis/"+trainerv1alpha1.GroupVersion.String()+"/namespaces/")
 	parts := strings.Split(rest, "/")
@@ -96,8 +92,8 @@ func target(r *http.Request) (namespace, name string, ok bool) {
 	return parts[0], parts[2], true
 }
 
-// take checks a report, in the order of the specification, and writes it.
-func (s *Server) take(w http.ResponseWriter, r *http.Request, namespace, name string) (*report, error) {
+// acceptReport validates a report, in the order of the specification, and writes it.
+func (s *Server) acceptReport(w http.ResponseWriter, r *http.Request, namespace, name string) (*report, error) {
 	if r.ContentLength > maxBody {
 		return nil, failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("The report has more than %d bytes", maxBody))
 	}
@@ -109,7 +105,7 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, namespace, name st
 	if err != nil {
 		return nil, err
 	}
-	if !s.Verify.Paced(reporter) {
+	if !s.Verify.Allow(reporter) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		return nil, failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "This pod reports too often; once in five seconds is enough")
 	}
@@ -124,11 +120,11 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, namespace, name st
 	if in.TrainerStatus == nil {
 		return &in, nil // nothing to change
 	}
-	return &in, s.write(r.Context(), namespace, name, in.TrainerStatus)
+	return &in, s.applyReport(r.Context(), namespace, name, in.TrainerStatus)
 }
 
-// write applies a report to the status of a TrainJob, which must exist.
-func (s *Server) write(ctx context.Context, namespace, name string, status *trainerv1alpha1.TrainerStatus) error {
+// applyReport applies a report to the status of a TrainJob, which must exist.
+func (s *Server) applyReport(ctx context.Context, namespace, name string, status *trainerv1alpha1.TrainerStatus) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
 		return fmt.Errorf("encoding the report: %w", err)
@@ -147,7 +143,7 @@ func (s *Server) write(ctx context.Context, namespace, name string, status *trai
 	return err
 }
 
-// bearer takes the one credential out of the Authorization header. The scheme is of any case, and blanks are ignored.
+// bearer returns the only credential of the Authorization header. The scheme is case-insensitive, and blanks are ignored.
 func bearer(h http.Header) (string, bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
@@ -160,15 +156,14 @@ func bearer(h http.Header) (string, bool) {
 	return words[1], true
 }
 
-// errForbidden is the answer to whoever may not report. It never says why.
+// errForbidden does not tell the reason.
 var errForbidden = failure(http.StatusForbidden, metav1.StatusReasonForbidden, "Forbidden")
 
-// failure is an error that is answered as it is.
 func failure(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 }
 
-// refuse answers with an error. What is none of the caller's business is an internal error, and logged.
+// refuse answers with an error. Errors other than a failure are logged, and answered as internal errors.
 func (s *Server) refuse(w http.ResponseWriter, err error) {
 	known, ok := errors.AsType[*apierrors.StatusError](err)
 	status := metav1.Status{

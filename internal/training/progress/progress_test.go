@@ -352,7 +352,7 @@ func (broken) Verify(_ context.Context, token, _, _ string) (string, error) {
 	}
 	return "", errors.New("a secret of the manager")
 }
-func (broken) Paced(string) bool { return true }
+func (broken) Allow(string) bool { return true }
 
 // TestInternalErrors: what goes wrong in the manager is a 500 that says nothing of it, and the server goes on.
 func TestInternalErrors(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
-// How long what was found out is believed.
+// Lifetimes of cached answers.
 const (
 	believed   = 10 * time.Second
 	disbelief  = 10 * time.Second
@@ -38,7 +38,7 @@ const (
 	retryAfter = 5      // seconds
 )
 
-// A pod may report at this pace. Clients report once in five seconds at the most.
+// The rate limit of a pod. Clients report at most every five seconds.
 const (
 	pace      = rate.Limit(1) // a second
 	paceBurst = 10
@@ -48,7 +48,7 @@ const (
 type Tokens struct {
 	review authenticator.Token
 	pods   client.Reader
-	// places are the TrainJobs of pods, by UID; paces their limits.
+	// places are the TrainJobs of pods by UID, and paces their rate limits.
 	places, paces *cache.LRUExpireCache
 }
 
@@ -58,7 +58,7 @@ type Tokens struct {
 // +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get,roleName=kueue-manager-training-role
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=kueue-manager-training-role
 
-// NewTokens asks the API server of a configuration. pods reads them, without a cache.
+// NewTokens reviews tokens with the API server of a configuration. pods reads without a cache.
 func NewTokens(cfg *rest.Config, httpClient *http.Client, pods client.Reader) (*Tokens, error) {
 	c, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
 	if err != nil {
@@ -78,8 +78,8 @@ func NewTokens(cfg *rest.Config, httpClient *http.Client, pods client.Reader) (*
 	}, nil
 }
 
-// Verify implements Verifier: the token is for this TrainJob, of a service account of its namespace, and bound to one of its
-// pods. Without the last anybody who may create pods in the namespace could report for any TrainJob.
+// Verify implements Verifier. The token is for this TrainJob, of a service account of its namespace, and bound to one of its pods. Otherwise
+// every user who may create pods in the namespace could report for any TrainJob.
 func (t *Tokens) Verify(ctx context.Context, token, namespace, name string) (string, error) {
 	wanted := authenticator.Audiences{plan.StatusAudience(namespace, name)}
 	response, ok, err := t.review.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), token)
@@ -114,15 +114,14 @@ func extra(u user.Info, key string) string {
 	return ""
 }
 
-// above are the kinds of the owners of a pod of a TrainJob, the nearest first.
+// above are the kinds of owners of a pod of a TrainJob, the nearest first.
 var above = []schema.GroupVersionKind{
 	batchv1.SchemeGroupVersion.WithKind("Job"),
 	jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet),
 	trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob),
 }
 
-// jobOf returns the TrainJob whose own Job owns a pod, and is empty if there is none. The label of the JobSet does not count: everybody who
-// may create pods may set it.
+// jobOf returns the TrainJob whose Job owns a pod, or "". The label of the JobSet does not count: every user who may create pods may set it.
 func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string, error) {
 	if job, ok := t.places.Get(uid); ok {
 		return job.(string), nil
@@ -150,7 +149,7 @@ func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string
 	return job, nil
 }
 
-// ownerOf follows the chain of owners from the controller of a pod to its TrainJob. A chain that is broken leads nowhere.
+// ownerOf follows the owners from the controller of a pod to its TrainJob. It returns nothing if an owner is missing.
 func (t *Tokens) ownerOf(ctx context.Context, namespace string, ref *metav1.OwnerReference) (string, error) {
 	name := ""
 	for _, gvk := range above {
@@ -176,8 +175,8 @@ func (t *Tokens) ownerOf(ctx context.Context, namespace string, ref *metav1.Owne
 	return name, nil
 }
 
-// Paced implements Verifier.
-func (t *Tokens) Paced(reporter string) bool {
+// Allow implements Verifier.
+func (t *Tokens) Allow(reporter string) bool {
 	limit, ok := t.paces.Get(reporter)
 	if !ok {
 		limit = rate.NewLimiter(pace, paceBurst)
