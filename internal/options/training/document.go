@@ -11,7 +11,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 )
 
-// Defaults of a file of the Trainer (spec: 50 §4.11).
+// Defaults of a configuration file of the Trainer (spec: 50 §4.11).
 const (
 	documentSecret = "kubeflow-trainer-webhook-cert"
 	documentLease  = "trainer.kubeflow.org"
@@ -19,8 +19,7 @@ const (
 	documentBurst  = 100
 )
 
-// Upgrade makes a configuration of the manager out of a file of the Trainer, with the Trainer's defaults where those of the
-// manager are others.
+// Upgrade converts a file of the Trainer to a configuration of the manager, with the Trainer's defaults where they differ.
 func Upgrade(doc *configtrainer.Configuration) *configv1beta2.Configuration {
 	c := &configv1beta2.Configuration{
 		Manager: configv1beta2.Manager{
@@ -51,8 +50,7 @@ func Upgrade(doc *configtrainer.Configuration) *configv1beta2.Configuration {
 	return c
 }
 
-// Complete is a document of the Trainer with every default filled in, from the configuration that it came to: it says the
-// same as the document and more plainly.
+// Complete returns a document of the Trainer with every default, from the configuration that it was upgraded to.
 func Complete(doc *configtrainer.Configuration, c *configv1beta2.Configuration) *configtrainer.Configuration {
 	out := doc.DeepCopy()
 	out.APIVersion, out.Kind = configtrainer.GroupVersion.String(), configtrainer.Kind
@@ -68,10 +66,10 @@ func Complete(doc *configtrainer.Configuration, c *configv1beta2.Configuration) 
 	return out
 }
 
-// paths are the fields that a file of the Trainer calls by another name than the manager's.
+// paths are the fields whose names differ between a file of the Trainer and the manager's configuration.
 var paths = map[string]string{"internalCertManagement": "certManagement", "trainer.statusServer": "statusServer"}
 
-// Path is where a file of the Trainer has a field of the manager's configuration.
+// Path returns the path of a field of the manager's configuration in a file of the Trainer.
 func Path(field string) string {
 	for ours, theirs := range paths { //berth:unordered no path begins like the other
 		if rest, ok := strings.CutPrefix(field, ours); ok {
@@ -81,11 +79,10 @@ func Path(field string) string {
 	return field
 }
 
-// ofProcess are the fields that are about the process as a whole.
 var ofProcess = []string{"webhook", "metrics", "health", "leaderElection", "certManagement", "clientConnection", "tls"}
 
-// Join adds to a configuration of the manager what a document of the Trainer in the same file says about TrainJobs. It
-// returns a sentence for what it says in vain. isSet tells whether the document has a field.
+// Join adds the settings for TrainJobs of a document of the Trainer to a configuration of the manager in the same file. It returns a warning
+// for each ignored setting. isSet reports whether the document has a field.
 func Join(c *configv1beta2.Configuration, doc *configtrainer.Configuration, isSet func(field string) bool) (warnings []string) {
 	own := configv1beta2.GroupVersion.String()
 	for _, field := range ofProcess {
@@ -108,7 +105,7 @@ func Join(c *configv1beta2.Configuration, doc *configtrainer.Configuration, isSe
 	return warnings
 }
 
-// joined has the entries of both, and of two for one key that of the first.
+// joined merges two maps. The first has precedence.
 func joined[V any](first, second map[string]V) map[string]V {
 	out := make(map[string]V, len(first)+len(second))
 	maps.Copy(out, second)
@@ -116,7 +113,7 @@ func joined[V any](first, second map[string]V) map[string]V {
 	return out
 }
 
-// Protocols is what the listeners may negotiate.
+// Protocols are those that the listeners may negotiate.
 type Protocols struct {
 	MinVersion   uint16 // 0: the library's
 	CipherSuites []uint16
@@ -127,8 +124,8 @@ var versions = map[string]uint16{
 	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
 }
 
-// ResolveTLS reads names of versions and suites. Those that nobody knows are dropped, and those that are not safe taken, with
-// a warning (spec: 50 §4.11).
+// ResolveTLS parses names of versions and cipher suites. Unknown names are dropped and insecure suites accepted, with a warning (spec: 50
+// §4.11).
 func ResolveTLS(c *configtrainer.TLS) (p Protocols, warnings []string) {
 	if c == nil {
 		return p, nil

@@ -1,5 +1,4 @@
-// Package training is the part of the configuration that is about TrainJobs: its
-// defaults, its rules, and what it comes to (spec: 50 §4.11, §4.13.7).
+// Package training is the configuration of TrainJobs: its defaults, rules, and the resulting options (spec: 50 §4.11, §4.13.7).
 package training
 
 import (
@@ -14,24 +13,24 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 )
 
-// Options are what the configuration comes to. The names of policies and modes are those of the file.
+// Options result from the configuration. The names of policies and modes are those of the file.
 type Options struct {
 	ConflictPolicy, OwnershipMode   string
 	Reserved                        []configv1beta2.ReservedManager
 	SchedulingManagers              []string
 	RestrictMetadata, StrictTargets bool
-	// RecreateDeletedJobSet: what somebody deletes is made again.
+	// RecreateDeletedJobSet creates deleted JobSets again.
 	RecreateDeletedJobSet bool
 	// GPUResources count as GPUs besides those that contain "gpu".
 	GPUResources []string
-	// CountMergedResources counts the processes of a node by the resources of the runtime and the TrainJob together.
+	// CountMergedResources counts the processes of a node by the resources of runtime and TrainJob together.
 	CountMergedResources bool
 	// StatusAddress is the host:port of the progress server, and StatusPort its port.
 	StatusAddress string
 	StatusPort    int
-	// StatusService is the Service by which pods reach it. StatusURL is its base, if it is not reached by the Service.
+	// StatusService is the Service by which pods reach it. StatusURL is its base URL otherwise.
 	StatusService, StatusURL string
-	// StatusQPS and StatusBurst limit the requests that reports cause. QPS 0 is no limit.
+	// StatusQPS and StatusBurst limit the requests of the progress server to the API server. QPS 0 is no limit.
 	StatusQPS   float32
 	StatusBurst int
 }
@@ -54,8 +53,8 @@ var (
 	ownershipModes   = []string{"Reserved", "Strict", "Off"}
 )
 
-// SetDefaults fills in what the file leaves out. The entries of the queue belong to the manager's account in its own namespace: in
-// another namespace, who may create it could create an account of any name.
+// SetDefaults sets omitted fields. The managers of the queue belong to the service account of Berth in its own namespace: in another
+// namespace, users who may create service accounts could create one of the same name.
 func SetDefaults(t *configv1beta2.Trainer, namespace string) {
 	setIfNil(&t.RuntimePatches, configv1beta2.RuntimePatches{})
 	p := t.RuntimePatches
@@ -88,7 +87,7 @@ func setIfNil[T any](p **T, value T) {
 	}
 }
 
-// Validate reports every rule that a configuration with its defaults breaks.
+// Validate applies the rules to a configuration with defaults.
 func Validate(t *configv1beta2.Trainer, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at := path.Child("runtimePatches")
@@ -130,8 +129,8 @@ func Validate(t *configv1beta2.Trainer, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// Subject reads an owner of reserved managers: user:NAME or a service account is the name of a user, group:NAME that of a group. Both are
-// empty for any other text: a user could have the name of a group.
+// Subject parses an owner of reserved managers: user:NAME or a service account is a user, group:NAME a group. Both are empty for any other
+// text, which would be ambiguous.
 func Subject(subject string) (user, group string) {
 	if name, ok := strings.CutPrefix(subject, userPrefix); ok {
 		return name, ""
@@ -147,7 +146,7 @@ func Subject(subject string) (user, group string) {
 	return "", ""
 }
 
-// validateManagers checks a name of managers, or a domain followed by /*.
+// validateManagers checks the name of a manager, or a domain followed by /*.
 func validateManagers(pattern string, path *field.Path) field.ErrorList {
 	if domain, ok := strings.CutSuffix(pattern, "/*"); ok {
 		if msgs := validation.IsDNS1123Subdomain(domain); len(msgs) > 0 {
@@ -158,7 +157,7 @@ func validateManagers(pattern string, path *field.Path) field.ErrorList {
 	return validation.IsDomainPrefixedPath(path, pattern)
 }
 
-// Resolve is what a valid configuration comes to.
+// Resolve returns the options of a valid configuration.
 func Resolve(t *configv1beta2.Trainer) Options {
 	p := t.RuntimePatches
 	return Options{
