@@ -4,8 +4,8 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// madeJobSet says why a JobSet is none of a TrainJob. There is one, of its name, with the pods that the runtime says. Without the runtime
-// only the name counts: what the TrainJob asks for is not known either, so it is not admitted.
+// madeJobSet returns why a JobSet does not belong to a TrainJob. It has the name of the TrainJob and at most the pods of its plan. Without
+// the runtime only the name is compared: such a TrainJob is not admitted.
 func (k kind) madeJobSet(of *plan.Kinship) error {
 	if of.Child.GetName() != of.Owner.GetName() {
 		return plan.ErrOtherName

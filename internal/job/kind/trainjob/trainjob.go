@@ -1,15 +1,14 @@
-// Package trainjob is the integration of TrainJob: one descriptor.
+// Package trainjob is the descriptor of TrainJob.
 //
-// The pods of a TrainJob are those of the JobSet that it becomes, so its pod sets
-// come from the very plan that makes the JobSet. What they get when they start is
-// written as one runtime patch, the one of Berth's manager:
+// The pod sets of a TrainJob are those of the plan of its JobSet. Berth starts and stops it
+// by one runtime patch, that of its own manager:
 //
 //	start   the patch and suspend: false, in one write
 //	stop    suspend: true, and the patch emptied: in one write if no Job is active,
-//	        else the patch follows when none is, because Trainer refuses it before
+//	        else later, because Trainer refuses it while Jobs are active
 //
-// Pods that could start always have the patch, and the patches of others, and
-// fields that this version does not know, are never written (spec: 30 §4.9).
+// So pods that could start always have the patch. Patches of other managers, and unknown
+// fields, are never written (spec: 30 §4.9).
 package trainjob
 
 import (
@@ -39,7 +38,7 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// manager is the one whose runtime patch is Berth's.
+// manager is Berth's manager of runtime patches.
 const manager = "kueue.x-k8s.io/manager"
 
 // ownManager is the value of spec.managedBy for the TrainJob controller.
@@ -59,7 +58,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return []*plan.Descriptor{Descriptor(lookup.TrainConfig(o, ""))}
 }
 
-// Descriptor describes TrainJob. cfg is how the TrainJob controller builds JobSets.
+// Descriptor describes TrainJob. cfg is the configuration of the TrainJob controller.
 func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 	k := kind{cfg}
 	d := view.Kind{
@@ -81,27 +80,25 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 	d.IsSuspended = func(o plan.Object) bool { return isSuspended(view.Of(o)) && !isPatched(view.Of(o)) }
 	d.Stops = &plan.Stops{Next: stop, Begun: func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }}
 	d.Start = k.start
-	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return empty(view.Of(o)) }
-	d.StartErrors = &plan.StartErrors{
-		Refused: func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) },
-		Passes:  func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) },
-	}
+	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return emptyPatch(view.Of(o)) }
+	d.Stop = stop
+	d.Refused = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) }
+	d.Passes = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) }
 	d.PodsReady = k.podsReady
 	d.Reclaimable = k.reclaimable
 	d.Default = func(o plan.Object, managed bool, _ *plan.Setting) {
 		if managed {
-			entry(view.Of(o))
+			patchEntry(view.Of(o))
 		}
 	}
-	d.Validate, d.Sizes = k.validate, nil                       // the rules of TrainJobs check the size (train.Validate)
-	d.PodLabels = plan.PodsByName(jobsetv1alpha2.JobSetNameKey) // its JobSet has its name
-	d.Remote.Prepare = dropPatch
+	d.Validate, d.Sizes = k.validate, nil // plan.Validate of training checks the size
+	d.Remote.Prepare = removePatch
 	d.Owns = []plan.Child{{GVK: jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), Made: k.madeJobSet}}
 	return d
 }
 
-// dropPatch takes our runtime patch off the copy for a worker, whose webhook adds its own.
-func dropPatch(tree map[string]any) {
+// removePatch removes Berth's patch from the copy for a worker, whose webhook adds its own.
+func removePatch(tree map[string]any) {
 	patches, _, _ := unstructured.NestedSlice(tree, "spec", "runtimePatches")
 	rest := slices.DeleteFunc(patches, func(p any) bool {
 		m, ok := p.(map[string]any)
@@ -114,17 +111,15 @@ func dropPatch(tree map[string]any) {
 	}
 }
 
-// kind is how TrainJobs become JobSets.
 type kind struct{ cfg *trainingplan.Config }
 
 func isSuspended(o view.Object) bool { return view.Bool(o.Object, suspendPath...) }
 
-// snapshotRef is where the runtime of a TrainJob is kept as it was when the TrainJob was made.
 func snapshotRef(o plan.Object) plan.Reference {
 	return plan.Reference{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: o.GetName() + trainerv1alpha1.SuffixRuntimeSnapshot, Uncached: true}
 }
 
-// runtimeRef is the runtime that a TrainJob names. The last is false if it is not one of ours.
+// runtimeRef refers to the runtime of a TrainJob. The last is false if its kind is not supported.
 func runtimeRef(job *trainerv1alpha1.TrainJob) (plan.Reference, bool) {
 	_, name := trainingplan.RefKind(&job.Spec.RuntimeRef)
 	return plan.Reference{
@@ -133,7 +128,7 @@ func runtimeRef(job *trainerv1alpha1.TrainJob) (plan.Reference, bool) {
 }
 
 func (k kind) refers(o plan.Object) []plan.Reference {
-	job, err := typed(view.Of(o))
+	job, err := userJob(view.Of(o))
 	if err != nil {
 		return nil
 	}
@@ -147,7 +142,6 @@ func (k kind) refers(o plan.Object) []plan.Reference {
 	return refs
 }
 
-// recorded returns the runtime that the status of a TrainJob records, or nil if its snapshot has to be read.
 func (k kind) recorded(job *trainerv1alpha1.TrainJob) *trainingplan.Runtime {
 	if k.cfg.Recorded == nil {
 		return nil
@@ -155,8 +149,8 @@ func (k kind) recorded(job *trainerv1alpha1.TrainJob) *trainingplan.Runtime {
 	return k.cfg.Recorded(job)
 }
 
-// typed reads a TrainJob without Berth's patch and suspend, so that what a start wrote never changes what the job wants.
-func typed(o view.Object) (*trainerv1alpha1.TrainJob, error) {
+// userJob returns a TrainJob without Berth's patch and spec.suspend, so that a start does not change the pod sets.
+func userJob(o view.Object) (*trainerv1alpha1.TrainJob, error) {
 	var job trainerv1alpha1.TrainJob
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &job); err != nil {
 		return nil, podset.Permanent("the TrainJob cannot be read: %s", err)
@@ -171,8 +165,7 @@ func typed(o view.Object) (*trainerv1alpha1.TrainJob, error) {
 	return &job, nil
 }
 
-// sets are the groups of pods that the TrainJob becomes.
-func (k kind) sets(o plan.Object, in *plan.Setting) ([]trainingplan.PodSet, error) {
+func (k kind) plannedSets(o plan.Object, in *plan.Setting) ([]trainingplan.PodSet, error) {
 	out, err := k.jobSet(o, in)
 	if err != nil {
 		return nil, err
@@ -195,7 +188,7 @@ func (d *derived) isOf(job *trainerv1alpha1.TrainJob) bool {
 
 // jobSet plans the JobSet of a TrainJob, once in a setting. The plan is shared: it must not be changed.
 func (k kind) jobSet(o plan.Object, in *plan.Setting) (*trainingplan.Plan, error) {
-	job, err := typed(view.Of(o))
+	job, err := userJob(view.Of(o))
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +204,8 @@ func (k kind) jobSet(o plan.Object, in *plan.Setting) (*trainingplan.Plan, error
 	return d.plan, d.err
 }
 
-// runtimeOf reads the snapshot, or the runtime itself before there is one. A snapshot of an earlier TrainJob of the same name, or one
-// that the status does not confirm, will be made again from the runtime, and does not count.
+// runtimeOf returns the runtime of the snapshot, or else the live one. The controller replaces a snapshot of an earlier TrainJob of the same
+// name, or one that the status does not confirm, so these do not count.
 func (k kind) runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*trainingplan.Runtime, error) {
 	if r := k.recorded(job); r != nil {
 		return r, nil
@@ -244,7 +237,7 @@ func (k kind) runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*train
 }
 
 func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
-	sets, err := k.sets(o, in)
+	sets, err := k.plannedSets(o, in)
 	if err != nil {
 		return nil, err
 	}
@@ -260,8 +253,8 @@ func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	return out, nil
 }
 
-// entry finds Berth's runtime patch, or adds an empty one.
-func entry(o view.Object) map[string]any {
+// patchEntry returns Berth's runtime patch, or adds an empty one.
+func patchEntry(o view.Object) map[string]any {
 	patches, _ := view.Get(o.Object, "spec", "runtimePatches").([]any)
 	for _, p := range view.Maps(o.Object, "spec", "runtimePatches") {
 		if view.String(p, "manager") == manager {
@@ -274,7 +267,6 @@ func entry(o view.Object) map[string]any {
 	return added
 }
 
-// isPatched reports whether Berth's patch does something.
 func isPatched(o view.Object) bool {
 	for _, p := range view.Maps(o.Object, "spec", "runtimePatches") {
 		if view.String(p, "manager") == manager {
@@ -284,19 +276,18 @@ func isPatched(o view.Object) bool {
 	return false
 }
 
-// empty takes everything out of Berth's patch, and reports whether there was anything.
-func empty(o view.Object) bool {
+// emptyPatch empties Berth's patch. It returns false if the patch was empty.
+func emptyPatch(o view.Object) bool {
 	if !isPatched(o) {
 		return false
 	}
-	delete(view.Map(entry(o), "trainingRuntimeSpec", "template", "spec"), "replicatedJobs")
+	delete(view.Map(patchEntry(o), "trainingRuntimeSpec", "template", "spec"), "replicatedJobs")
 	return true
 }
 
-// start writes the patch and lets the TrainJob run. Tolerations replace those of the runtime when patches are merged, so
-// the patch has those too.
+// start writes the patch and ends the suspension. The patch repeats the tolerations of the runtime, since those of a patch replace them.
 func (k kind) start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
-	sets, err := k.sets(o, in)
+	sets, err := k.plannedSets(o, in)
 	if err != nil {
 		return err
 	}
@@ -322,12 +313,12 @@ func (k kind) start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) er
 		view.Set(job, patch, "template", "spec", "template")
 		jobs = append(jobs, job)
 	}
-	view.Set(entry(view.Of(o)), jobs, patchedJobs...)
+	view.Set(patchEntry(view.Of(o)), jobs, patchedJobs...)
 	view.Set(view.Of(o).Object, false, suspendPath...)
 	return nil
 }
 
-// stop suspends, then empties the patch: at once if no Job is active, since only then may a patch change.
+// stop suspends, then empties the patch. Patches may change only while no Job is active.
 func stop(o plan.Object, _ []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.Object) {
 	job := view.Of(o)
 	changed := job.DeepCopy()
@@ -335,7 +326,7 @@ func stop(o plan.Object, _ []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.O
 	case !isSuspended(job):
 		view.Set(changed.Object, true, suspendPath...)
 		if !isActive(job) {
-			empty(changed)
+			emptyPatch(changed)
 		}
 		return plan.Change, changed
 	case !isPatched(job):
@@ -343,16 +334,15 @@ func stop(o plan.Object, _ []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.O
 	case isActive(job):
 		return plan.Wait, nil
 	default:
-		empty(changed)
+		emptyPatch(changed)
 		return plan.Change, changed
 	}
 }
 
-// statuses are what the status counts of the Jobs of each replicated job.
-func statuses(o view.Object) []map[string]any { return view.Maps(o.Object, "status", "jobsStatus") }
+func jobsStatus(o view.Object) []map[string]any { return view.Maps(o.Object, "status", "jobsStatus") }
 
 func isActive(o view.Object) bool {
-	for _, s := range statuses(o) {
+	for _, s := range jobsStatus(o) {
 		if view.Int(s, 0, "active") > 0 {
 			return true
 		}
@@ -361,7 +351,7 @@ func isActive(o view.Object) bool {
 }
 
 func (k kind) podsReady(o plan.Object, in *plan.Setting) bool {
-	sets, err := k.sets(o, in)
+	sets, err := k.plannedSets(o, in)
 	if err != nil {
 		return false
 	}
@@ -369,21 +359,20 @@ func (k kind) podsReady(o plan.Object, in *plan.Setting) bool {
 	for _, s := range sets {
 		wanted += int64(s.Replicas)
 	}
-	for _, s := range statuses(view.Of(o)) {
+	for _, s := range jobsStatus(view.Of(o)) {
 		ready += int64(view.Int(s, 0, "ready")) + int64(view.Int(s, 0, "succeeded"))
 	}
 	return ready == wanted
 }
 
-// reclaimable counts the pods of Jobs that succeeded.
 func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePod {
-	sets, err := k.sets(o, in)
+	sets, err := k.plannedSets(o, in)
 	if err != nil {
 		return nil
 	}
 	var out []kueue.ReclaimablePod
 	for _, set := range sets {
-		for _, s := range statuses(view.Of(o)) {
+		for _, s := range jobsStatus(view.Of(o)) {
 			if n := view.Int(s, 0, "succeeded"); view.String(s, "name") == set.Name && n > 0 && n <= set.Replicas {
 				out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(set.Name), Count: plan.Times(n, set.Count)})
 			}
@@ -392,8 +381,8 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 	return out
 }
 
-// validate builds the pod sets, so that a TrainJob without its runtime is refused, and checks their topology annotations. A new
-// TrainJob has no snapshot: one that exists is that of the TrainJob which has the name, so that the API server will refuse this one.
+// validate plans the pod sets, which fails without a runtime, and checks their topology annotations. An existing snapshot is not that of a
+// new TrainJob, which the API server refuses if the name is taken.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	if o.GetDeletionTimestamp() != nil {
 		return nil
@@ -417,7 +406,7 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		return nil
 	}
 	path := field.NewPath("spec", "runtimeRef")
-	sets, err := k.sets(o, in)
+	sets, err := k.plannedSets(o, in)
 	if err != nil {
 		return field.ErrorList{field.Invalid(path, view.String(view.Of(o).Object, "spec", "runtimeRef", "name"), err.Error())}
 	}
@@ -428,8 +417,8 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	return errs
 }
 
-// validateName refuses a TrainJob that could never start, because a pod of its JobSet would have too long a name. Without
-// a queue it holds no quota, and the TrainJob webhook only warns (spec: 50 §3.2 V13).
+// validateName refuses a TrainJob that could not start, because the name of a pod of its JobSet would be too long. Without a queue it holds
+// no quota, and the TrainJob webhook warns (spec: 50 §3.2 V13).
 func (k kind) validateName(o plan.Object, in *plan.Setting) field.ErrorList {
 	built, err := k.jobSet(o, in)
 	if err != nil {
