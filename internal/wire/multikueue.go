@@ -97,7 +97,13 @@ func logWarnings(log logr.Logger, warnings []string) {
 	}
 }
 
-// nominator is the Nominate of MultiKueue, if that runs.
+// Kinds are the kinds of jobs that a configuration has managed.
+func Kinds(o *options.Options) []*planjob.Descriptor {
+	managed := lookup.NewConfig(o).Kinds
+	return slices.DeleteFunc(all.DescriptorsWith(lookup.TrainingConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
+}
+
+// nominator asks what sends Workloads to other clusters, if anything does.
 type nominator struct{ ask multikueuecontroller.Nominate }
 
 func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {

@@ -20,12 +20,12 @@ import (
 	"github.com/berth-project/berth/internal/training/progress"
 )
 
-// servesProgress reports whether training code can report its progress.
+// servesProgress reports whether the manager serves reports of progress.
 func servesProgress(o *options.Options, groups install.Groups) bool {
 	return groups.Has(install.Training) && o.Gates.On(feature.TrainJobStatus)
 }
 
-// locateProgress says, where the manager is not reached by its Service, under which URL training code reports.
+// locateProgress sets the URL for reports of progress if the manager is not reached by its Service.
 func locateProgress(cfg *Config) error {
 	if cfg.WebhookURL == "" || !servesProgress(&cfg.Options, cfg.Groups) {
 		return nil
@@ -38,8 +38,8 @@ func locateProgress(cfg *Config) error {
 	return nil
 }
 
-// addProgress adds the server to which training code reports, on every replica, with the certificate of the webhooks and
-// with a client of its own, so that reports cannot hold up anything else (spec: 50 §4.8).
+// addProgress adds the server for reports of progress on every replica. It has the certificate of the webhooks, and its own client, so that
+// reports cannot delay other requests (spec: 50 §4.8).
 func addProgress(mgr ctrl.Manager, cfg *Config) error {
 	o := &cfg.Options.Trainer
 	account := rest.CopyConfig(mgr.GetConfig())

@@ -27,7 +27,7 @@ import (
 // addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
 func addTraining(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	o := &cfg.Options
-	plan, err := trainConfig(ctx, mgr, o)
+	plan, err := trainingConfig(ctx, mgr, o)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Con
 		Config: plan, Runtimes: cfg.runtimes, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
 		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, install.DefaultCertSecret)},
 	})
-	cfg.meter.SetTrainJobs(phases(mgr.GetCache()))
+	cfg.meter.SetTrainJobs(trainJobPhases(mgr.GetCache()))
 	if err == nil && o.Gates.On(feature.TrainJobStatus) {
 		err = addProgress(mgr, &cfg)
 	}
@@ -50,8 +50,8 @@ func addTraining(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Con
 	}, &jobs)
 }
 
-// phases looks up the phase of each TrainJob in the cache.
-func phases(c cache.Cache) func() []string {
+// trainJobPhases returns a function that lists the phase of each TrainJob from the cache.
+func trainJobPhases(c cache.Cache) func() []string {
 	return func() []string {
 		var list trainerv1alpha1.TrainJobList
 		ctx, stop := context.WithTimeout(context.Background(), time.Second) // a scrape does not wait for a cache
@@ -67,18 +67,18 @@ func phases(c cache.Cache) func() []string {
 	}
 }
 
-// trainConfig is what the options say about TrainJobs. The patches that the manager writes itself are those of its account.
-func trainConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*trainingplan.Config, error) {
+// trainingConfig returns the plan's configuration. The manager owns the patches of its own account.
+func trainingConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*trainingplan.Config, error) {
 	name, err := account(ctx, mgr)
 	if err != nil {
 		return nil, err
 	}
-	return lookup.TrainConfig(o, name), nil
+	return lookup.TrainingConfig(o, name), nil
 }
 
-// shareRuntimes replaces the kind of TrainJobs by one that reads the runtimes of their controller and webhooks.
-func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
-	plan := lookup.TrainConfig(&c.Options, "")
+// descriptors are those of all job kinds. That of TrainJobs shares its runtimes with their controller and webhooks.
+func (c *Config) descriptors() []*job.Descriptor {
+	plan := lookup.TrainingConfig(&c.Options, "")
 	plan.Recorded = c.runtimes.Recorded
 	kind := trainjob.Descriptor(plan)
 	for i, d := range kinds {
@@ -88,7 +88,7 @@ func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
 	}
 }
 
-// account is the user name of the manager.
+// account returns the user name of the manager.
 func account(ctx context.Context, mgr ctrl.Manager) (string, error) {
 	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-// TrainConfig is what the options say about TrainJobs. self is the user name of the manager, whose are the patches of the
-// queue (spec: 50 §4.13.2).
-func TrainConfig(o *options.Options, self string) *trainingplan.Config {
+// TrainingConfig returns the configuration of TrainJobs. self is the user name of the manager, which owns the patches of the queue (spec: 50
+// §4.13.2).
+func TrainingConfig(o *options.Options, self string) *trainingplan.Config {
 	t := &o.Trainer
 	cfg := &trainingplan.Config{
 		ExtraGPUs: t.GPUResources, MergedResources: t.CountMergedResources, MaxPods: o.MaxChildren,
