@@ -178,7 +178,7 @@ func webhookConfigurations(o *Options) []runtime.Object {
 
 // WebhookOptions are those of the webhooks of queues and jobs.
 func WebhookOptions(o *options.Options, groups Groups) admission.Options {
-	out := admission.NewOptions(o, all.DescriptorsWith(lookup.TrainingConfig(o, ""), o.DeclaredKinds))
+	out := admission.NewOptions(o, all.DescriptorsWith(o))
 	out.Training = groups.Has(Training)
 	return out
 }

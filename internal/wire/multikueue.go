@@ -97,13 +97,7 @@ func logWarnings(log logr.Logger, warnings []string) {
 	}
 }
 
-// Kinds are the kinds of jobs that a configuration has managed.
-func Kinds(o *options.Options) []*planjob.Descriptor {
-	managed := lookup.NewConfig(o).Kinds
-	return slices.DeleteFunc(all.DescriptorsWith(lookup.TrainingConfig(o, ""), o.DeclaredKinds), func(d *planjob.Descriptor) bool { return !managed[d.GVK] })
-}
-
-// nominator asks what sends Workloads to other clusters, if anything does.
+// nominator is the Nominate of MultiKueue, if that runs.
 type nominator struct{ ask multikueuecontroller.Nominate }
 
 func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {

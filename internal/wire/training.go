@@ -76,8 +76,8 @@ func trainingConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (
 	return lookup.TrainingConfig(o, name), nil
 }
 
-// descriptors are those of all job kinds. That of TrainJobs shares its runtimes with their controller and webhooks.
-func (c *Config) descriptors() []*job.Descriptor {
+// shareRuntimes replaces the kind of TrainJobs by one that reads the runtimes of their controller and webhooks.
+func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
 	plan := lookup.TrainingConfig(&c.Options, "")
 	plan.Recorded = c.runtimes.Recorded
 	kind := trainjob.Descriptor(plan)

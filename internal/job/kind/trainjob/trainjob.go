@@ -55,7 +55,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	if o == nil {
 		return []*plan.Descriptor{Descriptor(trainingplan.DefaultConfig())}
 	}
-	return []*plan.Descriptor{Descriptor(lookup.TrainConfig(o, ""))}
+	return []*plan.Descriptor{Descriptor(lookup.TrainingConfig(o, ""))}
 }
 
 // Descriptor describes TrainJob. cfg is the configuration of the TrainJob controller.
@@ -81,9 +81,10 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 	d.Stops = &plan.Stops{Next: stop, Begun: func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }}
 	d.Start = k.start
 	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return emptyPatch(view.Of(o)) }
-	d.Stop = stop
-	d.Refused = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) }
-	d.Passes = func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) }
+	d.StartErrors = &plan.StartErrors{
+		Refused: func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) },
+		Passes:  func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) },
+	}
 	d.PodsReady = k.podsReady
 	d.Reclaimable = k.reclaimable
 	d.Default = func(o plan.Object, managed bool, _ *plan.Setting) {
@@ -91,7 +92,8 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 			patchEntry(view.Of(o))
 		}
 	}
-	d.Validate, d.Sizes = k.validate, nil // plan.Validate of training checks the size
+	d.Validate, d.Sizes = k.validate, nil                       // plan.Validate of training checks the size
+	d.PodLabels = plan.PodsByName(jobsetv1alpha2.JobSetNameKey) // its JobSet has its name
 	d.Remote.Prepare = removePatch
 	d.Owns = []plan.Child{{GVK: jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), Made: k.madeJobSet}}
 	return d
