@@ -36,6 +36,17 @@ func (s *decider) tidy(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.free(c, c.Standing(w).LetGo)
 }
 
+// handOver is tidy for a Workload that members own: those that stay are owners before any other goes, because the garbage collector
+// deletes what only objects own that are gone.
+func (s *decider) handOver(c job.Composite, w *kueue.Workload) *job.Action {
+	if len(w.OwnerReferences) > 0 {
+		if a := s.own(c, w); a != nil {
+			return a
+		}
+	}
+	return s.tidy(c, w)
+}
+
 // thin removes the members for whom there is no place.
 func (s *decider) thin(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.remove(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
@@ -88,10 +99,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if s.finished {
 		return w, nil
 	}
-	if a := s.own(c, w); a != nil { // before an owner goes, lest the garbage collector take the Workload with the last one
-		return nil, a
-	}
-	if a := s.tidy(c, w); a != nil {
+	if a := s.handOver(c, w); a != nil {
 		return nil, a
 	}
 	if a := s.thin(c, w); a != nil {
@@ -104,6 +112,9 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 		next := w.DeepCopy()
 		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
+	}
+	if a := s.own(c, w); a != nil {
+		return nil, a
 	}
 	return w, s.replacements(c, w)
 }
@@ -249,12 +260,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
 		return w, nil
 	}
-	if len(w.OwnerReferences) > 0 { // what nobody owns is not collected
-		if a := s.own(c, w); a != nil {
-			return nil, a
-		}
-	}
-	if a := s.tidy(c, w); a != nil {
+	if a := s.handOver(c, w); a != nil {
 		return nil, a
 	}
 	podSets, err := s.wanted(c)

@@ -42,7 +42,8 @@ const (
 	OwnershipReserved OwnershipMode = "Reserved"
 	// OwnershipStrict protects every entry, which its creator owns.
 	OwnershipStrict OwnershipMode = "Strict"
-	OwnershipOff    OwnershipMode = "Off"
+	// OwnershipOff protects none.
+	OwnershipOff OwnershipMode = "Off"
 )
 
 // Config configures runtime patches (spec: 50 §4.13.7).
