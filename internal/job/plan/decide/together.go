@@ -36,8 +36,8 @@ func (s *decider) tidy(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.free(c, c.Standing(w).LetGo)
 }
 
-// handOver is tidy for a Workload that members own: those that stay are owners before any other goes, because the garbage collector
-// deletes what only objects own that are gone.
+// handOver is tidy for a Workload that members own: the members that stay become owners before any finalizer is removed, because the
+// garbage collector deletes a Workload whose owners are all gone.
 func (s *decider) handOver(c job.Composite, w *kueue.Workload) *job.Action {
 	if len(w.OwnerReferences) > 0 {
 		if a := s.own(c, w); a != nil {
