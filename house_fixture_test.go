@@ -267,13 +267,20 @@ var fixtures = map[string]fixture{
 			"internal/core/b/a.go":      coreDoc + strings.Repeat("\n", 590), "internal/core/b/b.go": coreDoc + strings.Repeat("\n", 590),
 			"internal/core/b/c.go": coreDoc + strings.Repeat("\n", 590), "internal/core/b/d.go": coreDoc + strings.Repeat("\n", 590),
 			"internal/core/b/e.go": coreDoc + strings.Repeat("\n", 590), "internal/core/b/f.go": coreDoc + strings.Repeat("\n", 590),
-			"cmd/berth/main.go": coreDoc + strings.Repeat("\n", 50),
+			"cmd/berth/main.go":       coreDoc + strings.Repeat("\n", 50),
+			"internal/core/wide/a.go": coreDoc + "const (\nA0 = iota" + names(60) + ")\n", "api/x/v1/a.go": coreDoc + "const (\nA0 = iota" + names(60) + ")\n",
 		},
 		[]string{
 			"cmd/berth/main.go: the file has 52 lines, the cap is 50",
 			"internal/core/a/a.go: the file has 702 lines, the cap is 600",
 			"internal/core/a/b.go:f: the function has 91 lines, the cap is 80",
+			"internal/core/wide:exports: the package has 61 exported names, the cap is 60",
 		},
+	},
+	"a package that many rooms import": {
+		"small files and functions",
+		importers("internal/core/a", 21),
+		[]string{"internal/core/a:imports: the package has 21 rooms that import it, the cap is 20"},
 	},
 	"docs": {
 		"one doc per package",
@@ -396,6 +403,24 @@ const conditionImports = `import (
 	kueue "` + module + `/api/kueue/v1beta2"
 )
 `
+
+// names declares constants A1 to An, a line each.
+func names(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "\nA%d", i+1)
+	}
+	return b.String()
+}
+
+// importers are kinds of jobs that import one package.
+func importers(dir string, n int) map[string]string {
+	files := map[string]string{dir + "/a.go": coreDoc}
+	for i := range n {
+		files[fmt.Sprintf("internal/job/kind/a%d/a.go", i)] = coreDoc + `import _ "` + module + "/" + dir + `"`
+	}
+	return files
+}
 
 // allRooms mentions every room but core.
 func allRooms() string {

@@ -123,10 +123,7 @@ func checkRetiredWith(tr *tree, dialect map[string]int) (out []string) {
 		if f.generated {
 			continue
 		}
-		room, _, ok := roomOf(f.dir)
-		if !ok {
-			room = f.dir
-		}
+		room := roomNameOf(f.dir)
 		found[room] = append(found[room], tr.retiredIn(f)...)
 	}
 	for room := range dialect {
