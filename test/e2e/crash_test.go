@@ -35,7 +35,7 @@ func TestCrash(t *testing.T) {
 	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 0))
 	watching, stop := context.WithCancel(context.Background())
 	defer stop()
-	peak := make(chan int64, 1)
+	peak := make(chan usage, 1)
 	go func() { peak <- c.peakUse(watching) }()
 
 	submit := all
@@ -54,8 +54,8 @@ func TestCrash(t *testing.T) {
 		embeddedtest.Within(t, 90*time.Second, j.Name+" completes", c.completed(t, j))
 	}
 	stop()
-	if most := <-peak; most > quota {
-		t.Errorf("%d GPUs were in use at once, the quota is %d", most, quota)
+	if most := <-peak; most.gpus > quota {
+		t.Errorf("%d GPUs were in use at once, the quota is %d: %v", most.gpus, quota, most.by)
 	}
 	for _, j := range all {
 		embeddedtest.Eventually(t, "the Workload of "+j.Name+" is finished", func() error {
@@ -82,32 +82,48 @@ func TestCrash(t *testing.T) {
 	c.status(t, "blue", 0)
 }
 
-// peakUse samples, until ctx ends, how many GPUs the reservations hold together. One
-// list is one moment: several would count what moved between them twice.
-func (c *cluster) peakUse(ctx context.Context) (most int64) {
+// usage is how many GPUs reservations hold, in all and by Workload.
+type usage struct {
+	gpus int64
+	by   map[string]int64
+}
+
+// peakUse samples, until ctx ends, the usage of all reservations, and returns the highest. One list is one moment: several would
+// count twice what moved between them.
+func (c *cluster) peakUse(ctx context.Context) (most usage) {
 	for ctx.Err() == nil {
 		var list kueue.WorkloadList
 		if err := c.List(ctx, &list); err != nil {
 			continue
 		}
-		now := int64(0)
+		now := usage{by: map[string]int64{}}
 		for i := range list.Items {
-			now += held(&list.Items[i])
+			if n := held(&list.Items[i]); n > 0 {
+				now.gpus += n
+				now.by[list.Items[i].Name] = n
+			}
 		}
-		most = max(most, now)
+		if now.gpus > most.gpus {
+			most = now
+		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	return most
 }
 
+// held is how many GPUs a Workload holds: those of pods that have succeeded are free for others before it finishes.
 func held(w *kueue.Workload) (gpus int64) {
 	reserved := apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if !reserved || w.Status.Admission == nil || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
 		return 0
 	}
+	over := map[kueue.PodSetReference]int32{}
+	for _, r := range w.Status.ReclaimablePods {
+		over[r.Name] = r.Count
+	}
 	for _, a := range w.Status.Admission.PodSetAssignments {
-		q := a.ResourceUsage["nvidia.com/gpu"]
-		gpus += q.Value()
+		q, pods := a.ResourceUsage["nvidia.com/gpu"], *a.Count
+		gpus += q.Value() * int64(pods-over[a.Name]) / int64(pods)
 	}
 	return gpus
 }

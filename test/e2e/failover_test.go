@@ -59,7 +59,7 @@ func TestFailover(t *testing.T) {
 	load := c.submit(t, service)
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
-	peak := make(chan int64, 1)
+	peak := make(chan usage, 1)
 	go func() { peak <- c.peakUse(watching) }()
 	load.until(t, 10, "Jobs are admitted under the first leader")
 
@@ -91,8 +91,8 @@ func TestFailover(t *testing.T) {
 		embeddedtest.Eventually(t, "the Workload of "+j.Name+" is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 	}
 	stop()
-	if most := <-peak; most > quota {
-		t.Errorf("%d GPUs were in use at once, the quota is %d", most, quota)
+	if most := <-peak; most.gpus > quota {
+		t.Errorf("%d GPUs were in use at once, the quota is %d: %v", most.gpus, quota, most.by)
 	}
 	t.Logf("%d Jobs, %d refused while a replica was down", len(all), load.refused.Load())
 	if load.lost.Load() > 0 {
