@@ -178,19 +178,14 @@ type statusApply struct {
 	stored          kueue.Workload
 }
 
-// IsApplyConfiguration marks the type for the client.
 func (*statusApply) IsApplyConfiguration() {}
 
-// GetName is the name of the Workload.
 func (a *statusApply) GetName() *string { return &a.key.Name }
 
-// GetNamespace is the namespace of the Workload.
 func (a *statusApply) GetNamespace() *string { return &a.key.Namespace }
 
-// GetKind is Workload.
 func (*statusApply) GetKind() *string { return new("Workload") }
 
-// GetAPIVersion is the version of the types used here.
 func (*statusApply) GetAPIVersion() *string { return new(kueue.GroupVersion.String()) }
 
 // MarshalJSON returns the body of the request: only the fields to own, and the preconditions.

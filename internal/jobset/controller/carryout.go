@@ -135,7 +135,6 @@ func (r *reconciler) writeStatus(ctx context.Context, js *jobsetv1alpha2.JobSet,
 	return nil
 }
 
-// action is the action of all events.
 const action = "Reconciling"
 
 // maxNote is the number of bytes of text that an Event keeps.

@@ -20,7 +20,6 @@ type jobs struct {
 	sets map[types.UID]*jobsOf
 }
 
-// jobsOf are the Jobs of one JobSet.
 type jobsOf struct {
 	at   map[types.UID]int // position in list
 	list []plan.Job
@@ -41,7 +40,6 @@ func (j *jobs) of(jobSet types.UID) []plan.Job {
 	return s.list
 }
 
-// put adds a Job, or a new version of it.
 func (j *jobs) put(object client.Object) {
 	job, ok := object.(*batchv1.Job)
 	ref := jobSetOf(object)
@@ -65,7 +63,6 @@ func (j *jobs) put(object client.Object) {
 	s.list = append(s.list, next)
 }
 
-// remove drops a Job.
 func (j *jobs) remove(object client.Object) {
 	ref := jobSetOf(object)
 	if ref == nil {

@@ -73,7 +73,6 @@ func register[T prometheus.Collector](vec T, to *T) error {
 	return err
 }
 
-// saw counts a JobSet in its phase.
 func (m *metrics) saw(js *jobsetv1alpha2.JobSet) {
 	m.move(client.ObjectKeyFromObject(js), plan.Phase(js))
 }
@@ -119,7 +118,6 @@ func (m *metrics) count(key types.NamespacedName, p *plan.Plan, now time.Time) {
 	}
 }
 
-// forget drops the series of a deleted JobSet.
 func (m *metrics) forget(key types.NamespacedName) {
 	for _, v := range []*prometheus.CounterVec{m.failed, m.completed, m.restarts} {
 		v.DeleteLabelValues(key.Name, key.Namespace)

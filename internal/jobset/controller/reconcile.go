@@ -22,7 +22,6 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// reconciler handles JobSets.
 type reconciler struct {
 	plan     plan.Config
 	client   client.Client
@@ -51,7 +50,6 @@ type reconciler struct {
 // lag is the delay before a retry if the cache has an old version of a JobSet; its event usually comes earlier.
 const lag = 100 * time.Millisecond
 
-// Reconcile makes a plan for one JobSet and carries it out.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var js jobsetv1alpha2.JobSet
 	if err := r.client.Get(ctx, req.NamespacedName, &js, client.UnsafeDisableDeepCopy); err != nil {

@@ -67,7 +67,6 @@ func (w *written) jobsBeside(job client.Object) *reconcile.Overlay[plan.Job] {
 	return nil
 }
 
-// wroteStatus remembers a status.
 func (w *written) wroteStatus(js *jobsetv1alpha2.JobSet) {
 	w.statuses.Updated(js)
 	w.mu.Lock()
@@ -82,7 +81,6 @@ func (w *written) status(js *jobsetv1alpha2.JobSet) time.Time {
 	return w.of(js).at
 }
 
-// deletedJob remembers that a Job is being deleted.
 func (w *written) deletedJob(js *jobsetv1alpha2.JobSet, job *batchv1.Job) {
 	going := *job
 	going.DeletionTimestamp = new(metav1.NewTime(w.now()))
@@ -119,7 +117,6 @@ func (w *written) isNews(js *jobsetv1alpha2.JobSet, warning string) bool {
 	return true
 }
 
-// forget drops a deleted JobSet.
 func (w *written) forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -159,7 +159,6 @@ func (l *runnable) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
 // heldElsewhere is the error that another controller of JobSets holds the Lease.
 type heldElsewhere struct{ holder, lease string }
 
-// Error names the holder and the remedy.
 func (h *heldElsewhere) Error() string {
 	return fmt.Sprintf("%s runs JobSets already: it holds the Lease %s; stop it, or leave JobSets to it with --controllers=-jobset", h.holder, h.lease)
 }

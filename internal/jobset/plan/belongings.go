@@ -95,7 +95,6 @@ func mountClaims(js *jobsetv1alpha2.JobSet, pod *corev1.PodSpec) {
 	}
 }
 
-// mounts reports whether a container of the pod mounts a volume.
 func mounts(pod *corev1.PodSpec, volume string) bool {
 	return slices.ContainsFunc(slices.Concat(pod.InitContainers, pod.Containers), func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })

@@ -49,7 +49,6 @@ func (p *pass) identity(r *replicated, index int) []pair {
 	return out
 }
 
-// jobRestarts returns how often a Job was restarted on its own.
 func (r *replicated) jobRestarts(index int) int32 {
 	if r.arrays == nil || index >= len(r.arrays.JobRestarts) {
 		return 0
@@ -72,7 +71,6 @@ func owned(key string) bool {
 	return false
 }
 
-// build makes the Job of a replicated job with an index.
 func (p *pass) build(r *replicated, index int) *batchv1.Job {
 	j := &batchv1.Job{
 		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},

@@ -12,7 +12,6 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// condition returns a condition of the new status.
 func (p *pass) condition(t jobsetv1alpha2.ConditionType) *metav1.Condition {
 	return apimeta.FindStatusCondition(p.status.Conditions, string(t))
 }
@@ -85,7 +84,6 @@ func (p *pass) startup(started bool) {
 	}
 }
 
-// complete ends the JobSet with success.
 func (p *pass) complete() {
 	const message = "the jobset finished successfully"
 	p.set(jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted, message)
@@ -93,7 +91,6 @@ func (p *pass) complete() {
 	p.endRestart(jobsetv1alpha2.ReasonJobSetCompleted, message)
 }
 
-// fail ends the JobSet with a failure.
 func (p *pass) fail(reason, message string) {
 	p.set(jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, reason, message)
 	p.status.TerminalState, p.plan.Finished = jobsetv1alpha2.TerminalStateFailed, jobsetv1alpha2.TerminalStateFailed

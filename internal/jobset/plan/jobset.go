@@ -248,7 +248,6 @@ func (p *pass) tooLarge() string {
 
 func (p *pass) suspended() bool { return p.js.Spec.Suspend != nil && *p.js.Spec.Suspend }
 
-// deleteAll deletes the Jobs with a state.
 func (p *pass) deleteAll(s state) {
 	for i := range p.children {
 		if c := &p.children[i]; c.state == s && !c.deleting {

@@ -23,7 +23,6 @@ type replicated struct {
 	arrays                    *jobsetv1alpha2.ReplicatedJobStatus
 }
 
-// layout is common to all Jobs of a JobSet.
 type layout struct {
 	replicated     []replicated
 	byName         map[string]int // position in replicated
@@ -103,7 +102,6 @@ func CoordinatorAddress(js *jobsetv1alpha2.JobSet) string {
 	return JobName(js.Name, c.ReplicatedJob, c.JobIndex) + "-" + strconv.Itoa(c.PodIndex) + "." + ServiceName(js)
 }
 
-// controllerRef returns the owner reference of a child.
 func controllerRef(js *jobsetv1alpha2.JobSet) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))}
 }

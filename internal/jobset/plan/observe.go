@@ -21,14 +21,12 @@ const (
 	previous
 )
 
-// child is one Job of the JobSet.
 type child struct {
 	*Job
 	rj    int32 // position of its replicated job, or -1
 	state state
 }
 
-// counts are the counters of one replicated job.
 type counts struct {
 	Ready, Succeeded, Failed, Active, Suspended int32
 }

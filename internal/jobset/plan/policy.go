@@ -149,7 +149,6 @@ func (p *pass) act(policy *jobsetv1alpha2.FailurePolicy, rule int, first *child)
 	}
 }
 
-// ruleName returns the name of a rule, by default with its index.
 func ruleName(policy *jobsetv1alpha2.FailurePolicy, rule int) string {
 	return cmp.Or(policy.Rules[rule].Name, "failurePolicyRule"+strconv.Itoa(rule))
 }

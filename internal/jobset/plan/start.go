@@ -81,7 +81,6 @@ func (p *pass) findMissing(i int) {
 	}
 }
 
-// eachMissing yields the Jobs to create.
 func (p *pass) eachMissing(yield func(Missing) bool) {
 	existing := make(map[string]bool, len(p.children))
 	for k := range p.children {
@@ -111,14 +110,12 @@ func isComplete(children []child, replicas int32) bool {
 	return true
 }
 
-// childrenOf returns the Jobs of a replicated job.
 func (p *pass) childrenOf(i int) []child {
 	from, _ := slices.BinarySearchFunc(p.children, i, func(c child, rj int) int { return int(c.rj) - rj })
 	to, _ := slices.BinarySearchFunc(p.children, i+1, func(c child, rj int) int { return int(c.rj) - rj })
 	return p.children[from:to]
 }
 
-// suspend suspends every running Job.
 func (p *pass) suspend() {
 	for i := range p.children {
 		if c := &p.children[i]; c.state == active && !c.suspended && !c.deleting {
@@ -162,7 +159,6 @@ func (p *pass) resume(i int) {
 	}
 }
 
-// hasPods reports whether pods of a Job run or are still terminating.
 func hasPods(j *batchv1.Job) bool {
 	return j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0
 }

@@ -54,7 +54,6 @@ func lookName(js *jobsetv1alpha2.JobSet) string {
 	return js.Name
 }
 
-// rules collects the errors of a JobSet.
 type rules struct {
 	Config
 	js   *jobsetv1alpha2.JobSet
@@ -136,7 +135,6 @@ func (v *rules) size(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	}
 }
 
-// pods checks the number of pods of a replicated job.
 func (v *rules) pods(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	if pods := int64(Replicas(rj)) * int64(orOne(rj.Template.Spec.Parallelism)); pods > math.MaxInt32 {
 		v.invalid(path, pods, fmt.Sprintf("replicas × parallelism must not exceed %d", math.MaxInt32))
@@ -192,7 +190,6 @@ func (v *rules) successPolicy() {
 	}
 }
 
-// targets checks that replicated jobs exist.
 func (v *rules) targets(path *field.Path, names []string) {
 	for i, name := range names {
 		if v.replicatedJob(name) == nil {
@@ -245,7 +242,6 @@ func (v *rules) ruleName(path *field.Path, name string, names map[string]bool) {
 	names[name] = true
 }
 
-// failureReasons are the reasons of failed Jobs.
 var failureReasons = []string{
 	batchv1.JobReasonBackoffLimitExceeded, batchv1.JobReasonDeadlineExceeded, batchv1.JobReasonFailedIndexes,
 	batchv1.JobReasonMaxFailedIndexesExceeded, batchv1.JobReasonPodFailurePolicy,

@@ -116,7 +116,6 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// agent is a running agent.
 type agent struct {
 	Config
 	client client.Client

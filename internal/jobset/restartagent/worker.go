@@ -14,7 +14,6 @@ type worker struct {
 	done chan int // gets the exit code
 }
 
-// start runs a command with a shell.
 func start(shell, command string) (*worker, error) {
 	w := &worker{cmd: exec.Command(shell, "-c", command), done: make(chan int, 1)}
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -49,14 +48,12 @@ func (w *worker) ended() <-chan int {
 	return w.done
 }
 
-// signal sends a signal to the worker's processes.
 func (w *worker) signal(s os.Signal) {
 	if number, ok := s.(syscall.Signal); ok {
 		_ = syscall.Kill(-w.cmd.Process.Pid, number) // fails if they have ended
 	}
 }
 
-// kill ends the remaining processes of the worker.
 func (w *worker) kill() {
 	if w != nil {
 		w.signal(syscall.SIGKILL)

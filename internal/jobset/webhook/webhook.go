@@ -26,7 +26,6 @@ type Options struct {
 	PodsByJob string
 }
 
-// server answers the webhooks of JobSets and their pods.
 type server struct {
 	Options
 	cached, live client.Reader
@@ -65,7 +64,6 @@ func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	return out
 }
 
-// defaultJobSet sets the defaults of a new JobSet.
 func defaultJobSet(_ context.Context, _ *admission.Request, object client.Object) error {
 	plan.Default(object.(*jobsetv1alpha2.JobSet))
 	return nil
@@ -192,7 +190,6 @@ func (s *server) leader(ctx context.Context, namespace string, follower *corev1.
 	return found{pod, err}, nil
 }
 
-// domain returns the domain of a leader.
 func (s *server) domain(ctx context.Context, leader *corev1.Pod) (string, error) {
 	topology := leader.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]
 	node := &metav1.PartialObjectMetadata{}

@@ -22,14 +22,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// clusterQueues writes the status of ClusterQueues.
 type clusterQueues struct{ writer }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;topologies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=patch,roleName=kueue-manager-queues-role
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile brings the status of one ClusterQueue up to date.
 func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cq kueue.ClusterQueue
 	return r.inTurn(ctx, req.NamespacedName, &cq, func(turn turn) (ctrl.Result, error) {

@@ -19,7 +19,6 @@ type cohorts struct{ writer }
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts/status,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile brings the status of one Cohort up to date.
 func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cohort kueue.Cohort
 	return r.inTurn(ctx, req.NamespacedName, &cohort, func(turn turn) (ctrl.Result, error) {

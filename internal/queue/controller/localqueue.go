@@ -17,13 +17,11 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// localQueues writes the status of LocalQueues.
 type localQueues struct{ writer }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues/status,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile brings the status of one LocalQueue up to date.
 func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var lq kueue.LocalQueue
 	return r.inTurn(ctx, req.NamespacedName, &lq, func(turn turn) (ctrl.Result, error) {

@@ -43,7 +43,6 @@ type pace struct {
 	last map[types.NamespacedName]time.Time // when an object was written
 }
 
-// newTurns makes the turns that all writers of figures share.
 func newTurns() chan struct{} { return make(chan struct{}, figureWriters) }
 
 func newPace(turns chan struct{}, known func() bool) *pace {
@@ -117,7 +116,6 @@ func (p *pace) writes(name types.NamespacedName) {
 // all objects yet: after a start its figures are too small.
 func (p *pace) isBehind(shown client.Object) bool { return !p.known() || p.written.IsBehind(shown) }
 
-// forget drops an object that was deleted.
 func (p *pace) forget(name types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

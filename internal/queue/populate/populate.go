@@ -158,7 +158,6 @@ func (p *Populator) observe(ctx context.Context, name string) (*plan.Observed, e
 	return o, nil
 }
 
-// users counts the unfinished Workloads of LocalQueues.
 func (p *Populator) users(ctx context.Context, namespace string, of []*kueue.LocalQueue) (map[string]int, error) {
 	used := map[string]int{}
 	if len(of) == 0 {

@@ -159,7 +159,6 @@ func validatePolicies(spec *kueue.ClusterQueueSpec) field.ErrorList {
 	return errs
 }
 
-// flavorNames returns the flavors of a ClusterQueue.
 func flavorNames(cq *kueue.ClusterQueue) map[kueue.ResourceFlavorReference]bool {
 	names := map[kueue.ResourceFlavorReference]bool{}
 	for _, g := range cq.Spec.ResourceGroups {

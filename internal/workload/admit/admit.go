@@ -179,7 +179,6 @@ func (w *Writer) clusterOf(ctx context.Context, wl *kueue.Workload) (string, err
 	return old.Status.ClusterName, nil
 }
 
-// checks returns the admission checks that the admission has to pass.
 func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueue.AdmissionCheckReference, error) {
 	var cq kueue.ClusterQueue
 	key := client.ObjectKey{Name: string(admission.ClusterQueue)}

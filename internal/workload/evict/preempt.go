@@ -46,7 +46,6 @@ type Preemptor struct {
 	orders *reconcile.Latest[order]
 }
 
-// order is a victim and its preemption.
 type order struct {
 	victim engine.Victim
 	by     *preemption
@@ -138,7 +137,6 @@ func (p *Preemptor) post(wl *kueue.Workload) {
 	p.Engine.Post(func(s *state.State) { s.Written(def) })
 }
 
-// preemptor returns the preemptor, nil if it was deleted.
 func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
 	o.by.once.Do(func() {
 		by := &kueue.Workload{}

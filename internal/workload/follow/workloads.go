@@ -106,10 +106,8 @@ type changes struct {
 	again chan<- event.GenericEvent
 }
 
-// NeedLeaderElection is false.
 func (c *changes) NeedLeaderElection() bool { return false }
 
-// Start stores new rules until ctx ends.
 func (c *changes) Start(ctx context.Context) error {
 	for {
 		select {
@@ -214,7 +212,6 @@ func (f *Follower) under(ctx context.Context, cq client.Object) []ctrlreconcile.
 	})
 }
 
-// inside maps a LocalQueue to its Workloads.
 func (f *Follower) inside(ctx context.Context, lq client.Object) []ctrlreconcile.Request {
 	return f.workloads(ctx, lq.GetNamespace(), func(wl *kueue.Workload) bool {
 		return string(wl.Spec.QueueName) == lq.GetName()

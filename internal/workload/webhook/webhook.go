@@ -21,7 +21,6 @@ type Options struct {
 	PriorityBoost bool
 }
 
-// server answers the webhooks of Workloads.
 type server struct {
 	Options
 	jobs *job.Config

@@ -188,7 +188,6 @@ func (s *server) validateReclaimable(w, old *kueue.Workload) field.ErrorList {
 	return errs
 }
 
-// validatePodSetUpdates checks the changes of pods that an admission check requests.
 func validatePodSetUpdates(w *kueue.Workload, check *kueue.AdmissionCheckState, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range check.PodSetUpdates {

@@ -92,7 +92,6 @@ func (r *Requests) transform(asked corev1.ResourceList) map[corev1.ResourceName]
 	return made
 }
 
-// rational returns the exact value of a quantity.
 func rational(q apiresource.Quantity) *big.Rat {
 	q = q.DeepCopy() // AsDec changes its representation
 	d := q.AsDec()

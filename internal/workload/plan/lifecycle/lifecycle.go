@@ -41,7 +41,6 @@ import (
 // maxMessage is how many bytes of a condition message the API keeps (spec: 10 §4.9).
 const maxMessage = 32 * 1024
 
-// ellipsis ends a shortened text.
 const ellipsis = " ..."
 
 // Machine makes the transitions. The zero value behaves like upstream's defaults.

@@ -36,7 +36,6 @@ func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required
 	return true
 }
 
-// pendingCheck returns the initial state of an admission check.
 func pendingCheck(name kueue.AdmissionCheckReference, now metav1.Time) kueue.AdmissionCheckState {
 	return kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: now}
 }
@@ -101,7 +100,6 @@ func waitsForPlacement(w *kueue.Workload) bool {
 	})
 }
 
-// addExecutionTime adds the seconds of the admission that ends now.
 func addExecutionTime(w *kueue.Workload, now metav1.Time) {
 	spent := now.Sub(Condition(w, kueue.WorkloadAdmitted).LastTransitionTime.Time).Seconds()
 	if before := w.Status.AccumulatedPastExecutionTimeSeconds; before != nil {

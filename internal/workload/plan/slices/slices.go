@@ -223,7 +223,6 @@ func stage(w *kueue.Workload) int {
 	}
 }
 
-// ended returns a slice with the reason of its end.
 func ended(w *kueue.Workload, live []*kueue.Workload) Ended {
 	if next := replacementOf(w, live); next != nil && (takesOver(next) || !lifecycle.IsEvicted(next)) {
 		return Ended{w, kueue.ReasonWorkloadSliceReplaced, "Replaced by workload slice " + Claim(next)}
