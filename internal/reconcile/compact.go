@@ -9,13 +9,11 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// maxKept bounds how many different values are kept to be shared. When there are more all are forgotten, and those to come
-// are shared among themselves.
+// maxKept bounds how many different values are kept for sharing. Beyond it all are dropped, and later values are shared among themselves.
 const maxKept = 64
 
-// CompactWorkloads makes the transform of a cache of Workloads. It leaves out who set which field, and lets Workloads share what is the same
-// in a sweep of a thousand: the specs of their pods, as far as they are alike their pod sets, and what they are charged. That is two thirds of
-// what a Workload takes. Objects in a cache are not to be modified anyway.
+// CompactWorkloads returns the transform of a cache of Workloads. It drops the managed fields, and lets equal Workloads share the specs of
+// their pods, their pod sets and their charged resources: two thirds of the memory of a Workload. Objects in a cache must not be modified.
 func CompactWorkloads() func(object any) (any, error) {
 	var specs PodSpecs
 	var podSets shared[shape, []kueue.PodSet]
@@ -44,19 +42,19 @@ func CompactWorkloads() func(object any) (any, error) {
 	}
 }
 
-// PodSpecs lets specs of pods that are alike share what they consist of. The pods of a sweep often differ in their labels alone: those of a
-// Job have its name. The zero value is ready, and safe for concurrent use.
+// PodSpecs lets equal specs of pods share their parts. The pods of a sweep often differ in their labels alone: the pods of a Job carry its
+// name. The zero value is ready, and safe for concurrent use.
 type PodSpecs struct {
 	shared shared[podShape, *corev1.PodSpec]
 }
 
-// Share gives a spec the parts of one that is the same. None of them may be modified afterwards.
+// Share replaces the parts of spec by the parts of an equal spec that is kept. Neither may be modified afterwards.
 func (p *PodSpecs) Share(spec *corev1.PodSpec) {
-	own := *spec // what is kept must not keep what is around it
+	own := *spec // a pointer to spec itself would keep the whole pod in memory
 	*spec = *p.shared.of(shapeOf(spec), &own)
 }
 
-// podShape, shape and charge are what is looked at first to find values that may be the same.
+// podShape, shape and charge are the keys under which values that may be equal are found.
 type podShape struct {
 	image                string
 	containers           int
@@ -91,7 +89,7 @@ func cpu(list corev1.ResourceList) int64 {
 	return q.MilliValue()
 }
 
-// shared keeps one of several equal values, the last one that was seen for a key.
+// shared keeps one of several equal values: the last value of each key.
 type shared[K comparable, T any] struct {
 	mu   sync.Mutex
 	kept map[K]T

@@ -13,7 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// sweep is one of many Workloads, as it comes from the API server.
+// sweep returns one of many similar Workloads, as the API server returns it.
 func sweep(t *testing.T, name, image, cpus string) *kueue.Workload {
 	t.Helper()
 	amount := corev1.ResourceList{"cpu": resource.MustParse(cpus)}
@@ -37,7 +37,7 @@ func sweep(t *testing.T, name, image, cpus string) *kueue.Workload {
 	return w
 }
 
-// What is the same is kept once, and nothing else changes.
+// Equal values are kept once, and nothing else changes.
 func TestCompact(t *testing.T) {
 	transform := CompactWorkloads()
 	compact := func(w *kueue.Workload) *kueue.Workload {
@@ -78,7 +78,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestPodSpecs is that the pods of Jobs, which differ in a label that names their Job, share the rest.
+// The pods of Jobs, which differ in a label that names their Job, share the rest.
 func TestPodSpecs(t *testing.T) {
 	transform := CompactWorkloads()
 	var all []*kueue.Workload
@@ -108,7 +108,7 @@ func TestPodSpecs(t *testing.T) {
 	}
 }
 
-// What differs where nobody looks at first is not taken for the same, and what is kept is bounded.
+// Values with equal keys that differ elsewhere are not shared, and the number of kept values is bounded.
 func TestShared(t *testing.T) {
 	var s shared[int, []string]
 	a, b := []string{"a"}, []string{"b"}

@@ -15,34 +15,32 @@ import (
 // maxNote is how many bytes of text an Event keeps.
 const maxNote = 1024
 
-// Events are sent at most at this rate, all controllers together: as many jobs as come and go in a second must not make
-// the API server busy with telling about them.
+// Rate of events of all controllers together, so that events do not take the API server's time from admissions.
 const (
 	eventsPerSecond = 50
 	eventsBurst     = 1000
 )
 
-// Events records events of events.k8s.io/v1 under one reporting controller. An event tells of a transition: emit it once,
-// after the write that made it. It never blocks, and is dropped when there are too many.
+// Events records events of events.k8s.io/v1 under one reporting controller. Emit an event once for each transition, after its write. Emitting
+// never blocks; events beyond the budget are dropped.
 type Events struct {
 	recorder events.EventRecorder
 	budget   *EventBudget
 }
 
-// NewEvents records through a recorder of the manager, whose name is the reporting controller, within a budget that it
-// shares with others; nil is no limit.
+// NewEvents records through a recorder of the manager, whose name is the reporting controller. The budget is shared; nil is no limit.
 func NewEvents(recorder events.EventRecorder, budget *EventBudget) Events {
 	return Events{recorder: recorder, budget: budget}
 }
 
-// EventBudget is how many events may be sent. What is left of it when few are is for the important ones: those that only
-// say what a condition says as well, or what the next event implies, are shed while less than half is left.
+// EventBudget bounds how many events are sent. Minor events, which repeat a condition or which the next event implies, are shed while less
+// than half of the budget is left.
 type EventBudget struct {
 	limiter *rate.Limiter
 	shed    func(reason string, n int)
 }
 
-// NewEventBudget tells shed of every event that is not sent; nil: nobody is told.
+// NewEventBudget calls shed for every event that is not sent; nil is no call.
 func NewEventBudget(shed func(reason string, n int)) *EventBudget {
 	if shed == nil {
 		shed = func(string, int) {}
@@ -73,7 +71,7 @@ func (e Events) Normal(object runtime.Object, reason, note string) {
 	e.emit(object, corev1.EventTypeNormal, reason, note)
 }
 
-// Warning records something that somebody should look at.
+// Warning records something that a person should examine.
 func (e Events) Warning(object runtime.Object, reason, note string) {
 	e.emit(object, corev1.EventTypeWarning, reason, note)
 }

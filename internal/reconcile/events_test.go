@@ -9,8 +9,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Past half of the budget only what is important is sent, past all of it nothing; what is
-// not sent is counted by its reason.
+// Past half of the budget only important events are sent, past all of it none; dropped
+// events are counted by reason.
 func TestEventBudget(t *testing.T) {
 	shed := map[string]int{}
 	budget := NewEventBudget(func(reason string, n int) { shed[reason] += n })

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Latest has orders about objects carried out by a few workers: one at a time for each object, and of several orders only
-// the newest. It is a runnable of a manager; orders may come before it starts.
+// Latest carries out orders about objects with a few workers: one at a time for each object, and only the newest of several orders about it.
+// It is a runnable of a manager; orders may come before it starts.
 type Latest[T any] struct {
 	workers int
 	do      func(context.Context, T) error
@@ -22,8 +22,8 @@ type Latest[T any] struct {
 	pauses workqueue.TypedRateLimiter[types.UID]
 }
 
-// NewLatest carries orders out with do. Of one that fails failed is told, with a pause that grows from one failure of the
-// same object to the next. If that says so the order is carried out again after the pause, unless a newer one came.
+// NewLatest carries orders out with do. failed is called for each order that fails, with a pause that grows with every failure of the
+// same object. If it returns true the order is retried after the pause, unless a newer one came.
 func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration) (again bool)) *Latest[T] {
 	return &Latest[T]{
 		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, queue: workqueue.NewTypedDelayingQueue[types.UID](),
@@ -32,31 +32,16 @@ func NewLatest[T any](workers int, do func(context.Context, T) error, failed fun
 }
 
 // Put gives an order about an object. It returns at once.
-func (l *Latest[T]) Put(uid types.UID, order T) {
-	l.mu.Lock()
-	l.orders[uid] = order
-	l.mu.Unlock()
-	l.queue.Add(uid)
-}
+func (l *Latest[T]) Put(uid types.UID, order T) { l.PutLater(uid, order, 0) }
 
 // Offer gives an order unless there is one about the same object. It returns at once.
-func (l *Latest[T]) Offer(uid types.UID, order T) {
-	l.mu.Lock()
-	_, has := l.orders[uid]
-	if !has {
-		l.orders[uid] = order
-	}
-	l.mu.Unlock()
-	if !has {
-		l.queue.Add(uid)
-	}
-}
+func (l *Latest[T]) Offer(uid types.UID, order T) { l.offerLater(uid, order, 0) }
 
-// Backlog is how many orders are due and not begun.
+// Backlog returns how many orders are due and not begun.
 func (l *Latest[T]) Backlog() int { return l.queue.Len() }
 
 // PutLater gives an order that is carried out after a while, unless another one about the same object comes before. It
-// returns at once. Orders that keep coming do not put off the moment at which the newest of them is carried out.
+// returns at once. A newer order does not extend the wait.
 func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
 	l.mu.Lock()
 	l.orders[uid] = order
@@ -64,16 +49,16 @@ func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
 	l.queue.AddAfter(uid, after)
 }
 
-// again has an order that failed carried out once more, unless a newer one came meanwhile, or comes before.
-func (l *Latest[T]) again(uid types.UID, order T, pause time.Duration) {
+// offerLater gives an order that is carried out after a while, unless there is one about the same object, or one comes before.
+func (l *Latest[T]) offerLater(uid types.UID, order T, after time.Duration) {
 	l.mu.Lock()
-	_, newer := l.orders[uid]
-	if !newer {
+	_, has := l.orders[uid]
+	if !has {
 		l.orders[uid] = order
 	}
 	l.mu.Unlock()
-	if !newer {
-		l.queue.AddAfter(uid, pause)
+	if !has {
+		l.queue.AddAfter(uid, after)
 	}
 }
 
@@ -111,7 +96,7 @@ func (l *Latest[T]) next(ctx context.Context) bool {
 		l.pauses.Forget(uid)
 	case ctx.Err() == nil:
 		if pause := l.pauses.When(uid); l.failed(order, err, pause) {
-			l.again(uid, order, pause)
+			l.offerLater(uid, order, pause)
 		}
 	}
 	return true

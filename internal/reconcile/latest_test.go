@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Of the orders that come while one is carried out only the newest is left, and never
-// are two about the same object carried out at once.
+// Of the orders that come during the execution of another only the newest is kept, and two
+// orders about the same object never run at once.
 func TestLatestOrderWins(t *testing.T) {
 	const objects, orders = 5, 200
 	var mu sync.Mutex
@@ -85,8 +85,8 @@ func TestLatestPausesGrow(t *testing.T) {
 	}
 }
 
-// An order for later is carried out once, as the newest of them; one that is due at once
-// takes its place.
+// Of several later orders only the newest is carried out, once; an immediate order
+// replaces it.
 func TestLaterOrders(t *testing.T) {
 	got := make(chan string, 10)
 	l := NewLatest(1, func(_ context.Context, order string) error {
@@ -122,7 +122,7 @@ func TestLaterOrders(t *testing.T) {
 	}
 }
 
-// An order that failed is carried out again, unless a newer one came meanwhile.
+// A failed order is retried, unless a newer one came meanwhile.
 func TestLatestAgain(t *testing.T) {
 	tries, newer := make(chan int, 10), make(chan struct{})
 	l := NewLatest(1, func(_ context.Context, n int) error {

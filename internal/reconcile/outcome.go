@@ -1,15 +1,14 @@
-// Package reconcile is what every controller shares around its decision: gather
-// the world, decide in a pure function, execute one write, and say how it went.
+// Package reconcile is shared by all controllers around their decisions: observe
+// the world, decide in a pure function, execute one write, and report the outcome.
 //
-//	gather ──► decide (a plan) ──► write ──► Outcome ──► requeue or not
+//	observe ──► decide (a plan) ──► write ──► Outcome ──► requeue or not
 //	   ▲                                   │
 //	   └────────── conflict ◄──────────────┘
 //
-// A write that finds a newer object never overwrites it: the object is gathered
-// and decided upon again. The status of a Workload has many writers upstream and
-// in tools built for it, so all of Berth writes it through one door,
-// [WorkloadStatus], by server-side apply with the complete set of fields that
-// the door owns.
+// A write that finds a newer object never overwrites it: the object is read and
+// decided upon again. The status of a Workload has many writers upstream and in
+// tools built for it, so all of Berth writes it through [WorkloadStatus], by
+// server-side apply with the complete set of fields that its field manager owns.
 package reconcile
 
 import (
@@ -22,7 +21,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Delays before an object is looked at again.
+// Delays before an object is requeued.
 const (
 	// conflictDelay lets the cache catch up with the object that was newer.
 	conflictDelay = 20 * time.Millisecond
@@ -39,14 +38,14 @@ const (
 	retry
 )
 
-// Outcome says how a reconcile ended and when to look again. The zero value is Done.
+// Outcome is the result of a reconcile, and when to requeue. The zero value is Done.
 type Outcome struct {
 	kind  kind
 	after time.Duration
 	err   error
 }
 
-// Done means that the world is as wanted, or that a write was made that will bring its own event.
+// Done means that the world is as wanted, or that a write was made whose event requeues the object.
 func Done() Outcome { return Outcome{} }
 
 // Wait means that nothing is to be done until an event or until the given time has passed. Zero or less means at once,
@@ -55,11 +54,11 @@ func Wait(after time.Duration) Outcome {
 	return Outcome{kind: wait, after: max(after, time.Nanosecond)}
 }
 
-// Stalled means that only a change of the objects can help: err says which. It is logged and counted, and not retried.
+// Stalled means that only a change of the objects can help; err names it. It is logged and counted, and not retried.
 func Stalled(err error) Outcome { return Outcome{kind: stalled, err: err} }
 
-// Retry means that the reconcile failed and is made again: soon and silently if the world was newer than the cache,
-// with backoff otherwise. A nil error is Done.
+// Retry means that the reconcile failed and is repeated: soon and silently if the cache lags behind, with backoff otherwise. A nil error is
+// Done.
 func Retry(err error) Outcome {
 	if err == nil {
 		return Done()
@@ -67,11 +66,11 @@ func Retry(err error) Outcome {
 	return Outcome{kind: retry, err: err}
 }
 
-// Err is the error of Stalled and Retry.
+// Err returns the error of Stalled and Retry.
 func (o Outcome) Err() error { return o.err }
 
-// Result translates the outcome for controller-runtime. Errors that only say that the cache lags behind are no errors
-// for the log: conflicts, objects that exist already, objects that are gone.
+// Result translates the outcome for controller-runtime. Errors that only show that the cache lags behind are not logged as errors:
+// conflicts, objects that exist already, deleted objects.
 func (o Outcome) Result(ctx context.Context) (ctrlreconcile.Result, error) {
 	switch {
 	case o.kind == wait:

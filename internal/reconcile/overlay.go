@@ -63,10 +63,10 @@ type Overlay[T Versioned] struct {
 type entry[T Versioned] struct {
 	object T
 	at     time.Time
-	// unshown: it was created, and the cache has not shown any version of it.
+	// unshown: created, and the cache has not shown any version of it.
 	unshown bool
 	deleted bool
-	// unsure: there was no answer, and object is what was written over.
+	// unsure: the write got no answer, and object is the version before it.
 	unsure bool
 }
 
@@ -92,7 +92,7 @@ func (o *Overlay[T]) Updated(object T) { o.note(&entry[T]{object: object}) }
 func (o *Overlay[T]) Deleted(object T) { o.note(&entry[T]{object: object, deleted: true}) }
 
 // Wrote notes the result of a write that is pinned to the resource version of base: next as the API server returned it, or err. An error
-// that does not tell whether the write was made is an entry as well.
+// that leaves open whether the write was made is an entry as well.
 func (o *Overlay[T]) Wrote(base, next T, err error) {
 	switch {
 	case err == nil:
@@ -145,7 +145,7 @@ func (o *Overlay[T]) Gone(uid types.UID) {
 	}
 }
 
-// Len is how many objects have an entry.
+// Len returns how many objects have an entry.
 func (o *Overlay[T]) Len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,7 +170,7 @@ func (o *Overlay[T]) Newest(shown T) T {
 }
 
 // List returns the objects of a collection as Newest does, then the objects that were created in it and that the cache does not show yet,
-// in the order of their writes. Created objects are of this collection if belongs says so, or if belongs is nil. shown does not change.
+// in the order of their writes. belongs reports whether a created object is of this collection; nil: all are. shown does not change.
 func (o *Overlay[T]) List(shown []T, belongs func(T) bool) []T {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,7 +201,7 @@ func (o *Overlay[T]) List(shown []T, belongs func(T) bool) []T {
 }
 
 // Resolve is Newest for readers that must not act on an old state: it asks the API server about a write that had no answer, or that the
-// cache has not shown for 30 s. An object that is gone gets a deletion timestamp. The caller may change the returned object, unless it is
+// cache has not shown for 30 s. A missing object gets a deletion timestamp. The caller may change the returned object, unless it is
 // shown.
 func Resolve[T client.Object](ctx context.Context, o *Overlay[T], live client.Reader, shown T) (T, error) {
 	o.mu.Lock()
@@ -231,7 +231,7 @@ func Resolve[T client.Object](ctx context.Context, o *Overlay[T], live client.Re
 	return o.Newest(shown).DeepCopyObject().(T), nil
 }
 
-// forget ends one entry, but none that replaced it.
+// forget ends one entry, but not an entry that replaced it.
 func (o *Overlay[T]) forget(e *entry[T]) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -240,7 +240,7 @@ func (o *Overlay[T]) forget(e *entry[T]) {
 	}
 }
 
-// current is the entry that an object is to be taken from instead of the cache, nil for none. The lock must be held.
+// current returns the entry to use instead of the cached object, nil for none. The lock must be held.
 func (o *Overlay[T]) current(shown T) *entry[T] {
 	e := o.about(shown)
 	if e == nil || e.isBelieved(o.now()) {
@@ -250,7 +250,7 @@ func (o *Overlay[T]) current(shown T) *entry[T] {
 	return nil
 }
 
-// about is the entry of an object of which the cache shows an older version, nil for none. The lock must be held.
+// about returns the entry of an object of which the cache shows an older version, nil for none. The lock must be held.
 func (o *Overlay[T]) about(shown T) *entry[T] {
 	element := o.entries[shown.GetUID()]
 	if element == nil {
@@ -278,10 +278,10 @@ func (e *entry[T]) isNewer(shown T) bool {
 
 func (e *entry[T]) isBelieved(now time.Time) bool { return now.Sub(e.at) < believed }
 
-// newestAttempts are how often an object that turns out newer is read again.
+// newestAttempts bounds how often OnNewest calls write.
 const newestAttempts = 4
 
-// OnNewest is for writers that remember nothing: it runs write on a Workload as the cache shows it and, as long as that ends in a conflict,
+// OnNewest is for writers without memory: it runs write on a Workload as the cache shows it and, as long as that ends in a conflict,
 // on the Workload as the API server has it. Another Workload of the same name counts as not found. The Workload may be the cache's own:
 // write must not modify it.
 func OnNewest(ctx context.Context, cache, live client.Reader, key types.NamespacedName, uid types.UID, write func(*kueue.Workload) error) error {

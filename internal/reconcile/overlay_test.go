@@ -19,7 +19,7 @@ import (
 
 type object = metav1.PartialObjectMetadata
 
-// version makes an object of "VERSION [deleting] [of UID]".
+// version returns the object that "VERSION [deleting] [of UID]" describes.
 func version(text string) *object {
 	words := strings.Fields(text)
 	o := &object{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u", ResourceVersion: words[0]}}
@@ -34,7 +34,7 @@ func version(text string) *object {
 	return o
 }
 
-// text is the opposite of version; of all that is listed, separated by commas.
+// text is the inverse of version, for a list of objects, separated by commas.
 func text(objects ...*object) string {
 	var out []string
 	for _, o := range objects {
@@ -55,14 +55,14 @@ var (
 	errConflict = apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "a", nil)
 )
 
-// The contract, by what was written, what the cache shows, and what readers get. Steps are "created V", "updated V", "deleted V", "lost V", "refused V"
-// (V is what was written over), "saw V", "gone", "wait".
+// The contract: writes, the state of the cache, and the results for readers. Steps are "created V", "updated V", "deleted V", "lost V", "refused V"
+// (V is the version that was overwritten), "saw V", "gone", "wait".
 func TestOverlayContract(t *testing.T) {
 	for name, tc := range map[string]struct {
 		steps []string
 		shown string // by the cache; "" for nothing
 		list  string // what List returns
-		kept  int    // how many entries there are after that
+		kept  int    // number of entries afterwards
 	}{
 		"nothing was written":                    {nil, "5", "5", 0},
 		"the cache is behind":                    {[]string{"updated 7"}, "5", "7", 1},
@@ -148,7 +148,7 @@ func TestOverlayContract(t *testing.T) {
 	}
 }
 
-// stored is an API server with one object at most.
+// stored is an API server with at most one object.
 type stored struct {
 	client.Reader
 	object *object
@@ -171,12 +171,12 @@ func (s *stored) Get(_ context.Context, _ client.ObjectKey, into client.Object, 
 	return nil
 }
 
-// Only what is not certain is asked of the API server, and an answer is believed for as long as a write.
+// Only uncertain writes are read from the API server, and an answer is believed for as long as a write.
 func TestResolve(t *testing.T) {
 	for name, tc := range map[string]struct {
 		note    func(*Overlay[client.Object])
 		waits   time.Duration
-		live    string // "" if it is gone
+		live    string // "" if it was deleted
 		want    string
 		asked   int
 		entries int
@@ -207,7 +207,7 @@ func TestResolve(t *testing.T) {
 		}
 		shown := version("5")
 		shown.Kind = "Thing"
-		for range 2 { // the second time nothing is asked
+		for range 2 { // the second time without a read
 			got, err := Resolve[client.Object](t.Context(), o, live, shown)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -252,7 +252,7 @@ type world struct {
 	cache   map[types.UID]*object
 	history []change
 	wrote   map[types.UID]int  // the version of our last write
-	doomed  map[types.UID]bool // what we deleted
+	doomed  map[types.UID]bool // the objects that we deleted
 }
 
 type change struct {
@@ -286,7 +286,7 @@ func (w *world) remove(uid types.UID) {
 	w.history = append(w.history, change{old, true})
 }
 
-// write makes a write of this process.
+// write makes one write of this process.
 func (w *world) write(uid types.UID) {
 	switch over := w.server[uid]; {
 	case over == nil:
@@ -312,7 +312,7 @@ func (w *world) write(uid types.UID) {
 	w.wrote[uid] = w.version
 }
 
-// follow has the cache make one step, which event handlers may tell of.
+// follow advances the cache by one step, which event handlers may report.
 func (w *world) follow() {
 	if len(w.history) == 0 {
 		return
@@ -330,7 +330,7 @@ func (w *world) follow() {
 	}
 }
 
-// check compares what readers get with the cache and with what was written.
+// check compares the results for readers with the cache and with the writes.
 func (w *world) check(step int) {
 	var shown []*object
 	for _, o := range w.cache {
@@ -386,8 +386,8 @@ func (l *liveWorld) Get(_ context.Context, key client.ObjectKey, into client.Obj
 	return nil
 }
 
-// Whatever is written, and however far the cache is behind: readers get no state that is older than the cache or than our last write, nothing that
-// we deleted comes back, and once the cache has caught up nothing is remembered.
+// For all writes and all lags of the cache: readers get no state that is older than the cache or than our last write, no object that
+// we deleted comes back, and no entry remains once the cache has caught up.
 func TestOverlayProperty(t *testing.T) {
 	for seed := range uint64(200) {
 		now := time.Unix(1000, 0)

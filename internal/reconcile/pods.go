@@ -15,8 +15,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Pods is a cache of the pods that have one label, and of what is looked at in them. Most clusters have many pods and few
-// that matter, so nothing is read before Fill.
+// Pods is a cache of the pods with one label, trimmed to the fields in use. Few pods of a cluster matter, so it reads none before Fill.
 type Pods struct {
 	cache.Cache
 	mgr ctrl.Manager
@@ -25,7 +24,7 @@ type Pods struct {
 	added bool
 }
 
-// NewPods makes the cache of the pods with a label. trim leaves of a pod what is looked at, or written.
+// NewPods makes the cache of the pods with a label. trim returns a pod with only the fields that its users read or write.
 func NewPods(mgr ctrl.Manager, label string, trim func(*corev1.Pod) *corev1.Pod) (*Pods, error) {
 	exists, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
@@ -65,8 +64,8 @@ func (p *Pods) Fill() error {
 	return nil
 }
 
-// NewGatedPods makes a cache of the pods with a label that are let go one by one, and what is looked at in them. Of their labels
-// those that are named are kept, and that of the pod set. Nothing is read before it is filled.
+// NewGatedPods makes a cache of the pods with a label that are ungated one by one, trimmed to the fields that ungating needs. It keeps the
+// labels in keep, the given label and the label of the pod set. It reads no pods before Fill.
 func NewGatedPods(mgr ctrl.Manager, label string, keep ...string) (*Pods, error) {
 	keep = append([]string{label, kueue.PodSetLabel}, keep...)
 	return NewPods(mgr, label, func(pod *corev1.Pod) *corev1.Pod {
@@ -80,7 +79,7 @@ func NewGatedPods(mgr ctrl.Manager, label string, keep ...string) (*Pods, error)
 	})
 }
 
-// TrimMeta leaves of the metadata of a pod what every cache of pods needs, and the given labels and annotations.
+// TrimMeta returns the metadata of a pod that every cache of pods needs, with the given labels and annotations.
 func TrimMeta(pod *corev1.Pod, labels, annotations []string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
@@ -88,7 +87,7 @@ func TrimMeta(pod *corev1.Pod, labels, annotations []string) metav1.ObjectMeta {
 	}
 }
 
-// Only is the part of a map with some keys; nil if it has none of them.
+// Only returns the entries of a map with the given keys; nil if it has none of them.
 func Only(m map[string]string, keys ...string) map[string]string {
 	var out map[string]string
 	for _, k := range keys {

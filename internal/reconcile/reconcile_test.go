@@ -130,7 +130,7 @@ func TestWorkloadStatus(t *testing.T) {
 	c := newClient(t)
 	ctx := t.Context()
 	status := reconcile.NewWorkloadStatus(c)
-	// bump changes the object behind the back of whoever read it.
+	// bump changes the object, so that earlier reads are outdated.
 	bump := func(w *kueue.Workload) {
 		t.Helper()
 		other := w.DeepCopy()

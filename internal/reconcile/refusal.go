@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsRefused reports whether the API server refused a write for what the object says: it is invalid, too large or
+// IsRefused reports whether the API server refused a write because of the content of the object: it is invalid, too large or
 // unreadable, or an admission webhook or policy denied it. The same write is refused again. Errors that may pass with
-// time are no refusals: a conflict, an exhausted quota, a webhook that does not answer, a missing permission, a field that
+// time are no refusals: a conflict, an exhausted quota, a webhook without an answer, a missing permission, a field that
 // is immutable while pods of an earlier run exist.
 func IsRefused(err error) bool {
 	switch {
@@ -26,8 +26,8 @@ func IsRefused(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// isDenied reports whether a webhook or a policy denied a request. Kubernetes gives no other sign of it than the beginning of
-// the message: its own admission plugins, quota among them, and RBAC say that an object "is forbidden".
+// isDenied reports whether a webhook or a policy denied a request. The only sign of it is the beginning of the message: Kubernetes' own
+// admission plugins, quota among them, and RBAC report that an object "is forbidden".
 func isDenied(err error) bool {
 	var status apierrors.APIStatus // no error itself, so AsType does not find it
 	if !errors.As(err, &status) {
@@ -37,14 +37,14 @@ func isDenied(err error) bool {
 	return strings.HasPrefix(message, "admission webhook ") || strings.Contains(message, "ValidatingAdmissionPolicy ")
 }
 
-// Patience is how long a write is refused before that counts as final, unless a test says otherwise. It outlasts webhooks
+// Patience is how long a write must be refused to count as final, unless a test sets another duration. It outlasts webhooks
 // that see an older state than the API server.
 const Patience = 15 * time.Second
 
 // forgetRefusal is how long after its last refusal an object is remembered. Retries are at most 30 s apart.
 const forgetRefusal = 5 * time.Minute
 
-// Refusals tells final refusals from others: a write is refused for good when nothing but refusals came back for some time.
+// Refusals tells final refusals from others: a write is refused for good when all its attempts for some time were refused.
 // A new process starts to count anew.
 type Refusals struct {
 	patience time.Duration
@@ -54,7 +54,7 @@ type Refusals struct {
 	seen map[types.UID]refusal
 }
 
-// refusal is since when the writes about an object are refused, and when the last one was.
+// refusal holds the times of the first and the last refusal of the writes about an object.
 type refusal struct{ since, last time.Time }
 
 // NewRefusals returns Refusals that become final after patience; 0 is Patience.
@@ -65,7 +65,7 @@ func NewRefusals(patience time.Duration, now func() time.Time) *Refusals {
 	return &Refusals{patience: patience, now: now, seen: map[types.UID]refusal{}}
 }
 
-// IsFinal notes what a write for an object came to, nil for success, and reports whether it is refused for good.
+// IsFinal notes the result of a write for an object, nil for success, and reports whether it is refused for good.
 func (r *Refusals) IsFinal(of types.UID, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

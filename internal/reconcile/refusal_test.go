@@ -18,7 +18,7 @@ var (
 	broken = apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "a", field.ErrorList{field.Invalid(field.NewPath("spec"), "x", "no")})
 )
 
-// denial is the answer of a webhook as the API server words it.
+// denial returns the refusal of a webhook as the API server words it.
 func denial(message string) error {
 	err := apierrors.NewForbidden(jobs, "a", errors.New(""))
 	err.ErrStatus.Message = message
@@ -71,9 +71,9 @@ func TestRefusalsBecomeFinal(t *testing.T) {
 		t.Error("another object shares the time")
 	}
 	step(time.Second, broken, true)
-	step(time.Second, broken, true) // until it is told
+	step(time.Second, broken, true) // until another result comes
 	step(time.Second, errors.New("something else"), false)
-	step(0, broken, false) // from the beginning
+	step(0, broken, false) // counted anew
 	step(6*time.Minute, nil, false)
 	step(0, broken, false)
 	step(10*time.Second, broken, true)

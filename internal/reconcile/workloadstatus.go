@@ -38,11 +38,11 @@ type WorkloadStatus struct{ client client.Client }
 func NewWorkloadStatus(c client.Client) *WorkloadStatus { return &WorkloadStatus{client: c} }
 
 // Strict writes the status of w: another write since the version that it was made from makes it fail with a conflict,
-// and the caller gathers and decides again. It returns the Workload as stored.
+// and the caller observes and decides again. It returns the Workload as stored.
 //
-// Apply removes only what nobody else wrote. A status that came by an Update or a patch, from a script or a restore,
-// would keep its fields, so Strict removes what is left of them by a second write. And of a list that others wrote too
-// apply leaves null behind when its last entry goes, which the API server then refuses: such a status is updated at once.
+// Apply removes only fields without another owner. A status that came by an Update or a patch, from a script or a restore,
+// would keep its fields, so Strict removes the remaining ones by a second write. When the last entry of a list with several
+// owners is removed, apply leaves null behind, which the API server refuses: such a status is updated at once.
 func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.Workload, error) {
 	wanted := owned(w)
 	stored, err := s.apply(ctx, admissionManager, w, wanted)
@@ -75,8 +75,8 @@ func (s *WorkloadStatus) update(ctx context.Context, w *kueue.Workload) error {
 	return nil
 }
 
-// Transition applies change to a copy of w and writes the result strictly. If change returns false nothing is written;
-// the second result reports whether something was.
+// Transition applies change to a copy of w and writes the result strictly. If change returns false it writes nothing;
+// the second result reports whether it wrote.
 func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (*kueue.Workload, bool, error) {
 	next := w.DeepCopy()
 	if !change(next) {
@@ -118,7 +118,7 @@ func sameJSON(a, b kueue.WorkloadStatus) (bool, error) {
 	return bytes.Equal(x, y), err
 }
 
-// owned is the part of the status that belongs to the admission manager. Apply drops what is left out of it.
+// owned returns the part of the status that belongs to the admission manager. Apply drops every owned field that is left out.
 func owned(w *kueue.Workload) kueue.WorkloadStatus {
 	status := w.Status
 	status.ReclaimablePods = nil
@@ -126,7 +126,7 @@ func owned(w *kueue.Workload) kueue.WorkloadStatus {
 	return status
 }
 
-// overwrite gives stored the owned part of w's status.
+// overwrite sets the owned part of stored's status to that of w.
 func overwrite(stored, w *kueue.Workload) {
 	reclaimable := stored.Status.ReclaimablePods
 	conditions := conditionsIn(w, ownedConditions)
@@ -139,7 +139,7 @@ func overwrite(stored, w *kueue.Workload) {
 	stored.Status.ReclaimablePods, stored.Status.Conditions = reclaimable, conditions
 }
 
-// conditionsIn are the conditions of w of the given types, in the order of the types.
+// conditionsIn returns the conditions of w of the given types, in the order of the types.
 func conditionsIn(w *kueue.Workload, conditionTypes []string) []metav1.Condition {
 	var out []metav1.Condition
 	for _, t := range conditionTypes {
@@ -153,14 +153,14 @@ func conditionsIn(w *kueue.Workload, conditionTypes []string) []metav1.Condition
 	return out
 }
 
-// notNominated is a status that says so, with the empty list: an apply which only leaves nominations out keeps those of another field
-// manager. It takes them over, and leaves clusterName what this manager applies (spec: 40 §4.5).
+// notNominated is a status with an explicitly empty list of nominations: an apply that only omits nominations keeps the nominations of another field
+// manager. This one takes them over, and leaves clusterName as this manager applies it (spec: 40 §4.5).
 type notNominated struct {
 	kueue.WorkloadStatus `json:",inline"`
 	Nominated            []string `json:"nominatedClusterNames"`
 }
 
-// apply writes a part of the status, a WorkloadStatus or one that says more.
+// apply writes a part of the status: a WorkloadStatus or a notNominated.
 func (s *WorkloadStatus) apply(ctx context.Context, manager string, w *kueue.Workload, status any) (*kueue.Workload, error) {
 	request := &statusApply{key: client.ObjectKeyFromObject(w), uid: w.UID, resourceVersion: w.ResourceVersion, status: status}
 	if err := s.client.Status().Apply(ctx, request, client.FieldOwner(manager), client.ForceOwnership); err != nil {
@@ -169,7 +169,7 @@ func (s *WorkloadStatus) apply(ctx context.Context, manager string, w *kueue.Wor
 	return &request.stored, nil
 }
 
-// statusApply is a server-side apply of a Workload's status, and afterwards the Workload that the server answered with.
+// statusApply is a server-side apply of a Workload's status, and afterwards the Workload of the server's answer.
 type statusApply struct {
 	key             client.ObjectKey
 	uid             types.UID
@@ -178,22 +178,17 @@ type statusApply struct {
 	stored          kueue.Workload
 }
 
-// IsApplyConfiguration marks the type for the client.
 func (*statusApply) IsApplyConfiguration() {}
 
-// GetName is the name of the Workload.
 func (a *statusApply) GetName() *string { return &a.key.Name }
 
-// GetNamespace is the namespace of the Workload.
 func (a *statusApply) GetNamespace() *string { return &a.key.Namespace }
 
-// GetKind is Workload.
 func (*statusApply) GetKind() *string { return new("Workload") }
 
-// GetAPIVersion is the version of the types used here.
 func (*statusApply) GetAPIVersion() *string { return new(kueue.GroupVersion.String()) }
 
-// MarshalJSON is the body of the request: nothing but what is to be owned, and the preconditions.
+// MarshalJSON returns the body of the request: only the fields to own, and the preconditions.
 func (a *statusApply) MarshalJSON() ([]byte, error) {
 	type metadata struct {
 		Name            string    `json:"name"`

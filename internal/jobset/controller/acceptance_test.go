@@ -46,7 +46,7 @@ spec:
 	}
 }
 
-// Acceptance 19: what is seen first decides. Oars that fail before the success of the coach was seen are a failure; after it
+// Acceptance 19: the first observation decides. Oars that fail before the success of the coach is observed are a failure; after it
 // they change nothing.
 func TestFirstSeenDecides(t *testing.T) {
 	for name, seen := range map[string]bool{"failure seen with the success": false, "failure after the success": true} {
@@ -237,7 +237,7 @@ var states = map[string]func(*world){
 	},
 }
 
-// A JobSet can be deleted in every state: it is left alone from then on, and its name is free again when it is gone.
+// A JobSet can be deleted in every state: it is not changed from then on, and its name is free again after the deletion.
 func TestDeletedInEveryState(t *testing.T) {
 	world := newWorld(t, plan.Config{})
 	for name, reach := range states {

@@ -31,7 +31,7 @@ spec:
   - {name: oar, replicas: 2, template: {spec: {parallelism: 2, completions: 2, backoffLimit: 2147483647, podReplacementPolicy: Failed, template: {spec: {containers: [{name: c, image: i}]}}}}}
 `
 
-// container is one that the kubelet would start again whenever the agent in it ends with the code for that.
+// container is restarted like by the kubelet whenever its agent ends with the restart code.
 type container struct {
 	config       restartagent.Config
 	lifted, runs atomic.Int64
@@ -136,7 +136,7 @@ func TestInPlaceRestart(t *testing.T) {
 }
 
 // Acceptance 58: with the annotation disable-in-place-restart a worker starts at once, though no other is there, and again when its container
-// does; no attempt is noted and nobody else restarts.
+// does; no attempt is written and no other pod restarts.
 func TestInPlaceRestartSwitchedOff(t *testing.T) {
 	w := newWorld(t, plan.Config{InPlaceRestart: true})
 	w.create(strings.Replace(inPlace, "{name: ring}", "{name: ring, annotations: {jobset.sigs.k8s.io/disable-in-place-restart: \"\"}}", 1))
@@ -183,7 +183,7 @@ func (w *world) attempts(attempt string, n int) error {
 	return nil
 }
 
-// podOf is a pod as the Job controller makes it.
+// podOf returns a pod as the Job controller creates it.
 func podOf(j *batchv1.Job, index int) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *j.Spec.Template.ObjectMeta.DeepCopy(), Spec: *j.Spec.Template.Spec.DeepCopy()}
 	p.Namespace, p.Name = j.Namespace, fmt.Sprintf("%s-%d-xxxxx", j.Name, index)

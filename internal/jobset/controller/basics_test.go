@@ -78,7 +78,7 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// Acceptance 10: a Service that somebody else made is used as it is.
+// Acceptance 10: a foreign Service is used as it is.
 func TestForeignService(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	w.must(w.c.Create(w.ctx, &corev1.Service{
@@ -109,8 +109,8 @@ func TestServiceWithoutJobs(t *testing.T) {
 	})
 }
 
-// Acceptance 13, 73: a foreign Job in the way is told of in one series of events, not adopted, and nothing else waits for
-// it; once it is gone all is well.
+// Acceptance 13, 73: a foreign Job with the name of a child is reported in one series of events, not adopted, and does not delay
+// other Jobs; after its deletion the child is created.
 func TestForeignJob(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	js := w.jobSet(ring)
@@ -147,7 +147,7 @@ func TestForeignJob(t *testing.T) {
 	})
 }
 
-// Acceptance 14, 73: a template that makes no Job is told of, again and again in one event. After the first refusal no other is tried.
+// Acceptance 14, 73: an invalid template is reported in one repeated event. After the first refusal no other Job is tried.
 func TestBrokenTemplate(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	w.create(`
@@ -165,9 +165,9 @@ spec:
 	})
 }
 
-// TestQuotaIsNotKeptForNothing: a JobSet that a queue started fails if its Jobs can never be made, so that its quota goes to
-// others; while it is suspended it waits.
-func TestQuotaIsNotKeptForNothing(t *testing.T) {
+// A JobSet that a queue started fails if its Jobs can never be created, so that its quota is released; while it is
+// suspended it waits.
+func TestQuotaIsReleased(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	w.create(`
 metadata: {name: broken}
@@ -207,7 +207,7 @@ spec:
 	})
 }
 
-// Acceptance 15: what another controller manages is left alone, to the byte.
+// Acceptance 15: a JobSet with another manager is not changed, to the byte.
 func TestManagedByOthers(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	w.create(with("managedBy: acme.io/x"))

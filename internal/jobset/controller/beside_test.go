@@ -16,7 +16,7 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// small runs many JobSets of one namespace to their end: it completes every Job as soon as it is there, as if its pod had.
+// small runs many JobSets of one namespace to their end: it completes every Job as soon as it exists, like the end of its pod.
 type small struct {
 	*world
 	jobs int // of each JobSet
@@ -27,7 +27,7 @@ type small struct {
 	waited  map[string]time.Duration // from the JobSet to the last of its Jobs
 }
 
-// follow completes the Jobs that the manager's cache tells of, until stop is called, which tells what went wrong.
+// follow completes the Jobs in the manager's cache until stop is called, which returns the errors.
 func (s *small) follow() (stop func() error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -89,7 +89,7 @@ func (s *small) make(n int) error {
 	return errors.Join(failed...)
 }
 
-// ended counts those that completed.
+// ended counts the completed JobSets.
 func (s *small) ended() (n int) {
 	var list jobsetv1alpha2.JobSetList
 	s.must(s.c.List(s.ctx, &list, client.InNamespace(s.namespace)))

@@ -23,17 +23,17 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// parallel is how many writes of Jobs and pods are under way at once (spec: 60 §5.7).
+// parallel bounds the concurrent writes of Jobs and pods (spec: 60 §5.7).
 const parallel = 50
 
-// turns is a limit of writes that are under way at once, over all JobSets. Each JobSet waits in line for one place at a time, and
-// gets to the end of the line with its next write: a small one is done soon while thousands of a large one are to be made.
-// With a limit for each of them the API server, where all requests come together, would mostly work for the large one.
+// turns bounds the concurrent writes over all JobSets. Each JobSet waits in line for one turn at a time, and its next write
+// goes to the end of the line: a small JobSet finishes soon while thousands of writes of a large one are pending.
+// With a bound for each JobSet, the API server, where all requests come together, would mostly work for the large one.
 type turns chan struct{}
 
 func newTurns() turns { return make(turns, parallel) }
 
-// carryOut does what a plan says. What fails does not keep the rest from being done, except that nothing is done if the
+// carryOut executes a plan. A failure does not stop the other steps, except that nothing is done if the
 // status cannot be written, and no Job is created without its Service and claims.
 func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Plan) reconcile.Outcome {
 	if p.Status != nil {
@@ -89,7 +89,7 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 	return reconcile.Done()
 }
 
-// giveUp is the plan that ends a JobSet whose needs are refused for good, or nil.
+// giveUp returns the plan that ends a JobSet whose objects are refused for good, or nil.
 func (r *reconciler) giveUp(o *plan.Observed, err error) *plan.Plan {
 	if !r.refusals.IsFinal(o.JobSet.UID, err) || o.Refused != "" {
 		return nil
@@ -101,15 +101,15 @@ func (r *reconciler) giveUp(o *plan.Observed, err error) *plan.Plan {
 	return nil
 }
 
-// refusedPause is how soon a resume is tried again that the API server refused because old pods may still be there.
+// refusedPause is the delay before the retry of a resume that the API server refused because old pods may still exist.
 const refusedPause = time.Second
 
-// atOnce does pieces of work of one JobSet, many at a time, and returns what failed in the order of the work.
+// atOnce runs functions of one JobSet concurrently, and returns their errors in the order of the functions.
 func (t turns) atOnce(work []func() error) []error {
 	failed := make([]error, len(work))
 	var wg sync.WaitGroup
 	for i, do := range work {
-		t <- struct{}{} // those who wait are served in the order in which they came
+		t <- struct{}{} // waiting senders are served in the order of their arrival
 		wg.Go(func() {
 			defer func() { <-t }()
 			failed[i] = do()
@@ -119,7 +119,7 @@ func (t turns) atOnce(work []func() error) []error {
 	return slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
 
-// writeStatus patches what has changed of the status, unless the JobSet has changed meanwhile, and tells of it.
+// writeStatus patches the changed fields of the status, unless the JobSet has changed meanwhile, and emits the events.
 func (r *reconciler) writeStatus(ctx context.Context, js *jobsetv1alpha2.JobSet, p *plan.Plan) error {
 	changed := js.DeepCopy() // the answer is decoded into it
 	changed.Status = *p.Status
@@ -135,10 +135,9 @@ func (r *reconciler) writeStatus(ctx context.Context, js *jobsetv1alpha2.JobSet,
 	return nil
 }
 
-// action is the action of all events.
 const action = "Reconciling"
 
-// maxNote is how many bytes of text an Event keeps.
+// maxNote is the number of bytes of text that an Event keeps.
 const maxNote = 1024
 
 // tell records an event. The reference leaves the version of the JobSet out, so that repeats count as one series
@@ -165,7 +164,7 @@ func (r *reconciler) delete(ctx context.Context, js *jobsetv1alpha2.JobSet, j *b
 }
 
 // patch changes a Job. It reports whether the API server refuses a new template because of the pods of the old one, which is
-// a reason to wait and no failure. A template that it refuses for what it says is one.
+// a reason to wait and no failure. A refusal because of the content of the template is a failure.
 func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p plan.Patch) (refused bool, err error) {
 	apply := func() (*batchv1.Job, error) {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: p.Job.Namespace, Name: p.Job.Name}}
@@ -185,7 +184,7 @@ func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p pla
 		r.written.jobs(js).Updated(read(j))
 		return false, nil
 	case apierrors.IsNotFound(err):
-		return false, nil // its deletion brings the JobSet back
+		return false, nil // its deletion event requeues the JobSet
 	case p.Template && apierrors.IsInvalid(err) && !reconcile.IsRefused(err):
 		log.FromContext(ctx).V(1).Info("A Job is not ready to be resumed, trying again", "job", p.Job.Name, "err", err.Error())
 		return true, nil
@@ -193,7 +192,7 @@ func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p pla
 	return false, fmt.Errorf("changing Job %s/%s: %w", p.Job.Namespace, p.Job.Name, err)
 }
 
-// prepare makes what Jobs need: the Service and the claims.
+// prepare creates the Service and the claims, which Jobs need.
 func (r *reconciler) prepare(ctx context.Context, js *jobsetv1alpha2.JobSet, p *plan.Plan) error {
 	if p.Service != nil {
 		if err := r.client.Create(ctx, p.Service); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -217,9 +216,9 @@ func (r *reconciler) prepare(ctx context.Context, js *jobsetv1alpha2.JobSet, p *
 	return nil
 }
 
-// create makes Jobs, and reports whether there are more than a pass makes. They are made one, two, four at a time and so on, as
-// the Job controller makes pods: where the API server refuses one it most probably refuses all, so the rest is not tried
-// then. A name that is taken stops only its own Job. One event tells of those that cannot be made.
+// create creates Jobs, and reports whether there are more than one pass creates. Windows of one, two, four Jobs and so on follow each
+// other, as in the Job controller: an API server that refuses one Job most probably refuses all, so the rest is not tried
+// then. A name that is taken stops only its own Job. One event reports all Jobs that could not be created.
 func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs iter.Seq[plan.Missing]) (more bool, err error) {
 	if jobs == nil {
 		return false, nil
@@ -253,7 +252,7 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 	return more && !refused, first
 }
 
-// nextWindow is the work of creating the next Jobs, n at most.
+// nextWindow returns the functions that create the next Jobs, at most n.
 func (r *reconciler) nextWindow(ctx context.Context, js *jobsetv1alpha2.JobSet, next func() (plan.Missing, bool), n int) (work []func() error) {
 	for len(work) < n {
 		missing, ok := next()
@@ -268,7 +267,7 @@ func (r *reconciler) nextWindow(ctx context.Context, js *jobsetv1alpha2.JobSet, 
 // errTaken is the error of a Job whose name another object has.
 var errTaken = errors.New("a Job of this name exists that does not belong to this JobSet")
 
-// createOne makes a Job. One that exists and is ours was made by a write that neither we nor the cache remember.
+// createOne creates a Job. An existing Job of this JobSet was created by a write that neither this process nor the cache remembers.
 func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j *batchv1.Job) error {
 	err := r.client.Create(ctx, j)
 	if err == nil {
@@ -283,7 +282,7 @@ func (r *reconciler) createOne(ctx context.Context, js *jobsetv1alpha2.JobSet, j
 		return fmt.Errorf("reading Job %s/%s, which exists already: %w", j.Namespace, j.Name, err)
 	}
 	if owner := jobSetOf(&have); owner == nil || owner.UID != js.UID {
-		return fmt.Errorf("creating Job %s/%s: %w", j.Namespace, j.Name, errTaken) // by no means adopted
+		return fmt.Errorf("creating Job %s/%s: %w", j.Namespace, j.Name, errTaken) // never adopted
 	}
 	r.written.jobs(js).Created(read(&have))
 	return nil

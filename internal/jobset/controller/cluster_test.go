@@ -16,7 +16,7 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// pods are those of the namespace that are not over.
+// livePods returns the unfinished pods of the namespace.
 func (w *world) livePods() []corev1.Pod {
 	w.t.Helper()
 	var list corev1.PodList

@@ -127,7 +127,7 @@ func (l *life) live() {
 	})
 }
 
-// statusIs waits for a status, with the manager started again if need be.
+// statusIs waits for a status, and restarts the manager if necessary.
 func (l *life) statusIs(what string, is func(*jobsetv1alpha2.JobSetStatus) bool) {
 	l.t.Helper()
 	l.eventually(what, func() error {
@@ -139,7 +139,7 @@ func (l *life) statusIs(what string, is func(*jobsetv1alpha2.JobSetStatus) bool)
 	})
 }
 
-// settled checks what was counted and told.
+// settled checks the counters and the events.
 func (l *life) settled() {
 	l.t.Helper()
 	s := l.get("crew").Status

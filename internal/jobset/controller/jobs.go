@@ -13,23 +13,22 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// jobs has the Jobs of every JobSet, by the UID of the JobSet, as the events of the cache tell. An index of the cache itself
-// would look up every Job by its key in each pass, and the pass would then read the Jobs all over memory.
+// jobs holds the Jobs of every JobSet, by the UID of the JobSet, from the events of the cache. An index of the cache itself
+// would look up every Job by its key in each pass, and the pass would then read Jobs that are scattered over memory.
 type jobs struct {
 	mu   sync.Mutex
 	sets map[types.UID]*jobsOf
 }
 
-// jobsOf are the Jobs of one JobSet.
 type jobsOf struct {
 	at   map[types.UID]int // position in list
 	list []plan.Job
-	lent bool // somebody reads list, so the next change makes another one
+	lent bool // a reader has list, so the next change copies it
 }
 
 func newJobs() *jobs { return &jobs{sets: map[types.UID]*jobsOf{}} }
 
-// of are the Jobs that a JobSet controls, in any order. The list must not be changed, nor the Jobs, which are the cache's.
+// of returns the Jobs that a JobSet controls, in any order. The list must not be changed, nor the Jobs, which are the cache's.
 func (j *jobs) of(jobSet types.UID) []plan.Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -41,7 +40,6 @@ func (j *jobs) of(jobSet types.UID) []plan.Job {
 	return s.list
 }
 
-// put adds a Job, or a new version of it.
 func (j *jobs) put(object client.Object) {
 	job, ok := object.(*batchv1.Job)
 	ref := jobSetOf(object)
@@ -65,7 +63,6 @@ func (j *jobs) put(object client.Object) {
 	s.list = append(s.list, next)
 }
 
-// remove forgets a Job.
 func (j *jobs) remove(object client.Object) {
 	ref := jobSetOf(object)
 	if ref == nil {
@@ -93,21 +90,21 @@ func (j *jobs) remove(object client.Object) {
 	}
 }
 
-// own makes the list one that nobody else reads.
+// own copies the list if a reader has it.
 func (s *jobsOf) own() {
 	if s.lent {
 		s.list, s.lent = slices.Clone(s.list), false
 	}
 }
 
-// known is a key of a label or an annotation that the Jobs of JobSets have.
+// known is a key of a label or an annotation of Jobs of JobSets.
 type known struct {
 	key string
-	// common: most Jobs of a JobSet have the same value, of which one text is enough.
+	// common: most Jobs of a JobSet have the same value, which is stored once.
 	common bool
 }
 
-// keys are those of labels and annotations that every Job of a JobSet has, on itself and on its pods.
+// keys are the keys of labels and annotations that every Job of a JobSet has, on itself and on its pods.
 var keys = func() map[string]known {
 	out := map[string]known{}
 	for _, key := range []string{
@@ -126,9 +123,9 @@ var keys = func() map[string]known {
 	return out
 }()
 
-// Compact is a transform for caches of Jobs. It leaves out who set which field, and lets the labels and annotations of a
-// Job and of its pods share their texts, which are the same four times over. Those of the keys are the program's own, so
-// that they are found without being compared, and all Jobs share the texts of what they have in common.
+// Compact is a transform for caches of Jobs. It drops the managed fields, and lets the labels and annotations of a
+// Job and of its pods, four almost equal maps, share their strings. Known keys become the program's own strings, which compare
+// fast, and all Jobs share the values that they have in common.
 func Compact(object any) (any, error) {
 	if j, ok := object.(*batchv1.Job); ok {
 		compact(j)
@@ -136,7 +133,7 @@ func Compact(object any) (any, error) {
 	return object, nil
 }
 
-// read makes of a Job that the API server returned what the cache has of it.
+// read returns a Job of the API server's answer in the form of the cache.
 func read(j *batchv1.Job) plan.Job {
 	compact(j)
 	return plan.NewJob(j)
@@ -151,7 +148,7 @@ func compact(j *batchv1.Job) {
 	}
 }
 
-// shared is a map with the texts of the keys above, and with the values of another map where they are the same.
+// shared returns a map with the strings of keys, and with the values of another map where they are equal.
 func shared(m, with map[string]string) map[string]string {
 	if m == nil {
 		return nil

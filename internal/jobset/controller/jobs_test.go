@@ -15,8 +15,8 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// The Jobs that are handed out for a JobSet are those that the events told of, in their last versions; and what was
-// handed out before does not change under its reader.
+// The Jobs of a JobSet are the Jobs of the events, in their last versions; and a list that was
+// returned earlier does not change.
 func TestJobs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have, want := newJobs(), map[types.UID]map[types.UID]*batchv1.Job{}

@@ -14,14 +14,14 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// metrics counts what happens to JobSets (spec: 60 §5.4). Series of a JobSet go with it.
+// metrics counts events of JobSets (spec: 60 §5.4). The series of a JobSet are deleted with it.
 type metrics struct {
 	failed, completed, restarts *prometheus.CounterVec
 	ready                       *prometheus.HistogramVec
 	standing                    *prometheus.GaugeVec
 
 	mu sync.Mutex
-	// phases are those in which JobSets were last seen, and starts those of which the time to be ready was observed.
+	// phases are the last phases of JobSets, and starts the start times for which the time to be ready was observed.
 	phases map[types.NamespacedName]string
 	starts map[types.NamespacedName]time.Time
 }
@@ -29,7 +29,7 @@ type metrics struct {
 // phases are the values of a label: standing has a series for each, also without a JobSet.
 var phases = []string{plan.PhaseSuspended, plan.PhaseRunning, plan.PhaseRestarting, plan.PhaseCompleted, plan.PhaseFailed}
 
-// registerMetrics adds the metrics to those of the process, or takes them from there.
+// registerMetrics registers the metrics in the process, or returns the registered ones.
 func registerMetrics() (*metrics, error) {
 	m := &metrics{phases: map[types.NamespacedName]string{}, starts: map[types.NamespacedName]time.Time{}}
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func registerMetrics() (*metrics, error) {
 	return m, nil
 }
 
-// register adds a metric to those of the process, or takes it from there.
+// register registers a metric in the process, or returns the registered one in to.
 func register[T prometheus.Collector](vec T, to *T) error {
 	*to = vec
 	err := ctrlmetrics.Registry.Register(vec)
@@ -73,12 +73,11 @@ func register[T prometheus.Collector](vec T, to *T) error {
 	return err
 }
 
-// saw counts a JobSet in its phase.
 func (m *metrics) saw(js *jobsetv1alpha2.JobSet) {
 	m.move(client.ObjectKeyFromObject(js), plan.Phase(js))
 }
 
-// move counts a JobSet in another phase, or in none if that is empty.
+// move counts a JobSet in another phase; "" is none.
 func (m *metrics) move(key types.NamespacedName, phase string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +95,7 @@ func (m *metrics) move(key types.NamespacedName, phase string) {
 	}
 }
 
-// count counts what a plan did, after its status was written.
+// count counts the results of a plan, after its status was written.
 func (m *metrics) count(key types.NamespacedName, p *plan.Plan, now time.Time) {
 	switch p.Finished {
 	case jobsetv1alpha2.TerminalStateFailed:
@@ -111,7 +110,7 @@ func (m *metrics) count(key types.NamespacedName, p *plan.Plan, now time.Time) {
 		return
 	}
 	m.mu.Lock()
-	known := m.starts[key].Equal(p.ReadySince) // a pod was not ready for a while
+	known := m.starts[key].Equal(p.ReadySince) // a pod was unready for a while
 	m.starts[key] = p.ReadySince
 	m.mu.Unlock()
 	if !known {
@@ -119,7 +118,6 @@ func (m *metrics) count(key types.NamespacedName, p *plan.Plan, now time.Time) {
 	}
 }
 
-// forget drops the series of a JobSet that is gone.
 func (m *metrics) forget(key types.NamespacedName) {
 	for _, v := range []*prometheus.CounterVec{m.failed, m.completed, m.restarts} {
 		v.DeleteLabelValues(key.Name, key.Namespace)

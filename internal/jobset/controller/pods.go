@@ -21,8 +21,8 @@ const (
 	jobSetNameLabel = jobsetv1alpha2.JobSetNameKey
 )
 
-// NewPods adds a cache of the pods of JobSets to the manager: of no other pods, and only what placement and in-place
-// restarts look at. Both the controllers and the webhook of pods use it.
+// NewPods adds a cache of the pods of JobSets to the manager, trimmed to the fields that placement and in-place
+// restarts need. Both the controllers and the webhook of pods use it.
 func NewPods(ctx context.Context, mgr ctrl.Manager) (*reconcile.Pods, error) {
 	pods, err := reconcile.NewPods(mgr, jobSetNameLabel, trim)
 	if err != nil {
@@ -42,7 +42,7 @@ func NewPods(ctx context.Context, mgr ctrl.Manager) (*reconcile.Pods, error) {
 	return pods, pods.Fill()
 }
 
-// trim leaves of a pod what is looked at.
+// trim returns a pod with the fields that placement and in-place restarts need.
 func trim(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{
 		ObjectMeta: reconcile.TrimMeta(pod, []string{jobSetNameLabel, jobsetv1alpha2.JobKeyKey}, []string{
@@ -63,7 +63,7 @@ func trim(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// restarted leaves of containers how often they restarted, if they did.
+// restarted returns the restart counts of the containers that restarted.
 func restarted(list []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range list {
@@ -72,11 +72,6 @@ func restarted(list []corev1.ContainerStatus) []corev1.ContainerStatus {
 		}
 	}
 	return out
-}
-
-// podsOf are the pods that carry the name of a JobSet.
-func podsOf(ctx context.Context, reader client.Reader, js *jobsetv1alpha2.JobSet) ([]*corev1.Pod, error) {
-	return list(ctx, reader, js.Namespace, client.MatchingFields{podsByJobSet: js.Name})
 }
 
 func list(ctx context.Context, reader client.Reader, namespace string, by client.MatchingFields) ([]*corev1.Pod, error) {

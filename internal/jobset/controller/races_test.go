@@ -46,7 +46,7 @@ func TestFailureBeatsSuccess(t *testing.T) {
 	w.is("ring", jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, jobsetv1alpha2.ReasonFailedJobs)
 }
 
-// 60 §6.3: a JobSet of the same name comes while Jobs of its predecessor are still ending: it waits for each, tells of it,
+// 60 §6.3: a JobSet of the same name comes while Jobs of the previous one are still ending: it waits for each, reports it,
 // and adopts none.
 func TestSameNameAgain(t *testing.T) {
 	w := newWorld(t, plan.Config{})
@@ -73,7 +73,7 @@ func TestSameNameAgain(t *testing.T) {
 	w.all(limit, 4, "belong to the new one", func(j *batchv1.Job) bool { return j.OwnerReferences[0].UID == second.UID })
 }
 
-// 60 §6.3: a child that somebody deletes during a restart, and a JobSet that is deleted during one.
+// 60 §6.3: a child that a user deletes during a restart, and a JobSet that is deleted during one.
 func TestDeletedInARestart(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	js := w.create(with("failurePolicy: {maxRestarts: 3}"))
@@ -103,7 +103,7 @@ func TestDeletedInARestart(t *testing.T) {
 	}
 }
 
-// 60 §4.12: a JobSet whose time is over waits for the TrainJob that it belongs to.
+// 60 §4.12: an expired JobSet waits for its TrainJob.
 func TestTimeToLiveOfATrainJob(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	train := &trainerv1alpha1.TrainJob{ObjectMeta: metav1.ObjectMeta{Name: "ring", Namespace: w.namespace}}

@@ -22,7 +22,6 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// reconciler handles JobSets.
 type reconciler struct {
 	plan     plan.Config
 	client   client.Client
@@ -34,7 +33,7 @@ type reconciler struct {
 	written  *written
 	turns    turns
 	now      func() time.Time
-	// refusals are those of what JobSets need, by their UID
+	// refusals of objects of JobSets, by the UID of the JobSet
 	refusals *reconcile.Refusals
 }
 
@@ -48,10 +47,9 @@ type reconciler struct {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get,roleName=kueue-manager-jobset-role
 
-// lag is how soon a JobSet is looked at again of which the cache has an old version; its event comes earlier as a rule.
+// lag is the delay before a retry if the cache has an old version of a JobSet; its event usually comes earlier.
 const lag = 100 * time.Millisecond
 
-// Reconcile makes a plan for one JobSet and carries it out.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var js jobsetv1alpha2.JobSet
 	if err := r.client.Get(ctx, req.NamespacedName, &js, client.UnsafeDisableDeepCopy); err != nil {
@@ -69,7 +67,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if r.written.statuses.IsBehind(&js) {
 		return reconcile.Wait(lag).Result(ctx)
 	}
-	o, err := r.gather(ctx, &js)
+	o, err := r.observe(ctx, &js)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -82,8 +80,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	return r.carryOut(ctx, o, &p).Result(ctx)
 }
 
-// gather reads what decides about a JobSet, almost all from caches. Nothing of it may be changed: it is shared with them.
-func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*plan.Observed, error) {
+// observe reads the input of the plan for a JobSet, almost all from caches, with which it is shared: it must not be changed.
+func (r *reconciler) observe(ctx context.Context, js *jobsetv1alpha2.JobSet) (*plan.Observed, error) {
 	o := &plan.Observed{JobSet: js, Now: r.now(), CountersWritten: r.written.status(js), Priorities: plan.Priorities{Classes: map[string]int32{}}}
 	o.Jobs = r.written.jobs(js).List(r.jobs.of(js.UID), nil)
 	if plan.HasService(js) {
@@ -117,7 +115,7 @@ func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*pl
 		o.Priorities.Default = c.Value
 	}
 	if r.plan.WatchesPods(js) {
-		pods, err := podsOf(ctx, r.pods, js)
+		pods, err := list(ctx, r.pods, js.Namespace, client.MatchingFields{podsByJobSet: js.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +126,7 @@ func (r *reconciler) gather(ctx context.Context, js *jobsetv1alpha2.JobSet) (*pl
 	return o, err
 }
 
-// metadata reads an object of the core group, or nil.
+// metadata reads the metadata of an object of the core group; nil if it does not exist.
 func (r *reconciler) metadata(ctx context.Context, kind, namespace, name string) (metav1.Object, error) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
@@ -142,8 +140,8 @@ func (r *reconciler) metadata(ctx context.Context, kind, namespace, name string)
 	return found, nil
 }
 
-// ownerActive reports whether a JobSet whose time to live counts down belongs to a TrainJob that has not finished. Only then
-// the API server is asked.
+// ownerActive reports whether a JobSet whose time to live counts down belongs to a TrainJob that has not finished. For other JobSets
+// it makes no request.
 func (r *reconciler) ownerActive(ctx context.Context, js *jobsetv1alpha2.JobSet) (bool, error) {
 	owner := metav1.GetControllerOfNoCopy(js)
 	if js.Spec.TTLSecondsAfterFinished == nil || plan.FinishedCondition(js) == nil || owner == nil ||

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,8 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// repairer removes followers that are bound to another domain than their leader is in: the leader died after they were
-// created and came back elsewhere (spec: 60 §4.10). Followers that are where they should be stay.
+// repairer removes followers that are bound to another domain than their leader: the leader died after they were
+// created and restarted elsewhere (spec: 60 §4.10). Correctly placed followers stay.
 type repairer struct {
 	client client.Client
 	pods   client.Reader
@@ -43,7 +44,7 @@ func (r *repairer) setup(mgr ctrl.Manager, o Options) error {
 		Complete(whenActive(o.Active, r))
 }
 
-// leaders finds the leader that a change of a pod matters to: itself, or that of a follower.
+// leaders returns the leader that a change of a pod affects: the pod itself, or the leader of a follower.
 func (r *repairer) leaders(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	switch {
 	case !plan.IsExclusive(pod):
@@ -58,12 +59,12 @@ func (r *repairer) leaders(ctx context.Context, pod *corev1.Pod) []ctrlreconcile
 	}
 	leader, err := plan.LeaderOf(pod, pods)
 	if err != nil {
-		return nil // there is no leader now; when there is one, it comes here by itself
+		return nil // its own event requeues the leader later
 	}
 	return []ctrlreconcile.Request{request(leader.Namespace, leader.Name)}
 }
 
-// Reconcile looks at the followers of one leader.
+// Reconcile checks the followers of one leader.
 func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var leader corev1.Pod
 	if err := r.pods.Get(ctx, req.NamespacedName, &leader); err != nil {
@@ -91,7 +92,7 @@ func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	return reconcile.Retry(errors.Join(r.turns.atOnce(work)...)).Result(ctx)
 }
 
-// node reads the metadata of a node, or nil.
+// node reads the metadata of a node; nil if it does not exist.
 func (r *repairer) node(ctx context.Context, name string) (metav1.Object, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -128,10 +129,7 @@ func (r *repairer) remove(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func isDisrupted(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
 }

@@ -21,8 +21,8 @@ import (
 )
 
 // Acceptance 48: a Job that ran before is resumed with another template by the rules of any Kubernetes. Up to 1.35 the API server
-// takes a new template only of a Job without startTime, from 1.36 of one whose pods are gone; what it refuses is tried again
-// and is no failure. That of these tests runs a newer one, so its rules are played here.
+// takes a new template only of a Job without startTime, from 1.36 of a Job without pods; a refusal is retried
+// and is no failure. The API server of these tests is newer, so the rules are simulated here.
 func TestResumeByVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		takes   func(*batchv1.Job) bool // a new template

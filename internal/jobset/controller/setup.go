@@ -1,19 +1,19 @@
-// Package controller runs JobSets (spec: 60 §4). For a JobSet it reads the world once, has the plan decide everything that is
-// to be done, and does it: first the status, in one patch that fails if the JobSet has changed, then Jobs, Service and
-// claims, many at a time.
+// Package controller runs JobSets (spec: 60 §4). For a JobSet it reads the world once, lets the plan decide all steps,
+// and executes them: first the status, in one patch that fails if the JobSet has changed, then Jobs, Service and
+// claims, concurrently.
 //
-//	JobSet ─────────┐                             ┌─ status, events
-//	its Jobs ───────┤                             ├─ Jobs: delete, suspend, resume, create
-//	Service, claims ┼─► gather ─► plan ─► carry out ┼─ Service, claims
-//	(pods) ─────────┘      ▲                      └─ what was written, until the cache has it
-//	                       └──────────────────────────────┘
+//	JobSet ─────────┐                              ┌─ status, events
+//	its Jobs ───────┤                              ├─ Jobs: delete, suspend, resume, create
+//	Service, claims ┼─► observe ─► plan ─► carry out ┼─ Service, claims
+//	(pods) ─────────┘      ▲                       └─ remembered writes, until the cache shows them
+//	                       └───────────────────────────────┘
 //
-// Names of children are given by the spec, so that nothing can be created twice; what was written is remembered until
-// the cache shows it, so that nothing is tried twice either. All truth is in the API server: a manager that is killed
-// between any two writes is followed by one that looks and goes on.
+// Names of children follow from the spec, so that no child can be created twice; writes are remembered until
+// the cache shows them, so that none is tried twice either. All truth is in the API server: after a crash
+// between any two writes the next manager continues from the stored objects.
 //
-// Beside it runs the repair of exclusive placement, which removes pods that follow their leader to a place where it no
-// longer is.
+// The repair of exclusive placement runs beside it. It removes pods that followed their leader to a domain that the
+// leader has left.
 package controller
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Delays of a JobSet whose reconcile fails again and again.
+// Delays between failing reconciles of one JobSet.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -54,19 +54,19 @@ const (
 	reporter   = "jobset"
 )
 
-// Options say how to run JobSets.
+// Options configure the controllers of JobSets.
 type Options struct {
 	Plan plan.Config
-	// Workers is how many JobSets are handled at once. A large one holds up one worker only.
+	// Workers is the number of concurrent reconciles. A large JobSet occupies one worker only.
 	Workers int
-	// QPS and Burst limit the requests about JobSets, apart from those of the manager. QPS 0 shares the manager's client.
+	// QPS and Burst limit the requests about JobSets, apart from other requests of the manager. QPS 0 shares the manager's client.
 	QPS   float32
 	Burst int
 	// Pods is from NewPods.
 	Pods cache.Cache
 	// Active is closed when JobSets may be acted upon; nil is at once.
 	Active <-chan struct{}
-	// Patience is how long the API server refuses what a JobSet with quota needs before the JobSet fails; 0 is
+	// Patience is how long the API server may refuse objects of a JobSet with quota before the JobSet fails; 0 is
 	// reconcile.Patience.
 	Patience time.Duration
 	// Now is the clock.
@@ -98,7 +98,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// newClient makes the client that writes. It reads from the cache of the manager.
+// newClient returns the client for writes. It reads from the cache of the manager.
 func newClient(mgr ctrl.Manager, o Options) (client.Client, error) {
 	c := mgr.GetClient()
 	if o.QPS != 0 {
@@ -115,7 +115,7 @@ func newClient(mgr ctrl.Manager, o Options) (client.Client, error) {
 	return client.WithFieldOwner(c, string(fieldOwner)), nil
 }
 
-// jobSetOf is the reference to the JobSet that controls an object, or nil.
+// jobSetOf returns the reference to the JobSet that controls an object, or nil.
 func jobSetOf(o client.Object) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.APIVersion != jobsetv1alpha2.GroupVersion.String() || ref.Kind != jobsetv1alpha2.KindJobSet {
@@ -139,7 +139,7 @@ func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {
 	return b.Complete(whenActive(o.Active, r))
 }
 
-// whenActive holds a reconciler back until a channel is closed.
+// whenActive delays a reconciler until a channel is closed.
 func whenActive(active <-chan struct{}, r ctrlreconcile.Reconciler) ctrlreconcile.Reconciler {
 	if active == nil {
 		return r
@@ -165,8 +165,8 @@ func request(namespace, name string) ctrlreconcile.Request {
 	return ctrlreconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
 }
 
-// jobHandler brings a JobSet back when one of its Jobs changes: at once if it is small, else after a moment in which more
-// changes come together.
+// jobHandler requeues a JobSet when one of its Jobs changes: at once if it is small, else after a delay that combines
+// changes.
 func (r *reconciler) jobHandler() handler.EventHandler {
 	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
 		ref := jobSetOf(o)
@@ -198,7 +198,7 @@ func (r *reconciler) jobHandler() handler.EventHandler {
 	}
 }
 
-// Changes of the Jobs of a JobSet are gathered for a time that grows with their number.
+// Changes of the Jobs of a JobSet are combined over a time that grows with their number.
 const (
 	smallJobSet = 50
 	pausePerJob = 200 * time.Microsecond

@@ -16,11 +16,11 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// takeover is a namespace as an upstream controller left it, and what becomes of it. The objects are as 60 §4.2, §5.1 and §5.6 describe them;
-// the words of conditions are not ours.
+// takeover is a namespace as an upstream controller left it, and its state after the takeover. The objects are as 60 §4.2, §5.1 and §5.6 describe them;
+// the messages of conditions differ from ours.
 type takeover struct {
 	leave func(*world)
-	// check looks at what is there once nothing more is written. Of that, there were so many writes.
+	// check examines the objects after the last write. writes is the number of writes.
 	check func(w *world, before map[string]*batchv1.Job, writes int)
 }
 
@@ -139,8 +139,8 @@ var takeovers = map[string]takeover{
 	},
 }
 
-// Acceptance 67: what an upstream controller left is taken over in every state. No Job that runs or has succeeded is touched, statuses go on
-// from where they were, and where nothing is to be done nothing is written.
+// Acceptance 67: the objects of an upstream controller are taken over in every state. No running or succeeded Job is changed, statuses continue,
+// and a complete state causes no write.
 func TestTakeover(t *testing.T) {
 	all := newWorld(t, plan.Config{})
 	all.stop()
@@ -160,7 +160,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// untouched checks that nothing at all was written.
+// untouched checks that there were no writes.
 func (w *world) untouched(before map[string]*batchv1.Job, writes int) {
 	w.t.Helper()
 	if writes != 0 {
@@ -174,7 +174,7 @@ func (w *world) untouched(before map[string]*batchv1.Job, writes int) {
 	}
 }
 
-// leftStatus is a status with the counters of the oars and of the coach (ready, succeeded, failed, active, suspended) and a condition.
+// leftStatus returns a status with the counters of the oars and of the coach (ready, succeeded, failed, active, suspended) and a condition.
 func leftStatus(restarts int32, oar, coach [5]int32, t jobsetv1alpha2.ConditionType, is metav1.ConditionStatus, reason string) jobsetv1alpha2.JobSetStatus {
 	counters := func(name string, n [5]int32) jobsetv1alpha2.ReplicatedJobStatus {
 		return jobsetv1alpha2.ReplicatedJobStatus{Name: name, Ready: n[0], Succeeded: n[1], Failed: n[2], Active: n[3], Suspended: n[4]}
@@ -186,7 +186,7 @@ func leftStatus(restarts int32, oar, coach [5]int32, t jobsetv1alpha2.ConditionT
 	}
 }
 
-// left makes a ring under a name with its Service and a status.
+// left creates a ring under a name with its Service and a status.
 func (w *world) left(name string, status jobsetv1alpha2.JobSetStatus, lines ...string) *jobsetv1alpha2.JobSet {
 	w.t.Helper()
 	js := w.create(strings.Replace(with(lines...), "name: ring", "name: "+name, 1))

@@ -51,7 +51,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// requests records what the manager asks of the API server, events aside.
+// requests records the requests of the manager, except events.
 type requests struct {
 	mu    sync.Mutex
 	lines []string
@@ -113,7 +113,7 @@ func newWorld(t testing.TB, gates plan.Config) *world {
 	return w.inNamespace(t)
 }
 
-// newStoppedWorld is a namespace of its own on that API server. start starts a manager that sees no other one: such tests run in parallel.
+// newStoppedWorld returns a separate namespace on that API server. start starts a manager for this namespace alone: such tests run in parallel.
 func newStoppedWorld(t testing.TB, gates plan.Config) *world {
 	t.Helper()
 	w := &world{t: t, ctx: t.Context(), rest: embeddedtest.Config(t), plan: gates, requests: &requests{}, only: true}
@@ -145,7 +145,7 @@ func (w *world) connect() {
 	w.c = c
 }
 
-// inNamespace is the same world seen by another test.
+// inNamespace returns the same world for another test.
 func (w *world) inNamespace(t testing.TB) *world {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "js-"}}
@@ -220,7 +220,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// limit is how long things may take on a busy machine.
+// limit bounds every wait, on a busy machine.
 const limit = 60 * time.Second
 
 func (w *world) eventually(what string, check func() error) {
@@ -313,7 +313,7 @@ func (w *world) haveJobs(names ...string) map[string]*batchv1.Job {
 	return have
 }
 
-// setJob writes the status of a Job, in the place of the Job controller.
+// setJob writes the status of a Job like the Job controller.
 func (w *world) setJob(name string, change func(*batchv1.JobStatus)) {
 	w.t.Helper()
 	w.eventually("setting the status of "+name, func() error {
@@ -362,7 +362,7 @@ func complete(completions int32) func(*batchv1.JobStatus) {
 	}
 }
 
-// collect finishes the deletion of Jobs, in the place of the garbage collector.
+// collect finishes the deletion of Jobs like the garbage collector.
 func (w *world) collect(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
@@ -395,7 +395,7 @@ func (w *world) is(name string, t jobsetv1alpha2.ConditionType, status metav1.Co
 	return js
 }
 
-// status waits until a status is as wanted.
+// status waits for a status.
 func (w *world) status(name, what string, check func(*jobsetv1alpha2.JobSetStatus) bool) {
 	w.t.Helper()
 	w.eventually(what, func() error {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// written has what was written and may not be in the cache yet: a plan on a cache that lags behind would do it again.
+// written remembers writes that the cache may not show yet: a plan on a cache that lags behind would repeat them.
 type written struct {
 	now      func() time.Time
 	statuses *reconcile.Overlay[*jobsetv1alpha2.JobSet]
@@ -23,7 +23,7 @@ type written struct {
 	sets map[types.NamespacedName]*setWrites
 }
 
-// setWrites is what was written about one JobSet and its Jobs.
+// setWrites are the writes of one JobSet and its Jobs.
 type setWrites struct {
 	uid    types.UID
 	at     time.Time // of the last status
@@ -35,7 +35,7 @@ func newWritten(now func() time.Time) *written {
 	return &written{now: now, statuses: reconcile.NewOverlay[*jobsetv1alpha2.JobSet](now), sets: map[types.NamespacedName]*setWrites{}}
 }
 
-// of finds the writes about a JobSet. One of the same name that is gone is forgotten.
+// of returns the writes of a JobSet, and drops the writes of an earlier JobSet of the same name.
 func (w *written) of(js *jobsetv1alpha2.JobSet) *setWrites {
 	key := client.ObjectKeyFromObject(js)
 	s := w.sets[key]
@@ -46,14 +46,14 @@ func (w *written) of(js *jobsetv1alpha2.JobSet) *setWrites {
 	return s
 }
 
-// jobs are the writes of Jobs of a JobSet.
+// jobs returns the writes of Jobs of a JobSet.
 func (w *written) jobs(js *jobsetv1alpha2.JobSet) *reconcile.Overlay[plan.Job] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.of(js).jobs
 }
 
-// jobsBeside are the writes of Jobs of the JobSet that a Job belongs to, nil if there are none.
+// jobsBeside returns the writes of Jobs of the JobSet that controls a Job, nil if there are none.
 func (w *written) jobsBeside(job client.Object) *reconcile.Overlay[plan.Job] {
 	ref := jobSetOf(job)
 	if ref == nil {
@@ -67,7 +67,6 @@ func (w *written) jobsBeside(job client.Object) *reconcile.Overlay[plan.Job] {
 	return nil
 }
 
-// wroteStatus remembers a status.
 func (w *written) wroteStatus(js *jobsetv1alpha2.JobSet) {
 	w.statuses.Updated(js)
 	w.mu.Lock()
@@ -75,28 +74,27 @@ func (w *written) wroteStatus(js *jobsetv1alpha2.JobSet) {
 	w.of(js).at = w.now()
 }
 
-// status is when the status was last written.
+// status returns when the status was last written.
 func (w *written) status(js *jobsetv1alpha2.JobSet) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.of(js).at
 }
 
-// deletedJob remembers that a Job is being deleted.
 func (w *written) deletedJob(js *jobsetv1alpha2.JobSet, job *batchv1.Job) {
 	going := *job
 	going.DeletionTimestamp = new(metav1.NewTime(w.now()))
 	w.jobs(js).Deleted(plan.NewJob(&going))
 }
 
-// gone forgets a Job that the cache has seen to be gone.
+// gone drops a Job whose deletion the cache has seen.
 func (w *written) gone(job client.Object) {
 	if jobs := w.jobsBeside(job); jobs != nil {
 		jobs.Gone(job.GetUID())
 	}
 }
 
-// seen forgets what the cache has by now. Jobs that are being made would otherwise be remembered by the thousand.
+// seen drops writes that the cache shows: otherwise thousands of created Jobs would be remembered.
 func (w *written) seen(object client.Object) {
 	job, ok := object.(*batchv1.Job)
 	if jobs := w.jobsBeside(object); ok && jobs != nil {
@@ -104,7 +102,7 @@ func (w *written) seen(object client.Object) {
 	}
 }
 
-// isNews reports whether a warning was not logged before, of this process.
+// isNews reports whether this process has not logged a warning yet.
 func (w *written) isNews(js *jobsetv1alpha2.JobSet, warning string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +117,6 @@ func (w *written) isNews(js *jobsetv1alpha2.JobSet, warning string) bool {
 	return true
 }
 
-// forget drops a JobSet that is gone.
 func (w *written) forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
-// TestDeletionIsRemembered is that a Job which was deleted counts as going whatever the cache still says of it: the status that was written
-// just before, which the deletion was not decided upon, comes first.
+// A deleted Job counts as being deleted although the cache lags behind: the event of the status that was written
+// just before the deletion comes first.
 func TestDeletionIsRemembered(t *testing.T) {
 	js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring", UID: "ring"}}
 	version := func(resource string, going bool) *batchv1.Job {

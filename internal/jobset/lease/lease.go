@@ -1,4 +1,4 @@
-// Package lease keeps an upstream controller of JobSets and ours from acting at the same time (spec: 60 §5.6).
+// Package lease keeps an upstream controller of JobSets and Berth's from acting at the same time (spec: 60 §5.6).
 package lease
 
 import (
@@ -23,12 +23,12 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;update,resourceNames=6d4f6a47.jobset.x-k8s.io,roleName=kueue-manager-jobset-role
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,roleName=kueue-manager-jobset-role
 
-// runnable holds the Lease of the upstream controller of JobSets while ours works, so that one that is started later waits
-// and the two never act on one JobSet (spec: 60 §5.6, 70 §6 #21). It runs on the leader only, and all our replicas hold the
-// Lease under one name: who leads goes on with it at once. At the end it is left to run out, which gives an update of ours the
-// time to come back before somebody waiting takes over.
+// runnable holds the Lease of the upstream controller of JobSets while Berth's runs, so that an upstream one that starts later waits
+// and the two never act on one JobSet (spec: 60 §5.6, 70 §6 #21). It runs on the leader only, and all replicas hold the
+// Lease under one name: a new leader continues at once. At the end the Lease is left to expire, so that an updated Berth can
+// return before a waiting controller takes over.
 //
-// Without the namespace of the Lease there is nobody who could hold it; it is looked for again and again.
+// Without the namespace of the Lease no other controller can hold it; it is read again at every retry.
 type runnable struct {
 	options.LeaderElection
 	holder string
@@ -39,15 +39,15 @@ type runnable struct {
 	log    logr.Logger
 
 	once sync.Once
-	// ours is closed as soon as JobSets may be acted upon.
+	// ours is closed as soon as Berth may act upon JobSets.
 	ours chan struct{}
 	last *coordinationv1.Lease // as we wrote it
 }
 
-// Holder names the installation in the Lease.
+// Holder returns the name of the installation in the Lease.
 func Holder(o *options.Options) string { return "berth/" + o.LeaderElection.Namespace }
 
-// Setup keeps upstream's controller of JobSets away, under the name of a holder. The channel is closed once ours may act; nil is at once.
+// Setup keeps upstream's controller of JobSets away, under the name of a holder. The channel is closed once Berth may act; nil is at once.
 func Setup(ctx context.Context, mgr ctrl.Manager, o options.LeaderElection, holder string, log logr.Logger) (<-chan struct{}, error) {
 	if !o.Enabled {
 		return nil, nil
@@ -65,7 +65,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.LeaderElection, hold
 // NeedLeaderElection is true: the replica that leads holds the Lease.
 func (l *runnable) NeedLeaderElection() bool { return true }
 
-// Start holds the Lease until ctx ends. It fails, and the manager with it, if somebody else has the Lease.
+// Start holds the Lease until ctx ends. It fails, and the manager with it, if another controller has the Lease.
 func (l *runnable) Start(ctx context.Context) error {
 	held := l.now()
 	for ctx.Err() == nil {
@@ -98,7 +98,7 @@ func (l *runnable) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: l.Namespace, Name: l.Name}
 }
 
-// hold takes the Lease, or renews it. Both end in a conflict if somebody else did so meanwhile.
+// hold acquires the Lease, or renews it. Both end in a conflict if another client did so meanwhile.
 func (l *runnable) hold(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.RenewDeadline)
 	defer cancel()
@@ -141,7 +141,7 @@ func (l *runnable) hold(ctx context.Context) error {
 	return nil
 }
 
-// claim is a Lease in our hands from now on.
+// claim returns a Lease that this installation holds from now on.
 func (l *runnable) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	next, now := lease.DeepCopy(), metav1.NewMicroTime(l.now())
 	s := &next.Spec
@@ -156,15 +156,14 @@ func (l *runnable) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return next
 }
 
-// heldElsewhere says that another controller of JobSets is at work.
+// heldElsewhere is the error that another controller of JobSets holds the Lease.
 type heldElsewhere struct{ holder, lease string }
 
-// Error says what to do.
 func (h *heldElsewhere) Error() string {
 	return fmt.Sprintf("%s runs JobSets already: it holds the Lease %s; stop it, or leave JobSets to it with --controllers=-jobset", h.holder, h.lease)
 }
 
-// heldByOther gives an error if somebody but us holds a Lease.
+// heldByOther returns an error if another holder has a Lease.
 func heldByOther(lease *coordinationv1.Lease, us string, now time.Time) error {
 	s := &lease.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || *s.HolderIdentity == us || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
@@ -174,13 +173,13 @@ func heldByOther(lease *coordinationv1.Lease, us string, now time.Time) error {
 	return &heldElsewhere{*s.HolderIdentity, lease.Namespace + "/" + lease.Name}
 }
 
-// alone refuses to run JobSets beside an upstream controller that does so: the two would fight over every Job. One that
-// runs without leader election cannot be seen.
+// alone refuses to run JobSets beside an active upstream controller: the two would fight over every Job. A controller
+// without leader election cannot be detected.
 func alone(ctx context.Context, c client.Reader, key types.NamespacedName, us string, now time.Time) error {
 	var lease coordinationv1.Lease
 	err := c.Get(ctx, key, &lease)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // an installation of before, without the right to look
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // forbidden: an older installation without the access rule
 		return nil
 	case err != nil:
 		return fmt.Errorf("looking for another controller of JobSets: %w", err)

@@ -33,7 +33,7 @@ const us = "berth/berth-system"
 
 var upstreamLease = types.NamespacedName{Namespace: "jobset-system", Name: "6d4f6a47.jobset.x-k8s.io"}
 
-// leaseOf is upstream's Lease in somebody's hands, renewed some time ago.
+// leaseOf returns upstream's Lease with a holder, renewed some time ago.
 func leaseOf(holder string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: upstreamLease.Namespace, Name: upstreamLease.Name},
@@ -73,7 +73,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// heldWith is our Lease on some API server, with a clock that stands still.
+// heldWith returns our Lease on some API server, with a stopped clock.
 func heldWith(t *testing.T, c client.Client, now time.Time) *runnable {
 	l := &runnable{
 		LeaderElection: options.Default().JobSet.Lease, holder: us, cached: c, live: c, writer: c,
@@ -83,7 +83,7 @@ func heldWith(t *testing.T, c client.Client, now time.Time) *runnable {
 	return l
 }
 
-// What the Lease is after we tried to hold it, whoever had it.
+// The Lease after an attempt to hold it, for all previous holders.
 func TestHoldJobSets(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: upstreamLease.Namespace}}
@@ -194,7 +194,7 @@ func TestUpstreamWaits(t *testing.T) {
 		return l, ended, stop
 	}
 	ours, ended, stop := start()
-	<-ours.ours                                                                        // there is no namespace, so nobody to fear
+	<-ours.ours                                                                        // without the namespace no other controller can hold the Lease
 	t.Cleanup(func() { _ = c.Delete(context.Background(), leaseOf("", time.Time{})) }) // others start managers on this server
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: upstreamLease.Namespace}}); err != nil {
 		t.Fatal(err)

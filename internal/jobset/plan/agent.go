@@ -4,8 +4,8 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// Agent is the side of an in-place restart that is in a pod: it holds the worker back behind a barrier until all pods have
-// come to the same attempt, and ends its container when that attempt is over (spec: 60 §4.6.4). The zero value is that of a
+// Agent is the part of an in-place restart inside a pod: it holds the worker back behind a barrier until all pods have
+// reached the same attempt, and ends its container when that attempt is over (spec: 60 §4.6.4). The zero value is the agent of a
 // container that has just started.
 type Agent struct {
 	attempt int32
@@ -13,17 +13,17 @@ type Agent struct {
 	lifted  bool
 }
 
-// Advice is what an agent has to do now, in this order.
+// Advice is the next step of an agent, in this order.
 type Advice struct {
-	// Attempt is to be written into the annotation of the pod, nil for nothing.
+	// Attempt is to be written into the annotation of the pod; nil is none.
 	Attempt *int32
 	// Exit ends the container, so that it starts again in the next attempt.
 	Exit bool
-	// Lift takes the barrier away.
+	// Lift removes the barrier.
 	Lift bool
 }
 
-// See looks at the JobSet as it is now.
+// See decides by the present JobSet.
 func (a *Agent) See(js *jobsetv1alpha2.JobSet) Advice {
 	if !restartsInPlace(js) {
 		return Advice{Lift: a.lift()}

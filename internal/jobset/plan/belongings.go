@@ -10,7 +10,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// ensureService makes the headless Service. Whatever Service has the name already is used as it is (spec: 60 §4.9). A
+// ensureService creates the headless Service. An existing Service of the name is used as it is (spec: 60 §4.9). A
 // JobSet without replicated jobs gets one too.
 func (p *pass) ensureService() {
 	if !p.dns || p.o.ServiceExists {
@@ -28,10 +28,10 @@ func (p *pass) ensureService() {
 	}
 }
 
-// ClaimName is the name of the claim that a template of volumeClaimPolicies makes.
+// ClaimName returns the name of the claim of a template in volumeClaimPolicies.
 func ClaimName(jobSet, template string) string { return template + "-" + jobSet }
 
-// ClaimNames are the names of all claims of a JobSet, in the order of the spec.
+// ClaimNames returns the names of all claims of a JobSet, in the order of the spec.
 func ClaimNames(js *jobsetv1alpha2.JobSet) []string {
 	var out []string
 	for i := range js.Spec.VolumeClaimPolicies {
@@ -42,7 +42,7 @@ func ClaimNames(js *jobsetv1alpha2.JobSet) []string {
 	return out
 }
 
-// ensureClaims makes the volume claims that are missing (spec: 60 §4.11).
+// ensureClaims creates the missing volume claims (spec: 60 §4.11).
 func (p *pass) ensureClaims() {
 	for i := range p.js.Spec.VolumeClaimPolicies {
 		policy := &p.js.Spec.VolumeClaimPolicies[i]
@@ -80,7 +80,7 @@ func (p *pass) claim(t *corev1.PersistentVolumeClaim, owned bool) *corev1.Persis
 	return c
 }
 
-// mountClaims gives a pod the claims that one of its containers mounts by the name of their template.
+// mountClaims adds the claims that containers of a pod mount by the name of their template.
 func mountClaims(js *jobsetv1alpha2.JobSet, pod *corev1.PodSpec) {
 	for i := range js.Spec.VolumeClaimPolicies {
 		for k := range js.Spec.VolumeClaimPolicies[i].Templates {
@@ -95,7 +95,6 @@ func mountClaims(js *jobsetv1alpha2.JobSet, pod *corev1.PodSpec) {
 	}
 }
 
-// mounts reports whether a container of the pod mounts a volume.
 func mounts(pod *corev1.PodSpec, volume string) bool {
 	return slices.ContainsFunc(slices.Concat(pod.InitContainers, pod.Containers), func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })

@@ -13,16 +13,16 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// JobKey is the value of the label job-key: 40 hexadecimal digits (spec: 60 §4.2).
+// JobKey returns the value of the label job-key: 40 hexadecimal digits (spec: 60 §4.2).
 func JobKey(namespace, job string) string {
 	sum := sha1.Sum([]byte(namespace + "/" + job)) //nolint:gosec // see the import
 	return hex.EncodeToString(sum[:])
 }
 
-// pair is a key with its value, which goes to labels and annotations alike.
+// pair is a key and value of both labels and annotations.
 type pair struct{ key, value string }
 
-// identity are the keys that tell a Job and its pods who they are (spec: 60 §4.2).
+// identity returns the keys that identify a Job and its pods (spec: 60 §4.2).
 func (p *pass) identity(r *replicated, index int) []pair {
 	l := p.layout
 	job := JobName(p.js.Name, r.Name, index)
@@ -49,7 +49,6 @@ func (p *pass) identity(r *replicated, index int) []pair {
 	return out
 }
 
-// jobRestarts is how often a Job was restarted on its own.
 func (r *replicated) jobRestarts(index int) int32 {
 	if r.arrays == nil || index >= len(r.arrays.JobRestarts) {
 		return 0
@@ -72,7 +71,6 @@ func owned(key string) bool {
 	return false
 }
 
-// build makes the Job of a replicated job with an index.
 func (p *pass) build(r *replicated, index int) *batchv1.Job {
 	j := &batchv1.Job{
 		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
@@ -110,7 +108,7 @@ func (p *pass) build(r *replicated, index int) *batchv1.Job {
 	return j
 }
 
-// priorityOf is the priority that pods of a class will get.
+// priorityOf returns the priority of pods with a class.
 func priorityOf(p Priorities, class string) (int32, bool) {
 	if class == "" {
 		return p.Default, true
@@ -119,8 +117,8 @@ func priorityOf(p Priorities, class string) (int32, bool) {
 	return value, ok
 }
 
-// placement are the annotations that ask for exclusive placement: those of the replicated job, or else of the JobSet. The
-// choice of the strategy counts only beside the key, on the same object (spec: 60 §4.2).
+// placement returns the annotations that ask for exclusive placement: from the replicated job, or else from the JobSet. The
+// strategy counts only beside the key, on the same object (spec: 60 §4.2).
 func placement(js *jobsetv1alpha2.JobSet, rj *jobsetv1alpha2.ReplicatedJob) []pair {
 	for _, from := range []map[string]string{rj.Template.Annotations, js.Annotations} {
 		topology, ok := from[jobsetv1alpha2.ExclusiveTopologyAnnotation]
@@ -143,10 +141,10 @@ func usesNodeSelector(annotations map[string]string) bool {
 	return exclusive && strategy
 }
 
-// namespacedJob is the value of the node label of that strategy.
+// namespacedJob returns the value of the node label of the node selector strategy.
 func namespacedJob(j *batchv1.Job) string { return j.Namespace + "_" + j.Name }
 
-// withToleration adds the toleration of that strategy, unless it is there.
+// withToleration adds the toleration of the node selector strategy, unless it exists.
 func withToleration(tolerations []corev1.Toleration) []corev1.Toleration {
 	own := corev1.Toleration{Key: jobsetv1alpha2.NoScheduleTaint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	if slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return t.MatchToleration(&own) }) {

@@ -12,12 +12,11 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// condition finds a condition of the status that is being made.
 func (p *pass) condition(t jobsetv1alpha2.ConditionType) *metav1.Condition {
 	return apimeta.FindStatusCondition(p.status.Conditions, string(t))
 }
 
-// FinishedCondition is the condition that ended a JobSet, or nil while it runs.
+// FinishedCondition returns the condition that ended a JobSet, or nil while it runs.
 func FinishedCondition(js *jobsetv1alpha2.JobSet) *metav1.Condition {
 	for i := range js.Status.Conditions {
 		c := &js.Status.Conditions[i]
@@ -29,10 +28,8 @@ func FinishedCondition(js *jobsetv1alpha2.JobSet) *metav1.Condition {
 	return nil
 }
 
-func (p *pass) finishedCondition() *metav1.Condition { return FinishedCondition(p.js) }
-
-// set makes a condition and tells of it, unless it is so already. One that is False is never added; only a change of
-// status counts as a transition (spec: 60 §5.1).
+// set writes a condition and emits its event, unless it is the same already. A new condition that is False is not added; only a
+// change of status counts as a transition (spec: 60 §5.1).
 func (p *pass) set(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus, reason, message string) {
 	c := p.condition(t)
 	switch {
@@ -43,7 +40,7 @@ func (p *pass) set(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus
 			Type: string(t), Status: status, Reason: reason, Message: message, LastTransitionTime: p.now,
 		})
 	case c.Status == status && c.Reason == reason && (c.Message == message || !isAlarm(t, status)):
-		return // in whatever words: JobSets that an upstream controller left are not written again for ours
+		return // whatever the message: conditions of an upstream controller are not rewritten
 	default:
 		if c.Status != status {
 			c.LastTransitionTime = p.now
@@ -53,27 +50,27 @@ func (p *pass) set(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus
 	p.tell(isAlarm(t, status), reason, message)
 }
 
-// isAlarm reports whether a condition tells of a failure: it is a warning, and its message says more than its reason.
+// isAlarm reports whether a condition is about a failure: its event is a warning, and its message adds details to its reason.
 func isAlarm(t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus) bool {
 	return status == metav1.ConditionTrue && (t == jobsetv1alpha2.ConditionFailed || t == jobsetv1alpha2.ConditionRestarting)
 }
 
-// maxEventReason is how many bytes of a reason an Event keeps.
+// maxEventReason is the number of bytes of a reason that an Event keeps.
 const maxEventReason = 128
 
 func (p *pass) tell(warning bool, reason, note string) {
 	p.plan.Events = append(p.plan.Events, Event{Warning: warning, Reason: reason[:min(len(reason), maxEventReason)], Note: note})
 }
 
-// endRestart says that the JobSet ended in the middle of a restart of all Jobs, if it did. Outside of one the condition keeps its reason.
+// endRestart turns Restarting off if the JobSet ended in a restart of all Jobs. Otherwise the condition keeps its reason.
 func (p *pass) endRestart(reason, message string) {
 	if c := p.condition(jobsetv1alpha2.ConditionRestarting); c != nil && c.Status == metav1.ConditionTrue {
 		p.set(jobsetv1alpha2.ConditionRestarting, metav1.ConditionFalse, reason, message)
 	}
 }
 
-// startup says how far an in-order start has come. The two conditions exclude each other, and the one that turns False
-// keeps what it said.
+// startup writes the progress of an in-order start. The two conditions exclude each other, and the one that turns False
+// keeps its reason and message.
 func (p *pass) startup(started bool) {
 	on, off := jobsetv1alpha2.ConditionStartupPolicyInProgress, jobsetv1alpha2.ConditionStartupPolicyCompleted
 	reason, message := jobsetv1alpha2.ReasonInOrderInProgress, "the replicated jobs are being started in order"
@@ -87,7 +84,6 @@ func (p *pass) startup(started bool) {
 	}
 }
 
-// complete ends the JobSet well.
 func (p *pass) complete() {
 	const message = "the jobset finished successfully"
 	p.set(jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted, message)
@@ -95,17 +91,16 @@ func (p *pass) complete() {
 	p.endRestart(jobsetv1alpha2.ReasonJobSetCompleted, message)
 }
 
-// fail ends the JobSet badly.
 func (p *pass) fail(reason, message string) {
 	p.set(jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, reason, message)
 	p.status.TerminalState, p.plan.Finished = jobsetv1alpha2.TerminalStateFailed, jobsetv1alpha2.TerminalStateFailed
 	p.endRestart(jobsetv1alpha2.ReasonJobSetFailed, "the jobset failed")
 }
 
-// reasonText is what the API server accepts as a reason.
+// reasonText matches the reasons that the API server accepts.
 var reasonText = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-// asReason makes a text acceptable as a reason, letter by letter: a name stored past the webhook must not stop the
+// asReason replaces invalid characters of a reason: a name that was stored without the webhook must not stop the
 // JobSet (spec: 60 §3.1).
 func asReason(text string) string {
 	if reasonText.MatchString(text) {
@@ -120,13 +115,13 @@ func asReason(text string) string {
 	return strings.TrimRight(text[:min(len(text), 1000)], ",:")
 }
 
-// Changes of counters alone are written at most once in a time that grows with the number of Jobs, up to a limit.
+// Changes of counters alone are written at most once in an interval that grows with the number of Jobs, up to a limit.
 const (
 	counterPausePerJob = 5 * time.Millisecond
 	maxCounterPause    = 10 * time.Second
 )
 
-// finishStatus puts the status into the plan if it changed. Counters on their way are held back in large JobSets.
+// finishStatus adds the status to the plan if it changed. In large JobSets, changes of counters alone are delayed.
 func (p *pass) finishStatus() {
 	old := &p.js.Status
 	if equality.Semantic.DeepEqual(old, &p.status) {
@@ -140,8 +135,8 @@ func (p *pass) finishStatus() {
 	p.plan.Status = &p.status
 }
 
-// onlyCounting reports whether the status differs in counters only, and none of them came to or left none or all: those are
-// the steps that others wait for.
+// onlyCounting reports whether the status differs in counters only, and no counter reached or left zero or all: clients
+// wait for such steps.
 func (p *pass) onlyCounting() bool {
 	old := p.js.Status
 	news := p.status
@@ -151,7 +146,7 @@ func (p *pass) onlyCounting() bool {
 	}
 	for i := range p.status.ReplicatedJobsStatus {
 		b := &p.status.ReplicatedJobsStatus[i]
-		a := storedCounters(p.js, b.Name)
+		a := countersOf(&p.js.Status, b.Name)
 		if a == nil || !equality.Semantic.DeepEqual(a.JobRestarts, b.JobRestarts) {
 			return false
 		}

@@ -7,8 +7,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// Default fills in what a new JobSet leaves out (spec: 60 §3.1). What the API server fills in by schema, such as
-// replicas, is not repeated here.
+// Default sets the defaults of a new JobSet (spec: 60 §3.1), except defaults of the schema, such as replicas.
 func Default(js *jobsetv1alpha2.JobSet) {
 	s := &js.Spec
 	if s.SuccessPolicy == nil {

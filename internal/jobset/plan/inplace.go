@@ -11,8 +11,8 @@ import (
 )
 
 // restartInPlace keeps the pods of an in-place restart in step (spec: 60 §4.6.4). Agents in the pods write their attempt
-// into an annotation. All at one attempt: it is current, and the agents let the work begin. Some behind: the last attempt
-// is previous, and the agents that are in it restart their containers.
+// into an annotation. If all are at one attempt it becomes the current one, and the agents lift their barriers. If some are behind, the
+// attempt before the newest becomes the previous one, and the agents that are in it restart their containers.
 func (p *pass) restartInPlace() {
 	if !p.WatchesPods(p.js) {
 		if f := p.js.Spec.FailurePolicy; f != nil && f.RestartStrategy == jobsetv1alpha2.RestartInPlace {
@@ -50,7 +50,7 @@ func (p *pass) restartInPlace() {
 	}
 }
 
-// restarts is how often the container that restarted most did so.
+// restarts returns the highest restart count of a container.
 func restarts(pod *corev1.Pod) int32 {
 	most := int32(0)
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -61,7 +61,7 @@ func restarts(pod *corev1.Pod) int32 {
 	return most
 }
 
-// attempts are those of the pods that have one.
+// attempts returns the attempts of the pods that have one.
 func (p *pass) attempts() []int32 {
 	var out []int32
 	pods := slices.SortedFunc(slices.Values(p.o.Pods), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -88,9 +88,9 @@ func (p *pass) expectedPods() int {
 	return total
 }
 
-// forgetResume takes care that a suspension costs no restart. New pods begin one attempt after the current one; while a
-// suspended JobSet has no pods, and until its Jobs run again, the current attempt is therefore set back to the one before,
-// so that they begin where the old pods were. It reports whether that is so.
+// forgetResume makes a suspension cost no restart. New pods begin one attempt after the current one; while a
+// suspended JobSet has no pods, and until its Jobs run again, the current attempt is therefore set back by one,
+// so that they begin with the attempt of the old pods. It reports whether it did so.
 func (p *pass) forgetResume() bool {
 	suspended := 0
 	for i := range p.children {

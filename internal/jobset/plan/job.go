@@ -12,8 +12,8 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// Job is a Job of a JobSet with what every decision reads of it, found out once for each version of it. A decision that
-// finds nothing to do goes through these alone, one cache line each; the Jobs themselves are scattered over megabytes, and
+// Job is a Job of a JobSet with the fields that every decision reads, computed once for each version. A decision without
+// changes reads these alone, one cache line each; the Jobs themselves are scattered over megabytes, and
 // reading ten thousand of them took fifty times as long.
 type Job struct {
 	// Object is the Job. It must not change afterwards.
@@ -32,15 +32,15 @@ type Job struct {
 	suspended bool
 	deleting  bool
 	stamped   bool // it has a fingerprint
-	regular   bool // its name is what its owner and its labels make of it
+	regular   bool // its name follows from its owner and its labels
 }
 
-// NewJob reads a Job.
+// NewJob computes the fields of a Job.
 func NewJob(j *batchv1.Job) Job {
 	out := Job{
 		Object: j, replicatedJob: j.Labels[jobsetv1alpha2.ReplicatedJobNameKey],
 		index: number(j.Labels[jobsetv1alpha2.JobIndexKey]), attempt: number(j.Labels[jobsetv1alpha2.RestartAttemptKey]),
-		// Without the label, which releases without the gate do not set, it is of the first attempt.
+		// The label is missing without the gate: first attempt.
 		ownAttempt: max(number(j.Labels[jobsetv1alpha2.JobRestartAttemptKey]), 0),
 		outcome:    outcome(j), ready: isReady(j), busy: j.Status.Active > 0 || isEnding(j), suspended: isSuspended(j),
 		deleting: j.DeletionTimestamp != nil,
@@ -55,16 +55,16 @@ func NewJob(j *batchv1.Job) Job {
 	return out
 }
 
-// GetUID is that of the Job.
+// GetUID returns the UID of the Job.
 func (j Job) GetUID() types.UID { return j.Object.UID }
 
-// GetResourceVersion is that of the Job.
+// GetResourceVersion returns the resource version of the Job.
 func (j Job) GetResourceVersion() string { return j.Object.ResourceVersion }
 
-// GetDeletionTimestamp is that of the Job.
+// GetDeletionTimestamp returns the deletion timestamp of the Job.
 func (j Job) GetDeletionTimestamp() *metav1.Time { return j.Object.DeletionTimestamp }
 
-// number reads a count, or -1.
+// number parses a count; -1 if it is invalid.
 func number(text string) int32 {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
@@ -73,7 +73,7 @@ func number(text string) int32 {
 	return int32(n)
 }
 
-// outcome reads the conditions of a Job. Interim ones do not count: its pods may still be there.
+// outcome returns the final state of a Job. Interim conditions do not count: its pods may still exist.
 func outcome(j *batchv1.Job) state {
 	for i := range j.Status.Conditions {
 		c := &j.Status.Conditions[i]
@@ -100,7 +100,7 @@ func isTrue(j *batchv1.Job, t batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
 }
 
-// isReady reports whether all pods of a Job that run at a time are ready or succeeded.
+// isReady reports whether as many pods of a Job are ready or succeeded as run at a time.
 func isReady(j *batchv1.Job) bool {
 	ready := j.Status.Succeeded
 	if j.Status.Ready != nil {
@@ -109,7 +109,7 @@ func isReady(j *batchv1.Job) bool {
 	return ready >= wantedPods(&j.Spec)
 }
 
-// wantedPods is how many pods of a Job run or succeed at a time.
+// wantedPods returns how many pods of a Job run or succeed at a time.
 func wantedPods(s *batchv1.JobSpec) int32 {
 	parallelism := orOne(s.Parallelism)
 	if s.Completions != nil {

@@ -1,6 +1,6 @@
-// Package plan decides what a JobSet needs next: from the JobSet, the Jobs that it owns and a few facts beside them
+// Package plan decides the next steps of a JobSet: from the JobSet, its Jobs and a few other facts
 // it makes a Plan with the exact objects to create, the Jobs to delete, the patches that suspend and resume, and the
-// status with its events (spec: 60 §4). The same world gives the same plan, to the byte.
+// status with its events (spec: 60 §4). The same input gives the same plan, to the byte.
 //
 //	JobSet, Jobs ──► observe ──► finished? ──yes──► clean up, time to live
 //	                    │ no
@@ -12,8 +12,7 @@
 // "previous", and the next decision deletes them. A crash between the two changes nothing, and as the count is written
 // with the version of the JobSet that was read, one failure is never counted twice.
 //
-// Whoever carries a plan out writes the status first: a decision on an old JobSet then ends in a conflict before it
-// has done anything.
+// The caller writes the status first: a decision on an old JobSet then ends in a conflict before any other write.
 package plan
 
 import (
@@ -30,13 +29,13 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// Config is what an operator chose.
+// Config is the configuration of the plan.
 type Config struct {
 	// InPlaceRestart, RestartJob and ElasticJobSet are the feature gates of these names (spec: 60 §5.8).
 	InPlaceRestart, RestartJob, ElasticJobSet bool
-	// LazyChildren makes no children for a JobSet that is suspended and never had any.
+	// LazyChildren creates no children for a suspended JobSet that never had any.
 	LazyChildren bool
-	// MaxJobs is how many Jobs a new JobSet may have; 0 is job.DefaultMaxChildren.
+	// MaxJobs is the maximum number of Jobs of a new JobSet; 0 is job.DefaultMaxChildren.
 	MaxJobs int32
 	// FailEarly acts upon the failure of a Job as soon as the Job is failing, before its pods have ended.
 	FailEarly bool
@@ -45,24 +44,24 @@ type Config struct {
 // Observed is the world around one JobSet, read once. Decide changes none of it.
 type Observed struct {
 	JobSet *jobsetv1alpha2.JobSet
-	// Jobs are all those that the JobSet owns by UID, in any order.
+	// Jobs are all Jobs that the JobSet owns by UID, in any order.
 	Jobs []Job
-	// Pods are those labelled with the name of the JobSet, in any order. They are looked at if WatchesPods.
+	// Pods are the pods labelled with the name of the JobSet, in any order. They are needed if WatchesPods.
 	Pods []*corev1.Pod
-	// ServiceExists: there is a Service named ServiceName, whoever made it.
+	// ServiceExists: there is a Service named ServiceName, of any owner.
 	ServiceExists bool
-	// Claims are the volume claims among ClaimNames that exist, by name.
+	// Claims are the existing volume claims among ClaimNames, by name.
 	Claims map[string]metav1.Object
-	// Priorities are those of pods.
+	// Priorities are the priorities of pods.
 	Priorities Priorities
-	// Refused is why the API server will never create or resume what the JobSet needs, or empty. It fails a JobSet that
-	// HoldsQuota; any other waits for somebody to remove the cause.
+	// Refused is why the API server refuses objects of the JobSet for good, or empty. It fails a JobSet that
+	// HoldsQuota; any other waits for a user to remove the cause.
 	Refused string
 	// OwnerActive: the JobSet is controlled by an object that is not finished, so it must not be deleted yet.
 	OwnerActive bool
 	Now         time.Time
-	// CountersWritten is when the status was last written as far as is known. It holds back writes that only change
-	// counters of a large JobSet. Zero holds back nothing.
+	// CountersWritten is when the status was last written, as far as is known. It delays writes of counters alone
+	// in large JobSets. Zero delays nothing.
 	CountersWritten time.Time
 }
 
@@ -70,23 +69,23 @@ type Observed struct {
 type Priorities struct {
 	// Classes is by name.
 	Classes map[string]int32
-	// Default is that of pods that name no class.
+	// Default is the priority of pods without a class.
 	Default int32
 }
 
-// Plan is what to do, in the order of its fields. The zero value is nothing.
+// Plan is the list of steps, in the order of its fields. The zero value is empty.
 type Plan struct {
-	// Status is the whole status to write, or nil if it is as it should be. Nothing below is done before it is
-	// written.
+	// Status is the whole status to write, or nil if it has not changed. It is written before all other
+	// steps.
 	Status *jobsetv1alpha2.JobSetStatus
-	// Events are to be told once the status is written.
+	// Events are emitted after the write of the status.
 	Events []Event
 	// Finished is the state that this plan brings the JobSet to: Completed, Failed or empty.
 	Finished string
 	// Restarted is the number of restarts that this plan counts, of the JobSet or of single Jobs.
 	Restarted int
-	// ReadySince: with this plan all Jobs have become ready or succeeded, which they were started to be at this time. Zero is
-	// that they are not, or were before.
+	// ReadySince is set if all Jobs have become ready or succeeded with this plan: the time at which they were started. Otherwise
+	// it is zero.
 	ReadySince time.Time
 	// DeleteJobSet: delete the JobSet itself, in the foreground.
 	DeleteJobSet bool
@@ -99,23 +98,23 @@ type Plan struct {
 	// Claims are to be created, by policy: the first failure of a policy ends that policy. If one fails, or the
 	// Service does, no Job is created.
 	Claims [][]*corev1.PersistentVolumeClaim
-	// Create are Jobs to create, in order; nil if none is missing. They are found while they are asked for, so that a number of
-	// replicas costs nothing by itself. It may be asked for once at a time.
+	// Create are the Jobs to create, in order; nil if none is missing. The sequence finds them lazily, so that its cost does not depend
+	// on the number of replicas. One iteration at a time.
 	Create iter.Seq[Missing]
-	// After is when to look again without an event; zero is never.
+	// After is the time until the next decision without an event; zero is never.
 	After time.Duration
 	// Warnings are for the log.
 	Warnings []string
-	// Err is a fault of the stored object that stops the JobSet. The rest of the plan is to be done all the same.
+	// Err is an error in the stored object that stops the JobSet. The rest of the plan is executed all the same.
 	Err error
 }
 
-// Window is how many Jobs are created for a JobSet before it is decided upon again. A suspended JobSet of more Jobs gets none: they are
-// created once it is resumed.
+// Window is the number of Jobs that are created for a JobSet in one pass. A suspended JobSet with more Jobs gets none before
+// it is resumed.
 const Window = 500
 
-// Missing is a Job to create. It is built when it is asked for, by any number of goroutines: all those of a large JobSet at
-// once would be the most memory that a manager ever needs.
+// Missing is a Job to create. Any number of goroutines may build them: building all Jobs of a large JobSet at once would
+// determine the peak memory of a manager.
 type Missing struct {
 	pass  *pass
 	rj    *replicated
@@ -125,7 +124,7 @@ type Missing struct {
 // Build makes the Job.
 func (m Missing) Build() *batchv1.Job { return m.pass.build(m.rj, m.index) }
 
-// Event is something to tell about the JobSet.
+// Event is an event about the JobSet.
 type Event struct {
 	Warning      bool
 	Reason, Note string
@@ -136,7 +135,7 @@ type Patch struct {
 	Job  *batchv1.Job
 	Data []byte
 	// Template: the pod template changes. The API server refuses that as invalid while pods of the old template may
-	// be there; up to Kubernetes 1.35 also as long as status.startTime is set.
+	// exist; up to Kubernetes 1.35 also as long as status.startTime is set.
 	Template bool
 }
 
@@ -145,8 +144,8 @@ func IsManaged(js *jobsetv1alpha2.JobSet) bool {
 	return js.Spec.ManagedBy == nil || *js.Spec.ManagedBy == jobsetv1alpha2.DefaultManager
 }
 
-// HoldsQuota reports whether a JobSet runs by an admission: a queue marks the pod templates of what it starts. Such a JobSet
-// must not wait for ever for what it cannot have, because others wait for its quota.
+// HoldsQuota reports whether a JobSet runs by an admission: a queue labels the pod templates of the JobSets that it starts. Such a JobSet
+// must not wait for ever for objects that it cannot have, because others wait for its quota.
 func HoldsQuota(js *jobsetv1alpha2.JobSet) bool {
 	return (js.Spec.Suspend == nil || !*js.Spec.Suspend) && slices.ContainsFunc(js.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool {
 		return rj.Template.Spec.Template.Labels[kueue.PodSetLabel] != ""
@@ -171,14 +170,14 @@ func (c Config) Decide(o *Observed) Plan {
 	return p.plan
 }
 
-// pass is one decision under way.
+// pass is one run of Decide.
 type pass struct {
 	Config
 	*layout
 	o      *Observed
 	js     *jobsetv1alpha2.JobSet
 	now    metav1.Time
-	status jobsetv1alpha2.JobSetStatus // as it will be written
+	status jobsetv1alpha2.JobSetStatus // the new one
 	plan   Plan
 
 	children []child // sorted
@@ -190,9 +189,9 @@ type pass struct {
 
 // decide goes through the steps in the order that clients know (spec: 60 §4.3).
 func (p *pass) decide() {
-	p.deletePrevious()
-	if finished := p.finishedCondition(); finished != nil {
-		p.deleteActive()
+	p.deleteAll(previous)
+	if finished := FinishedCondition(p.js); finished != nil {
+		p.deleteAll(active)
 		p.expire(finished)
 		return
 	}
@@ -220,7 +219,7 @@ func (p *pass) decide() {
 	p.restartInPlace()
 }
 
-// run has the Jobs there that should be, suspended or not.
+// run plans the Jobs of an unfinished JobSet, suspended or not.
 func (p *pass) run() {
 	tooManyToWait := p.suspended() && p.globalReplicas > Window
 	waits := p.suspended() && (p.LazyChildren || tooManyToWait) && len(p.children) == 0
@@ -237,8 +236,8 @@ func (p *pass) run() {
 	}
 }
 
-// tooLarge is why a JobSet lacks Jobs that will never be created, or empty. It was stored before the webhook refused its like. A
-// maximum that was lowered since does not end a JobSet that the default allows.
+// tooLarge returns why Jobs of a JobSet will never be created, or empty. It was stored before webhooks refused its size. A
+// lowered maximum does not end a JobSet that the default allows.
 func (p *pass) tooLarge() string {
 	most := max(p.MaxJobs, job.DefaultMaxChildren)
 	if p.globalReplicas <= int(most) || len(p.children) >= p.globalReplicas {
@@ -249,27 +248,11 @@ func (p *pass) tooLarge() string {
 
 func (p *pass) suspended() bool { return p.js.Spec.Suspend != nil && *p.js.Spec.Suspend }
 
-// deletePrevious deletes the Jobs of older attempts.
-func (p *pass) deletePrevious() {
+func (p *pass) deleteAll(s state) {
 	for i := range p.children {
-		if c := &p.children[i]; c.state == previous {
-			p.delete(c)
+		if c := &p.children[i]; c.state == s && !c.deleting {
+			p.plan.Delete = append(p.plan.Delete, c.Object)
 		}
-	}
-}
-
-// deleteActive ends what still runs when the JobSet has finished.
-func (p *pass) deleteActive() {
-	for i := range p.children {
-		if c := &p.children[i]; c.state == active {
-			p.delete(c)
-		}
-	}
-}
-
-func (p *pass) delete(c *child) {
-	if !c.deleting {
-		p.plan.Delete = append(p.plan.Delete, c.Object)
 	}
 }
 
@@ -290,10 +273,10 @@ func (p *pass) expire(finished *metav1.Condition) {
 	}
 }
 
-// ownerPause is how often a JobSet that outlived its time looks whether the one who controls it has finished.
+// ownerPause is the interval at which an expired JobSet is decided upon while its owner has not finished.
 const ownerPause = 5 * time.Second
 
-// wake has the JobSet looked at again after a time, or earlier if it was asked for before.
+// wake requests a decision after a time, unless an earlier one is requested.
 func (p *pass) wake(after time.Duration) {
 	if p.plan.After == 0 || after < p.plan.After {
 		p.plan.After = after

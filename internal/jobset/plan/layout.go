@@ -12,18 +12,17 @@ import (
 // defaultGroup is the group of a replicated job that names none.
 const defaultGroup = "default"
 
-// replicated is one replicated job and where its Jobs stand among all.
+// replicated is one replicated job and the position of its Jobs.
 type replicated struct {
 	*jobsetv1alpha2.ReplicatedJob
 	replicas int32
 	// firstGlobal and firstInGroup are the indexes of its Job 0 in the JobSet and in the group.
 	firstGlobal, firstInGroup int
 	group                     string
-	hash                      string // of what a resume changes; see fingerprint
+	hash                      string // of the fields that a resume changes; see fingerprint
 	arrays                    *jobsetv1alpha2.ReplicatedJobStatus
 }
 
-// layout is what all Jobs of a JobSet have in common.
 type layout struct {
 	replicated     []replicated
 	byName         map[string]int // position in replicated
@@ -48,7 +47,7 @@ func newLayout(c Config, js *jobsetv1alpha2.JobSet, priorities Priorities) *layo
 		l.globalReplicas += int(r.replicas)
 		l.groupReplicas[r.group] += int(r.replicas)
 		if c.RestartJob {
-			r.arrays = storedCounters(js, rj.Name)
+			r.arrays = countersOf(&js.Status, rj.Name)
 		}
 		l.byName[rj.Name] = i
 		l.replicated = append(l.replicated, r)
@@ -56,17 +55,17 @@ func newLayout(c Config, js *jobsetv1alpha2.JobSet, priorities Priorities) *layo
 	return l
 }
 
-// storedCounters is what the status has about a replicated job, or nil.
-func storedCounters(js *jobsetv1alpha2.JobSet, name string) *jobsetv1alpha2.ReplicatedJobStatus {
-	for i := range js.Status.ReplicatedJobsStatus {
-		if s := &js.Status.ReplicatedJobsStatus[i]; s.Name == name {
+// countersOf returns the entry of a status about a replicated job, or nil.
+func countersOf(status *jobsetv1alpha2.JobSetStatus, name string) *jobsetv1alpha2.ReplicatedJobStatus {
+	for i := range status.ReplicatedJobsStatus {
+		if s := &status.ReplicatedJobsStatus[i]; s.Name == name {
 			return s
 		}
 	}
 	return nil
 }
 
-// Replicas is how many Jobs a replicated job has.
+// Replicas returns the number of Jobs of a replicated job.
 func Replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
 	if rj.Replicas == nil {
 		return 1
@@ -74,14 +73,14 @@ func Replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
 	return max(*rj.Replicas, 0)
 }
 
-// HasService reports whether pods get host names, and so the JobSet a Service. What is not stored counts as off
+// HasService reports whether pods get host names, and so the JobSet a Service. An absent setting counts as off
 // (spec: 60 §3.1).
 func HasService(js *jobsetv1alpha2.JobSet) bool {
 	n := js.Spec.Network
 	return n != nil && n.EnableDNSHostnames != nil && *n.EnableDNSHostnames
 }
 
-// ServiceName is the name of the headless Service, which is the subdomain of the pods (spec: 60 §4.9).
+// ServiceName returns the name of the headless Service, which is the subdomain of the pods (spec: 60 §4.9).
 func ServiceName(js *jobsetv1alpha2.JobSet) string {
 	if js.Spec.Network != nil && js.Spec.Network.Subdomain != "" {
 		return js.Spec.Network.Subdomain
@@ -89,12 +88,12 @@ func ServiceName(js *jobsetv1alpha2.JobSet) string {
 	return js.Name
 }
 
-// JobName is the name of the Job with an index (spec: 60 §4.2).
+// JobName returns the name of the Job with an index (spec: 60 §4.2).
 func JobName(jobSet, replicatedJob string, index int) string {
 	return jobSet + "-" + replicatedJob + "-" + strconv.Itoa(index)
 }
 
-// CoordinatorAddress is the host name of the coordinator within the namespace, or empty if there is none.
+// CoordinatorAddress returns the host name of the coordinator within the namespace, or empty if there is none.
 func CoordinatorAddress(js *jobsetv1alpha2.JobSet) string {
 	c := js.Spec.Coordinator
 	if c == nil {
@@ -103,7 +102,6 @@ func CoordinatorAddress(js *jobsetv1alpha2.JobSet) string {
 	return JobName(js.Name, c.ReplicatedJob, c.JobIndex) + "-" + strconv.Itoa(c.PodIndex) + "." + ServiceName(js)
 }
 
-// controllerRef makes the JobSet the controller of an object.
 func controllerRef(js *jobsetv1alpha2.JobSet) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))}
 }

@@ -9,26 +9,24 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// state is what a Job means to its JobSet (spec: 60 §4.3 step 3).
+// state is the state of a Job within its JobSet (spec: 60 §4.3 step 3).
 type state uint8
 
 const (
-	// active is neither failed nor succeeded; Jobs that are being deleted are among them.
+	// active is neither failed nor succeeded, including Jobs that are being deleted.
 	active state = iota
 	succeeded
 	failed
-	// previous belongs to an older attempt and only waits for its end.
+	// previous is of an older attempt, to be deleted.
 	previous
 )
 
-// child is one Job of the JobSet.
 type child struct {
 	*Job
 	rj    int32 // position of its replicated job, or -1
 	state state
 }
 
-// counts are the counters of one replicated job.
 type counts struct {
 	Ready, Succeeded, Failed, Active, Suspended int32
 }
@@ -57,8 +55,8 @@ func (p *pass) observe() {
 	p.status.ReplicatedJobsStatus = p.replicatedJobsStatus()
 }
 
-// sortChildren puts the Jobs into the order of the spec. As a rule there is at most one for every index, which is then its
-// place.
+// sortChildren sorts the Jobs in the order of the spec. Usually there is at most one for every index, which is then its
+// position.
 func (p *pass) sortChildren() {
 	slots := make([]int32, min(p.globalReplicas, 4*len(p.children))) // of the child, plus one
 	for i := range p.children {
@@ -84,7 +82,7 @@ func (p *pass) sortChildren() {
 	p.children = sorted
 }
 
-// judge finds out what a Job is.
+// judge determines the state of a Job.
 func (p *pass) judge(j *Job) child {
 	c := child{Job: j, rj: -1, state: j.outcome}
 	if at, ok := p.byName[j.replicatedJob]; ok {
@@ -129,7 +127,7 @@ func (p *pass) warn(j *Job, key string) {
 	slices.Sort(p.plan.Warnings)
 }
 
-// add counts a Job. One that is ending is active until its pods are gone, so that whoever waits for them is not misled
+// add counts a Job. A Job that is ending is active until its pods are deleted, because clients wait for them
 // (spec: 60 §6.2).
 func (n *counts) add(c *child) {
 	switch c.state {
@@ -154,7 +152,7 @@ func (n *counts) add(c *child) {
 	}
 }
 
-// replicatedJobsStatus makes one entry for every replicated job, by descending name.
+// replicatedJobsStatus returns one entry for every replicated job, by descending name.
 func (p *pass) replicatedJobsStatus() []jobsetv1alpha2.ReplicatedJobStatus {
 	out := make([]jobsetv1alpha2.ReplicatedJobStatus, 0, len(p.replicated))
 	for i := range p.replicated {

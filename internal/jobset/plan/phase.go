@@ -18,7 +18,7 @@ const (
 	PhaseFailed     = "Failed"
 )
 
-// Phase is where a JobSet is in its life, by its status.
+// Phase returns the phase of a JobSet by its status.
 func Phase(js *jobsetv1alpha2.JobSet) string {
 	is := func(t jobsetv1alpha2.ConditionType) bool {
 		return apimeta.IsStatusConditionTrue(js.Status.Conditions, string(t))
@@ -36,8 +36,8 @@ func Phase(js *jobsetv1alpha2.JobSet) string {
 	return PhaseRunning
 }
 
-// readySince is when the Jobs were started that are ready now, all of them, and were not before: at the creation of the JobSet, at its resume
-// or at its restart. Otherwise it is zero.
+// readySince returns the start time of the Jobs if all of them have become ready now: the creation of the JobSet, its last resume
+// or its last restart. Otherwise it is zero.
 func (p *pass) readySince() (since time.Time) {
 	if p.globalReplicas == 0 || allReady(&p.js.Status, p.globalReplicas) {
 		return since

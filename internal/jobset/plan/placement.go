@@ -16,10 +16,10 @@ import (
 
 // Exclusive placement gives every Job a topology domain of its own (spec: 60 §4.10). The pod with completion index 0, the
 // leader, is placed by affinity; the others, the followers, are created only once the leader has a node, with a node
-// selector for its domain. What follows are the decisions of the pod webhook and of the repair.
+// selector for its domain. The functions below are the decisions of the pod webhook and of the repair.
 
-// IsExclusive reports whether a pod is placed in this way. Pods of the node selector strategy are not: their Job has what it
-// needs.
+// IsExclusive reports whether a pod is placed in this way. Pods of the node selector strategy are not: their Job has the
+// selector.
 func IsExclusive(pod *corev1.Pod) bool {
 	_, ours := pod.Annotations[jobsetv1alpha2.JobSetNameKey]
 	_, exclusive := pod.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]
@@ -41,7 +41,7 @@ func LabelPriority(pod *corev1.Pod) {
 	}
 }
 
-// PlaceLeader has a leader go where pods of its Job are and none of other Jobs of its priority.
+// PlaceLeader restricts a leader to domains with pods of its Job and without pods of other Jobs of its priority.
 func PlaceLeader(pod *corev1.Pod) {
 	topology, key := pod.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation], pod.Labels[jobsetv1alpha2.JobKeyKey]
 	term := func(expressions ...metav1.LabelSelectorRequirement) corev1.PodAffinityTerm {
@@ -71,7 +71,7 @@ func PlaceLeader(pod *corev1.Pod) {
 	))
 }
 
-// LeaderOf finds the one live leader of a follower that has a node, among the pods of its Job. The error says why there is
+// LeaderOf returns the one live leader of a follower that has a node, among the pods of its Job. The error is why there is
 // none.
 func LeaderOf(follower *corev1.Pod, pods []*corev1.Pod) (*corev1.Pod, error) {
 	owner := metav1.GetControllerOf(follower)
@@ -101,7 +101,7 @@ func isLive(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded
 }
 
-// Domain is the domain of a node. A nil node is one that is gone.
+// Domain returns the domain of a node. A nil node does not exist.
 func Domain(node metav1.Object, name, topology string) (string, error) {
 	if node == nil {
 		return "", fmt.Errorf("node %s of the leader pod is gone", name)
@@ -113,15 +113,15 @@ func Domain(node metav1.Object, name, topology string) (string, error) {
 	return domain, nil
 }
 
-// PlaceFollower sends a follower to a domain.
+// PlaceFollower restricts a follower to a domain.
 func PlaceFollower(pod *corev1.Pod, domain string) {
 	put(&pod.Spec.NodeSelector, pod.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation], domain)
 }
 
-// unplaced is the text by which users know a refused follower.
+// unplaced begins the refusal of a follower. Users know this text.
 const unplaced = "follower pod node selector not set"
 
-// CheckFollower refuses a follower that has no domain. The Job controller tries again, which is how followers wait for
+// CheckFollower refuses a follower without a domain. The Job controller retries, which is how followers wait for
 // their leader. noLeader is the error of LeaderOf.
 func CheckFollower(pod *corev1.Pod, noLeader error) error {
 	for _, label := range []string{jobsetv1alpha2.JobSetNameKey, jobsetv1alpha2.ReplicatedJobNameKey, jobsetv1alpha2.JobIndexKey} {
@@ -138,8 +138,8 @@ func CheckFollower(pod *corev1.Pod, noLeader error) error {
 	return nil
 }
 
-// Misplaced finds the followers of a leader that are bound to another domain than it is in, by name. The error is about a
-// leader whose domain is not known; it matters only if there are followers that could be wrong.
+// Misplaced returns the followers of a leader that are bound to another domain, by name. The error is about a
+// leader with an unknown domain, and nil if no follower could be wrong.
 func Misplaced(leader *corev1.Pod, pods []*corev1.Pod, node metav1.Object) ([]*corev1.Pod, error) {
 	topology := leader.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]
 	owner := metav1.GetControllerOf(leader)
@@ -161,7 +161,7 @@ func Misplaced(leader *corev1.Pod, pods []*corev1.Pod, node metav1.Object) ([]*c
 		}
 	}
 	if err != nil {
-		// Followers that agree with one another may well be where their leader is: leave them until it is known.
+		// Followers that agree with one another are probably where their leader is: they stay until its domain is known.
 		if node == nil && len(domains) <= 1 && !domains[""] {
 			err = nil
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,12 +14,12 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// targeted reports whether a list of replicated jobs that may be empty, which means all, has a name.
+// targeted reports whether a list of replicated jobs has a name. An empty list is all.
 func targeted(targets []string, name string) bool {
 	return len(targets) == 0 || slices.Contains(targets, name)
 }
 
-// succeeded reports whether the success policy is met. It is asked only once some Job has succeeded (spec: 60 §4.5).
+// succeeded reports whether the success policy is met. It needs at least one succeeded Job (spec: 60 §4.5).
 func (p *pass) succeeded() bool {
 	policy := p.js.Spec.SuccessPolicy
 	if policy == nil {
@@ -39,8 +40,8 @@ func (p *pass) succeeded() bool {
 	return some && have >= need
 }
 
-// applyFailurePolicy counts the failures of this attempt. Jobs that restart on their own are all counted in one pass, as
-// passes of their own would have done it one by one; any other action ends the pass (spec: 60 §4.6).
+// applyFailurePolicy counts the failures of this attempt. Jobs that restart on their own are all counted in one pass, with
+// the same result as in separate passes; any other action ends the pass (spec: 60 §4.6).
 func (p *pass) applyFailurePolicy() {
 	policy := p.js.Spec.FailurePolicy
 	for len(p.failed) > 0 {
@@ -57,12 +58,12 @@ func (p *pass) applyFailurePolicy() {
 	}
 }
 
-// blame ends a message in the way that tools read.
+// blame ends a message in the format that tools parse.
 func blame(message string, first *child) string {
 	return message + " (first failed job: " + first.Object.Name + ")"
 }
 
-// match finds the first rule that a failed Job meets, and of those Jobs the one that failed first. Without a rule it is -1.
+// match returns the first rule that a failed Job meets, and the earliest of these Jobs. Without a rule it is -1.
 func (p *pass) match(policy *jobsetv1alpha2.FailurePolicy) (rule int, first *child) {
 	for i := range policy.Rules {
 		var hit []*child
@@ -78,14 +79,14 @@ func (p *pass) match(policy *jobsetv1alpha2.FailurePolicy) (rule int, first *chi
 	return -1, earliest(p.failed)
 }
 
-// earliest is the Job that failed first; of several, the one that stands first.
+// earliest returns the Job that failed first; of several, the first in the list.
 func earliest(jobs []*child) *child {
 	return slices.MinFunc(jobs, func(a, b *child) int {
 		return failure(a.Object).LastTransitionTime.Compare(failure(b.Object).LastTransitionTime.Time)
 	})
 }
 
-// failure is the condition that says how a Job failed, or how it is failing.
+// failure returns the condition of a failed or failing Job.
 func failure(j *batchv1.Job) (how batchv1.JobCondition) {
 	for _, c := range j.Status.Conditions {
 		switch {
@@ -99,7 +100,7 @@ func failure(j *batchv1.Job) (how batchv1.JobCondition) {
 	return how
 }
 
-// meets reports whether a failed Job is one that a rule is about. Expressions that do not compile match nothing.
+// meets reports whether a rule applies to a failed Job. Expressions that do not compile match nothing.
 func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
 	f := failure(c.Object)
 	if !targeted(rule.TargetReplicatedJobs, c.replicatedJob) ||
@@ -119,7 +120,7 @@ func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
 	})
 }
 
-// act applies a rule, or the default if there is none, and reports whether to go on with the other failed Jobs.
+// act applies a rule, or the default for -1, and reports whether to continue with the other failed Jobs.
 func (p *pass) act(policy *jobsetv1alpha2.FailurePolicy, rule int, first *child) bool {
 	action, reason := jobsetv1alpha2.ActionRestartJobSet, jobsetv1alpha2.ReasonDefaultFailurePolicy
 	if rule >= 0 {
@@ -148,17 +149,11 @@ func (p *pass) act(policy *jobsetv1alpha2.FailurePolicy, rule int, first *child)
 	}
 }
 
-// ruleName is the name of a rule; one stored without a name is called after its place.
 func ruleName(policy *jobsetv1alpha2.FailurePolicy, rule int) string {
-	if name := policy.Rules[rule].Name; name != "" {
-		return name
-	}
-	return defaultRuleName(rule)
+	return cmp.Or(policy.Rules[rule].Name, "failurePolicyRule"+strconv.Itoa(rule))
 }
 
-func defaultRuleName(rule int) string { return "failurePolicyRule" + strconv.Itoa(rule) }
-
-// countedRestarts is how much of the limit is used up.
+// countedRestarts returns the restarts that count towards the limit.
 func (p *pass) countedRestarts() int32 {
 	total := p.status.RestartsCountTowardsMax
 	if p.RestartJob {
@@ -187,12 +182,11 @@ func (p *pass) restartAll(action jobsetv1alpha2.FailurePolicyAction, counted boo
 
 // restartJob begins a new attempt of one Job, and reports whether that was possible.
 func (p *pass) restartJob(action jobsetv1alpha2.FailurePolicyAction, counted bool, c *child) bool {
-	s := p.statusOf(c)
-	if s == nil || c.index < 0 || c.index >= p.replicated[c.rj].replicas {
+	if c.rj < 0 || c.index < 0 || c.index >= p.replicated[c.rj].replicas {
 		p.plan.Err = fmt.Errorf("restarting Job %s: its labels name no replica of the spec", c.Object.Name)
 		return false
 	}
-	n := int(p.replicated[c.rj].replicas)
+	s, n := countersOf(&p.status, p.replicated[c.rj].Name), int(p.replicated[c.rj].replicas)
 	if n > jobsetv1alpha2.MaxIndividualRestartReplicas { // stored past the webhook; the status cannot hold the counts
 		p.plan.Err = fmt.Errorf("spec.failurePolicy: %s needs at most %d replicas, and %s has %d",
 			action, jobsetv1alpha2.MaxIndividualRestartReplicas, p.replicated[c.rj].Name, n)
@@ -209,20 +203,7 @@ func (p *pass) restartJob(action jobsetv1alpha2.FailurePolicyAction, counted boo
 	return true
 }
 
-// statusOf is the entry of the new status about the replicated job of a Job.
-func (p *pass) statusOf(c *child) *jobsetv1alpha2.ReplicatedJobStatus {
-	if c.rj < 0 {
-		return nil
-	}
-	for i := range p.status.ReplicatedJobsStatus {
-		if s := &p.status.ReplicatedJobsStatus[i]; s.Name == p.replicated[c.rj].Name {
-			return s
-		}
-	}
-	return nil
-}
-
-// bump counts at an index of an array that is made when it is first needed.
+// bump increments an element of an array, which it extends to the length first.
 func bump(array *[]int32, length, index int) {
 	if len(*array) < length {
 		*array = append(*array, make([]int32, length-len(*array))...)

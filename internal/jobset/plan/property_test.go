@@ -32,8 +32,8 @@ func (w *world) crash(p *Plan, parts int) {
 	w.carryOut(&cut)
 }
 
-// settle plays the Job controller and the garbage collector until nothing is left to do.
-func (w *world) settle(t *rapid.T, crash func() int) {
+// settleWorld plays the Job controller and the garbage collector until no step is left.
+func (w *world) settleWorld(t *rapid.T, crash func() int) {
 	for range 1000 {
 		p := w.c.Decide(w.observed())
 		same := w.c.Decide(w.observed())
@@ -73,7 +73,7 @@ func TestRestartsAreCountedOnce(t *testing.T) {
 		crash := func() int { return rapid.IntRange(0, 12).Draw(t, "parts of the plan that are done") }
 		wanted := int32(0)
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
-			w.settle(t, crash)
+			w.settleWorld(t, crash)
 			if len(w.jobs) != int(*w.js.Spec.ReplicatedJobs[0].Replicas) || w.js.Status.Restarts != wanted || w.js.Status.RestartsCountTowardsMax != wanted {
 				t.Fatalf("%d Jobs, %d restarts, want %d", len(w.jobs), w.js.Status.Restarts, wanted)
 			}

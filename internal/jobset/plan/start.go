@@ -16,8 +16,8 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
-// walk goes through the replicated jobs in their order, makes the missing Jobs of those that may start and resumes the
-// suspended ones. It reports whether all that start in order have started (spec: 60 §4.4, §4.7).
+// walk visits the replicated jobs in their order. Of each that may start, it creates the missing Jobs and resumes the
+// suspended ones. It reports whether all have started, or need not start in order (spec: 60 §4.4, §4.7).
 func (p *pass) walk(lazy bool) bool {
 	policy := p.js.Spec.StartupPolicy
 	inOrder := policy != nil && policy.StartupPolicyOrder == jobsetv1alpha2.StartupInOrder && !p.suspended()
@@ -42,19 +42,19 @@ func (p *pass) walk(lazy bool) bool {
 	return true
 }
 
-// blocked reports whether nothing may be created because Jobs of an older attempt are left.
+// blocked reports whether Jobs of an older attempt prevent creations.
 func (p *pass) blocked() bool {
 	policy := p.js.Spec.FailurePolicy
 	return p.previous > 0 && policy != nil && policy.RestartStrategy == jobsetv1alpha2.RestartBlockingRecreate
 }
 
-// isStarted reports whether every Job of a replicated job is ready or over.
+// isStarted reports whether every Job of a replicated job is ready or finished.
 func (p *pass) isStarted(i int) bool {
 	n := &p.counts[i]
 	return n.Ready+n.Failed+n.Succeeded == p.replicated[i].replicas
 }
 
-// mayStart reports whether what a replicated job depends on has come as far as it asks for.
+// mayStart reports whether the dependencies of a replicated job are fulfilled.
 func (p *pass) mayStart(i int) bool {
 	for _, d := range p.replicated[i].DependsOn {
 		on, ok := p.byName[d.Name]
@@ -72,8 +72,8 @@ func (p *pass) mayStart(i int) bool {
 	return true
 }
 
-// findMissing has the Jobs of a replicated job created of which none of the name is there, in whatever state: one that is
-// still being deleted delays only its own successor.
+// findMissing plans the creation of the Jobs of a replicated job whose names do not exist in any state: a Job that is
+// still being deleted delays only its own replacement.
 func (p *pass) findMissing(i int) {
 	if !isComplete(p.childrenOf(i), p.replicated[i].replicas) {
 		p.missing = append(p.missing, i)
@@ -81,7 +81,6 @@ func (p *pass) findMissing(i int) {
 	}
 }
 
-// eachMissing goes through the Jobs to create.
 func (p *pass) eachMissing(yield func(Missing) bool) {
 	existing := make(map[string]bool, len(p.children))
 	for k := range p.children {
@@ -97,8 +96,8 @@ func (p *pass) eachMissing(yield func(Missing) bool) {
 	}
 }
 
-// isComplete reports whether the children of a replicated job, which are in the order of their index, are all that there
-// should be. It is what nearly every pass finds, so it does without a table of names.
+// isComplete reports whether the children of a replicated job, sorted by index, are exactly its Jobs. That is
+// the usual case, so it is checked without a table of names.
 func isComplete(children []child, replicas int32) bool {
 	if len(children) != int(replicas) {
 		return false
@@ -111,14 +110,12 @@ func isComplete(children []child, replicas int32) bool {
 	return true
 }
 
-// childrenOf are the Jobs of a replicated job.
 func (p *pass) childrenOf(i int) []child {
 	from, _ := slices.BinarySearchFunc(p.children, i, func(c child, rj int) int { return int(c.rj) - rj })
 	to, _ := slices.BinarySearchFunc(p.children, i+1, func(c child, rj int) int { return int(c.rj) - rj })
 	return p.children[from:to]
 }
 
-// suspend stops every Job that runs.
 func (p *pass) suspend() {
 	for i := range p.children {
 		if c := &p.children[i]; c.state == active && !c.suspended && !c.deleting {
@@ -130,17 +127,17 @@ func (p *pass) suspend() {
 	p.set(jobsetv1alpha2.ConditionRestarting, metav1.ConditionFalse, jobsetv1alpha2.ReasonJobSetSuspended, message)
 }
 
-// resumed says that the JobSet is no longer suspended; with an in-order start only once all have started.
+// resumed turns Suspended off; with an in-order start only once all have started.
 func (p *pass) resumed(started bool) {
 	if started {
 		p.set(jobsetv1alpha2.ConditionSuspended, metav1.ConditionFalse, jobsetv1alpha2.ReasonResumed, "the jobset is resumed")
 	}
 }
 
-// resume starts the suspended Jobs of a replicated job with the pod template that the spec has now.
+// resume starts the suspended Jobs of a replicated job with the pod template of the present spec.
 //
-// What a resume changes is rebuilt from the spec: nothing is left of an earlier placement. A Job waits until the pods of
-// its old template are gone. One that runs with an old template, because a suspend and a resume came as one change, is
+// The fields that a resume changes are rebuilt from the spec, without remains of an earlier placement. A Job waits until the pods of
+// its old template are deleted. A running Job with an old template, after a suspend and a resume in one change, is
 // suspended and then resumed.
 func (p *pass) resume(i int) {
 	r := &p.replicated[i]
@@ -162,13 +159,12 @@ func (p *pass) resume(i int) {
 	}
 }
 
-// hasPods reports whether pods of a Job run or are still ending.
 func hasPods(j *batchv1.Job) bool {
 	return j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0
 }
 
-// FingerprintAnnotation is on every Job that Berth makes or resumes: which version of the fields that a resume changes it
-// has got. What others add to a Job is no difference then, as it would be if the fields were compared.
+// FingerprintAnnotation is the version of the fields that a resume changes, on every Job that Berth creates or resumes. Fields that
+// other clients add to a Job make no difference, as they would in a comparison of the fields.
 const FingerprintAnnotation = "berth.dev/resume-fields"
 
 // scheduling are the fields of a pod template that may change while a JobSet is suspended (spec: 60 §3.4).
@@ -184,7 +180,7 @@ func schedulingOf(t *corev1.PodTemplateSpec) scheduling {
 	return scheduling{t.Labels, t.Annotations, t.Spec.NodeSelector, t.Spec.Tolerations, t.Spec.SchedulingGates}
 }
 
-// fingerprint is 16 hexadecimal digits that change with those fields.
+// fingerprint returns 16 hexadecimal digits that change with those fields.
 func fingerprint(rj *jobsetv1alpha2.ReplicatedJob) string {
 	h := fnv.New64a()
 	text, err := json.Marshal(schedulingOf(&rj.Template.Spec.Template)) // with sorted keys
@@ -196,9 +192,9 @@ func fingerprint(rj *jobsetv1alpha2.ReplicatedJob) string {
 	return "0000000000000000"[len(out):] + out
 }
 
-// isStale reports whether a Job has other fields than the spec. Without a fingerprint, on Jobs that an upstream controller
-// made, a suspended Job is compared field by field; one that runs is stale only if it lacks something, because upstream
-// leaves fields of earlier admissions behind, and a running Job is not to be stopped for that.
+// isStale reports whether a Job has other fields than the spec. A Job of an upstream controller has no fingerprint:
+// if suspended, it is compared field by field; if running, it is stale only if it lacks a field, because upstream
+// retains fields of earlier admissions, and a running Job must not be stopped for that.
 func isStale(r *replicated, j *Job) bool {
 	if j.stamped {
 		return j.fingerprint != r.hash
@@ -216,7 +212,7 @@ func isStale(r *replicated, j *Job) bool {
 		lacksAny(want.Tolerations, has) || lacksAny(want.SchedulingGates, have.SchedulingGates)
 }
 
-// lacks reports whether some pair of want is not in have. Keys that are not the user's do not count.
+// lacks reports whether have lacks a pair of want. Keys that are not the user's do not count.
 func lacks(have, want map[string]string) bool {
 	for k, v := range want { //berth:unordered the answer is the same in any order
 		if got, ok := have[k]; (!ok || got != v) && !owned(k) && !madeByAPIServer(k) {
@@ -241,7 +237,7 @@ func madeByAPIServer(key string) bool {
 	return false
 }
 
-// The shape of a merge patch of a Job.
+// Merge patch of a Job.
 type (
 	jobPatch struct {
 		Metadata metadataPatch `json:"metadata"`
@@ -278,8 +274,8 @@ func (p *pass) patch(j *batchv1.Job, patch jobPatch) {
 	p.plan.Patches = append(p.plan.Patches, Patch{Job: j, Data: data, Template: patch.Spec.Template != nil})
 }
 
-// rebuild resumes a Job with the fields of the spec. What tells the Job and its pods who they are stays as it is, and so does how they are
-// placed, by the annotations of the Job.
+// rebuild resumes a Job with the fields of the spec. The identity of the Job and its pods is retained, and so is their
+// placement by the annotations of the Job.
 func rebuild(r *replicated, c *child) jobPatch {
 	have, want := schedulingOf(&c.Object.Spec.Template), schedulingOf(r.Template.Spec.Template.DeepCopy())
 	keep := func(to *map[string]string, from map[string]string) {
@@ -312,7 +308,7 @@ func rebuild(r *replicated, c *child) jobPatch {
 	}
 }
 
-// difference is the merge patch from one map to another.
+// difference returns the merge patch from one map to another.
 func difference(from, to map[string]string) map[string]*string {
 	out := map[string]*string{}
 	for k := range from { //berth:unordered into a map
@@ -328,7 +324,7 @@ func difference(from, to map[string]string) map[string]*string {
 	return out
 }
 
-// nonNil points to a list that is written even if it is empty.
+// nonNil returns a pointer to a list that is encoded even if it is empty.
 func nonNil[T any](list []T) *[]T {
 	if list == nil {
 		list = []T{}
@@ -336,8 +332,7 @@ func nonNil[T any](list []T) *[]T {
 	return &list
 }
 
-// resize has running Jobs follow the number of pods of their template (spec: 60 §4.8). Templates that leave the numbers
-// out mean one.
+// resize sets the numbers of pods of running Jobs to those in their templates (spec: 60 §4.8). An absent number is one.
 func (p *pass) resize() {
 	if !p.ElasticJobSet {
 		return

@@ -22,10 +22,10 @@ var (
 	failurePath = specPath.Child("failurePolicy")
 )
 
-// Validate checks a JobSet that is created, or one that is changed from old, beyond what the schema checks
-// (spec: 60 §3.2 to §3.4). ValidateClaims checks it against claims that exist.
+// Validate checks a new JobSet, or its change from old, beyond the schema
+// (spec: 60 §3.2 to §3.4). ValidateClaims checks it against existing claims.
 //
-// The schema lets a policy that was absent be added later. Such a policy is checked as in a new JobSet.
+// The schema allows adding an absent policy later. Such a policy is checked as in a new JobSet.
 func (c Config) Validate(js, old *jobsetv1alpha2.JobSet) field.ErrorList {
 	v := &rules{Config: c, js: js, name: lookName(js)}
 	if old != nil {
@@ -42,19 +42,18 @@ func (c Config) Validate(js, old *jobsetv1alpha2.JobSet) field.ErrorList {
 	return v.errs
 }
 
-// nameSuffix stands for what the API server appends to generateName.
+// nameSuffix stands for the suffix that the API server appends to generateName.
 const nameSuffix = "xxxxx"
 
-// lookName is the name of a JobSet, or one as long and of the same letters as the one that will be generated.
+// lookName returns the name of a JobSet, or one with the length and letters of the name that will be generated.
 func lookName(js *jobsetv1alpha2.JobSet) string {
 	if js.Name == "" && js.GenerateName != "" {
-		const longest = 63 - len(nameSuffix) // the API server cuts what is longer
+		const longest = 63 - len(nameSuffix) // the API server truncates longer ones
 		return js.GenerateName[:min(len(js.GenerateName), longest)] + nameSuffix
 	}
 	return js.Name
 }
 
-// rules collects what is wrong with a JobSet.
 type rules struct {
 	Config
 	js   *jobsetv1alpha2.JobSet
@@ -106,7 +105,7 @@ func (v *rules) replicatedJobs() {
 	}
 }
 
-// total checks the number of all Jobs. The first replicated job with which there are too many is the one that is refused.
+// total checks the number of all Jobs. The error is about the first replicated job that exceeds the maximum.
 func (v *rules) total() {
 	sum, all, most := int64(0), int64(0), cmp.Or(v.MaxJobs, job.DefaultMaxChildren)
 	for i := range v.js.Spec.ReplicatedJobs {
@@ -121,7 +120,7 @@ func (v *rules) total() {
 	}
 }
 
-// size checks numbers of pods and the lengths of names that they make.
+// size checks the number of pods and the lengths of the resulting names.
 func (v *rules) size(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	t := &rj.Template.Spec
 	v.pods(rj, path)
@@ -136,15 +135,14 @@ func (v *rules) size(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	}
 }
 
-// pods checks the number of pods of a replicated job.
 func (v *rules) pods(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	if pods := int64(Replicas(rj)) * int64(orOne(rj.Template.Spec.Parallelism)); pods > math.MaxInt32 {
 		v.invalid(path, pods, fmt.Sprintf("replicas × parallelism must not exceed %d", math.MaxInt32))
 	}
 }
 
-// lastPod is the longest name of a pod of a replicated job whose pods are numbered, as they are unless it says otherwise.
-// It is empty if there are none.
+// lastPod returns the longest name of a numbered pod of a replicated job. Pods are numbered by default. It is empty if there are
+// none.
 func lastPod(name string, rj *jobsetv1alpha2.ReplicatedJob) string {
 	t := &rj.Template.Spec
 	if (t.CompletionMode != nil && !isIndexed(t.CompletionMode)) || t.Completions == nil {
@@ -192,7 +190,6 @@ func (v *rules) successPolicy() {
 	}
 }
 
-// targets checks that replicated jobs exist.
 func (v *rules) targets(path *field.Path, names []string) {
 	for i, name := range names {
 		if v.replicatedJob(name) == nil {
@@ -245,7 +242,6 @@ func (v *rules) ruleName(path *field.Path, name string, names map[string]bool) {
 	names[name] = true
 }
 
-// failureReasons are those that the Job controller gives a failed Job.
 var failureReasons = []string{
 	batchv1.JobReasonBackoffLimitExceeded, batchv1.JobReasonDeadlineExceeded, batchv1.JobReasonFailedIndexes,
 	batchv1.JobReasonMaxFailedIndexesExceeded, batchv1.JobReasonPodFailurePolicy,
@@ -281,7 +277,7 @@ func (v *rules) action(path *field.Path, action jobsetv1alpha2.FailurePolicyActi
 	}
 }
 
-// inPlace checks that every pod that ends is a restart, and none a failure of its Job.
+// inPlace checks that the end of any pod is a restart, and never a failure of its Job.
 func (v *rules) inPlace() {
 	if !v.InPlaceRestart {
 		v.invalid(failurePath.Child("restartStrategy"), jobsetv1alpha2.RestartInPlace, "needs the feature gate InPlaceRestart, which is off")
@@ -301,7 +297,7 @@ func (v *rules) inPlace() {
 	}
 }
 
-// value shows what a field holds.
+// value returns the content of a field.
 func value[T any](p *T) any {
 	if p == nil {
 		return nil

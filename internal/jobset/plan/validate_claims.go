@@ -18,7 +18,7 @@ func templatePath(policy, template int) *field.Path {
 	return claimsPath.Index(policy).Child("templates").Index(template)
 }
 
-// claims checks the templates of shared volumes, but not what is asked for in them.
+// claims checks the templates of shared volumes, except their requests.
 func (v *rules) claims() {
 	names := map[string]bool{}
 	for i := range v.js.Spec.VolumeClaimPolicies {
@@ -39,7 +39,7 @@ func (v *rules) claims() {
 	}
 }
 
-// mounted checks that some container mounts a volume, and that no pod has another one of that name.
+// mounted checks that some container mounts a volume, and that no pod has another volume of that name.
 func (v *rules) mounted(path *field.Path, name string) {
 	used := false
 	for i := range v.js.Spec.ReplicatedJobs {
@@ -54,8 +54,8 @@ func (v *rules) mounted(path *field.Path, name string) {
 	}
 }
 
-// ValidateClaims checks a new JobSet against the claims that exist among ClaimNames. Only one that is to be retained may be
-// used again, if it has what the template asks for; what the template leaves open may be anything (spec: 60 §3.2).
+// ValidateClaims checks a new JobSet against the existing claims among ClaimNames. Only a claim with policy Retain may be
+// used again, if it has the values of the template; fields that the template omits are ignored (spec: 60 §3.2).
 func ValidateClaims(js *jobsetv1alpha2.JobSet, existing map[string]*corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	for i := range js.Spec.VolumeClaimPolicies {
@@ -78,7 +78,7 @@ func ValidateClaims(js *jobsetv1alpha2.JobSet, existing map[string]*corev1.Persi
 	return errs
 }
 
-// differs names the first field that a claim has not as it is wanted.
+// differs returns the first field in which a claim differs from the wanted one.
 func differs(want, have *corev1.PersistentVolumeClaimSpec) string {
 	equal := equality.Semantic.DeepEqual
 	for _, f := range []struct {
@@ -107,7 +107,7 @@ func sameModes(a, b []corev1.PersistentVolumeAccessMode) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// within reports whether every wanted quantity is there.
+// within reports whether all wanted quantities are equal.
 func within(want, have corev1.ResourceList) bool {
 	for name, q := range want { //berth:unordered the answer is the same in any order
 		if got, ok := have[name]; !ok || got.Cmp(q) != 0 {

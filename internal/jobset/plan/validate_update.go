@@ -17,7 +17,7 @@ func (v *rules) update(old *jobsetv1alpha2.JobSet) {
 		v.invalid(specPath.Child("managedBy"), value(v.js.Spec.ManagedBy), "field is immutable, and cannot be set later")
 	}
 	v.sameReplicatedJobs(old)
-	// The schema compares a policy with the one before only if both are there; what newly appears is checked here, but for
+	// The schema compares two versions of a policy; an added policy is checked here, except
 	// volumeClaimPolicies: clients add them without a container that mounts them.
 	if old.Spec.Network == nil {
 		v.network()
@@ -30,7 +30,7 @@ func (v *rules) update(old *jobsetv1alpha2.JobSet) {
 	}
 }
 
-// sameReplicatedJobs checks that of the replicated jobs only that has changed which may.
+// sameReplicatedJobs checks that only mutable fields of the replicated jobs have changed.
 func (v *rules) sameReplicatedJobs(old *jobsetv1alpha2.JobSet) {
 	a, b := old.Spec.ReplicatedJobs, v.js.Spec.ReplicatedJobs
 	sameName := func(x, y jobsetv1alpha2.ReplicatedJob) bool { return x.Name == y.Name }
@@ -67,7 +67,7 @@ func copyScheduling(to, from *corev1.PodTemplateSpec) {
 	to.Spec.NodeSelector, to.Spec.Tolerations, to.Spec.SchedulingGates = from.Spec.NodeSelector, from.Spec.Tolerations, from.Spec.SchedulingGates
 }
 
-// resized checks a change of the number of pods, and then takes it out of the comparison.
+// resized checks a change of the number of pods, and then removes it from the comparison.
 func (v *rules) resized(old *jobsetv1alpha2.JobSet, was, is *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 	a, b := &was.Template.Spec, &is.Template.Spec
 	changed := false
@@ -95,7 +95,7 @@ func (v *rules) resized(old *jobsetv1alpha2.JobSet, was, is *jobsetv1alpha2.Repl
 	b.Parallelism, b.Completions = a.Parallelism, a.Completions
 }
 
-// Warnings are about what a new JobSet is allowed to ask for and probably does not mean (spec: 60 §3.2).
+// Warnings are about valid settings of a new JobSet that are probably mistakes (spec: 60 §3.2).
 func Warnings(js *jobsetv1alpha2.JobSet) []string {
 	var out []string
 	for i := range js.Spec.ReplicatedJobs {

@@ -1,6 +1,6 @@
 // Package restartagent runs inside the pods of a JobSet that restarts in place (spec: 60 §4.6.4). It holds the worker back
-// until all pods of the JobSet have come to the same attempt, and ends its container, and with it the worker, when a pod
-// elsewhere has begun the next one. What to do says jobset/plan; here it is done:
+// until all pods of the JobSet have reached the same attempt, and ends its container, and with it the worker, when another pod
+// has begun the next one. The plan decides:
 //
 //	JobSet (a watch on one object) ─► plan.Agent        ─┬─► attempt: annotation of the pod
 //	                                                     ├─► lift: start the worker, or let the startup probe succeed
@@ -36,15 +36,15 @@ import (
 // fieldOwner is the name under which agents write, as upstream's do.
 const fieldOwner = client.FieldOwner("in-place-restart-agent")
 
-// Config is what the environment of the container says.
+// Config is the configuration in the environment of the container.
 type Config struct {
 	Namespace, JobSet, Pod string
-	// Worker is the command to run once the barrier is lifted, by Shell. If it is empty, the worker is another container,
-	// whose start a probe of ProbePath on ProbePort holds up.
+	// Worker is the command to run with Shell once the barrier is lifted. If it is empty, the worker is another container,
+	// which a startup probe of ProbePath on ProbePort delays.
 	Worker, Shell string
 	ProbePath     string
 	ProbePort     int
-	// RestartCode is what the container exits with to be started again.
+	// RestartCode is the exit code with which the container is restarted.
 	RestartCode int
 }
 
@@ -55,7 +55,7 @@ const (
 	defaultRestartCode = 1
 )
 
-// FromEnv reads the environment of a container in a namespace.
+// FromEnv parses the environment of a container in a namespace.
 func FromEnv(namespace string, env func(string) (string, bool)) (Config, error) {
 	get := func(name string) string { value, _ := env(name); return value }
 	c := Config{
@@ -98,16 +98,16 @@ func FromEnv(namespace string, env func(string) (string, bool)) (Config, error) 
 	return c, errors.Join(errs...)
 }
 
-// Exit is the end of the agent with an exit code.
+// Exit is the error that ends the agent with an exit code.
 type Exit struct {
 	Code int
 	Why  string
 }
 
-// Error says why.
+// Error returns the reason.
 func (e *Exit) Error() string { return e.Why }
 
-// ExitCode is what the container ends with.
+// ExitCode returns the exit code of the container.
 func (e *Exit) ExitCode() int { return e.Code }
 
 // Pauses between attempts to reach the API server.
@@ -116,7 +116,6 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// agent is a running agent.
 type agent struct {
 	Config
 	client client.Client
@@ -127,8 +126,8 @@ type agent struct {
 	lifted chan struct{} // closed with the barrier
 }
 
-// Run does the work of an agent until its container has to end, which is an *Exit, or nil if the worker ended well. Lines
-// about what happens go to say. A signal ends the worker too.
+// Run runs an agent until its container has to end, which is an *Exit, or nil if the worker succeeded. It reports
+// its progress to say. A signal ends the worker too.
 func Run(ctx context.Context, to *rest.Config, c Config, signals <-chan os.Signal, say func(format string, args ...any)) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), jobsetv1alpha2.AddToScheme(scheme)); err != nil {
@@ -172,7 +171,7 @@ func Run(ctx context.Context, to *rest.Config, c Config, signals <-chan os.Signa
 	}
 }
 
-// watch follows the one JobSet. The channel has its newest state only.
+// watch follows the JobSet. The channel holds its newest state only.
 func (a *agent) watch(ctx context.Context, to *rest.Config, scheme *runtime.Scheme) (<-chan *jobsetv1alpha2.JobSet, chan error, error) {
 	source, err := cache.New(to, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
 		&jobsetv1alpha2.JobSet{}: {
@@ -193,7 +192,7 @@ func (a *agent) watch(ctx context.Context, to *rest.Config, scheme *runtime.Sche
 			return
 		}
 		select {
-		case <-seen: // what nobody has looked at yet is old
+		case <-seen: // drop the unread state
 		default:
 		}
 		seen <- js // only this handler sends
@@ -211,7 +210,7 @@ func (a *agent) watch(ctx context.Context, to *rest.Config, scheme *runtime.Sche
 	return seen, failed, nil
 }
 
-// follow does what the plan advises on a state of the JobSet.
+// follow executes the plan's advice on a state of the JobSet.
 func (a *agent) follow(ctx context.Context, js *jobsetv1alpha2.JobSet) error {
 	advice := a.plan.See(js)
 	if advice.Attempt != nil {
@@ -235,7 +234,7 @@ func (a *agent) follow(ctx context.Context, js *jobsetv1alpha2.JobSet) error {
 	return err
 }
 
-// write puts the attempt into the annotation of the pod, however long that takes.
+// write writes the attempt into the annotation of the pod, and retries until ctx ends.
 func (a *agent) write(ctx context.Context, attempt int32) error {
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
@@ -263,7 +262,7 @@ func (a *agent) write(ctx context.Context, attempt int32) error {
 	}
 }
 
-// serve answers the startup probe of the worker's container: not before the barrier is lifted.
+// serve answers the startup probe of the worker's container, with success once the barrier is lifted.
 func (a *agent) serve(ctx context.Context, failed chan<- error) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(a.ProbePort))
 	if err != nil {
@@ -287,7 +286,7 @@ func (a *agent) serve(ctx context.Context, failed chan<- error) error {
 	return nil
 }
 
-// interrupted passes a signal on to the worker, waits for its end, and exits as shells do.
+// interrupted sends a signal to the worker, waits for its end, and exits like a shell.
 func (a *agent) interrupted(s os.Signal) error {
 	n := 0
 	if number, ok := s.(syscall.Signal); ok {

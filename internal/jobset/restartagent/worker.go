@@ -14,7 +14,6 @@ type worker struct {
 	done chan int // gets the exit code
 }
 
-// start runs a command by a shell.
 func start(shell, command string) (*worker, error) {
 	w := &worker{cmd: exec.Command(shell, "-c", command), done: make(chan int, 1)}
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -26,7 +25,7 @@ func start(shell, command string) (*worker, error) {
 	return w, nil
 }
 
-// exitCode is that of a command which ended, as a shell gives it.
+// exitCode returns the exit code of a command that ended, like a shell.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
@@ -41,7 +40,7 @@ func exitCode(err error) int {
 	return ended.ExitCode()
 }
 
-// ended gets the exit code; without a worker never.
+// ended returns the channel of the exit code; nil without a worker.
 func (w *worker) ended() <-chan int {
 	if w == nil {
 		return nil
@@ -49,14 +48,12 @@ func (w *worker) ended() <-chan int {
 	return w.done
 }
 
-// signal tells the worker's processes.
 func (w *worker) signal(s os.Signal) {
 	if number, ok := s.(syscall.Signal); ok {
-		_ = syscall.Kill(-w.cmd.Process.Pid, number) // fails when they are gone
+		_ = syscall.Kill(-w.cmd.Process.Pid, number) // fails if they have ended
 	}
 }
 
-// kill ends what is left of the worker.
 func (w *worker) kill() {
 	if w != nil {
 		w.signal(syscall.SIGKILL)

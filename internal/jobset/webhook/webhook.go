@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/review"
 )
 
-// Options say what the webhooks of JobSets and of their pods do.
+// Options configure the webhooks of JobSets and of their pods.
 type Options struct {
 	Plan plan.Config
 	// Pods is a cache of the pods of JobSets, with the index PodsByJob by the label job-key.
@@ -26,7 +26,6 @@ type Options struct {
 	PodsByJob string
 }
 
-// server answers the webhooks of JobSets and their pods.
 type server struct {
 	Options
 	cached, live client.Reader
@@ -37,8 +36,8 @@ type server struct {
 
 var gvk = jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
 
-// Webhooks are the webhooks of JobSets. Of pods they are called only for those that are placed exclusively: no other pod waits
-// for Berth. Their paths are their own: upstream's are those of the integration of JobSets with queues. r is nil if they are not
+// Webhooks returns the webhooks of JobSets. The webhooks of pods are called only for pods with exclusive placement: no other pod depends
+// on Berth. Their paths differ from upstream's, which belong to the integration of JobSets with queues. r is nil if they are not
 // served, as for a webhook configuration.
 func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	s := &server{Options: o}
@@ -65,19 +64,18 @@ func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	return out
 }
 
-// defaultJobSet fills in what a new JobSet leaves out.
 func defaultJobSet(_ context.Context, _ *admission.Request, object client.Object) error {
 	plan.Default(object.(*jobsetv1alpha2.JobSet))
 	return nil
 }
 
-// validateJobSet refuses a JobSet, as invalid, or warns of what it probably does not mean.
+// validateJobSet refuses a JobSet as invalid, or warns of probable mistakes.
 func (s *server) validateJobSet(ctx context.Context, req *admission.Request, object, oldObject client.Object) error {
 	js := object.(*jobsetv1alpha2.JobSet)
 	old, _ := oldObject.(*jobsetv1alpha2.JobSet)
 	errs := s.Plan.Validate(js, old)
 	var warnings []string
-	if old == nil && len(errs) == 0 { // the API server is not asked about what is refused anyway
+	if old == nil && len(errs) == 0 { // a refused JobSet needs no further requests
 		claims, err := s.claims(ctx, req.Namespace, js)
 		if err != nil {
 			return err
@@ -94,7 +92,7 @@ func (s *server) validateJobSet(ctx context.Context, req *admission.Request, obj
 	return nil
 }
 
-// claims reads the volume claims that a new JobSet would use, if it has a name already.
+// claims reads the existing volume claims of a new JobSet, if it has a name already.
 func (s *server) claims(ctx context.Context, namespace string, js *jobsetv1alpha2.JobSet) (map[string]*corev1.PersistentVolumeClaim, error) {
 	out := map[string]*corev1.PersistentVolumeClaim{}
 	if js.Name == "" {
@@ -113,8 +111,8 @@ func (s *server) claims(ctx context.Context, namespace string, js *jobsetv1alpha
 	return out, nil
 }
 
-// taken says which claims a new JobSet may not use again. If there is a JobSet of that name they are its own, and the API server will
-// refuse the new one because the name is taken.
+// taken returns errors about the claims that a new JobSet may not use again. If a JobSet of that name exists the claims are its own, and the API
+// server will refuse the new JobSet because the name is taken.
 func (s *server) taken(ctx context.Context, namespace string, js *jobsetv1alpha2.JobSet, claims map[string]*corev1.PersistentVolumeClaim) (field.ErrorList, error) {
 	errs := plan.ValidateClaims(js, claims)
 	if len(errs) == 0 {
@@ -132,7 +130,7 @@ func (s *server) taken(ctx context.Context, namespace string, js *jobsetv1alpha2
 }
 
 // placePod places a pod: a leader by affinity, a follower in the domain of its leader. A follower whose leader has no
-// place yet is left as it is, and refused by the other webhook.
+// domain yet is not changed, and refused by the other webhook.
 func (s *server) placePod(ctx context.Context, req *admission.Request, object client.Object) error {
 	pod := object.(*corev1.Pod)
 	if !plan.IsExclusive(pod) {
@@ -155,7 +153,7 @@ func (s *server) placePod(ctx context.Context, req *admission.Request, object cl
 	return nil
 }
 
-// validatePod refuses a follower that has no domain.
+// validatePod refuses a follower without a domain.
 func (s *server) validatePod(ctx context.Context, req *admission.Request, object, _ client.Object) error {
 	pod := object.(*corev1.Pod)
 	if !plan.IsExclusive(pod) || plan.IsLeader(pod) {
@@ -171,13 +169,13 @@ func (s *server) validatePod(ctx context.Context, req *admission.Request, object
 	return nil
 }
 
-// found is the leader of a pod, or why there is none.
+// found is the leader of a pod, or the reason for having none.
 type found struct {
 	pod *corev1.Pod
 	err error
 }
 
-// leader looks for the leader of a follower. The error is about the search.
+// leader finds the leader of a follower. The error is about the search.
 func (s *server) leader(ctx context.Context, namespace string, follower *corev1.Pod) (found, error) {
 	var list corev1.PodList
 	by := client.MatchingFields{s.PodsByJob: follower.Labels[jobsetv1alpha2.JobKeyKey]}
@@ -192,7 +190,6 @@ func (s *server) leader(ctx context.Context, namespace string, follower *corev1.
 	return found{pod, err}, nil
 }
 
-// domain reads the domain that a leader is in.
 func (s *server) domain(ctx context.Context, leader *corev1.Pod) (string, error) {
 	topology := leader.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]
 	node := &metav1.PartialObjectMetadata{}

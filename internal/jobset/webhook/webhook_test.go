@@ -52,7 +52,7 @@ type yard struct {
 	warnings  []string
 }
 
-// HandleWarningHeader keeps what the API server warns of.
+// HandleWarningHeader records the warnings of the API server.
 func (y *yard) HandleWarningHeader(_ int, _, text string) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -216,7 +216,7 @@ func TestJobSetWebhooks(t *testing.T) {
 	}
 }
 
-// Acceptance 1, 7: what is stored of a JobSet of which only the containers are given, and that no replicas stay none, whoever writes.
+// Acceptance 1, 7: the stored form of a JobSet with containers alone, and zero replicas stay zero for every writer.
 func TestJobSetDefaults(t *testing.T) {
 	y := serveJobSets(t, embeddedtest.Config(t))
 	js := &unstructured.Unstructured{}
@@ -273,7 +273,7 @@ replicatedJobs:
 	})
 }
 
-// Acceptance 62: a claim that is there is used again if it is retained and has what its template asks for.
+// Acceptance 62: an existing claim is used again if it is retained and has the values of its template.
 func TestClaimsThatExist(t *testing.T) {
 	y := serveJobSets(t, embeddedtest.Config(t))
 	claim := &corev1.PersistentVolumeClaim{}
@@ -293,7 +293,7 @@ func TestClaimsThatExist(t *testing.T) {
 			t.Errorf("%s of %s: %v, want %q as invalid", test.policy, test.size, err, test.want)
 		}
 	}
-	// A JobSet has claims that would be in the way of another one of its name, which the name is already.
+	// The claims of a JobSet would conflict with another JobSet of its name, which the name does already.
 	const mounting = "image: i, volumeMounts: [{name: disk, mountPath: /data}]}"
 	js := y.parse(strings.Replace(small, "image: i}", mounting, 1) +
 		"  volumeClaimPolicies: [{templates: [{metadata: {name: disk}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}]\n")
@@ -381,7 +381,7 @@ func TestExclusivePlacement(t *testing.T) {
 		y.must(y.c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"rack":%q}}}`, racks[n.Name]))))
 	}
 	y.must(y.c.Create(t.Context(), y.parse(strings.Replace(small, "name: ring", `name: ring, annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}`, 1))))
-	// placed is the rack of each Job once all its pods run in one.
+	// placed returns the rack of each Job once all its pods run in one.
 	placed := func() (map[string]string, []corev1.Pod, error) {
 		var list corev1.PodList
 		y.must(y.c.List(t.Context(), &list, client.InNamespace(y.namespace)))
@@ -419,7 +419,7 @@ func TestExclusivePlacement(t *testing.T) {
 			y.must(y.c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"rack":"new"}}}`))))
 		}
 	}
-	// Something happens to the leader, which has its followers looked at.
+	// A change of the leader triggers a check of its followers.
 	y.must(y.c.Patch(t.Context(), &pods[first], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`))))
 	y.eventually("its followers are bound to the new name", func() error {
 		_, now, err := placed()
@@ -443,10 +443,10 @@ func TestExclusivePlacement(t *testing.T) {
 	}
 }
 
-// No webhook of ours is asked about pods that are not placed exclusively.
-func TestPodsThatAreNotAskedFor(t *testing.T) {
+// No webhook is called for pods without exclusive placement.
+func TestPodsWithoutPlacement(t *testing.T) {
 	y := serveJobSets(t, embeddedtest.Config(t))
-	mutating, validating := admission.JobSetConfigurations(admission.Target{URL: "https://127.0.0.1:1"}) // where nobody listens
+	mutating, validating := admission.JobSetConfigurations(admission.Target{URL: "https://127.0.0.1:1"}) // without a listener
 	m, v := mutating.DeepCopy(), validating.DeepCopy()
 	m.Webhooks, v.Webhooks = m.Webhooks[1:], v.Webhooks[1:]
 	m.Name, v.Name = "dead-mutating", "dead-validating"

@@ -14,16 +14,16 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// TestBehind is that a status is not taken for right, or changed, by what the cache showed before the last write: nobody would look again.
+// A status is neither accepted nor changed while the cache lags behind the last write: no event would requeue the object.
 func TestBehind(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for what, of := range map[string]struct {
 		object client.Object
 		with   func(client.Client, *pace) reconcile.Reconciler
 	}{
-		"a LocalQueue":   {&kueue.LocalQueue{}, func(c client.Client, p *pace) reconcile.Reconciler { return &localQueues{client: c, pace: p} }},
-		"a ClusterQueue": {clusterQueue(metav1.ConditionTrue), func(c client.Client, p *pace) reconcile.Reconciler { return &clusterQueues{client: c, pace: p} }},
-		"a Cohort":       {&kueue.Cohort{}, func(c client.Client, p *pace) reconcile.Reconciler { return &cohorts{client: c, pace: p} }},
+		"a LocalQueue":   {&kueue.LocalQueue{}, func(c client.Client, p *pace) reconcile.Reconciler { return &localQueues{writer{client: c, pace: p}} }},
+		"a ClusterQueue": {clusterQueue(metav1.ConditionTrue), func(c client.Client, p *pace) reconcile.Reconciler { return &clusterQueues{writer{client: c, pace: p}} }},
+		"a Cohort":       {&kueue.Cohort{}, func(c client.Client, p *pace) reconcile.Reconciler { return &cohorts{writer{client: c, pace: p}} }},
 	} {
 		of.object.SetName("q")
 		of.object.SetResourceVersion("9")
@@ -41,7 +41,7 @@ func TestBehind(t *testing.T) {
 			t.Fatalf("%s cannot be written", what)
 		}
 		p.written.Updated(at("10"))
-		got, err := of.with(c, p).Reconcile(t.Context(), ctrl.Request{NamespacedName: name}) // which has no engine to ask
+		got, err := of.with(c, p).Reconcile(t.Context(), ctrl.Request{NamespacedName: name}) // it has no engine
 		if err != nil || got.RequeueAfter != catchUp {
 			t.Errorf("%s is looked at after %s, %v", what, got.RequeueAfter, err)
 		}

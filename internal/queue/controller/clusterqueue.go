@@ -1,4 +1,4 @@
-// Package controller keeps the status of ClusterQueues, LocalQueues and Cohorts, and the
+// Package controller writes the status of ClusterQueues, LocalQueues and Cohorts, and the
 // finalizers that hold a ClusterQueue while workloads run in it and a ResourceFlavor
 // while a ClusterQueue names it. spec: 10 §4.13.
 package controller
@@ -17,65 +17,48 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// clusterQueues writes the status of ClusterQueues.
-type clusterQueues struct {
-	client client.Client
-	engine *engine.Engine
-	pace   *pace
-}
+type clusterQueues struct{ writer }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;topologies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=patch,roleName=kueue-manager-queues-role
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues/status,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile brings the status of one ClusterQueue up to date.
 func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cq kueue.ClusterQueue
-	if err := r.client.Get(ctx, req.NamespacedName, &cq); err != nil {
-		r.pace.forget(req.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if r.pace.isBehind(&cq) {
-		return ctrl.Result{RequeueAfter: catchUp}, nil
-	}
-	turn, err := r.pace.take(ctx, req.NamespacedName)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	defer turn.release()
-	view, known := state.View{}, false
-	if err := r.engine.Ask(ctx, func(s *state.State) { view, known = s.Queue(cq.Name) }); err != nil {
-		return ctrl.Result{}, err
-	}
-	if !known {
-		return ctrl.Result{RequeueAfter: gather}, nil // the feed has it in a moment
-	}
-	problems, err := r.problems(ctx, &cq)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	before := cq.DeepCopy()
-	fillStatus(&cq, view, problems)
-	var result ctrl.Result
-	if !equality.Semantic.DeepEqual(before.Status, cq.Status) {
-		figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, cq.Status.Conditions)
-		if result.RequeueAfter, err = turn.write(ctx, r.client, &cq, statusPatch(before, figuresOnly), figuresOnly); err != nil {
-			return reconcile.Retry(err).Result(ctx)
+	return r.inTurn(ctx, req.NamespacedName, &cq, func(turn turn) (ctrl.Result, error) {
+		view, known := state.View{}, false
+		if err := r.engine.Ask(ctx, func(s *state.State) { view, known = s.Queue(cq.Name) }); err != nil {
+			return ctrl.Result{}, err
 		}
-		if result.RequeueAfter > 0 {
-			cq.Status = before.Status
+		if !known {
+			return ctrl.Result{RequeueAfter: delay}, nil // the feed reports it soon
 		}
-	}
-	return result, r.finalize(ctx, &cq, view.Reserved == 0)
+		problems, err := r.problems(ctx, &cq)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		before := cq.DeepCopy()
+		fillStatus(&cq, view, problems)
+		var result ctrl.Result
+		if !equality.Semantic.DeepEqual(before.Status, cq.Status) {
+			figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, cq.Status.Conditions)
+			if result.RequeueAfter, err = turn.write(ctx, r.client, &cq, statusPatch(before, figuresOnly), figuresOnly); err != nil {
+				return reconcile.Retry(err).Result(ctx)
+			}
+			if result.RequeueAfter > 0 {
+				cq.Status = before.Status
+			}
+		}
+		return result, r.finalize(ctx, &cq, view.Reserved == 0)
+	})
 }
 
-// statusPatch is a merge patch. One with conditions, of which others may have written some,
+// statusPatch returns a merge patch. A patch of conditions, which may have other writers,
 // fails with a conflict if the object has changed.
 func statusPatch(before client.Object, figuresOnly bool) client.Patch {
 	if figuresOnly {
@@ -137,13 +120,13 @@ func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Prob
 	apimeta.SetStatusCondition(&st.Conditions, active)
 }
 
-// finalize holds the ClusterQueue while workloads have quota of it. Those that wait do not
-// count, and those that are not admitted lose their reservation. spec: 10 §4.13.
+// finalize holds the ClusterQueue while workloads hold its quota. Pending ones do not count, and reservations
+// without admission are lost. spec: 10 §4.13.
 func (r *clusterQueues) finalize(ctx context.Context, cq *kueue.ClusterQueue, idle bool) error {
 	return hold(ctx, r.client, cq, cq.DeletionTimestamp == nil || !idle)
 }
 
-// hold sets or drops the finalizer with one patch, if that changes anything.
+// hold sets or removes the finalizer with one patch, if that changes anything.
 func hold(ctx context.Context, c client.Client, obj client.Object, held bool) error {
 	before := obj.DeepCopyObject().(client.Object)
 	changed := false

@@ -9,57 +9,41 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/quota"
-	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
 
 // cohorts writes the status of Cohorts: their fair share, if there is fair sharing.
-type cohorts struct {
-	client client.Client
-	engine *engine.Engine
-	pace   *pace
-}
+type cohorts struct{ writer }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=cohorts/status,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile brings the status of one Cohort up to date.
 func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cohort kueue.Cohort
-	if err := r.client.Get(ctx, req.NamespacedName, &cohort); err != nil {
-		r.pace.forget(req.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if r.pace.isBehind(&cohort) {
-		return ctrl.Result{RequeueAfter: catchUp}, nil
-	}
-	turn, err := r.pace.take(ctx, req.NamespacedName)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	defer turn.release()
-	var share *quota.Share
-	known := false
-	if err := r.engine.Ask(ctx, func(s *state.State) { share, known = s.CohortShare(cohort.Name) }); err != nil {
-		return ctrl.Result{}, err
-	}
-	if !known {
-		return ctrl.Result{RequeueAfter: gather}, nil // the feed has it in a moment
-	}
-	before := cohort.DeepCopy()
-	cohort.Status.FairSharing = fairSharing(share)
-	if equality.Semantic.DeepEqual(before.Status, cohort.Status) {
-		return ctrl.Result{}, nil
-	}
-	rest, err := turn.write(ctx, r.client, &cohort, client.MergeFrom(before), true)
-	if err != nil {
-		return reconcile.Retry(err).Result(ctx)
-	}
-	return ctrl.Result{RequeueAfter: rest}, nil
+	return r.inTurn(ctx, req.NamespacedName, &cohort, func(turn turn) (ctrl.Result, error) {
+		var share *quota.Share
+		known := false
+		if err := r.engine.Ask(ctx, func(s *state.State) { share, known = s.CohortShare(cohort.Name) }); err != nil {
+			return ctrl.Result{}, err
+		}
+		if !known {
+			return ctrl.Result{RequeueAfter: delay}, nil // the feed reports it soon
+		}
+		before := cohort.DeepCopy()
+		cohort.Status.FairSharing = fairSharing(share)
+		if equality.Semantic.DeepEqual(before.Status, cohort.Status) {
+			return ctrl.Result{}, nil
+		}
+		rest, err := turn.write(ctx, r.client, &cohort, client.MergeFrom(before), true)
+		if err != nil {
+			return reconcile.Retry(err).Result(ctx)
+		}
+		return ctrl.Result{RequeueAfter: rest}, nil
+	})
 }
 
-// fairSharing is what the status shows of a share. spec: 20 §2.1, §4.1.
+// fairSharing returns the status of a share. spec: 20 §2.1, §4.1.
 func fairSharing(share *quota.Share) *kueue.FairSharingStatus {
 	if share == nil {
 		return nil

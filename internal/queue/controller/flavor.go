@@ -10,7 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// held keeps objects of a kind while a ClusterQueue names them: flavors and checks.
+// held keeps the flavors, or the checks, that a ClusterQueue names.
 type held[T any, P interface {
 	*T
 	client.Object
@@ -22,7 +22,7 @@ type held[T any, P interface {
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;admissionchecks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=resourceflavors;admissionchecks,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile sets or drops the finalizer of one object.
+// Reconcile sets or removes the finalizer of one object.
 func (r *held[T, P]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object := P(new(T))
 	if err := r.client.Get(ctx, req.NamespacedName, object); err != nil {

@@ -12,60 +12,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// localQueues writes the status of LocalQueues.
-type localQueues struct {
-	client client.Client
-	engine *engine.Engine
-	pace   *pace
-}
+type localQueues struct{ writer }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=localqueues/status,verbs=patch,roleName=kueue-manager-queues-role
 
-// Reconcile brings the status of one LocalQueue up to date.
 func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var lq kueue.LocalQueue
-	if err := r.client.Get(ctx, req.NamespacedName, &lq); err != nil {
-		r.pace.forget(req.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if r.pace.isBehind(&lq) {
-		return ctrl.Result{RequeueAfter: catchUp}, nil
-	}
-	turn, err := r.pace.take(ctx, req.NamespacedName)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	defer turn.release()
-	var view state.View
-	if err := r.engine.Ask(ctx, func(s *state.State) { view = s.LocalQueue(lq.Namespace, lq.Name) }); err != nil {
-		return ctrl.Result{}, err
-	}
-	var cq *kueue.ClusterQueue
-	found := &kueue.ClusterQueue{}
-	switch err := r.client.Get(ctx, types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}, found); {
-	case err == nil:
-		cq = found
-	case client.IgnoreNotFound(err) != nil:
-		return ctrl.Result{}, err
-	}
-	before := lq.DeepCopy()
-	fillLocal(&lq, cq, view)
-	if equality.Semantic.DeepEqual(before.Status, lq.Status) {
-		return ctrl.Result{}, nil
-	}
-	figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, lq.Status.Conditions)
-	rest, err := turn.write(ctx, r.client, &lq, statusPatch(before, figuresOnly), figuresOnly)
-	if err != nil {
-		return reconcile.Retry(err).Result(ctx)
-	}
-	return ctrl.Result{RequeueAfter: rest}, nil
+	return r.inTurn(ctx, req.NamespacedName, &lq, func(turn turn) (ctrl.Result, error) {
+		var view state.View
+		if err := r.engine.Ask(ctx, func(s *state.State) { view = s.LocalQueue(lq.Namespace, lq.Name) }); err != nil {
+			return ctrl.Result{}, err
+		}
+		cq := &kueue.ClusterQueue{}
+		if err := r.client.Get(ctx, types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}, cq); client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, err
+		} else if err != nil {
+			cq = nil
+		}
+		before := lq.DeepCopy()
+		fillLocal(&lq, cq, view)
+		if equality.Semantic.DeepEqual(before.Status, lq.Status) {
+			return ctrl.Result{}, nil
+		}
+		figuresOnly := equality.Semantic.DeepEqual(before.Status.Conditions, lq.Status.Conditions)
+		rest, err := turn.write(ctx, r.client, &lq, statusPatch(before, figuresOnly), figuresOnly)
+		if err != nil {
+			return reconcile.Retry(err).Result(ctx)
+		}
+		return ctrl.Result{RequeueAfter: rest}, nil
+	})
 }
 
 func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
@@ -84,7 +65,7 @@ func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
 	apimeta.SetStatusCondition(&st.Conditions, active)
 }
 
-// localActive is the condition Active of a LocalQueue. spec: 10 §4.13.
+// localActive returns the status, reason and message of a LocalQueue's condition Active. spec: 10 §4.13.
 func localActive(lq *kueue.LocalQueue, cq *kueue.ClusterQueue) (metav1.ConditionStatus, string, string) {
 	switch {
 	case lq.Spec.StopPolicy != "" && lq.Spec.StopPolicy != kueue.StopPolicyNone:

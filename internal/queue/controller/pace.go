@@ -8,32 +8,33 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// The figures of an object are written at most once in every interval, and a change of
-// them within the interval: the first one after a rest waits for gather, so that one write
-// shows what changes together, and those that follow for the rest of the interval.
+// The figures of an object are written at most once in every interval. The first change after a pause
+// is written after delay, so that one write shows all that changes together; later changes wait for the
+// rest of the interval.
 const (
 	interval = time.Second
-	gather   = interval / 2
+	delay    = interval / 2
 )
 
-// catchUp is how soon the cache is read again that does not have what was written: it says nothing about what is still to be written.
+// catchUp is how soon a cache that lags behind a write is read again: no other event is certain to come.
 const catchUp = 100 * time.Millisecond
 
-// figureWriters bounds the writes of figures that are under way at once, of all objects
-// together. It is a bound of concurrency and not of the rate: an API server that keeps up
-// takes hundreds of them in a second, and one that is busy gets most of its requests from
-// the many more writers of admissions.
+// figureWriters bounds the concurrent writes of figures, of all objects together. It bounds
+// concurrency and not the rate: an API server that keeps up takes hundreds of them in a second,
+// and a busy one gets most of its requests from the many more writers of admissions.
 const figureWriters = 4
 
 // pace spaces the writes of figures. The controllers of all kinds share its turns.
 type pace struct {
 	now   func() time.Time
-	known func() bool // the engine has been told of everything that exists
+	known func() bool // the engine knows all objects that exist
 	turns chan struct{}
 
 	written *reconcile.Overlay[client.Object] // by their metadata
@@ -42,7 +43,6 @@ type pace struct {
 	last map[types.NamespacedName]time.Time // when an object was written
 }
 
-// newTurns makes the turns that writers of figures take.
 func newTurns() chan struct{} { return make(chan struct{}, figureWriters) }
 
 func newPace(turns chan struct{}, known func() bool) *pace {
@@ -52,28 +52,28 @@ func newPace(turns chan struct{}, known func() bool) *pace {
 }
 
 // after returns how long a change of an object's figures waits before it is written.
-func (p *pace) after(name types.NamespacedName) time.Duration { return max(gather, p.rest(name)) }
+func (p *pace) after(name types.NamespacedName) time.Duration { return max(delay, p.rest(name)) }
 
-// rest returns how long the figures of an object may not be written yet.
+// rest returns how long the figures of an object must not be written yet.
 func (p *pace) rest(name types.NamespacedName) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return max(0, interval-p.now().Sub(p.last[name]))
 }
 
-// turn is the right to write the status of one object. Figures are to be read after it is
-// taken, so that the newest ones are written.
+// turn is the right to write the status of one object. Read the figures after acquiring it, so that the
+// newest ones are written.
 type turn struct {
 	pace *pace
 	name types.NamespacedName
-	rest time.Duration // figures may be written after that
+	rest time.Duration // how long figures must wait
 }
 
-// take waits for a turn, if figures may be written now. Release it.
-func (p *pace) take(ctx context.Context, name types.NamespacedName) (turn, error) {
+// acquire waits for a turn, if figures may be written now. Release it.
+func (p *pace) acquire(ctx context.Context, name types.NamespacedName) (turn, error) {
 	t := turn{p, name, p.rest(name)}
 	if t.rest > 0 {
-		return t, nil // for a condition, which does not wait
+		return t, nil // to write a condition, which needs no turn
 	}
 	select {
 	case p.turns <- struct{}{}:
@@ -89,8 +89,8 @@ func (t turn) release() {
 	}
 }
 
-// write makes the patch of a status. What is more than figures never waits. Figures whose
-// time has not come are not written: it returns how long they wait.
+// write patches a status. A change of conditions never waits. Figures that must wait are not written: write
+// returns for how long.
 func (t turn) write(ctx context.Context, c client.Client, object client.Object, patch client.Patch, figuresOnly bool) (time.Duration, error) {
 	if figuresOnly && t.rest > 0 {
 		return t.rest, nil
@@ -112,13 +112,36 @@ func (p *pace) writes(name types.NamespacedName) {
 	p.last[name] = p.now()
 }
 
-// isBehind reports whether the cache shows an object as it was before it was written, or the
-// engine does not know yet what to write: after a start its figures are too small.
+// isBehind reports whether the cache lags behind the last write of an object, or the engine does not know
+// all objects yet: after a start its figures are too small.
 func (p *pace) isBehind(shown client.Object) bool { return !p.known() || p.written.IsBehind(shown) }
 
-// forget drops an object that is gone.
 func (p *pace) forget(name types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.last, name)
+}
+
+// writer writes the status of one kind of objects with figures.
+type writer struct {
+	client client.Client
+	engine *engine.Engine
+	pace   *pace
+}
+
+// inTurn reads an object and calls update in its turn. It retries soon if the cache lags behind.
+func (w *writer) inTurn(ctx context.Context, key types.NamespacedName, object client.Object, update func(turn) (ctrl.Result, error)) (ctrl.Result, error) {
+	if err := w.client.Get(ctx, key, object); err != nil {
+		w.pace.forget(key)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if w.pace.isBehind(object) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	}
+	turn, err := w.pace.acquire(ctx, key)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer turn.release()
+	return update(turn)
 }

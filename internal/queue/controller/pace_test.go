@@ -23,12 +23,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// Figures rest for a second after each write; what reports whether a queue is active is written at once.
+// Figures are written at most once a second; the condition Active is written at once.
 func TestPace(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := newPace(newTurns(), always)
 	p.now = func() time.Time { return now }
-	c := fake.NewClientBuilder().WithScheme(scheme(t)).Build() // of which no object exists
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).Build() // without objects
 	a, b := types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
 	steps := []struct {
 		what        string
@@ -50,7 +50,7 @@ func TestPace(t *testing.T) {
 	}
 	for _, s := range steps {
 		now = now.Add(s.after)
-		taken, err := p.take(t.Context(), s.name)
+		taken, err := p.acquire(t.Context(), s.name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,17 +65,17 @@ func TestPace(t *testing.T) {
 		t.Errorf("a change waits %s, want the whole interval", got)
 	}
 	p.forget(a)
-	if got := p.after(a); got != gather {
+	if got := p.after(a); got != delay {
 		t.Errorf("a change of a forgotten object waits %s", got)
 	}
 }
 
-// However many take turns, few write at once, and one that stops waits for none.
+// However many wait for turns, few write at once, and a cancelled one stops waiting.
 func TestTurnsAreFew(t *testing.T) {
 	p := newPace(newTurns(), always)
 	var held []turn
 	for i := range figureWriters {
-		taken, err := p.take(t.Context(), types.NamespacedName{Name: fmt.Sprint(i)})
+		taken, err := p.acquire(t.Context(), types.NamespacedName{Name: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,19 +83,19 @@ func TestTurnsAreFew(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.take(ctx, types.NamespacedName{Name: "late"}); err == nil {
+	if _, err := p.acquire(ctx, types.NamespacedName{Name: "late"}); err == nil {
 		t.Error("one more than there are turns writes")
 	}
 	for _, taken := range held {
 		taken.release()
 	}
-	if _, err := p.take(t.Context(), types.NamespacedName{Name: "late"}); err != nil {
+	if _, err := p.acquire(t.Context(), types.NamespacedName{Name: "late"}); err != nil {
 		t.Error(err)
 	}
 }
 
-// A hundred ClusterQueues change ten times a second, for ten seconds, and an API server takes a write in three milliseconds. No status is older
-// than a second and the time that all writes of a moment take, none is written more than once in a second, and the last figures stay.
+// A hundred ClusterQueues change ten times a second, for ten seconds, and a write takes the API server three milliseconds. No status is older
+// than a second plus the duration of a write of all, none is written more than once in a second, and the last figures stay.
 func TestFiguresAreFresh(t *testing.T) {
 	const (
 		queues = 100
@@ -127,7 +127,7 @@ func TestFiguresAreFresh(t *testing.T) {
 			}
 		})
 		figures, err := controller.NewUnmanaged("figures", controller.Options{
-			Reconciler: &clusterQueues{c, e, pace}, MaxConcurrentReconciles: 5, SkipNameValidation: new(true),
+			Reconciler: &clusterQueues{writer{c, e, pace}}, MaxConcurrentReconciles: 5, SkipNameValidation: new(true),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestFiguresAreFresh(t *testing.T) {
 
 func always() bool { return true }
 
-// manyQueues are active ClusterQueues cq-0, cq-1, … with cpu of one flavor.
+// manyQueues returns active ClusterQueues cq-0, cq-1, … with cpu of one flavor.
 func manyQueues(t *testing.T, n int) client.WithWatch {
 	t.Helper()
 	objects := []client.Object{&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}}}
@@ -200,7 +200,7 @@ func definition(t *testing.T, i int) state.Queue {
 	return def
 }
 
-// using is a Workload in its n-th version, with which the queue i uses as many cpus.
+// using returns the n-th version of a Workload, which uses n cpus of queue i.
 func using(i, n int) state.Workload {
 	return state.Workload{
 		UID: fmt.Sprint(i), Namespace: "ns", Name: fmt.Sprint(i), Version: uint64(n), Generation: 1,

@@ -25,16 +25,15 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// Workers are how many objects of each kind are worked on at once.
+// Workers is the number of concurrent reconciles of each kind.
 type Workers struct {
 	ClusterQueue, LocalQueue, Cohort, ResourceFlavor int
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Setup adds the controllers to the manager. The engine tells them which figures
-// changed; they write none before it has been told of everything that exists, which known
-// says.
+// Setup adds the controllers to the manager. The engine reports which figures changed; none are
+// written before known reports that the engine knows all objects that exist.
 func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Workers) error {
 	c, turns := mgr.GetClient(), newTurns()
 	ofClusterQueues, ofLocalQueues, ofCohorts := newPace(turns, known), newPace(turns, known), newPace(turns, known)
@@ -58,7 +57,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Worker
 		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(inCohorts(c)), edited).
 		WatchesRawSource(clusterTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
-		Complete(&clusterQueues{c, e, ofClusterQueues})
+		Complete(&clusterQueues{writer{c, e, ofClusterQueues}})
 	if err != nil {
 		return err
 	}
@@ -66,14 +65,14 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Worker
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(turned)).
 		WatchesRawSource(localTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
-		Complete(&localQueues{c, e, ofLocalQueues})
+		Complete(&localQueues{writer{c, e, ofLocalQueues}})
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("cohort").For(&kueue.Cohort{}, edited).
 		WatchesRawSource(cohortTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.Cohort}).
-		Complete(&cohorts{c, e, ofCohorts})
+		Complete(&cohorts{writer{c, e, ofCohorts}})
 	if err != nil {
 		return err
 	}
@@ -89,11 +88,10 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Worker
 		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, convert.NamesFlavor})
 }
 
-// edited lets updates pass that change more than the status; a deletion changes the
-// generation as well.
+// edited passes updates that change more than the status; a deletion changes the generation as well.
 var edited = builder.WithPredicates(predicate.GenerationChangedPredicate{})
 
-// turned lets those pass as well with which a ClusterQueue turned active or inactive.
+// turned passes these, and updates of a ClusterQueue that became active or inactive.
 var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	active := func(o client.Object) bool {
 		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
@@ -101,8 +99,8 @@ var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{},
 	return active(e.ObjectOld) != active(e.ObjectNew)
 }})
 
-// touched puts what the engine touched into a controller's queue for the time when its
-// figures may be written, behind whatever else there is to do then.
+// touched puts the objects whose figures changed into a controller's queue, with low priority, for the
+// time when they may be written.
 type touched struct {
 	pace  *pace
 	queue atomic.Pointer[queue]
@@ -142,7 +140,7 @@ func inCohorts(c client.Client) handler.MapFunc {
 	}
 }
 
-// placedBy maps a Topology to the ClusterQueues with flavors that it is for.
+// placedBy maps a Topology to the ClusterQueues with flavors that name it.
 func placedBy(c client.Client) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		var flavors kueue.ResourceFlavorList

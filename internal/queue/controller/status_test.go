@@ -32,7 +32,7 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// clusterQueue has cpu of one flavor, and is active or not.
+// clusterQueue returns a ClusterQueue with cpu of one flavor and the given status of Active.
 func clusterQueue(active metav1.ConditionStatus) *kueue.ClusterQueue {
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq", Generation: 7}}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
@@ -42,7 +42,7 @@ func clusterQueue(active metav1.ConditionStatus) *kueue.ClusterQueue {
 	return cq
 }
 
-// figures are a view in which every number is another.
+// figures returns a view in which every number differs.
 func figures() state.View {
 	held := func(n resource.Amount) []state.Held {
 		return []state.Held{{Flavor: "f", Resource: "cpu", Amount: n * 1000}}
@@ -110,7 +110,7 @@ func TestStatusOfALocalQueue(t *testing.T) {
 		if ready := c.Status == metav1.ConditionTrue; c.Reason != tc.reason || ready != (tc.reason == kueue.ReasonReady) || c.ObservedGeneration != 3 || c.Message == "" {
 			t.Errorf("%s: condition %+v, want reason %s", name, c, tc.reason)
 		}
-		want := []int32{3, 7, 4, 1, 1} // without a ClusterQueue nothing is counted: spec 70 §7 example 67
+		want := []int32{3, 7, 4, 1, 1} // without a ClusterQueue all counts are zero: spec 70 §7 example 67
 		if tc.cq == nil {
 			want = []int32{0, 0, 0, 0, 0}
 		}
@@ -121,7 +121,7 @@ func TestStatusOfALocalQueue(t *testing.T) {
 	}
 }
 
-// Conditions are written only over what was read; figures over anything.
+// A patch of conditions fails if the object has changed; a patch of figures does not.
 func TestStatusPatch(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(clusterQueue(metav1.ConditionTrue)).WithStatusSubresource(&kueue.ClusterQueue{}).Build()
 	read := func() *kueue.ClusterQueue {
@@ -150,7 +150,7 @@ func TestStatusPatch(t *testing.T) {
 }
 
 // spec: 10 §4.13, §4.17.
-func TestWhatIsNamedIsHeld(t *testing.T) {
+func TestHeldWhileNamed(t *testing.T) {
 	using := clusterQueue(metav1.ConditionTrue)
 	mine := []string{"example.com/mine"}
 	both := []string{"example.com/mine", kueue.ResourceInUseFinalizer}
@@ -188,7 +188,7 @@ func TestWhatIsNamedIsHeld(t *testing.T) {
 	}
 }
 
-// A ClusterQueue stays as long as somebody has quota of it.
+// A ClusterQueue stays as long as workloads hold its quota.
 func TestClusterQueueIsHeld(t *testing.T) {
 	for _, idle := range []bool{false, true} {
 		cq := clusterQueue(metav1.ConditionTrue)
@@ -201,7 +201,7 @@ func TestClusterQueueIsHeld(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cq), got); err != nil {
 			t.Fatal(err)
 		}
-		if err := (&clusterQueues{client: c}).finalize(t.Context(), got, idle); err != nil {
+		if err := (&clusterQueues{writer{client: c}}).finalize(t.Context(), got, idle); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cq), got); apierrors.IsNotFound(err) != idle {
@@ -210,8 +210,8 @@ func TestClusterQueueIsHeld(t *testing.T) {
 	}
 }
 
-// A change of one object brings those back that show it.
-func TestWhoIsLookedAtAgain(t *testing.T) {
+// A change of an object requeues the objects whose status shows it.
+func TestRequests(t *testing.T) {
 	first, second := clusterQueue(metav1.ConditionTrue), clusterQueue(metav1.ConditionTrue)
 	second.Name, second.Spec.CohortName, second.Spec.ResourceGroups = "in-cohort", "c", nil
 	second.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "check"}}}
@@ -251,7 +251,7 @@ func TestWhoIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A LocalQueue follows its ClusterQueue when that is edited, and when it turns.
+// A LocalQueue is requeued when its ClusterQueue is edited, and when it becomes active or inactive.
 func TestTurned(t *testing.T) {
 	on, off := clusterQueue(metav1.ConditionTrue), clusterQueue(metav1.ConditionFalse)
 	edited := clusterQueue(metav1.ConditionTrue)
@@ -270,14 +270,14 @@ func TestTurned(t *testing.T) {
 	}
 }
 
-// What cannot be read is no reason to call a queue broken.
+// A failed read does not make a ClusterQueue inactive.
 func TestProblemsThatCannotBeRead(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build() // which knows no kind
-	if got, err := (&clusterQueues{client: c}).problems(t.Context(), clusterQueue(metav1.ConditionTrue)); err == nil {
+	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build() // without kinds
+	if got, err := (&clusterQueues{writer{client: c}}).problems(t.Context(), clusterQueue(metav1.ConditionTrue)); err == nil {
 		t.Errorf("problems %v and no error", got)
 	}
 	c = fake.NewClientBuilder().WithScheme(scheme(t)).Build()
-	got, err := (&clusterQueues{client: c}).problems(t.Context(), clusterQueue(metav1.ConditionTrue))
+	got, err := (&clusterQueues{writer{client: c}}).problems(t.Context(), clusterQueue(metav1.ConditionTrue))
 	if err != nil || len(got) != 1 || got[0].Reason != kueue.ReasonFlavorNotFound {
 		t.Errorf("problems %v, %v, want one about a flavor", got, errors.Unwrap(err))
 	}

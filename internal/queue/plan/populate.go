@@ -1,10 +1,10 @@
-// Package plan decides which LocalQueues Berth makes by itself, and which of them it removes again.
+// Package plan decides which LocalQueues Berth generates, and which generated ones it removes.
 //
 //	ClusterQueues whose namespaceSelector matches ──┐
-//	LocalQueues of the namespace ───────────────────┴─► create, remove, or tell that a name is taken
+//	LocalQueues of the namespace ───────────────────┴─► create, remove, or report that a name is taken
 //
-// A LocalQueue that Berth made has a label and an annotation that names its ClusterQueue. It is never changed: what its user
-// writes into it stays, and who takes the label or the annotation off has it for good. spec: 70 §4.11.
+// A generated LocalQueue has a label and an annotation that names its ClusterQueue. It is never changed: the changes of users
+// stay, and removing the label or the annotation takes it over for good. spec: 70 §4.11.
 package plan
 
 import (
@@ -18,14 +18,14 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Annotation is on a LocalQueue that Berth made, and names the ClusterQueue that it was made for.
+// Annotation names the ClusterQueue that a LocalQueue was generated for.
 const Annotation = "berth.dev/generated-for-cluster-queue"
 
-// Config says where LocalQueues are made, and how they are called.
+// Config is where LocalQueues are generated, and under which names.
 type Config struct {
 	// Managed matches the labels of the namespaces that may be touched.
 	Managed labels.Selector
-	// Name is that of all of them; empty: each is called as its ClusterQueue.
+	// Name is the name of all of them; empty: each has the name of its ClusterQueue.
 	Name kueue.LocalQueueName
 }
 
@@ -36,34 +36,34 @@ type Observed struct {
 	LocalQueues   []*kueue.LocalQueue
 }
 
-// Plan is what is to be done in a namespace. All lists are sorted by name.
+// Plan is the list of changes in a namespace. All lists are sorted by name.
 type Plan struct {
 	Create []*kueue.LocalQueue
-	// Remove are those that no ClusterQueue wants any more. One that Workloads wait or run in has to stay.
+	// Remove lists LocalQueues that no ClusterQueue wants any more. One with unfinished Workloads has to stay.
 	Remove []*kueue.LocalQueue
 	Passed []Passed
 }
 
-// Passed is a ClusterQueue that gets no LocalQueue, because that of another one has the name.
+// Passed is a ClusterQueue that gets no LocalQueue, because the LocalQueue of another ClusterQueue has the name.
 type Passed struct {
 	ClusterQueue *kueue.ClusterQueue
 	Name         string
-	For          string // the ClusterQueue that it was made for
+	For          string // the ClusterQueue of the LocalQueue with that name
 }
 
-// Decide says what a namespace lacks and has too much. Of several ClusterQueues that want the same name, the one that has it
-// keeps it, so nobody's default changes because a ClusterQueue was added; if none has it, the first by name gets it. A
-// LocalQueue that somebody else made is left alone, whatever ClusterQueue it is for.
+// Decide returns the LocalQueues to create and to remove in a namespace. If several ClusterQueues want the same name, the one that
+// has it keeps it, so a new ClusterQueue changes no user's default; if none has it, the first by name gets it. LocalQueues
+// that Berth did not generate are never removed.
 func Decide(cfg *Config, o *Observed) Plan {
 	var p Plan
 	if o.Namespace.DeletionTimestamp != nil || !cfg.Managed.Matches(labels.Set(o.Namespace.Labels)) {
 		return p
 	}
-	have, takers := map[string]*kueue.LocalQueue{}, map[string]string{} // by name
+	have, owners := map[string]*kueue.LocalQueue{}, map[string]string{} // by name
 	for _, lq := range o.LocalQueues {
 		have[lq.Name] = lq
 		if of, ok := madeFor(lq); ok {
-			takers[lq.Name] = of
+			owners[lq.Name] = of
 		}
 	}
 	wanted := map[string]string{} // the name of its LocalQueue, by ClusterQueue
@@ -73,11 +73,11 @@ func Decide(cfg *Config, o *Observed) Plan {
 		}
 		name := cmp.Or(string(cfg.Name), cq.Name)
 		wanted[cq.Name] = name
-		switch taker, taken := takers[name]; {
-		case taken && taker != cq.Name:
-			p.Passed = append(p.Passed, Passed{ClusterQueue: cq, Name: name, For: taker})
+		switch owner, taken := owners[name]; {
+		case taken && owner != cq.Name:
+			p.Passed = append(p.Passed, Passed{ClusterQueue: cq, Name: name, For: owner})
 		case have[name] == nil && !taken:
-			takers[name] = cq.Name
+			owners[name] = cq.Name
 			p.Create = append(p.Create, localQueue(o.Namespace.Name, name, cq.Name))
 		}
 	}
@@ -89,19 +89,13 @@ func Decide(cfg *Config, o *Observed) Plan {
 	return p
 }
 
-// IsGenerated reports whether Berth made a LocalQueue, and nobody took it over.
-func IsGenerated(lq *kueue.LocalQueue) bool {
-	_, ok := madeFor(lq)
-	return ok
-}
-
-// madeFor is the ClusterQueue that a LocalQueue was made for, unless somebody took it over.
+// madeFor returns the ClusterQueue that a LocalQueue was generated for, unless a user took it over.
 func madeFor(lq *kueue.LocalQueue) (clusterQueue string, ok bool) {
 	of := lq.Annotations[Annotation]
 	return of, lq.Labels[kueue.AutoGeneratedLabel] == "true" && of != "" && of == string(lq.Spec.ClusterQueue)
 }
 
-// selects reports whether a ClusterQueue takes Workloads of a namespace, and will go on doing so.
+// selects reports whether a ClusterQueue takes Workloads of a namespace, and is not being deleted.
 func selects(cq *kueue.ClusterQueue, ns *corev1.Namespace) bool {
 	selector, err := metav1.LabelSelectorAsSelector(cq.Spec.NamespaceSelector)
 	return err == nil && cq.DeletionTimestamp == nil && selector.Matches(labels.Set(ns.Labels))

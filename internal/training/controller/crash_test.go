@@ -70,7 +70,7 @@ func live(t *testing.T, w *world, revive func()) {
 		}
 	}
 	set := func(suspend bool, zone string) func() error {
-		return func() error { // a dead manager's webhook answers nobody
+		return func() error { // the webhook of a stopped manager does not answer
 			return w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) {
 				j.Spec.Suspend = new(suspend)
 				j.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, selector(zone))}
@@ -102,7 +102,7 @@ func live(t *testing.T, w *world, revive func()) {
 		return nil
 	}
 	until("what was applied is recorded", recorded)
-	w.settle()
+	w.waitQuiet()
 
 	var secrets corev1.SecretList
 	w.must(w.c.List(w.ctx, &secrets, client.InNamespace(w.namespace)))

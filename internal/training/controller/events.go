@@ -31,7 +31,6 @@ func newRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
 // recording stops the recorder with the manager.
 type recording struct{ record.EventBroadcaster }
 
-// Start implements manager.Runnable.
 func (r recording) Start(ctx context.Context) error {
 	<-ctx.Done()
 	r.Shutdown()
@@ -44,7 +43,6 @@ func (recording) NeedLeaderElection() bool { return false }
 // sink sets the action of new events, for which the recorder of core/v1 events has no argument.
 type sink struct{ record.EventSink }
 
-// Create implements record.EventSink.
 func (s sink) Create(event *corev1.Event) (*corev1.Event, error) {
 	event.Action = action
 	return s.EventSink.Create(event)

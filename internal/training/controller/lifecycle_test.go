@@ -290,7 +290,7 @@ func TestPodGroup(t *testing.T) {
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(false) }))
 	w.jobset("lark", suspendIs(false))
 	set(7)
-	w.settle()
+	w.waitQuiet()
 	if members() != 7 {
 		t.Error("the group of a TrainJob that runs was written")
 	}
@@ -321,7 +321,7 @@ func TestDeadline(t *testing.T) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitQuiet()
 	if w.findJobSet("lark") != nil {
 		t.Error("the JobSet was made again")
 	}
@@ -355,7 +355,7 @@ func TestDeletedJobSet(t *testing.T) {
 
 	// The manager may not write the status of wren before the JobSet is gone.
 	w.jobset("wren", suspendIs(false))
-	w.settle()
+	w.waitQuiet()
 	var held atomic.Bool
 	held.Store(true)
 	w.traffic.failing(func(r *http.Request) bool {
@@ -366,7 +366,7 @@ func TestDeletedJobSet(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	held.Store(false)
 	w.has("wren", "Failed=True/FailedJobs: the JobSet's words")
-	w.settle()
+	w.waitQuiet()
 	if w.findJobSet("wren") != nil {
 		t.Error("a JobSet that failed was made again")
 	}
@@ -429,7 +429,7 @@ func TestWrites(t *testing.T) {
 	job := w.newJob("lark", "suspend: true")
 	w.create(job)
 	w.has("lark", isSuspended)
-	w.settle()
+	w.waitQuiet()
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) {
 		j.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, "{nodeSelector: {zone: a}}")}
 		j.Spec.Suspend = new(false)
@@ -445,7 +445,7 @@ func TestWrites(t *testing.T) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitQuiet()
 	counts := map[string]int{}
 	for _, line := range w.traffic.in(w.namespace) {
 		if !strings.HasSuffix(line, " 409") { // the cache was behind, and nothing was written
@@ -472,7 +472,7 @@ func TestWrites(t *testing.T) {
 	before := len(w.traffic.in(w.namespace))
 	w.stop()
 	w.start()
-	w.settle()
+	w.waitQuiet()
 	if after := w.traffic.in(w.namespace); len(after) != before {
 		t.Errorf("a restart writes %v", after[before:])
 	}
@@ -493,7 +493,7 @@ func TestSnapshotAgain(t *testing.T) {
 	var snapshot corev1.ConfigMap
 	w.must(w.c.Get(w.ctx, snapshotKey(w, "lark"), &snapshot))
 	w.must(w.c.Delete(w.ctx, &snapshot))
-	w.settle()
+	w.waitQuiet()
 	if err := w.c.Get(w.ctx, snapshotKey(w, "lark"), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the deletion woke the TrainJob: %v", err)
 	}
@@ -518,7 +518,7 @@ func TestPrunedRecord(t *testing.T) {
 	job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf("a.io/x", selector("a"))}
 	w.create(job)
 	w.has("lark", isSuspended)
-	w.settle()
+	w.waitQuiet()
 	statuses := func() (n int) {
 		for _, line := range w.traffic.in(w.namespace) {
 			if line == "PATCH trainjobs/lark/status 200" {
@@ -530,7 +530,7 @@ func TestPrunedRecord(t *testing.T) {
 	before := statuses()
 	for _, value := range []string{"b", "c", "d"} { // each wakes it
 		w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"a": value} }))
-		w.settle()
+		w.waitQuiet()
 	}
 	if after := statuses(); before == 0 || after != before {
 		t.Errorf("%d writes of the status, and %d when nothing had changed", before, after-before)

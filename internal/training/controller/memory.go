@@ -21,7 +21,7 @@ type memory struct {
 
 type known struct {
 	uid types.UID
-	// snapshot is the UID of the snapshot, and hash that of its content, which never changes.
+	// snapshot is the UID of the snapshot, and hash the hash of its content, which never changes.
 	snapshot types.UID
 	hash     string
 	applied  map[string]applied // by kind and name
@@ -38,7 +38,7 @@ type known struct {
 // applied is the content that was applied last, and the resulting version.
 type applied struct {
 	hash string
-	// version is that of a JobSet's spec. Other objects are compared by resourceVersion.
+	// version is the version of a JobSet's spec. Other objects are compared by resourceVersion.
 	version         version
 	resourceVersion string
 }
@@ -57,7 +57,7 @@ func newMemory() *memory {
 	return &memory{jobs: map[types.NamespacedName]*known{}, recreated: map[types.UID]bool{}}
 }
 
-// entry returns the entry of a TrainJob. That of an earlier TrainJob of the same name is replaced. The lock must be held.
+// entry returns the entry of a TrainJob, and replaces the entry of an earlier TrainJob of the same name. The lock must be held.
 func (m *memory) entry(namespace, name string, uid types.UID) *known {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	k := m.jobs[key]

@@ -24,14 +24,14 @@ type observation struct {
 	job     *trainerv1alpha1.TrainJob
 	jobset  *jobsetv1alpha2.JobSet // nil if there is none
 	deleted *deletedJobSet         // the last JobSet, if it was deleted
-	// runtime is that of the snapshot, or the live one. snapshot is the metadata of the ConfigMap, nil if it does not exist.
+	// runtime is the runtime of the snapshot, or the live one. snapshot is the metadata of the ConfigMap, nil if it does not exist.
 	runtime  *plan.Runtime
 	snapshot *metav1.PartialObjectMetadata
-	// hash is that of the snapshot's content, or empty.
+	// hash is the hash of the snapshot's content, or empty.
 	hash string
-	// hashes are those of the runtime patches that the TrainJob has now.
+	// hashes are the hashes of the present runtime patches of the TrainJob.
 	hashes map[string]string
-	// draft is the JobSet of job and runtime. It is drafted once: size, fit and plan are those of this draft.
+	// draft is the JobSet of job and runtime. It is drafted once: size, fit and plan come from this draft.
 	draft *plan.Draft
 }
 
@@ -76,7 +76,7 @@ func (r *reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 // errWait ends a reconcile that the next event about the TrainJob or its objects continues.
 var errWait = errors.New("waiting")
 
-// errUncollected waits for the garbage collector, of which there is no event: a Secret is that of an earlier TrainJob of the same name.
+// errUncollected waits for the garbage collector, which causes no event: a Secret belongs to an earlier TrainJob of the same name.
 var errUncollected = fmt.Errorf("%w for the garbage collector", errWait)
 
 // observeRuntime reads the runtime of the snapshot, or the live one if there is no snapshot (spec: 50 §4.3), and drafts the JobSet.
@@ -102,7 +102,7 @@ func (r *reconciler) draftJobSet(obs *observation) (err error) {
 	return err
 }
 
-// observeSnapshot reads the snapshot, if it exists; its content only if the store does not have it. That of an earlier TrainJob of the
+// observeSnapshot reads the snapshot, if it exists; its content only if the store does not have it. The snapshot of an earlier TrainJob of the
 // same name is deleted.
 func (r *reconciler) observeSnapshot(ctx context.Context, obs *observation) error {
 	key := types.NamespacedName{Namespace: obs.job.Namespace, Name: obs.job.Name + trainerv1alpha1.SuffixRuntimeSnapshot}

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
-// shelf is a client that stores the objects of one TrainJob, and counts what is read.
-type shelf struct {
+// store is a client that stores the objects of one TrainJob, and counts what is read.
+type store struct {
 	client.Client
 
 	runtime  trainerv1alpha1.TrainingRuntime
@@ -35,7 +35,7 @@ type shelf struct {
 	contents int
 }
 
-func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	missing := apierrors.NewNotFound(corev1.Resource("objects"), key.Name)
 	switch o := into.(type) {
 	case *trainerv1alpha1.TrainJob:
@@ -64,7 +64,7 @@ func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	return nil
 }
 
-func (s *shelf) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+func (s *store) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	content := config.(interface{ UnstructuredContent() map[string]any }).UnstructuredContent()
 	u := &unstructured.Unstructured{Object: content}
 	u.SetUID(types.UID("uid of the " + u.GetKind()))
@@ -79,18 +79,18 @@ func (s *shelf) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ..
 	}
 }
 
-func (s *shelf) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (s *store) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return nil
 }
 
-func (s *shelf) Status() client.SubResourceWriter { return statusShelf{s: s} }
+func (s *store) Status() client.SubResourceWriter { return statusStore{s: s} }
 
-type statusShelf struct {
+type statusStore struct {
 	client.SubResourceWriter
-	s *shelf
+	s *store
 }
 
-func (w statusShelf) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+func (w statusStore) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
 	change, err := p.Data(o)
 	if err == nil {
 		err = json.Unmarshal(change, &w.s.job)
@@ -99,14 +99,14 @@ func (w statusShelf) Patch(_ context.Context, o client.Object, p client.Patch, _
 	return err
 }
 
-// newShelf has a suspended TrainJob of 64 nodes with a runtime patch, and the reconciler that handles it. drafts counts the JobSets
+// newStore has a suspended TrainJob of 64 nodes with a runtime patch, and the reconciler that handles it. drafts counts the JobSets
 // that it drafts.
-func newShelf(tb testing.TB) (s *shelf, r *reconciler, drafts *int) {
+func newStore(tb testing.TB) (s *store, r *reconciler, drafts *int) {
 	tb.Helper()
 	node := jobsetv1alpha2.ReplicatedJob{Name: "node"}
 	node.Template.Labels = map[string]string{trainerv1alpha1.AncestorStepLabel: trainerv1alpha1.AncestorTrainer}
 	node.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "node", Image: "img:a"}}
-	s = &shelf{}
+	s = &store{}
 	s.runtime.Name, s.runtime.Namespace = "torch", "lab"
 	s.runtime.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{Torch: &trainerv1alpha1.TorchPolicy{}}}
 	s.runtime.Spec.Template.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{node}
@@ -127,7 +127,7 @@ func newShelf(tb testing.TB) (s *shelf, r *reconciler, drafts *int) {
 	return s, r, drafts
 }
 
-func (s *shelf) reconcile(tb testing.TB, r *reconciler) {
+func (s *store) reconcile(tb testing.TB, r *reconciler) {
 	tb.Helper()
 	if _, err := r.Reconcile(tb.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)}); err != nil {
 		tb.Fatal(err)
@@ -137,7 +137,7 @@ func (s *shelf) reconcile(tb testing.TB, r *reconciler) {
 // TestDraftedOnce: each reconcile drafts the JobSet once, also the first one, which checks the size and the fit and makes the snapshot.
 // The content of the snapshot is read once in the life of the manager.
 func TestDraftedOnce(t *testing.T) {
-	s, r, drafts := newShelf(t)
+	s, r, drafts := newStore(t)
 	for i := 1; i <= 3; i++ {
 		if s.reconcile(t, r); *drafts != i {
 			t.Errorf("%d JobSets are drafted in %d reconciles", *drafts, i)
@@ -158,7 +158,7 @@ func TestDraftedOnce(t *testing.T) {
 
 // BenchmarkReconcile reconciles a TrainJob of which nothing changes.
 func BenchmarkReconcile(b *testing.B) {
-	s, r, _ := newShelf(b)
+	s, r, _ := newStore(b)
 	s.reconcile(b, r)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -168,7 +168,7 @@ func BenchmarkReconcile(b *testing.B) {
 
 // BenchmarkFirstReconcile reconciles a new TrainJob.
 func BenchmarkFirstReconcile(b *testing.B) {
-	s, r, _ := newShelf(b)
+	s, r, _ := newStore(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		s.jobset, s.snapshot, r.memory = nil, nil, newMemory()

@@ -91,7 +91,7 @@ func (r *reconciler) writeProvenance(ctx context.Context, obs *observation, hash
 	return &provenance{hashes: hashes}, nil
 }
 
-// deriveProvenance returns the provenance of a JobSet that runs. If the recorded hashes are not those of the TrainJob, the manager may
+// deriveProvenance returns the provenance of a JobSet that runs. If the recorded hashes differ from the hashes of the TrainJob, the manager may
 // have stopped between applying the JobSet and recording it. The JobSet was built from the present TrainJob if applying it as a dry run
 // changes nothing (spec: 50 §4.13.6).
 func (r *reconciler) deriveProvenance(ctx context.Context, obs *observation, wanted *unstructured.Unstructured) (*provenance, error) {

@@ -59,7 +59,7 @@ type Options struct {
 	Patience time.Duration
 	Runtimes *runtimes.Store
 	// Recheck is the interval at which the ConfigMaps and Secrets of a TrainJob that runs are repaired; 0 is 5 minutes. They are not
-	// watched, because that takes the right to read those of all namespaces (docs/rights.md).
+	// watched, because that takes the right to read them in all namespaces (docs/rights.md).
 	Recheck time.Duration
 	Now     func() time.Time
 }
@@ -78,7 +78,7 @@ type reconciler struct {
 
 	newDraft func(*plan.Input) (*plan.Draft, error)
 	memory   *memory
-	// refusals are those of objects of TrainJobs, by the UID of the TrainJob.
+	// refusals of objects of TrainJobs, by the UID of the TrainJob.
 	refusals *reconcile.Refusals
 }
 

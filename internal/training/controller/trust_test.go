@@ -113,7 +113,7 @@ func TestForgedSnapshot(t *testing.T) {
 			})
 			w.recorded("lark")
 			w.jobset("lark", suspendIs(true))
-			w.settle()
+			w.waitQuiet()
 			if image := w.image("lark"); image != "img:a" {
 				t.Errorf("the JobSet runs %s", image)
 			}

@@ -56,12 +56,12 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// traffic sees the requests of the manager: it keeps those that change something, but for events, and can make some fail.
+// traffic sees the requests of the manager: it records writes, except events, and can make some fail.
 type traffic struct {
 	mu    sync.Mutex
 	lines []string
 	fail  func(*http.Request) bool
-	// prune has the API server see no status.runtimePatches, as one with an older CRD drops them.
+	// prune removes status.runtimePatches from requests, like an API server with an older CRD.
 	prune bool
 }
 
@@ -316,14 +316,14 @@ func (w *world) must(err error) {
 
 func (w *world) create(o client.Object) { w.t.Helper(); w.must(w.c.Create(w.ctx, o)) }
 
-// eventually waits until check has nothing to complain about.
+// eventually waits until check returns no error.
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
 	embeddedtest.Eventually(w.t, what, check)
 }
 
-// settle waits until the manager has written nothing for a while.
-func (w *world) settle() {
+// waitQuiet waits until the manager has written nothing for a while.
+func (w *world) waitQuiet() {
 	w.t.Helper()
 	for last, since := len(w.traffic.in(w.namespace)), time.Now(); time.Since(since) < 500*time.Millisecond; time.Sleep(20 * time.Millisecond) {
 		if n := len(w.traffic.in(w.namespace)); n != last {
@@ -406,7 +406,7 @@ func ends(kind, reason string) func(*jobsetv1alpha2.JobSetStatus) {
 	}
 }
 
-// change updates a TrainJob as somebody, on what is stored.
+// change updates a stored TrainJob as a user.
 func (w *world) change(as client.Client, name string, change func(*trainerv1alpha1.TrainJob)) error {
 	w.t.Helper()
 	for {

@@ -11,7 +11,7 @@ import (
 // Config configures the plan and the validation of TrainJobs.
 type Config struct {
 	Patches patch.Config
-	// ExtraGPUs are names of resources that count as GPUs, besides those that contain "gpu".
+	// ExtraGPUs are names of resources that count as GPUs, besides names that contain "gpu".
 	ExtraGPUs []string
 	// MergedResources counts the processes of a node by the resources of runtime and TrainJob together, also if the TrainJob names CPUs or
 	// GPUs.

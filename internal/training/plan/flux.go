@@ -195,7 +195,7 @@ if [ -d /opt/software ]; then
 fi
 `
 
-// fluxEntrypoint starts a broker. The first one runs its arguments, to which those of the runtime belong.
+// fluxEntrypoint starts a broker. The first one runs its arguments, which include the runtime's.
 const fluxEntrypoint = `#!/bin/bash
 set -u
 words="$*"

@@ -28,10 +28,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the plans into testdata instead of comparing them")
 
-// mark parts what a golden file asks from what it answers.
+// mark separates the input of a golden file from the output.
 const mark = "# ==== the plan ====\n"
 
-// builtin reads a built-in runtime.
+// builtin returns a built-in runtime.
 func builtin(t testing.TB, name string) *plan.Runtime {
 	t.Helper()
 	for _, dir := range []string{"runtimes/", "runtimes/optional/"} {
@@ -119,7 +119,7 @@ func answer(t *testing.T, p *plan.Plan) string {
 			t.Fatal(err)
 		}
 		u = u.DeepCopy()
-		u.SetOwnerReferences(nil) // the same everywhere; TestOwner looks at it
+		u.SetOwnerReferences(nil) // the same everywhere; TestOwner checks it
 		data, err := yaml.Marshal(u.Object)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ const (
 	jaxCoordinator = "JAX_COORDINATOR_ADDRESS"
 )
 
-// applyJAX sets the variables of JAX (spec: 50 §4.6). Those of the user override them.
+// applyJAX sets the variables of JAX (spec: 50 §4.6). The user's variables override them.
 func (b *builder) applyJAX() {
 	for _, c := range b.trainerContainers() {
 		setEnv(&c.Env,

@@ -59,7 +59,7 @@ type Plan struct {
 	Secrets []*corev1.Secret
 	// PodGroups are to be created, and applied again only while the TrainJob is suspended (spec: 50 §4.7).
 	PodGroups []*unstructured.Unstructured
-	// PodSets are those of the JobSet, in the order of its replicated jobs.
+	// PodSets are the pod sets of the JobSet, in the order of its replicated jobs.
 	PodSets []PodSet
 }
 
@@ -196,7 +196,6 @@ func mpiSupported(r *Runtime) error {
 	return nil
 }
 
-// mergeTemplate copies the template of the runtime and merges the patches.
 func (b *builder) mergeTemplate() {
 	b.set = &jobsetv1alpha2.JobSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: jobsetv1alpha2.GroupVersion.String(), Kind: "JobSet"},

@@ -22,7 +22,7 @@ import (
 
 var epoch = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// fromYAML reads a value; unknown fields are mistakes of the test.
+// fromYAML parses a value; unknown fields are errors of the test.
 func fromYAML[T any](t testing.TB, text string) *T {
 	t.Helper()
 	out := new(T)
@@ -32,7 +32,7 @@ func fromYAML[T any](t testing.TB, text string) *T {
 	return out
 }
 
-// trainJob is a TrainJob with this spec; a runtimeRef is added unless there is one.
+// trainJob returns a TrainJob with this spec; a runtimeRef is added unless there is one.
 func trainJob(t testing.TB, spec string) *trainerv1alpha1.TrainJob {
 	t.Helper()
 	job := &trainerv1alpha1.TrainJob{ObjectMeta: metav1.ObjectMeta{Name: "lark", Namespace: "lab", UID: "u1"}}
@@ -43,7 +43,7 @@ func trainJob(t testing.TB, spec string) *trainerv1alpha1.TrainJob {
 	return job
 }
 
-// runtimeOf is a ClusterTrainingRuntime with this spec.
+// runtimeOf returns a ClusterTrainingRuntime with this spec.
 func runtimeOf(t testing.TB, spec string) *plan.Runtime {
 	t.Helper()
 	return plan.ClusterRuntime(&trainerv1alpha1.ClusterTrainingRuntime{
@@ -240,7 +240,7 @@ func TestValidateUpdate(t *testing.T) {
 	}
 }
 
-// TestFits: a TrainJob is checked again when it starts, but not for who wrote what.
+// A TrainJob is checked again when it starts, except for the owners of patches.
 func TestFits(t *testing.T) {
 	cfg := plan.DefaultConfig()
 	cfg.Patches.ConflictPolicy = patch.ConflictReject
@@ -303,7 +303,7 @@ func TestValidateRuntime(t *testing.T) {
 	}
 }
 
-// TestSnapshot: what was kept is what comes back, and only for whom it was kept.
+// A snapshot returns the stored runtime, and only for its TrainJob.
 func TestSnapshot(t *testing.T) {
 	job := trainJob(t, `{runtimeRef: {name: deepspeed-distributed}}`)
 	r := builtin(t, "deepspeed-distributed")
@@ -485,7 +485,7 @@ runtimePatches: [{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {templat
 	return &plan.Input{TrainJob: job, Runtime: builtin(t, "torch-distributed"), Config: plan.DefaultConfig()}
 }
 
-// TestBuildAllocations holds the plan of a large job to its bound.
+// The plan of a large job stays within its bound of allocations.
 func TestBuildAllocations(t *testing.T) {
 	in := largeInput(t)
 	n := testing.AllocsPerRun(100, func() {

@@ -66,7 +66,7 @@ func TestTooLarge(t *testing.T) {
 	expect(t, plan.Validate(r))
 }
 
-// TestStoredTooLarge: what was stored before webhooks refused it is no plan but an error, whoever asks, and takes no memory.
+// A TrainJob that was stored before webhooks refused it is an error of every plan, and takes no memory.
 func TestStoredTooLarge(t *testing.T) {
 	in := &plan.Input{TrainJob: trainJob(t, `{trainer: {numNodes: 2147483647}}`), Runtime: mpiRuntime(t, 1, "runLauncherAsNode: true"), Config: plan.DefaultConfig()}
 	for name, call := range map[string]func() error{
@@ -119,7 +119,7 @@ func TestHostfileSize(t *testing.T) {
 	})
 }
 
-// allocated is how many bytes are taken, whether or not they are given back.
+// allocated returns the allocated bytes, including released ones.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -48,7 +48,7 @@ func RefKind(ref *trainerv1alpha1.RuntimeRef) (group, kind string) {
 	return group, kind
 }
 
-// IsSupported reports whether the group and kind of a reference are those of training runtimes.
+// IsSupported reports whether the group and kind of a reference denote training runtimes.
 func IsSupported(ref *trainerv1alpha1.RuntimeRef) bool {
 	group, kind := RefKind(ref)
 	return group == trainerv1alpha1.GroupVersion.Group && (kind == trainerv1alpha1.KindClusterTrainingRuntime || kind == trainerv1alpha1.KindTrainingRuntime)
@@ -61,8 +61,8 @@ const (
 	maxSnapshot = 900 << 10
 )
 
-// Snapshot returns the ConfigMap that stores the runtime for the life of the TrainJob (spec: 50 §4.3). hashes are those of the runtime
-// patches, for its annotation.
+// Snapshot returns the ConfigMap that stores the runtime for the life of the TrainJob (spec: 50 §4.3). hashes are the hashes of the
+// runtime patches, for its annotation.
 func Snapshot(job *trainerv1alpha1.TrainJob, r *Runtime, hashes map[string]string) (*corev1.ConfigMap, error) {
 	kept := *r
 	kept.ObjectMeta = *r.ObjectMeta.DeepCopy()

@@ -70,7 +70,7 @@ func HoldsQuota(job *trainerv1alpha1.TrainJob) bool {
 	})
 }
 
-// Status returns the status with the conditions and counters that follow from what was observed (spec: 50 §4.2, §5.1). A TrainJob that runs
+// Status returns the status with the conditions and counters that follow from the observation (spec: 50 §4.2, §5.1). A TrainJob that runs
 // and was never suspended has no condition: clients take any condition for a sign that it does not run.
 func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 	s := o.TrainJob.Status.DeepCopy()

@@ -48,7 +48,6 @@ func (t *tuning) needsRendezvous() bool {
 	return t.nodes > 1 || (!t.procs.auto && t.procs.n > 1) || (t.procs.auto && t.gpus > 1)
 }
 
-// usesLoRA reports whether the arguments ask for LoRA or QLoRA.
 func (t *tuning) usesLoRA() (lora, quantized bool) {
 	dora := false
 	for _, arg := range t.args {

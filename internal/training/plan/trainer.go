@@ -197,8 +197,8 @@ func mergeResources(to *corev1.ResourceRequirements, from *corev1.ResourceRequir
 	upsert(&to.Claims, func(c *corev1.ResourceClaim) string { return c.Name }, from.Claims...)
 }
 
-// resources returns the resources by which the processes of a training pod are counted (spec: 50 §4.6): those of the TrainJob if they name
-// CPUs or GPUs; else those of the container node in the first job that is named node or labelled trainer.
+// resources returns the resources by which the processes of a training pod are counted (spec: 50 §4.6): from the TrainJob if it names
+// CPUs or GPUs; else from the container node in the first job that is named node or labelled trainer.
 func (b *builder) resources() corev1.ResourceRequirements {
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.ResourcesPerNode != nil && !b.Config.MergedResources && b.Config.countsProcesses(t.ResourcesPerNode) {
 		return *t.ResourcesPerNode

@@ -120,7 +120,7 @@ func (w *world) trainJob(name string) *trainerv1alpha1.TrainJob {
 	return out
 }
 
-// family makes the JobSet of a TrainJob and its Job, and returns the Job.
+// family creates the JobSet of a TrainJob and its Job, and returns the Job.
 func (w *world) family(of *trainerv1alpha1.TrainJob) *batchv1.Job {
 	w.t.Helper()
 	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "node", Image: "img:a"}}}}
@@ -203,7 +203,7 @@ func (w *world) job(name string) *trainerv1alpha1.TrainJob {
 	return &job
 }
 
-// TestReports is 50 §7, 65: what is reported replaces what was reported before, and touches nothing else.
+// TestReports is 50 §7, 65: a report replaces the previous one, and changes no other field.
 func TestReports(t *testing.T) {
 	w := newWorld(t)
 	bearer := "Bearer " + w.of("lark")
@@ -326,7 +326,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPace: who reports again and again is told to wait, and nobody else.
+// A pod that reports too often has to wait; other pods do not.
 func TestPace(t *testing.T) {
 	w := newWorld(t)
 	lark, wren := "Bearer "+w.of("lark"), "Bearer "+w.of("wren")
@@ -343,7 +343,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// broken is a verifier that is out of order.
+// broken is a verifier that always fails.
 type broken struct{}
 
 func (broken) Verify(_ context.Context, token, _, _ string) (string, error) {
@@ -352,6 +352,7 @@ func (broken) Verify(_ context.Context, token, _, _ string) (string, error) {
 	}
 	return "", errors.New("a secret of the manager")
 }
+
 func (broken) Allow(string) bool { return true }
 
 // TestInternalErrors: what goes wrong in the manager is a 500 that says nothing of it, and the server goes on.

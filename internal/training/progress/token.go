@@ -161,7 +161,7 @@ func (t *Tokens) ownerOf(ctx context.Context, namespace string, ref *metav1.Owne
 		if err := t.pods.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, o); err != nil {
 			switch {
 			case apierrors.IsNotFound(err) && gvk == above[len(above)-1]:
-				return ref.Name, nil // whoever asks for it is told so
+				return ref.Name, nil // the caller compares the name
 			case apierrors.IsNotFound(err):
 				return "", nil
 			}

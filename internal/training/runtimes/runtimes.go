@@ -1,4 +1,4 @@
-// Package runtimes is the one store of training runtimes: the live ones, and those that TrainJobs began with. The controller
+// Package runtimes is the one store of training runtimes: the live ones, and the ones that TrainJobs began with. The controller
 // of TrainJobs, their webhooks and the job kind read runtimes through it.
 package runtimes
 

@@ -1,5 +1,5 @@
-// Package webhook guards TrainJobs and the runtimes that they name: defaults, entries of runtime patches, and everything that the
-// queue, the runtime and the patches have against a TrainJob (spec: 50 §3).
+// Package webhook guards TrainJobs and their runtimes: defaults, entries of runtime patches, and the rules of the queue, the runtime
+// and the patches (spec: 50 §3).
 package webhook
 
 import (
@@ -28,33 +28,30 @@ import (
 	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
-// Options say what the webhooks of TrainJobs and of runtimes do.
+// Options configure the webhooks of TrainJobs and of runtimes.
 type Options struct {
 	Plan *plan.Config
-	// Queued are the webhooks by which the queue has its say about TrainJobs. They are asked first, by the webhooks here. None:
-	// TrainJobs have no queues.
-	Queued []review.Webhook
-	// Runtimes reads runtimes.
+	// Queued are the queue's webhooks of TrainJobs, which the webhooks here call first. None: TrainJobs have no
+	// queues.
+	Queued   []review.Webhook
 	Runtimes *runtimes.Store
-	// Now is the clock.
-	Now func() time.Time
-	// Conflict and Denied, if not nil, count writes in which managers of runtime patches contradict each other, by the policy
-	// about that, and writes that were refused for their patches, by the reason.
+	Now      func() time.Time
+	// Conflict and Denied, if not nil, count writes with conflicts between managers of runtime patches, by conflict policy, and writes
+	// that were refused because of their patches, by reason.
 	Conflict, Denied func(string)
 }
 
 // TrainJob is the kind of TrainJobs.
 var TrainJob = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob)
 
-// server answers the webhooks of TrainJobs and runtimes.
 type server struct {
 	Options
 	live   *review.Live // also asks RBAC, by creating SubjectAccessReviews
 	grants grants
 }
 
-// Webhooks are the webhooks of TrainJobs and of runtimes. Runtimes that say so are stored without asking, so that they can be applied
-// before anybody answers (spec: 50 §3.1). r is nil if they are not served, as for a webhook configuration.
+// Webhooks returns the webhooks of TrainJobs and of runtimes. Runtimes with the label for it are stored without a call, so that they can be
+// applied before the webhooks are served (spec: 50 §3.1). r is nil if they are not served, as for a webhook configuration.
 func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	s := &server{Options: o}
 	if r != nil {
@@ -87,9 +84,8 @@ func Webhooks(o Options, r *review.Readers) []review.Webhook {
 	}
 }
 
-// WithoutRuntime is the descriptor of TrainJobs for the webhooks of the queue. It says nothing of a runtime which is missing, or from
-// which no pods can be made: the rules of TrainJobs say it, with the field that is wrong, and look for a runtime that is newer than
-// the cache.
+// WithoutRuntime returns the descriptor of TrainJobs for the webhooks of the queue. It reports no error about the runtime: the rules of
+// TrainJobs do so, with the field, and read a runtime that is newer than the cache.
 func WithoutRuntime(d *job.Descriptor) *job.Descriptor {
 	out := *d
 	out.Validate = func(o, old job.Object, in *job.Setting) field.ErrorList {
@@ -98,7 +94,7 @@ func WithoutRuntime(d *job.Descriptor) *job.Descriptor {
 	return &out
 }
 
-// defaultTrainJob does what the queue wants, then puts the entries of other actors and the times right (spec: 50 §3.1).
+// defaultTrainJob applies the queue's defaults, then resets entries of other users and sets times (spec: 50 §3.1).
 func (s *server) defaultTrainJob(ctx context.Context, req *admission.Request, object client.Object) error {
 	now := object.(*trainerv1alpha1.TrainJob)
 	if err := s.defaultQueued(ctx, req, now); err != nil {
@@ -111,7 +107,7 @@ func (s *server) defaultTrainJob(ctx context.Context, req *admission.Request, ob
 			return err
 		}
 	} else {
-		now.Namespace = req.Namespace // a client need not say it
+		now.Namespace = req.Namespace // clients may omit it
 		if err = s.nameRuntime(ctx, now); err != nil {
 			return err
 		}
@@ -124,7 +120,6 @@ func (s *server) defaultTrainJob(ctx context.Context, req *admission.Request, ob
 	return nil
 }
 
-// defaultQueued changes a TrainJob as its queue wants it.
 func (s *server) defaultQueued(ctx context.Context, req *admission.Request, now *trainerv1alpha1.TrainJob) error {
 	for i := range s.Queued {
 		h := &s.Queued[i]
@@ -150,8 +145,8 @@ func (s *server) defaultQueued(ctx context.Context, req *admission.Request, now 
 	return nil
 }
 
-// nameRuntime has a new TrainJob take the TrainingRuntime of its namespace if there is no ClusterTrainingRuntime of that name,
-// and says so: clients such as the SDK list runtimes of both kinds and can name neither kind (spec: 50 §4.12).
+// nameRuntime lets a new TrainJob refer to the TrainingRuntime of its namespace if there is no ClusterTrainingRuntime of that name,
+// with a warning: clients such as the SDK list runtimes of both kinds and cannot name a kind (spec: 50 §4.12).
 func (s *server) nameRuntime(ctx context.Context, now *trainerv1alpha1.TrainJob) error {
 	if _, kind := plan.RefKind(&now.Spec.RuntimeRef); kind != trainerv1alpha1.KindClusterTrainingRuntime || !plan.IsSupported(&now.Spec.RuntimeRef) {
 		return nil
@@ -170,7 +165,7 @@ func (s *server) nameRuntime(ctx context.Context, now *trainerv1alpha1.TrainJob)
 	return nil
 }
 
-// validateTrainJob refuses a TrainJob for everything that the queue, the runtime and the patches have against it.
+// validateTrainJob applies the rules of the queue, the runtime and the patches to a TrainJob.
 func (s *server) validateTrainJob(ctx context.Context, req *admission.Request, object, oldObject client.Object) error {
 	queued, err := s.validateQueued(ctx, req)
 	if err != nil {
@@ -179,7 +174,7 @@ func (s *server) validateTrainJob(ctx context.Context, req *admission.Request, o
 	now := object.(*trainerv1alpha1.TrainJob)
 	old, update := oldObject.(*trainerv1alpha1.TrainJob)
 	if !update {
-		now.Namespace = req.Namespace // a client need not say it
+		now.Namespace = req.Namespace // clients may omit it
 	}
 	found, err := s.judge(ctx, &req.UserInfo, now, old)
 	if err != nil {
@@ -193,7 +188,7 @@ func (s *server) validateTrainJob(ctx context.Context, req *admission.Request, o
 	return nil
 }
 
-// validateQueued asks the webhooks of the queue. It returns why they refuse the TrainJob, so that what else is wrong with it is said too.
+// validateQueued calls the queue's webhooks. Their refusal is returned separately, so that the other errors are reported with it.
 func (s *server) validateQueued(ctx context.Context, req *admission.Request) (refusal, err error) {
 	for i := range s.Queued {
 		h := &s.Queued[i]
@@ -219,7 +214,7 @@ func (s *server) validateQueued(ctx context.Context, req *admission.Request) (re
 	return refusal, nil
 }
 
-// count counts what is wrong with runtime patches.
+// count counts conflicts and refusals of runtime patches.
 func (s *server) count(found *plan.Findings) {
 	if found.PatchConflicts > 0 && s.Conflict != nil {
 		s.Conflict(string(s.Plan.Patches.ConflictPolicy))
@@ -235,8 +230,8 @@ func (s *server) request(user *authenticationv1.UserInfo, now, old *trainerv1alp
 	return patch.Request{New: now, Old: old, Selected: patch.SelectedOf(now), OldSelected: patch.SelectedOf(old), Config: &s.Plan.Patches, User: patch.User{Name: user.Username, Groups: user.Groups}}
 }
 
-// judge reads what decides about a TrainJob and has the plan decide. JobSets are read from the API server: whether one is
-// still active must not be a matter of the past. The error means that the request cannot be judged now.
+// judge reads the objects that the rules need and applies the rules. The JobSet is read from the API server, because a cached one may
+// be outdated. The error means that the request cannot be judged now.
 func (s *server) judge(ctx context.Context, user *authenticationv1.UserInfo, now, old *trainerv1alpha1.TrainJob) (f plan.Findings, err error) {
 	r := &plan.Request{Request: s.request(user, now, old), Config: s.Plan}
 	if err := s.askRBAC(ctx, user, &r.Request); err != nil {
@@ -247,7 +242,7 @@ func (s *server) judge(ctx context.Context, user *authenticationv1.UserInfo, now
 			r.Runtime, err = s.Runtimes.Live(ctx, now)
 		} else {
 			begun := *now
-			begun.Status = old.Status // what is stored, and not what the request says
+			begun.Status = old.Status // the stored status, and not the request's
 			r.Runtime, err = s.Runtimes.Begun(ctx, &begun)
 		}
 		if err != nil {
@@ -293,7 +288,7 @@ func asRuntime(object client.Object) *plan.Runtime {
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get,roleName=kueue-manager-training-role
 // +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch
 
-// askRBAC asks about the managers that the user may write only if RBAC says so (spec: 50 §4.13.2).
+// askRBAC asks RBAC about the managers that need its grant (spec: 50 §4.13.2).
 func (s *server) askRBAC(ctx context.Context, user *authenticationv1.UserInfo, r *patch.Request) error {
 	for _, manager := range r.Questions() {
 		granted, err := s.isGranted(ctx, user, manager)

@@ -1,6 +1,6 @@
-// Package admit writes the engine's verdicts into the status of Workloads: the
-// admission of those it admits, and for those that wait, why. One write admits a
-// workload; one that fails gives the quota back. spec: 10 §4.9.
+// Package admit writes the engine's verdicts into the status of Workloads: admissions, and
+// why pending Workloads wait. One write admits a workload; a failed write gives the quota
+// back. spec: 10 §4.9.
 package admit
 
 import (
@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// workers are how many verdicts are written at once.
+	// workers is the number of concurrent writes of verdicts.
 	workers = 16
-	// patience is how long a workload waits before that is written down: the next head of a
+	// patience is how long a workload is pending before the reason is written: the next head of a
 	// busy queue is mostly admitted in less.
 	patience = time.Second
-	// sameReason is how old a condition must be before only its wording is renewed:
-	// what is short changes with every admission, and is no news.
+	// sameReason is the age of a condition before a new message with the same reason is written:
+	// the missing amounts change with every admission, and are no news.
 	sameReason = 10 * time.Second
 )
 
@@ -48,22 +48,21 @@ type Writer struct {
 	Requests convert.Requests
 	Now      func() time.Time
 	Log      logr.Logger
-	// Nominated are the worker clusters that a Workload may be sent to as soon as it has quota, given the checks that it has to pass:
-	// they are written with its reservation. None: they are found later. Nil: nobody is asked.
+	// Nominated returns the worker clusters for a Workload that gets a quota reservation and needs the given checks: they are written with
+	// the reservation. None: they are nominated later. Nil: no worker clusters.
 	Nominated func(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string
-	// Paused: nothing is admitted, since the manager runs without a scheduler.
+	// Paused: the manager runs without a scheduler, so all Workloads stay pending.
 	Paused bool
-	// Took is told how long the write of one verdict took. Nil: nobody is told.
+	// Took, unless nil, gets the duration of each write of a verdict.
 	Took func(time.Duration)
 
 	verdicts *reconcile.Latest[engine.Decision]
 }
 
-// Init makes the writer ready to take verdicts, which may come before Start.
+// Init prepares the writer for verdicts, which may come before Start.
 func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.failed) }
 
-// Write takes a verdict; an older one about the same workload that is not written
-// yet is forgotten.
+// Write queues a verdict, and drops an older one about the same workload that is not written yet.
 func (w *Writer) Write(d engine.Decision) {
 	if d.Grant != nil {
 		w.verdicts.Put(types.UID(d.UID), d)
@@ -79,9 +78,8 @@ func (w *Writer) Write(d engine.Decision) {
 // Start writes until ctx ends.
 func (w *Writer) Start(ctx context.Context) error { return w.verdicts.Start(ctx) }
 
-// failed gives an admission back to the engine after the pause. Why a workload waits is
-// written again: there may be no other look that would say so, as when its queue is
-// stopped.
+// failed returns an admission to the engine after the pause. The reason of a pending workload is
+// retried instead: there may be no other attempt that reports it, for example in a stopped queue.
 func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (again bool) {
 	gone := apierrors.IsNotFound(err)
 	if !gone {
@@ -97,7 +95,7 @@ func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (agai
 	return false
 }
 
-// errStale says that the object is no longer the one that the verdict is about.
+// errStale reports that the object has changed since the verdict.
 type errStale string
 
 func (e errStale) Error() string { return string(e) }
@@ -136,8 +134,10 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		if cluster != "" {
 			next.Status.ClusterName = cluster
-		} else if names := w.nominated(wl, required); len(names) > 0 {
-			next.Status.NominatedClusterNames = names
+		} else if w.Nominated != nil {
+			if names := w.Nominated(wl, required); len(names) > 0 {
+				next.Status.NominatedClusterNames = names
+			}
 		}
 		return w.Machine.Reserve(next, admission, required, now)
 	})
@@ -154,7 +154,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 	return nil
 }
 
-// reservedNote tells where, after how many whole seconds in line, and what else was tried. spec: 70 §5.2.
+// reservedNote names the queue, the whole seconds of waiting, and the other flavors that were tried. spec: 70 §5.2.
 func reservedNote(w *kueue.Workload, d engine.Decision, now metav1.Time) string {
 	note := fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs", d.Queue, now.Sub(lifecycle.InLineSince(w)).Seconds())
 	if d.Look != nil {
@@ -165,14 +165,7 @@ func reservedNote(w *kueue.Workload, d engine.Decision, now metav1.Time) string 
 	return note
 }
 
-func (w *Writer) nominated(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
-	if w.Nominated == nil {
-		return nil
-	}
-	return w.Nominated(wl, required)
-}
-
-// clusterOf is the worker cluster of the slice whose place a workload takes, which it stays on. spec: 20 §4.11.
+// clusterOf returns the worker cluster of the slice that a workload replaces, which it stays on. spec: 20 §4.11.
 func (w *Writer) clusterOf(ctx context.Context, wl *kueue.Workload) (string, error) {
 	name := slices.Replaces(wl)
 	if name == "" || !w.Requests.Slices {
@@ -186,7 +179,6 @@ func (w *Writer) clusterOf(ctx context.Context, wl *kueue.Workload) (string, err
 	return old.Status.ClusterName, nil
 }
 
-// checks are those that the admission has to pass.
 func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueue.AdmissionCheckReference, error) {
 	var cq kueue.ClusterQueue
 	key := client.ObjectKey{Name: string(admission.ClusterQueue)}
@@ -196,8 +188,7 @@ func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueu
 	return lifecycle.RequiredChecks(&cq, admission), nil
 }
 
-// wait writes why a workload waits. The same reason in other words is written only
-// now and then.
+// wait writes why a workload is pending. A new message for the same reason is written only now and then.
 func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
 	if !lifecycle.IsPending(wl) {
 		return nil
@@ -208,7 +199,7 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	news := old == nil || old.Reason != reason
 	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
 	requests := convert.ResourceRequests(wl, w.Requests)
-	others := !equality.Semantic.DeepEqual(requests, wl.Status.ResourceRequests) // a LimitRange changed, or pods are done
+	others := !equality.Semantic.DeepEqual(requests, wl.Status.ResourceRequests) // a LimitRange changed, or pods have finished
 	if !news && !gated && !others && now.Sub(old.LastTransitionTime.Time) < sameReason {
 		return nil
 	}
@@ -224,16 +215,16 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	return err
 }
 
-// pending is the reason and the message of the condition for why a workload waits.
+// pending returns the reason and the message of the condition of a pending workload.
 func (w *Writer) pending(d engine.Decision) (reason, message string) {
-	message = d.Look.NamingOwn().Sentence() // whoever reads the Workload may not know of others
+	message = d.Look.NamingOwn().Sentence() // readers of the Workload may have no access to others
 	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
 		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
 	}
 	return w.Machine.PendingReason(string(d.Look.Reason)), message
 }
 
-// waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation brings the condition along.
+// waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation writes the condition.
 func (w *Writer) waitForStart(next *kueue.Workload, now metav1.Time) bool {
 	return w.Paused && w.Machine.WaitForPodsReady && lifecycle.Condition(next, kueue.WorkloadPodsReady) == nil && w.Machine.PodsReady(next, false, now)
 }

@@ -43,7 +43,7 @@ func connect(t *testing.T) client.WithWatch {
 	return c
 }
 
-// queueOf is the ClusterQueue of all tests, and what it asks to be checked.
+// queueOf returns the ClusterQueue of all tests, with its admission checks.
 func queueOf(checks ...kueue.AdmissionCheckStrategyRule) *kueue.ClusterQueue {
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}}
 	if len(checks) > 0 {
@@ -53,7 +53,7 @@ func queueOf(checks ...kueue.AdmissionCheckStrategyRule) *kueue.ClusterQueue {
 	return cq
 }
 
-// frozen reads every Workload as w, as a cache does that did not hear the news yet.
+// frozen reads every Workload as w, like a cache that lags behind.
 func frozen(c client.WithWatch, w *kueue.Workload) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -130,7 +130,7 @@ func TestAdmissionIsOneWrite(t *testing.T) {
 	}
 }
 
-// With checks the first write reserves, lists them and says where the Workload may be sent; who follows it admits it later. spec: 10 §4.9.
+// With checks the first write reserves, lists them and nominates worker clusters; workload/follow admits it later. spec: 10 §4.9.
 func TestReservationWithChecks(t *testing.T) {
 	c := connect(t)
 	if err := c.Create(t.Context(), queueOf(kueue.AdmissionCheckStrategyRule{Name: "check"})); client.IgnoreAlreadyExists(err) != nil {
@@ -159,7 +159,7 @@ func TestReservationWithChecks(t *testing.T) {
 	}
 }
 
-// A cache that is behind costs another attempt, not the admission.
+// A cache that lags behind costs another attempt, not the admission.
 func TestAdmissionOnANewerObject(t *testing.T) {
 	c := connect(t)
 	w := create(t, c, "newer")
@@ -176,8 +176,8 @@ func TestAdmissionOnANewerObject(t *testing.T) {
 	}
 }
 
-// An admission that the object no longer is the one for is not written, even when
-// only the API server knows that yet.
+// An admission of an object that has changed is not written, even when
+// only the API server has the change yet.
 func TestAdmissionThatCameTooLate(t *testing.T) {
 	cases := map[string]func(t *testing.T, c client.Client, w *kueue.Workload){
 		"deactivated": func(t *testing.T, c client.Client, w *kueue.Workload) {
@@ -234,7 +234,7 @@ func update(t *testing.T, c client.Client, w *kueue.Workload) {
 	}
 }
 
-// Why a workload waits is written when the reason changes; other words for the same
+// A new reason for waiting is written at once; a new message for the same
 // reason can wait.
 func TestWaiting(t *testing.T) {
 	c := connect(t)
@@ -273,7 +273,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// What was decided before a reservation says nothing about a reserved workload.
+// An attempt before the reservation writes nothing into a reserved workload.
 func TestNoWaitingOnAReservation(t *testing.T) {
 	c := connect(t)
 	w := create(t, c, "reserved")
@@ -289,7 +289,7 @@ func TestNoWaitingOnAReservation(t *testing.T) {
 	}
 }
 
-// The condition is read by whoever may read the Workload: victims of other tenants are counted and not named.
+// All readers of the Workload see the condition: victims of other tenants are counted and not named.
 func TestPendingNamesOnlyItsNamespace(t *testing.T) {
 	look := &trace.Look{
 		Workload: "red/high", Verdict: trace.Preempts, Reason: trace.WaitingForPreemptedWorkloads,

@@ -8,10 +8,10 @@ import (
 	"github.com/berth-project/berth/internal/core/trace"
 )
 
-// considered lists the flavors that were looked at before a reservation, in the words that clients know; those that simply
-// fit are left out. It is "" if there are no others. spec: 10 §5.2.
+// considered lists the flavors that were tried before a reservation, in the words that clients know, without the flavors that simply
+// fit. It is "" if there are no others. spec: 10 §5.2.
 func considered(l *trace.Look) string {
-	var sets []string // in the order in which they are spoken of
+	var sets []string // in the order of their first flavor
 	flavors, said := map[string][]string{}, map[[2]string][]string{}
 	say := func(podSet, flavor, mode string, more ...string) {
 		if !slices.Contains(sets, podSet) {

@@ -15,12 +15,12 @@ import (
 // spec: 10 §5.2, 70 §5.2.
 func TestReservedNote(t *testing.T) {
 	table := resource.NewTable()
-	spot, dear := table.FR("spot", "gpu"), table.FR("dear", "gpu")
+	onSpot, dear := table.FR("spot", "gpu"), table.FR("dear", "gpu")
 	gets := func(name string, fr resource.FR, level int16) trace.PodSet {
 		return trace.PodSet{Name: name, Resources: []trace.Choice{{FR: fr, Mode: trace.Fit, Level: level}}}
 	}
 	no := trace.Refusal{PodSet: "main", Pair: &resource.Pair{Flavor: "old"}, Detail: "the taint a=b is not tolerated"}
-	few := trace.Refusal{PodSet: "main", Pair: table.Ref(spot), Asked: 3, Available: 1, Potential: 9, Reach: &trace.Reach{}}
+	few := trace.Refusal{PodSet: "main", Pair: table.Ref(onSpot), Asked: 3, Available: 1, Potential: 9, Reach: &trace.Reach{}}
 	created := metav1.Unix(1000, 0)
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: created}}
 	again := w.DeepCopy()
@@ -32,7 +32,7 @@ func TestReservedNote(t *testing.T) {
 		want string
 	}{
 		"no look":          {w, nil, start + "100s"},
-		"plain fits":       {w, &trace.Look{PodSets: []trace.PodSet{gets("main", spot, 0)}}, start + "100s"},
+		"plain fits":       {w, &trace.Look{PodSets: []trace.PodSet{gets("main", onSpot, 0)}}, start + "100s"},
 		"requeued":         {again, &trace.Look{}, start + "10s"},
 		"one does not fit": {w, &trace.Look{Refusals: []trace.Refusal{no}}, start + "100s; Flavors considered: main: old(NoFit;the taint a=b is not tolerated)"},
 		"no flavor at all": {w, &trace.Look{Refusals: []trace.Refusal{{PodSet: "main", Detail: "no flavor"}}}, start + "100s"},

@@ -17,13 +17,13 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Teller writes why Workloads wait that are not evaluated themselves: those behind an equivalent one that failed, and those
-// whose turn has not come. It compares what their status says with what the engine knows. A Workload gets one write for each
-// reason, once that has been true for Patience; no more than Rate in each round, and none while other verdicts are due.
+// Teller writes the reasons of pending Workloads that are not evaluated themselves: Workloads behind an equivalent one that failed, and
+// Workloads further back in line. It compares their statuses with the engine's state. A Workload gets one write for each
+// reason, once that has been true for Patience; at most Rate in each round, and none while other verdicts are due.
 type Teller struct {
 	Writer *Writer
 	Client client.Client // reads from the cache
-	// Interval is the least time between two rounds. A round that takes long is followed by a longer pause.
+	// Interval is the least time between two rounds. A long round is followed by a longer pause.
 	Interval time.Duration
 	Patience time.Duration
 	Rate     int
@@ -31,13 +31,13 @@ type Teller struct {
 	since map[types.UID]different
 }
 
-// different is a reason that the status does not show, and when that was found.
+// different is a reason that the status does not show, and when it was found.
 type different struct {
 	reason trace.Reason
 	at     time.Time
 }
 
-// NewTeller returns a Teller that is done within 10 seconds, if not more than some hundred Workloads get another reason at
+// NewTeller returns a Teller that takes at most 10 seconds, unless more than some hundred Workloads get another reason at
 // once. It writes at most 100 statuses a second.
 func NewTeller(w *Writer, c client.Client) *Teller {
 	return &Teller{Writer: w, Client: c, Interval: time.Second, Patience: 6 * time.Second, Rate: 100}
@@ -61,7 +61,7 @@ func (t *Teller) Start(ctx context.Context) error {
 	}
 }
 
-// atOnce is about how many Workloads the engine is asked in one go, so that no event waits for long.
+// atOnce bounds the Workloads of one request to the engine, so that no event waits for long.
 const atOnce = 500
 
 func (t *Teller) round(ctx context.Context) error {
@@ -103,8 +103,8 @@ func (t *Teller) round(ctx context.Context) error {
 	return t.tell(ctx, t.due(now))
 }
 
-// isNews reports whether a reason is to replace what the status says. That a Workload is not evaluated yet replaces only what
-// is no longer true of its queues.
+// isNews reports whether a reason replaces the status's. "Not evaluated yet" replaces only reasons of queues and
+// activity that no longer hold.
 func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 	c := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	switch {
@@ -118,7 +118,7 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 	return c.Reason != t.Writer.Machine.PendingReason(string(reason))
 }
 
-// due are the Workloads whose reason has been another one for long enough, the longest first, as many as one round may write.
+// due returns the Workloads with another reason for at least Patience, the longest first, at most Rate.
 func (t *Teller) due(now time.Time) []types.UID {
 	var out []types.UID
 	for uid, d := range t.since {
@@ -132,8 +132,8 @@ func (t *Teller) due(now time.Time) []types.UID {
 	return out[:min(len(out), t.Rate)]
 }
 
-// tell orders the writes. It does so in the engine's goroutine: an admission that the engine decides afterwards takes the
-// place of such an order, and never the other way round.
+// tell queues the writes. It does so in the engine's goroutine: a later admission replaces such an order, and never the
+// other way round.
 func (t *Teller) tell(ctx context.Context, due []types.UID) error {
 	for chunk := range slices.Chunk(due, 50) {
 		if err := t.Writer.Engine.Ask(ctx, func(s *state.State) {

@@ -1,5 +1,5 @@
-// Package evict tells the victims that the engine names to go. It only asks; the quota is
-// free once the owner of the pods says that they are gone. spec: 10 §4.7.6.
+// Package evict evicts the victims that the engine names. It only asks; the quota is
+// free once the owner of the pods reports that they are gone. spec: 10 §4.7.6.
 package evict
 
 import (
@@ -25,11 +25,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// workers are how many victims are told at once. spec: 10 §4.7.6.
+// workers is the number of concurrent evictions. spec: 10 §4.7.6.
 const workers = 8
 
-// Preemptor is an engine.Writer that tells victims to go. Add it to the manager as a
-// runnable as well.
+// Preemptor is an engine.Writer that evicts victims. Add it to the manager as a runnable as well.
 type Preemptor struct {
 	Client   client.Client
 	Reader   client.Reader // reads past the cache
@@ -40,32 +39,30 @@ type Preemptor struct {
 	Requests convert.Requests
 	Now      func() time.Time
 	Log      logr.Logger
-	// Preempted is told of every victim once that is written: the ClusterQueue for which it
-	// goes, its own one and the reason. Nil: nobody is told.
+	// Preempted, unless nil, is called for every victim after the write: the ClusterQueue of the
+	// preemptor, the ClusterQueue of the victim and the reason.
 	Preempted func(by, of, reason string)
 
 	orders *reconcile.Latest[order]
 }
 
-// order is a victim and the preemption that it is one of.
 type order struct {
 	victim engine.Victim
 	by     *preemption
 }
 
-// preemption is a decision with victims, and its preemptor as it was when the first of
-// them was evicted: events about the preemptor fold into one only if they name the same
-// version of it.
+// preemption is a decision with victims, and its preemptor as of the eviction of the first one: events
+// about the preemptor fold into one only if they name the same version of it.
 type preemption struct {
 	engine.Decision
 	once      sync.Once
-	preemptor *kueue.Workload // nil if it is gone
+	preemptor *kueue.Workload // nil if it was deleted
 }
 
-// Init makes the preemptor ready to take orders, which may come before Start.
+// Init prepares the preemptor for orders, which may come before Start.
 func (p *Preemptor) Init() { p.orders = reconcile.NewLatest(workers, p.preempt, p.failed) }
 
-// Write takes the victims of a decision.
+// Write queues the victims of a decision.
 func (p *Preemptor) Write(d engine.Decision) {
 	by := &preemption{Decision: d}
 	for _, v := range d.Evict {
@@ -73,13 +70,13 @@ func (p *Preemptor) Write(d engine.Decision) {
 	}
 }
 
-// Start tells victims until ctx ends.
+// Start evicts victims until ctx ends.
 func (p *Preemptor) Start(ctx context.Context) error { return p.orders.Start(ctx) }
 
-// errNotWritten says that a victim was admitted, but that this is not written yet.
+// errNotWritten reports a victim whose own admission is not written yet.
 var errNotWritten = errors.New("its admission is still being written")
 
-// failed has the engine decide anew whether the victim has to go.
+// failed returns the victim to the engine, which decides anew.
 func (p *Preemptor) failed(o order, err error, pause time.Duration) (again bool) {
 	if apierrors.IsNotFound(err) {
 		return false // gone, and its quota with it
@@ -96,11 +93,11 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 	key := types.NamespacedName{Namespace: o.victim.Namespace, Name: o.victim.Name}
 	return reconcile.OnNewest(ctx, p.Client, p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
 		if lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl) {
-			p.post(wl) // on its way out already
+			p.post(wl) // already evicted or finished
 			return nil
 		}
 		if !lifecycle.IsReserved(wl) {
-			return errNotWritten // its own admission is; the victim is named again if it still has to go
+			return errNotWritten // the engine names the victim again if it still has to be evicted
 		}
 		by := p.preemptor(ctx, o)
 		message, now := message(o, by), metav1.NewTime(p.Now())
@@ -123,8 +120,7 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 	})
 }
 
-// ranks tells the effective priorities of both, and what they are made of; of a preemptor that is gone nothing is known.
-// spec: 10 §5.2.
+// ranks returns the effective priorities of both, with base and boost; "" without a preemptor. spec: 10 §5.2.
 func (p *Preemptor) ranks(by, victim *kueue.Workload) string {
 	if by == nil {
 		return ""
@@ -141,7 +137,6 @@ func (p *Preemptor) post(wl *kueue.Workload) {
 	p.Engine.Post(func(s *state.State) { s.Written(def) })
 }
 
-// preemptor is who gets the room, nil if it is gone.
 func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
 	o.by.once.Do(func() {
 		by := &kueue.Workload{}
@@ -153,9 +148,9 @@ func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
 	return o.by.preemptor
 }
 
-// preemptedNote tells of one victim, and names the others of the preemption: of the events
-// about them, which fold into one, clients see the note of the first. Victims of other namespaces
-// are counted, and a single one is told by its UID: readers of the preemptor's events may not list there.
+// preemptedNote names one victim and the others of the preemption: the events about them fold into one, of which
+// clients see the first note. Victims of other namespaces are counted, and a single one is named by its UID:
+// readers of the preemptor's events may have no access there.
 func preemptedNote(o order) string {
 	victim := fmt.Sprintf("%s/%s (UID: %s)", o.victim.Namespace, o.victim.Name, o.victim.UID)
 	if o.victim.Namespace != o.by.Namespace {
@@ -183,7 +178,7 @@ func preemptedNote(o order) string {
 	return note
 }
 
-// message begins as tools match it. spec: 10 §4.7.6.
+// message returns the text whose beginning tools match. spec: 10 §4.7.6.
 func message(o order, by *kueue.Workload) string {
 	job := "UNKNOWN"
 	if by != nil && by.Labels[kueue.JobUIDLabel] != "" {

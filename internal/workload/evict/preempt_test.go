@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
-// world is a namespace with a victim that runs, and a preemptor that waits.
+// world is a namespace with a running victim and a pending preemptor.
 type world struct {
 	t      *testing.T
 	c      client.WithWatch
@@ -110,7 +110,7 @@ func (w *world) order() order {
 	}
 }
 
-// events are those that were recorded, of which the note is cut off.
+// events returns the recorded events without their notes.
 func (w *world) events() (out []string) {
 	for {
 		select {
@@ -123,7 +123,7 @@ func (w *world) events() (out []string) {
 }
 
 // spec: 10 §4.7.6.
-func TestVictimIsTold(t *testing.T) {
+func TestVictimIsEvicted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(*world)
 		job    string
@@ -173,8 +173,8 @@ func TestVictimIsTold(t *testing.T) {
 	}
 }
 
-// One that goes anyway is not told again, and counts for nobody.
-func TestVictimThatGoesAlready(t *testing.T) {
+// A victim that is already evicted or deleted is not evicted again, and counts for no preemptor.
+func TestVictimEvictedAlready(t *testing.T) {
 	for name, change := range map[string]func(*kueue.Workload) bool{
 		"preempted": func(x *kueue.Workload) bool {
 			return lifecycle.Machine{}.Preempt(x, preempt.InClusterQueue, "for another", metav1.Now())
@@ -200,8 +200,8 @@ func TestVictimThatGoesAlready(t *testing.T) {
 	}
 }
 
-// A victim whose own admission is not written yet is named again once it is; nothing is written into one that waits.
-func TestVictimThatIsNotWritten(t *testing.T) {
+// A victim whose own admission is not written yet is named again later; a pending Workload is not changed.
+func TestVictimNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.victim = w.create(w.victim.Namespace, "waiting")
 	if err := w.p.preempt(t.Context(), w.order()); !errors.Is(err, errNotWritten) {
@@ -212,7 +212,7 @@ func TestVictimThatIsNotWritten(t *testing.T) {
 	}
 }
 
-// A cache that is behind costs another attempt; another object of the name is not the victim.
+// A cache that lags behind costs another attempt; another object of the name is not the victim.
 func TestVictimOfAnOldCache(t *testing.T) {
 	w := newWorld(t)
 	old := w.live()
@@ -239,7 +239,7 @@ func TestVictimOfAnOldCache(t *testing.T) {
 	}
 }
 
-// decisions keeps what an engine decides.
+// decisions keeps the decisions of an engine.
 type decisions struct {
 	mu  sync.Mutex
 	got []engine.Decision
@@ -251,7 +251,7 @@ func (d *decisions) Write(x engine.Decision) {
 	d.got = append(d.got, x)
 }
 
-// last is the newest decision about a Workload.
+// last returns the newest decision about a Workload.
 func (d *decisions) last(uid string) (out engine.Decision, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -263,8 +263,8 @@ func (d *decisions) last(uid string) (out engine.Decision, n int) {
 	return out, n
 }
 
-// A preemption that fails is decided anew, unless the victim is gone: its quota goes with it.
-func TestPreemptionThatFails(t *testing.T) {
+// A failed preemption is decided anew, unless the victim was deleted, which freed its quota.
+func TestFailedPreemption(t *testing.T) {
 	e, got := engine.New(state.New(state.Options{}), time.Now), &decisions{}
 	e.AddWriter(got)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -326,7 +326,7 @@ func TestPreemptionThatFails(t *testing.T) {
 	})
 }
 
-// The event says of both how they rank, and why. spec: 10 §5.2.
+// The event names both priorities, with base and boost. spec: 10 §5.2.
 func TestRanks(t *testing.T) {
 	rank := func(priority int32, boost string) *kueue.Workload {
 		return &kueue.Workload{

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// succeed finishes the Workload whose place another took, once that other is admitted. It looks at what is, so it is done
-// after a crash as well, and for Workloads that belong to no job. spec: 20 §4.11.
-func (f *Follower) succeed(ctx context.Context, wl *kueue.Workload, now metav1.Time) error {
+// finishReplaced finishes the Workload that wl replaces, once wl is admitted. It decides by the current objects, so it also works
+// after a crash, and for Workloads without a job. spec: 20 §4.11.
+func (f *Follower) finishReplaced(ctx context.Context, wl *kueue.Workload, now metav1.Time) error {
 	name := slices.Replaces(wl)
 	if name == "" {
 		return nil

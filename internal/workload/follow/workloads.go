@@ -1,6 +1,6 @@
-// Package follow follows every Workload through its life, whoever moves it: deadlines and backoffs, admission checks,
-// queues that stop, deactivation, retention. What to do is decided by lifecycle.Follow; this package gathers what that
-// needs, makes the one write that it asks for, and tells about it. spec: 10 §4.10 to §4.12.
+// Package follow moves every Workload through its life: deadlines and backoffs, admission checks, stopped queues, deactivation,
+// retention. lifecycle.Follow decides; this package reads its input, makes at most one write, and emits the
+// events. spec: 10 §4.10 to §4.12.
 package follow
 
 import (
@@ -28,16 +28,16 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Follower makes the writes that the life of Workloads asks for.
+// Follower makes the writes of lifecycle.Follow.
 type Follower struct {
 	Client client.Client
 	Status *reconcile.WorkloadStatus
 	Events reconcile.Events
 	Rules  lifecycle.Rules
 	Now    func() time.Time
-	// Slices finishes the Workloads whose place another took: feature gate ElasticJobsViaWorkloadSlices.
+	// Slices finishes replaced Workloads: feature gate ElasticJobsViaWorkloadSlices.
 	Slices bool
-	// Changed, unless it is nil, brings other rules while the manager runs: every Workload is then looked at again.
+	// Changed, unless nil, brings new rules while the manager runs: every Workload is then requeued.
 	Changed <-chan lifecycle.Rules
 
 	current atomic.Pointer[lifecycle.Rules]
@@ -65,13 +65,13 @@ func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=update;patch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues,verbs=get;list;watch
 
-// Reconcile looks at one Workload and makes at most one write.
+// Reconcile decides about one Workload and makes at most one write.
 func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var wl kueue.Workload
 	if found, err := f.get(ctx, req.NamespacedName, &wl); err != nil || !found {
 		return ctrlreconcile.Result{}, err
 	}
-	world, err := f.gather(ctx, &wl)
+	world, err := f.readQueues(ctx, &wl)
 	if err != nil {
 		return ctrlreconcile.Result{}, err
 	}
@@ -79,7 +79,7 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	next := wl.DeepCopy()
 	todo := f.current.Load().Follow(next, world, now)
 	if !todo.Status && f.Slices {
-		if err := f.succeed(ctx, &wl, now); err != nil {
+		if err := f.finishReplaced(ctx, &wl, now); err != nil {
 			return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 		}
 	}
@@ -100,16 +100,14 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	return ctrlreconcile.Result{RequeueAfter: max(todo.Wake.Sub(now.Time), time.Millisecond)}, nil
 }
 
-// changes is a runnable that takes new rules, on every replica.
+// changes is a runnable that stores new rules, on every replica.
 type changes struct {
 	f     *Follower
 	again chan<- event.GenericEvent
 }
 
-// NeedLeaderElection is false.
 func (c *changes) NeedLeaderElection() bool { return false }
 
-// Start takes new rules until ctx ends.
 func (c *changes) Start(ctx context.Context) error {
 	for {
 		select {
@@ -118,8 +116,8 @@ func (c *changes) Start(ctx context.Context) error {
 		case rules := <-c.f.Changed:
 			c.f.current.Store(&rules)
 			select {
-			case c.again <- event.GenericEvent{Object: &kueue.Workload{}}: // which stands for all of them
-			default: // all are about to be looked at
+			case c.again <- event.GenericEvent{Object: &kueue.Workload{}}: // stands for all Workloads
+			default: // all are about to be requeued
 			}
 		}
 	}
@@ -129,8 +127,8 @@ func (f *Follower) all(ctx context.Context, _ client.Object) []ctrlreconcile.Req
 	return f.workloads(ctx, "", func(*kueue.Workload) bool { return true })
 }
 
-// gather reads the queues of a Workload: those that it waits in, or holds quota of.
-func (f *Follower) gather(ctx context.Context, wl *kueue.Workload) (lifecycle.World, error) {
+// readQueues reads the queues of a Workload: its LocalQueue, and the ClusterQueue of its admission or else of the LocalQueue.
+func (f *Follower) readQueues(ctx context.Context, wl *kueue.Workload) (lifecycle.World, error) {
 	var w lifecycle.World
 	name := kueue.ClusterQueueReference("")
 	if wl.Spec.QueueName != "" {
@@ -166,7 +164,7 @@ func (f *Follower) get(ctx context.Context, key types.NamespacedName, into clien
 	return err == nil, err
 }
 
-// write makes the write that there is to make, and returns the Workload to tell about.
+// write makes the write of todo, if any, and returns the Workload for its events.
 func (f *Follower) write(ctx context.Context, wl, next *kueue.Workload, todo lifecycle.Followed) (*kueue.Workload, error) {
 	pinned := client.MergeFromWithOptions(wl, client.MergeFromWithOptimisticLock{})
 	switch {
@@ -194,7 +192,7 @@ func named(err error, what string, wl *kueue.Workload) error {
 	return fmt.Errorf("%s workload %s/%s: %w", what, wl.Namespace, wl.Name, err)
 }
 
-// under maps a ClusterQueue to the Workloads that wait in it or hold its quota.
+// under maps a ClusterQueue to the Workloads that are pending in it or hold its quota.
 func (f *Follower) under(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
 	var queues kueue.LocalQueueList
 	if err := f.Client.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
@@ -214,7 +212,6 @@ func (f *Follower) under(ctx context.Context, cq client.Object) []ctrlreconcile.
 	})
 }
 
-// inside maps a LocalQueue to its Workloads.
 func (f *Follower) inside(ctx context.Context, lq client.Object) []ctrlreconcile.Request {
 	return f.workloads(ctx, lq.GetNamespace(), func(wl *kueue.Workload) bool {
 		return string(wl.Spec.QueueName) == lq.GetName()

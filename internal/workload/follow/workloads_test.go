@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
-// world is a namespace with a follower that is called by hand.
+// world is a namespace with a follower that the tests call directly.
 type world struct {
 	t         *testing.T
 	c         client.WithWatch
@@ -62,7 +62,7 @@ func (w *world) must(err error) {
 
 func (w *world) rules(r lifecycle.Rules) { w.f.current.Store(&r) }
 
-// own is the name of a ClusterQueue of this world.
+// own returns the name of a ClusterQueue of this world.
 func (w *world) own(name string) string { return w.namespace + "-" + name }
 
 func (w *world) queue(name string, tune ...func(*kueue.ClusterQueue)) {
@@ -96,7 +96,7 @@ func (w *world) create(name string, tune ...func(*kueue.Workload)) *kueue.Worklo
 	return wl
 }
 
-// change writes a transition.
+// change writes a transition of a Workload.
 func (w *world) change(wl *kueue.Workload, change func(lifecycle.Machine, *kueue.Workload) bool) {
 	w.t.Helper()
 	_, _, err := reconcile.NewWorkloadStatus(w.c).Transition(w.t.Context(), w.live(wl), func(x *kueue.Workload) bool {
@@ -136,7 +136,7 @@ func (w *world) look(wl *kueue.Workload) ctrl.Result {
 	return result
 }
 
-// has demands conditions, as Type=Status/Reason.
+// has checks conditions, as Type=Status/Reason.
 func (w *world) has(wl *kueue.Workload, want ...string) {
 	w.t.Helper()
 	got := []string{}
@@ -150,7 +150,7 @@ func (w *world) has(wl *kueue.Workload, want ...string) {
 	}
 }
 
-// tells demands what was recorded since the last time, of which the note is cut off.
+// tells checks the events since the last call, without their notes.
 func (w *world) tells(want ...string) {
 	w.t.Helper()
 	var got []string
@@ -168,8 +168,8 @@ func (w *world) tells(want ...string) {
 	}
 }
 
-// A look makes the one write that the state asks for, tells about it, and names the time of the next.
-func TestOneWriteALook(t *testing.T) {
+// A reconcile makes the one write that the state requires, emits its events, and returns the time of the next.
+func TestOneWritePerReconcile(t *testing.T) {
 	for name, scene := range map[string]func(*world){
 		"10 §4.10 nothing to do": func(w *world) {
 			wl := w.create("a")
@@ -244,8 +244,8 @@ func TestOneWriteALook(t *testing.T) {
 	}
 }
 
-// Every write is pinned to what was read: if that is old it fails, and the Workload is looked at again.
-func TestLooksAtOldObjects(t *testing.T) {
+// Every write is pinned to the version that was read: if it is old the write fails, and the Workload is requeued.
+func TestOldObjects(t *testing.T) {
 	keep := time.Duration(0)
 	for name, scene := range map[string]func(*world) *kueue.Workload{
 		"status": func(w *world) *kueue.Workload {
@@ -299,8 +299,8 @@ func TestLooksAtOldObjects(t *testing.T) {
 	}
 }
 
-// The queues that count are those that a Workload waits in or, once it has quota, the one whose quota it is.
-func TestGather(t *testing.T) {
+// The LocalQueue of a Workload counts and, once it has a reservation, the ClusterQueue of the reservation.
+func TestReadQueues(t *testing.T) {
 	w := newWorld(t)
 	w.queue("other")
 	for name, tc := range map[string]struct {
@@ -319,7 +319,7 @@ func TestGather(t *testing.T) {
 		case "with quota of nobody":
 			w.reserve(tc.wl, "none")
 		}
-		got, err := w.f.gather(t.Context(), w.live(tc.wl))
+		got, err := w.f.readQueues(t.Context(), w.live(tc.wl))
 		w.must(err)
 		local, queues := "", ""
 		if got.LocalQueue != nil {
@@ -334,8 +334,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// A change of a queue concerns those that wait in it and those that hold its quota.
-func TestWhomAQueueConcerns(t *testing.T) {
+// A change of a queue requeues its pending Workloads and the holders of its quota.
+func TestRequeuedByQueues(t *testing.T) {
 	w := newWorld(t)
 	w.queue("other")
 	w.must(w.c.Create(t.Context(), w.localQueue("second", "other")))
@@ -370,7 +370,7 @@ func TestWhomAQueueConcerns(t *testing.T) {
 	}
 }
 
-// New rules hold from the next look on, and every Workload gets one.
+// New rules hold from the next reconcile on, and every Workload is requeued.
 func TestNewRules(t *testing.T) {
 	w := newWorld(t)
 	wl := w.create("a", func(wl *kueue.Workload) {
@@ -398,7 +398,7 @@ func TestNewRules(t *testing.T) {
 }
 
 // spec: 20 §4.11.
-func TestSuccessor(t *testing.T) {
+func TestFinishReplaced(t *testing.T) {
 	w := newWorld(t)
 	owner := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "u", Controller: new(true)}
 	slice := func(name, replaces string) *kueue.Workload {

@@ -1,5 +1,5 @@
-// Package priorities keeps the priority of Workloads in step with the value of the
-// WorkloadPriorityClass that they name. spec: 10 §2.6, §4.13.
+// Package priorities writes the value of a WorkloadPriorityClass into the priority of the
+// Workloads that name it. spec: 10 §2.6, §4.13.
 package priorities
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// again is when the Workloads of a class are looked at once more after its value changed:
-// one may have been made meanwhile by somebody who knew the old value only.
+// again is the delay of a second reconcile of a class after its value changed: meanwhile a
+// Workload may have been created with the old value.
 const again = 3 * time.Second
 
-// Keeper writes priorities. Only a new class or a new value makes it look: what somebody
-// else writes into spec.priority stays until then.
+// Keeper writes priorities. Only a new class or a new value triggers it: other changes of
+// spec.priority stay until then.
 type Keeper struct {
 	Client client.Client
 }
@@ -34,16 +34,16 @@ type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
 
 // Setup adds the controller to the manager.
 func (k *Keeper) Setup(mgr ctrl.Manager) error {
-	look := func(q queue, class client.Object) {
+	enqueue := func(q queue, class client.Object) {
 		request := ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: class.GetName()}}
 		q.Add(request)
 		q.AddAfter(request, again)
 	}
 	changes := handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { look(q, e.Object) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, e.Object) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			if e.ObjectOld.(*kueue.WorkloadPriorityClass).Value != e.ObjectNew.(*kueue.WorkloadPriorityClass).Value {
-				look(q, e.ObjectNew)
+				enqueue(q, e.ObjectNew)
 			}
 		},
 	}
@@ -55,11 +55,11 @@ func (k *Keeper) Setup(mgr ctrl.Manager) error {
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloadpriorityclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;patch
 
-// Reconcile gives every Workload of a class its value, whatever state the Workload is in.
+// Reconcile sets the priority of every Workload of a class to its value, in any state of the Workload.
 func (k *Keeper) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var class kueue.WorkloadPriorityClass
 	if err := k.Client.Get(ctx, req.NamespacedName, &class); err != nil {
-		return ctrlreconcile.Result{}, client.IgnoreNotFound(err) // without its class a priority stays as it is
+		return ctrlreconcile.Result{}, client.IgnoreNotFound(err) // without the class priorities stay
 	}
 	var list kueue.WorkloadList
 	if err := k.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -80,8 +80,5 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 			failed = append(failed, fmt.Errorf("priority of workload %s/%s: %w", w.Namespace, w.Name, err))
 		}
 	}
-	if err := errors.Join(failed...); err != nil {
-		return reconcile.Retry(err).Result(ctx)
-	}
-	return ctrlreconcile.Result{}, nil
+	return reconcile.Retry(errors.Join(failed...)).Result(ctx)
 }

@@ -26,7 +26,7 @@ func wire(t reviewtest.Fatal, w *kueue.Workload) map[string]any {
 	return content
 }
 
-// edits are what can be done to a Workload, by name, right or wrong.
+// edits are valid and invalid changes of a Workload, by name.
 var edits = map[string]func(*kueue.Workload){
 	"reserve":            func(w *kueue.Workload) { setCondition(w, kueue.WorkloadQuotaReserved, metav1.ConditionTrue) },
 	"release":            func(w *kueue.Workload) { setCondition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse) },
@@ -113,7 +113,7 @@ func twoPods() *kueue.Workload {
 	}
 }
 
-// Whatever becomes of a Workload, the webhook is called for it unless it would allow it without a warning.
+// The webhook is called for every change of a Workload, unless it would allow it without a warning.
 func TestConditionMissesNothing(t *testing.T) {
 	judges := reviewtest.Condition(t, judged)
 	s := testServer()
@@ -140,7 +140,7 @@ func TestConditionMissesNothing(t *testing.T) {
 	})
 }
 
-// The webhook is not called for the writes by which workloads live: that is what the condition is for.
+// The webhook is not called for the usual writes of a status: the purpose of the condition.
 func TestConditionSparesCalls(t *testing.T) {
 	judges := reviewtest.Condition(t, judged)
 	cases := map[string]struct {
@@ -195,8 +195,8 @@ func TestConditionSparesCalls(t *testing.T) {
 	}
 }
 
-// A new Workload is only sent to be defaulted if that may change it, or if nobody has looked at its schema yet and would
-// stumble over it.
+// A new Workload is only sent to be defaulted if that may change it, or if its fields do not have the types of the
+// schema, which is checked later.
 func TestConditionOfDefaults(t *testing.T) {
 	needs := reviewtest.Condition(t, defaulted)
 	podSets := func(sets ...any) map[string]any { return map[string]any{"spec": map[string]any{"podSets": sets}} }

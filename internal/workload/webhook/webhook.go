@@ -11,23 +11,22 @@ import (
 	"github.com/berth-project/berth/internal/review"
 )
 
-// Options say what is checked.
+// Options are options of the checks.
 type Options struct {
 	// NonNegative refuses negative requests in Workloads: gate WorkloadValidateResourcesAreNonNegative.
 	NonNegative bool
 	// PodSetMetadata checks labels and annotations of pod sets: gate WorkloadValidationForPodSetMetadata.
 	PodSetMetadata bool
-	// PriorityBoost checks the annotation of that name.
+	// PriorityBoost checks the priority boost annotation.
 	PriorityBoost bool
 }
 
-// server answers the webhooks of Workloads.
 type server struct {
 	Options
 	jobs *job.Config
 }
 
-// Webhooks are the webhooks of Workloads, in a fixed order. jobs is the configuration of the jobs that they are for.
+// Webhooks returns the webhooks of Workloads, in a fixed order. jobs is the configuration of their jobs.
 func Webhooks(o Options, jobs *job.Config) []review.Webhook {
 	s := &server{o, jobs}
 	gvk, empty := kueue.GroupVersion.WithKind("Workload"), func() client.Object { return &kueue.Workload{} }
@@ -42,7 +41,7 @@ func Webhooks(o Options, jobs *job.Config) []review.Webhook {
 	}
 }
 
-// notYet warns of fields that this version does not act upon. A line goes with the feature that acts upon the field.
+// notYet warns of fields that this version ignores. Remove a case with the feature that reads the field.
 func notYet(w *kueue.Workload) []string {
 	var paths []string
 	for _, ps := range w.Spec.PodSets {
@@ -57,8 +56,8 @@ func notYet(w *kueue.Workload) []string {
 	return review.NotYet(paths...)
 }
 
-// isPlaced reports whether pods are to be placed by topology. That pod sets share their
-// flavors, which is said in the same place, is acted upon.
+// isPlaced reports whether pods are to be placed by topology. PodSetGroupName, by which pod sets share their
+// flavors, is supported.
 func isPlaced(t *kueue.PodSetTopologyRequest) bool {
 	if t == nil {
 		return false

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func (s *server) validatePodSets(w *kueue.Workload) field.ErrorList {
 	return errs
 }
 
-// validateResources keeps the resource pods for Berth's own count, and amounts sensible.
+// validateResources reserves the resource pods for Berth's own count, and refuses negative amounts.
 func (s *server) validateResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, list := range []struct {
@@ -107,21 +108,12 @@ func (s *server) validateResources(r *corev1.ResourceRequirements, path *field.P
 		if !s.NonNegative {
 			continue
 		}
-		for _, name := range sortedNames(list.values) {
+		for _, name := range slices.Sorted(maps.Keys(list.values)) {
 			q := list.values[name]
 			errs = append(errs, review.NonNegative(&q, at.Key(string(name)))...)
 		}
 	}
 	return errs
-}
-
-func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
-	names := make([]corev1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func (s *server) validateAnnotations(w *kueue.Workload) field.ErrorList {
@@ -137,8 +129,8 @@ func (s *server) validateAnnotations(w *kueue.Workload) field.ErrorList {
 	return errs
 }
 
-// validateAdmission checks a reservation. An admission without one is not looked at; a Workload that was broken already
-// is let through, so that it can be mended.
+// validateAdmission checks a reservation. An admission without one is not checked; a Workload that was broken already
+// is allowed, so that it can be repaired.
 func validateAdmission(w *kueue.Workload, wasBroken bool) field.ErrorList {
 	if !lifecycle.IsReserved(w) {
 		return nil
@@ -158,7 +150,7 @@ func validateAdmission(w *kueue.Workload, wasBroken bool) field.ErrorList {
 		if a.Count == nil || *a.Count == 0 {
 			continue
 		}
-		for _, name := range sortedNames(a.ResourceUsage) {
+		for _, name := range slices.Sorted(maps.Keys(a.ResourceUsage)) {
 			q := a.ResourceUsage[name]
 			amount := q.Value()
 			if name == corev1.ResourceCPU {
@@ -176,7 +168,7 @@ func hasPodSet(w *kueue.Workload, name kueue.PodSetReference) bool {
 	return slices.ContainsFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == name })
 }
 
-// validateReclaimable checks names and counts. Where pod sets may shrink, a count that is too large and did not change
+// validateReclaimable checks names and counts. Where pod sets may shrink, an unchanged count that is too large
 // passes: its pod set shrank.
 func (s *server) validateReclaimable(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
@@ -196,7 +188,6 @@ func (s *server) validateReclaimable(w, old *kueue.Workload) field.ErrorList {
 	return errs
 }
 
-// validatePodSetUpdates checks what an admission check wants to add to pods.
 func validatePodSetUpdates(w *kueue.Workload, check *kueue.AdmissionCheckState, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range check.PodSetUpdates {
@@ -212,7 +203,7 @@ func validatePodSetUpdates(w *kueue.Workload, check *kueue.AdmissionCheckState, 
 	return errs
 }
 
-// validateWorkloadChange checks what may not change, most of it while quota is reserved.
+// validateWorkloadChange checks immutable fields, most of them while quota is reserved.
 func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
 	if s.jobs.AdmissionGatedBy {
@@ -236,8 +227,8 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 	return append(errs, validateUpdatesFixed(w, old)...)
 }
 
-// mayShrink reports whether counts of pod sets may decrease while quota is reserved: those of any Workload with the feature
-// gate ElasticJobsViaWorkloadSlices, else those of Workloads that were elastic before the gate was turned off.
+// mayShrink reports whether counts of pod sets may decrease while quota is reserved: for any Workload with the feature
+// gate ElasticJobsViaWorkloadSlices, else for Workloads that were elastic before the gate was turned off.
 func (s *server) mayShrink(w *kueue.Workload) bool { return s.jobs.ElasticJobs || job.IsElastic(w) }
 
 // validatePodSetsFixed allows counts to shrink where they may, and nothing else to change.
@@ -256,7 +247,7 @@ func (s *server) validatePodSetsFixed(w, old *kueue.Workload) field.ErrorList {
 	return field.ErrorList{field.Forbidden(podSetsPath, "cannot change while quota is reserved")}
 }
 
-// validateReclaimableGrows keeps what was given back given back.
+// validateReclaimableGrows refuses to revoke reclaimable pods.
 func (s *server) validateReclaimableGrows(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
 	for _, before := range old.Status.ReclaimablePods {
@@ -294,7 +285,7 @@ func withoutTopology(a *kueue.Admission) *kueue.Admission {
 	return out
 }
 
-// validateUpdatesFixed keeps what a check that stays Ready wants to add to pods.
+// validateUpdatesFixed refuses changes of the pod set updates of a check that stays Ready.
 func validateUpdatesFixed(w, old *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range w.Status.AdmissionChecks {

@@ -22,7 +22,7 @@ func testServer() *server {
 	}
 }
 
-// baseWorkload has two pod sets and no status.
+// baseWorkload returns a Workload with two pod sets and no status.
 func baseWorkload() *kueue.Workload {
 	return &kueue.Workload{Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "a", Count: 3}, {Name: "b", Count: 1}}}}
 }
@@ -212,8 +212,8 @@ func TestWorkloadChanges(t *testing.T) {
 	}
 }
 
-// TestReplacementGoesToItsCluster is that the next slice of an elastic job needs no nomination, while there are such slices.
-func TestReplacementGoesToItsCluster(t *testing.T) {
+// The next slice of an elastic job needs no nomination, while there are such slices.
+func TestClusterOfReplacement(t *testing.T) {
 	for elastic, want := range map[bool][]string{true: nil, false: {"status.clusterName"}} {
 		old := baseWorkload()
 		old.Annotations = map[string]string{kueue.WorkloadSliceReplacementForAnnotation: "ns/a"}

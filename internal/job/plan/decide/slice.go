@@ -125,7 +125,7 @@ func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Ac
 	for _, w := range live {
 		switch {
 		case w.DeletionTimestamp == nil:
-		case (lifecycle.IsReserved(w) && !chain.IsHeir(w, live)) || len(live) == 1:
+		case (lifecycle.IsReserved(w) && !chain.IsReplacement(w, live)) || len(live) == 1:
 			return w, nil
 		case hasFinalizer(w):
 			return nil, &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}

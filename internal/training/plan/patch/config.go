@@ -113,7 +113,7 @@ type Request struct {
 
 // Reserved are the names that the policies of the runtime use, and patches may not use.
 type Reserved struct {
-	// Labels and Annotations are those of pods.
+	// Labels and Annotations of pods.
 	Labels, Annotations []string
 	// Jobs are by name of the replicated job.
 	Jobs map[string]ReservedJob
@@ -167,7 +167,7 @@ func (v *checker) refuse(reason string, errs ...*field.Error) {
 	}
 }
 
-// Validate applies the rules for the patches of a TrainJob, except those of Transition. runtime is the template of its runtime, or nil.
+// Validate applies the rules for the patches of a TrainJob, except the rules of Transition. runtime is the template of its runtime, or nil.
 func Validate(r *Request, runtime *trainerv1alpha1.JobSetTemplateSpec, reserved *Reserved) Findings {
 	v := &checker{Request: r, Runtime: runtime, Reserved: reserved}
 	v.validateOwners()

@@ -13,7 +13,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// Merge copies the template of the runtime and merges the patches in the order of the list, those of scheduling managers last (spec: 50
+// Merge copies the template of the runtime and merges the patches in the order of the list, with scheduling managers last (spec: 50
 // §4.9). It adds no replicated job and no container: patches of others have no effect.
 func Merge(template *trainerv1alpha1.JobSetTemplateSpec, patches []trainerv1alpha1.RuntimePatch, selected Selected, cfg *Config) *trainerv1alpha1.JobSetTemplateSpec {
 	out := &trainerv1alpha1.JobSetTemplateSpec{}
@@ -36,7 +36,7 @@ func Merge(template *trainerv1alpha1.JobSetTemplateSpec, patches []trainerv1alph
 	return out
 }
 
-// inOrder returns the entries with those of scheduling managers last.
+// inOrder returns the entries with scheduling managers last.
 func inOrder(patches []trainerv1alpha1.RuntimePatch, cfg *Config) []*trainerv1alpha1.RuntimePatch {
 	out := make([]*trainerv1alpha1.RuntimePatch, 0, len(patches))
 	for _, last := range []bool{false, true} {

@@ -208,8 +208,8 @@ func flat(v any) map[string]string {
 	return out
 }
 
-// TestMergeKeepsTheRest: whatever a patch does not name is as it was, what it names is what it says, the inputs are left
-// alone, and each of two calls gives the same bytes.
+// A patch leaves all other fields unchanged and sets its own, the inputs do not change,
+// and each of two calls gives the same bytes.
 func TestMergeKeepsTheRest(t *testing.T) {
 	cfg := patch.DefaultConfig()
 	rapid.Check(t, func(t *rapid.T) {
@@ -243,7 +243,7 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	})
 }
 
-// TestMergeShares: nothing of the result is part of a patch, so that what becomes of the one does not change the other.
+// The result shares no memory with a patch, so that changes of the one do not affect the other.
 func TestMergeShares(t *testing.T) {
 	cfg := patch.DefaultConfig()
 	patches := []trainerv1alpha1.RuntimePatch{entry("a.io/x", `{"securityContext":{"fsGroup":1},"affinity":{"nodeAffinity":{}},"terminationGracePeriodSeconds":1,

@@ -95,7 +95,7 @@ func (r *Request) owns(manager string) bool {
 }
 
 // Questions returns, sorted, the managers about which RBAC has to be asked before validation: protected managers whose entries the request
-// writes, and whom the configuration does not give to the user.
+// writes, except managers that the configuration gives to the user.
 func (r *Request) Questions() []string {
 	asked := map[string]bool{}
 	for _, m := range r.changedManagers() {

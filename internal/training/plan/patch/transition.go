@@ -40,7 +40,7 @@ func Changed(job, old *trainerv1alpha1.TrainJob) bool {
 //	no                no      refused
 //	any other                 allowed, unless a replicated job of the JobSet is still active
 //
-// This includes TrainJobs that have finished: their patches are those of their run.
+// This includes TrainJobs that have finished: their patches belong to their run.
 func Transition(job, old *trainerv1alpha1.TrainJob, jobset *jobsetv1alpha2.JobSet, err error) (errs field.ErrorList) {
 	if old == nil || !Changed(job, old) {
 		return nil

@@ -154,7 +154,7 @@ func otherMeta(m *metav1.ObjectMeta) []string {
 		{"name", m.Name != ""},
 		{"generateName", m.GenerateName != ""},
 		{"namespace", m.Namespace != ""},
-		{"selfLink", m.SelfLink != ""}, //nolint:staticcheck // nobody fills it in any more, and nobody may
+		{"selfLink", m.SelfLink != ""}, //nolint:staticcheck // deprecated, and always empty
 		{"uid", m.UID != ""},
 		{"resourceVersion", m.ResourceVersion != ""},
 		{"generation", m.Generation != 0},
@@ -230,7 +230,7 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// validateShapes checks the parts of pods that an entry sets by the rules of Kubernetes, and not those of the runtime.
+// validateShapes checks the parts of pods that an entry sets by the rules of Kubernetes, and not the rest of the runtime.
 func (v *checker) validateShapes(p *trainerv1alpha1.RuntimePatch, entry *field.Path, merged *trainerv1alpha1.JobSetTemplateSpec) {
 	eachJob(p, func(j *trainerv1alpha1.ReplicatedJobPatch) {
 		s, rj := podSpecOf(j), JobNamed(&merged.Spec, j.Name)

@@ -43,7 +43,7 @@ func TestAmount(t *testing.T) {
 	}
 }
 
-// An amount survives the way to a quantity and back, whatever the resource.
+// Converting an amount of any resource to a quantity and back changes nothing.
 func FuzzQuantityRoundTrip(f *testing.F) {
 	f.Add(int64(1500), uint8(0))
 	f.Add(int64(math.MaxInt64-1), uint8(1))
@@ -79,7 +79,7 @@ func condition(kind string, status metav1.ConditionStatus, reason string) metav1
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(time.Unix(2000, 0))}
 }
 
-// spec: 10 §4.4: who may be queued, and since when it is in line.
+// spec: 10 §4.4: which workloads may queue, and their queue timestamps.
 func TestPlaceInLine(t *testing.T) {
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
 	inLine, late := workload.Instant(1000e9), workload.Instant(2000e9)
@@ -121,7 +121,7 @@ func TestPlaceInLine(t *testing.T) {
 	}
 }
 
-// spec: 10 §4.2, §4.9: a reservation is what is written, less what will not run again.
+// spec: 10 §4.2, §4.9: a reservation is the written usage, less the share of pods that will not run again.
 func TestReservation(t *testing.T) {
 	reserved := condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved)
 	admission := func(count *int32, cpu string) *kueue.Admission {
@@ -171,7 +171,7 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// What was granted is what the next reader of the admission says is held.
+// Reading the admission of a grant yields the grant as held usage.
 func TestAdmissionRoundTrip(t *testing.T) {
 	grant := state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{Name: "main", Count: 8, Held: []state.Held{
 		{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 1500}, {PodSet: "main", Flavor: "a100", Resource: "nvidia.com/gpu", Amount: 8},
@@ -310,13 +310,13 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// spec: 10 §4.4 (c): without priorities among the heads of a cohort, whoever gave way to a
-// workload that borrows goes behind it.
+// spec: 10 §4.4 (c): without priorities among the heads of a cohort, a workload that was preempted by a
+// borrower is queued behind it.
 func TestYieldToBorrowers(t *testing.T) {
 	w := workloadWith(condition(kueue.WorkloadPreempted, metav1.ConditionTrue, kueue.ReasonInCohortReclaimWhileBorrowing))
 	other := workloadWith(condition(kueue.WorkloadPreempted, metav1.ConditionTrue, kueue.ReasonInCohortReclamation))
-	at := instant(w.Status.Conditions[0].LastTransitionTime.UnixNano())
-	created := instant(w.CreationTimestamp.UnixNano())
+	at := workload.Instant(w.Status.Conditions[0].LastTransitionTime.UnixNano())
+	created := workload.Instant(w.CreationTimestamp.UnixNano())
 	for name, tc := range map[string]struct {
 		w     *kueue.Workload
 		yield bool

@@ -14,16 +14,15 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Around looks up what decides about the pods of a workload beside its spec. A function
-// that is not set finds nothing; what is found is not changed.
+// Around looks up objects that affect the pods of a workload beside its spec. A nil function
+// finds nothing; found objects are not changed.
 type Around struct {
 	LimitRanges  func(namespace string) []corev1.LimitRange
 	RuntimeClass func(name string) *nodev1.RuntimeClass // nil if there is none
 }
 
-// pods are the pod specs of a workload, one for each pod set, as Kubernetes' own admission
-// would make them, as far as resources are concerned; nothing else is in them. The
-// Workload itself is not changed. spec: 10 §4.2.
+// pods returns the pod specs of a workload, one for each pod set, with the resources that Kubernetes' own
+// admission would set, and nothing else. The Workload itself is not changed. spec: 10 §4.2.
 func (a *Around) pods(w *kueue.Workload) ([]corev1.PodSpec, *bounds) {
 	b := a.bounds(w.Namespace)
 	out := make([]corev1.PodSpec, len(w.Spec.PodSets))
@@ -40,7 +39,7 @@ func (a *Around) pods(w *kueue.Workload) ([]corev1.PodSpec, *bounds) {
 	return out, b
 }
 
-// overhead is that of the RuntimeClass for pods that name one and bring none.
+// overhead returns the overhead of the pod or, without one, of its RuntimeClass.
 func (a *Around) overhead(spec *corev1.PodSpec) corev1.ResourceList {
 	if len(spec.Overhead) > 0 || spec.RuntimeClassName == nil || a.RuntimeClass == nil {
 		return spec.Overhead
@@ -51,11 +50,10 @@ func (a *Around) overhead(spec *corev1.PodSpec) corev1.ResourceList {
 	return nil
 }
 
-// bounds are what the LimitRanges of a namespace come to.
+// bounds are the combined LimitRanges of a namespace.
 type bounds struct{ container, pod bound }
 
-// bound is what they say about one type of item: the narrowest limits, and the first
-// defaults.
+// bound is their content for one type of item: the narrowest limits, and the first defaults.
 type bound struct{ highest, lowest, limits, requests corev1.ResourceList }
 
 func (a *Around) bounds(namespace string) *bounds {
@@ -87,7 +85,7 @@ func (b *bound) narrow(item *corev1.LimitRangeItem) {
 	b.requests = merge(b.requests, item.DefaultRequest, never)
 }
 
-// merge adds quantities, those that are there already if they win.
+// merge adds quantities. An existing quantity is replaced if the new one wins.
 func merge(to, from corev1.ResourceList, wins func(have, q apiresource.Quantity) bool) corev1.ResourceList {
 	//berth:unordered each key by itself
 	for name, q := range from {
@@ -101,7 +99,7 @@ func merge(to, from corev1.ResourceList, wins func(have, q apiresource.Quantity)
 	return to
 }
 
-// containers are those of a pod with nothing but their resources.
+// containers returns the containers of a pod with their resources alone.
 func (b *bound) containers(in []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, len(in))
 	for i := range in {
@@ -110,13 +108,13 @@ func (b *bound) containers(in []corev1.Container) []corev1.Container {
 	return out
 }
 
-// fill sets the limits and requests that are missing: defaults, then limits for requests.
+// fill sets missing limits and requests: defaults, then limits for requests.
 func (b *bound) fill(r *corev1.ResourceRequirements) corev1.ResourceRequirements {
 	limits := fill(r.Limits, b.limits)
 	return corev1.ResourceRequirements{Limits: limits, Requests: fill(fill(r.Requests, b.requests), limits)}
 }
 
-// fill returns list with what it has not got of defaults. It changes neither.
+// fill returns list with the entries of defaults that it lacks. It changes neither.
 func fill(list, defaults corev1.ResourceList) corev1.ResourceList {
 	out, own := list, false
 	//berth:unordered each key by itself
@@ -135,9 +133,9 @@ func fill(list, defaults corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// misfit says why Kubernetes would refuse the pods of a workload, whatever quota is free:
-// they ask for more than their own limits, or for what a LimitRange forbids; "" if it would
-// not. spec: 10 §4.5 step 3.
+// misfit returns why Kubernetes would refuse the pods of a workload regardless of quota: they
+// request more than their own limits, or violate a LimitRange; "" if it would accept them.
+// spec: 10 §4.5 step 3.
 func (b *bounds) misfit(w *kueue.Workload, pods []corev1.PodSpec) string {
 	var out []string
 	for i := range pods {
@@ -172,7 +170,7 @@ func aboveLimits(path string, r *corev1.ResourceRequirements) (out []string) {
 	return out
 }
 
-// outside says what of requests and limits is outside the bounds.
+// outside lists the requests and limits that are outside the bounds.
 func (b *bound) outside(path string, requests, limits corev1.ResourceList) (out []string) {
 	for _, name := range byName(b.highest) {
 		most, bound := extreme(name, requests, limits, 1), b.highest[name]
@@ -189,8 +187,8 @@ func (b *bound) outside(path string, requests, limits corev1.ResourceList) (out 
 	return out
 }
 
-// extreme is the larger one of two quantities, the smaller with a sign of −1; nil if both
-// lists are without it.
+// extreme returns the larger one of two quantities, the smaller with a sign of −1; nil if both
+// lists lack it.
 func extreme(name corev1.ResourceName, a, b corev1.ResourceList, sign int) *apiresource.Quantity {
 	x, inA := a[name]
 	y, inB := b[name]
@@ -208,7 +206,7 @@ func byName(list corev1.ResourceList) []corev1.ResourceName {
 }
 
 // podRequests applies Kubernetes' formula: containers, sidecars among the init containers,
-// overhead, and what is asked for on the level of the pod.
+// overhead, and requests on the level of the pod.
 func podRequests(pod *corev1.PodSpec) corev1.ResourceList {
 	return resource.PodRequests(&corev1.Pod{Spec: *pod}, resource.PodResourcesOptions{})
 }

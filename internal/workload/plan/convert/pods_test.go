@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// list reads "cpu 1, memory 2Gi".
+// list parses "cpu 1, memory 2Gi".
 func list(text string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for entry := range strings.SplitSeq(text, ", ") {
@@ -46,7 +46,7 @@ func limitRange(name string, items ...corev1.LimitRangeItem) corev1.LimitRange {
 	return corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.LimitRangeSpec{Limits: items}}
 }
 
-// around has these LimitRanges in every namespace, and a RuntimeClass with an overhead.
+// around returns these LimitRanges in every namespace, and a RuntimeClass with an overhead.
 func around(ranges ...corev1.LimitRange) Around {
 	return Around{
 		LimitRanges: func(string) []corev1.LimitRange { return ranges },
@@ -66,7 +66,7 @@ func charged(requests ...any) (out []state.Request) {
 	return out
 }
 
-// one is a Workload of one pod set.
+// one returns a Workload with one pod set.
 func one(spec corev1.PodSpec, count, done int32) *kueue.Workload {
 	w := workloadWith()
 	w.Spec.PodSets[0].Template.Spec, w.Spec.PodSets[0].Count = spec, count
@@ -76,7 +76,7 @@ func one(spec corev1.PodSpec, count, done int32) *kueue.Workload {
 	return w
 }
 
-// spec: 10 §4.2: Kubernetes' formula over what its own admission makes of the pods, times
+// spec: 10 §4.2: Kubernetes' formula over the pods as its own admission changes them, times
 // the pods that still run, without the excluded resources.
 func TestRequests(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways

@@ -13,7 +13,7 @@ import (
 )
 
 // Amount counts a quantity in the engine's unit: millicores for cpu, whole units
-// otherwise, rounded up. What int64 cannot hold is resource.Unlimited.
+// otherwise, rounded up. A quantity beyond int64 is resource.Unlimited.
 // spec: 10 §4.2, §4.3.1.
 func Amount(name corev1.ResourceName, q apiresource.Quantity) resource.Amount {
 	if name == corev1.ResourceCPU {
@@ -28,7 +28,7 @@ func Amount(name corev1.ResourceName, q apiresource.Quantity) resource.Amount {
 	return resource.Amount(q.Value())
 }
 
-// Quantity is the inverse of Amount, in the format people write the resource in.
+// Quantity is the inverse of Amount, in the usual format of the resource.
 func Quantity(name corev1.ResourceName, a resource.Amount) apiresource.Quantity {
 	switch name {
 	case corev1.ResourceCPU:

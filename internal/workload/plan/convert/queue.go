@@ -16,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // Flavor converts a ResourceFlavor.
@@ -34,7 +35,7 @@ func Cohort(c *kueue.Cohort) state.Cohort {
 	}
 }
 
-// weight of a fair share, in thousandths; nil for the default.
+// weight returns a fair share's weight, in thousandths; nil for the default.
 func weight(f *kueue.FairSharing) *resource.Amount {
 	if f == nil || f.Weight == nil {
 		return nil
@@ -55,7 +56,7 @@ func stopped(p kueue.StopPolicy) bool {
 	return p == kueue.StopPolicyHold || p == kueue.StopPolicyHoldAndDrain
 }
 
-// Queue converts a ClusterQueue. Problems that make it inactive close it.
+// Queue converts a ClusterQueue. Problems close it.
 func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 	def := state.Queue{
 		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
@@ -137,12 +138,12 @@ type Problem struct {
 	Message string
 }
 
-// Known is what a ClusterQueue refers to, as far as it exists.
+// Known looks up the objects that a ClusterQueue refers to.
 type Known struct {
 	Flavor   func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor // nil if there is none
 	Check    func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck // nil if there is none
 	Topology func(name kueue.TopologyReference) bool
-	Parent   func(cohort string) string // the one above, "" for none
+	Parent   func(cohort string) string // the parent of a cohort, "" for none
 }
 
 // Problems lists why a ClusterQueue is inactive, the first one giving the reason; none
@@ -168,7 +169,7 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	}
 	out = unless(out, missing, kueue.ReasonFlavorNotFound, "ResourceFlavors not found: ")
 	checks, remote := checkProblems(cq, known)
-	if out = append(out, checks...); !remote { // nodes of the workers are no business of this cluster
+	if out = append(out, checks...); !remote { // the nodes of worker clusters have topologies of their own
 		out = unless(out, unplaced, kueue.ReasonTopologyNotFound, "Topologies not found: ")
 	}
 	if circle := quota.Circle(string(cq.Spec.CohortName), known.Parent); circle != nil {
@@ -177,19 +178,7 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	return out
 }
 
-// isForAll reports whether a list has all flavors of a ClusterQueue.
-func isForAll(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
-	for _, group := range cq.Spec.ResourceGroups {
-		for i := range group.Flavors {
-			if !slices.Contains(flavors, group.Flavors[i].Name) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// checkProblems are those with the admission checks. It also tells whether workloads are
+// checkProblems returns the problems with the admission checks, and whether workloads are
 // sent to other clusters.
 func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent bool) {
 	if cq.Spec.AdmissionChecksStrategy == nil {
@@ -208,7 +197,7 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 		switch check.Spec.ControllerName {
 		case kueue.MultiKueueControllerName:
 			remote = append(remote, name)
-			if len(rule.OnFlavors) > 0 && !isForAll(cq, rule.OnFlavors) {
+			if len(rule.OnFlavors) > 0 && !lifecycle.HasAllFlavors(cq, rule.OnFlavors) {
 				perFlavor = append(perFlavor, name)
 			}
 		case kueue.ProvisioningRequestControllerName:
@@ -227,20 +216,20 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 	return out, len(remote) > 0
 }
 
-// NamesFlavor reports whether a ClusterQueue has quota of a flavor.
+// NamesFlavor reports whether a ClusterQueue defines quota of a flavor.
 func NamesFlavor(cq *kueue.ClusterQueue, name string) bool {
 	return slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
 		return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == name })
 	})
 }
 
-// NamesCheck reports whether a ClusterQueue asks for an admission check.
+// NamesCheck reports whether a ClusterQueue requires an admission check.
 func NamesCheck(cq *kueue.ClusterQueue, name string) bool {
 	return cq.Spec.AdmissionChecksStrategy != nil && slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks,
 		func(r kueue.AdmissionCheckStrategyRule) bool { return string(r.Name) == name })
 }
 
-// unless adds a problem with some names, unless there are none.
+// unless adds a problem with the given names, unless there are none.
 func unless(out []Problem, names []string, reason, message string) []Problem {
 	if len(names) == 0 {
 		return out

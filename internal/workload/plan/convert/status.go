@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Admission is what the engine granted, as a Workload's status records it.
+// Admission returns a grant of the engine as a Workload's status records it.
 func Admission(g state.Grant) *kueue.Admission {
 	a := &kueue.Admission{ClusterQueue: kueue.ClusterQueueReference(g.Queue)}
 	for _, ps := range g.PodSets {
@@ -31,7 +31,7 @@ func Admission(g state.Grant) *kueue.Admission {
 	return a
 }
 
-// ResourceRequests are the totals of every pod set, as a pending workload shows them.
+// ResourceRequests returns the totals of every pod set, as the status of a pending workload shows them.
 func ResourceRequests(w *kueue.Workload, r Requests) []kueue.PodSetRequest {
 	var out []kueue.PodSetRequest
 	pods, _ := r.pods(w)
@@ -74,11 +74,11 @@ func FlavorUsage(groups []kueue.ResourceGroup, used, borrowed []state.Held) []ku
 	return out
 }
 
-// maxLocalQueueFlavors is how many flavors the status of a LocalQueue may list; the
+// maxLocalQueueFlavors bounds the flavors in the status of a LocalQueue; the
 // schema refuses more. spec: 10 §6 #21.
 const maxLocalQueueFlavors = 64
 
-// LocalQueueUsage is FlavorUsage for a LocalQueue, cut at the number its schema allows.
+// LocalQueueUsage is FlavorUsage for a LocalQueue, cut to the number that its schema allows.
 func LocalQueueUsage(groups []kueue.ResourceGroup, used []state.Held) []kueue.LocalQueueFlavorUsage {
 	var out []kueue.LocalQueueFlavorUsage
 	for _, f := range FlavorUsage(groups, used, nil) {

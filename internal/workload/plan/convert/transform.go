@@ -13,8 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// charge is what one pod set asks of quota: the requests of one pod without what is
-// excluded, transformed, times the number of pods. spec: 10 §4.2.
+// charge returns the requests of one pod set: the requests of one pod, transformed and without excluded
+// resources, times the number of pods. spec: 10 §4.2.
 func (r *Requests) charge(pod corev1.ResourceList, count int32) []state.Request {
 	var out []state.Request
 	add := func(name corev1.ResourceName, each resource.Amount) {
@@ -47,8 +47,8 @@ func (r *Requests) charge(pod corev1.ResourceList, count int32) []state.Request 
 // dropped stands for a resource that is replaced by others.
 var dropped = new(big.Rat)
 
-// transform returns the resources that transformations change, with what they come to;
-// nil where there are none.
+// transform returns the resources that transformations change, with their amounts;
+// nil for unchanged resources.
 func (r *Requests) transform(asked corev1.ResourceList) map[corev1.ResourceName]*big.Rat {
 	var made map[corev1.ResourceName]*big.Rat
 	replaced := map[corev1.ResourceName]bool{}
@@ -92,9 +92,8 @@ func (r *Requests) transform(asked corev1.ResourceList) map[corev1.ResourceName]
 	return made
 }
 
-// rational is the exact value of a quantity.
 func rational(q apiresource.Quantity) *big.Rat {
-	q = q.DeepCopy() // AsDec changes how it is kept
+	q = q.DeepCopy() // AsDec changes its representation
 	d := q.AsDec()
 	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(d.Scale(), -d.Scale()))), nil)
 	if d.Scale() < 0 {
@@ -108,11 +107,11 @@ func amount(name corev1.ResourceName, q *big.Rat) resource.Amount {
 	if name == corev1.ResourceCPU {
 		q = new(big.Rat).Mul(q, big.NewRat(1000, 1))
 	}
-	// The smallest integer that is not below it.
+	// Round up.
 	up := new(big.Int).Add(q.Num(), q.Denom())
 	up.Sub(up, big.NewInt(1)).Div(up, q.Denom())
 	if !up.IsInt64() {
-		return resource.Unlimited // nothing below 0 gets here
+		return resource.Unlimited // negative amounts were set to 0
 	}
 	return resource.Amount(up.Int64())
 }

@@ -11,38 +11,37 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// Requests are the settings that say what of a pod's requests counts, since when a
-// workload is in line and how it compares with others there.
+// Requests are the settings for the requests of pods, the queue timestamp and the priority of a workload.
 type Requests struct {
 	Around
-	ExcludePrefixes []string // resources whose names begin so need no quota
+	ExcludePrefixes []string // resources with these name prefixes need no quota
 	// Transformations turn requests into requests for other resources.
 	Transformations []configv1beta2.ResourceTransformation
-	// KeepReclaimable: pods that are done keep their quota.
+	// KeepReclaimable: finished pods keep their quota.
 	KeepReclaimable bool
-	// HoldClaims: workloads whose pods claim devices, which no quota counts, wait.
+	// HoldClaims: workloads whose pods claim devices, which no quota counts, stay pending.
 	HoldClaims bool
 	// Boost: an annotation raises or lowers the priority.
 	Boost bool
-	// YieldToBorrowers: who was preempted by a workload that borrows goes behind it. It
-	// keeps the two from preempting each other where the heads of a cohort do not come by
+	// YieldToBorrowers: a workload that was preempted by a borrower is queued behind it. It
+	// keeps the two from preempting each other where the heads of a cohort are not ordered by
 	// priority.
 	YieldToBorrowers bool
-	// RequeueByCreation: who was evicted because its pods did not get ready keeps its place
+	// RequeueByCreation: a workload that was evicted because its pods did not get ready keeps its place
 	// in line.
 	RequeueByCreation bool
 	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
 	Gated bool
-	// Slices: workloads may take the place of others, and need only the difference.
+	// Slices: workloads may replace others, and need only the difference.
 	Slices bool
 }
 
@@ -51,12 +50,12 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	base, boost := r.Priority(w)
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
-		Version: version(w.ResourceVersion), Generation: w.Generation, Created: instant(w.CreationTimestamp.UnixNano()),
+		Version: version(w.ResourceVersion), Generation: w.Generation, Created: workload.Instant(w.CreationTimestamp.UnixNano()),
 		Since: since(w, r), Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: gated(w),
 		Priority: base + boost, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if r.Slices {
-		r.slice(&def, w)
+		def.Replaces, def.Owner = chain.Replaces(w), chain.Owner(w) // spec: 20 §4.11
 	}
 	pods, bounds := r.pods(w)
 	for i := range w.Spec.PodSets {
@@ -71,20 +70,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	return def
 }
 
-// slice says whose place the workload takes, and whose it may be. A slice of another namespace is none. spec: 20 §4.11.
-func (r *Requests) slice(def *state.Workload, w *kueue.Workload) {
-	if namespace, name, found := strings.Cut(w.Annotations[kueue.WorkloadSliceReplacementForAnnotation], "/"); found && namespace == w.Namespace {
-		def.Replaces = name
-	}
-	if ref := metav1.GetControllerOf(w); ref != nil {
-		def.Owner = string(ref.UID)
-	}
-	if origin := w.Labels[kueue.MultiKueueOriginLabel]; origin != "" { // a slice that its manager has just made has no job here yet
-		def.Owner = origin + "/" + cmp.Or(w.Annotations[kueue.WorkloadSliceNameAnnotation], w.Name)
-	}
-}
-
-// claims says which claims keep a workload waiting, "" for none. spec: 20 §4.12.
+// claims returns why claims keep a workload pending, "" for no reason. spec: 20 §4.12.
 func (r *Requests) claims(w *kueue.Workload) string {
 	for i := range w.Spec.PodSets {
 		if ps := &w.Spec.PodSets[i]; r.HoldClaims && len(ps.Template.Spec.ResourceClaims) > 0 {
@@ -95,7 +81,7 @@ func (r *Requests) claims(w *kueue.Workload) string {
 	return ""
 }
 
-// Priority is that of the spec, and what is added to it. spec: 10 §4.14.
+// Priority returns the priority of the spec, and the boost of the annotation. spec: 10 §4.14.
 func (r *Requests) Priority(w *kueue.Workload) (base, boost int64) {
 	if w.Spec.Priority != nil {
 		base = int64(*w.Spec.Priority)
@@ -108,9 +94,7 @@ func (r *Requests) Priority(w *kueue.Workload) (base, boost int64) {
 	return base, boost
 }
 
-func instant(nanos int64) workload.Instant { return workload.Instant(nanos) }
-
-// version reads a resourceVersion; API servers give numbers that grow.
+// version parses a resourceVersion, an increasing number.
 func version(rv string) uint64 {
 	v, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil {
@@ -119,31 +103,30 @@ func version(rv string) uint64 {
 	return v
 }
 
-// since is the queue timestamp: preemption does not cost the place in line, failing
-// to become ready and failing a check do. spec: 10 §4.4.
+// since returns the queue timestamp: preemption does not cost the place in line; a failure
+// to become ready or a failed check does. spec: 10 §4.4.
 func since(w *kueue.Workload, r Requests) workload.Instant {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	if evicted != nil && evicted.Status == "True" &&
 		((evicted.Reason == kueue.ReasonPodsReadyTimeout && !r.RequeueByCreation) || evicted.Reason == kueue.ReasonAdmissionCheck) {
-		return instant(evicted.LastTransitionTime.UnixNano())
+		return workload.Instant(evicted.LastTransitionTime.UnixNano())
 	}
 	preempted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted)
 	if r.YieldToBorrowers && preempted != nil && preempted.Status == "True" && preempted.Reason == kueue.ReasonInCohortReclaimWhileBorrowing {
-		return instant(preempted.LastTransitionTime.Add(time.Millisecond).UnixNano())
+		return workload.Instant(preempted.LastTransitionTime.Add(time.Millisecond).UnixNano())
 	}
-	return instant(w.CreationTimestamp.UnixNano())
+	return workload.Instant(w.CreationTimestamp.UnixNano())
 }
 
-// resting reports whether the workload waits for something else than quota before it is in
-// line again: a backoff, or that its queue is restarted. Whoever follows it clears both.
-// spec: 10 §4.4.
+// resting reports whether the workload waits for a backoff, or for the restart of its queue, before it is in
+// line again. The controller workload/follow clears both. spec: 10 §4.4.
 func resting(w *kueue.Workload) bool {
 	return lifecycle.IsRequeueBlocked(w) ||
 		(w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil)
 }
 
-// problem is what keeps the workload from being admitted whatever quota is free: checks
-// that failed, until somebody resets them. spec: 10 §4.5 step 3.
+// problem returns why the workload cannot be admitted regardless of quota: failed checks, until
+// their controller resets them. spec: 10 §4.5 step 3.
 func problem(w *kueue.Workload) *workload.Problem {
 	for _, c := range w.Status.AdmissionChecks {
 		if c.State == kueue.CheckStateRetry || c.State == kueue.CheckStateRejected {
@@ -153,7 +136,7 @@ func problem(w *kueue.Workload) *workload.Problem {
 	return nil
 }
 
-// gated reports whether a preemption gate is closed, as those are that have no position.
+// gated reports whether a preemption gate is closed, or has no position yet.
 // spec: 20 §4.14.
 func gated(w *kueue.Workload) bool {
 	for _, g := range w.Spec.PreemptionGates {
@@ -167,8 +150,8 @@ func gated(w *kueue.Workload) bool {
 	return false
 }
 
-// reserve adds what the workload holds. A reservation counts as it is written, whoever
-// wrote it, until the workload finishes or is deactivated. spec: 10 §4.9, §4.11.
+// reserve adds the quota that the workload holds. A written reservation counts, regardless of its
+// writer, until the workload finishes or is deactivated. spec: 10 §4.9, §4.11.
 func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if reserved == nil || reserved.Status != "True" || w.Status.Admission == nil ||
@@ -176,7 +159,7 @@ func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 		return
 	}
 	def.Reserved, def.Queue = true, string(w.Status.Admission.ClusterQueue)
-	def.ReservedAt = instant(reserved.LastTransitionTime.UnixNano())
+	def.ReservedAt = workload.Instant(reserved.LastTransitionTime.UnixNano())
 	def.Admitted = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
 	def.Ready = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady)
 	def.Evicting = apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted)
@@ -185,8 +168,8 @@ func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 	}
 }
 
-// held is what one pod set still needs of what was recorded at admission: the parts
-// of pods that will not run again are given back. spec: 10 §4.2.
+// held returns the part of the recorded usage that one pod set still needs: the share
+// of pods that will not run again is released. spec: 10 §4.2.
 func (r *Requests) held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.Held {
 	count, want := int32(0), int32(0)
 	for _, ps := range w.Spec.PodSets {
@@ -210,7 +193,7 @@ func (r *Requests) held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.He
 	return out
 }
 
-// reclaimable is how many pods of a pod set need no quota any more.
+// reclaimable returns how many pods of a pod set need no quota any more.
 func (r *Requests) reclaimable(w *kueue.Workload, name kueue.PodSetReference) int32 {
 	if r.KeepReclaimable {
 		return 0
@@ -223,7 +206,7 @@ func (r *Requests) reclaimable(w *kueue.Workload, name kueue.PodSetReference) in
 	return 0
 }
 
-// podSet converts the i-th pod set, whose pods ask for what is in pod.
+// podSet converts the i-th pod set; pod has the resources of its pods.
 func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.PodSet {
 	ps := &w.Spec.PodSets[i]
 	count := ps.Count - min(r.reclaimable(w, ps.Name), ps.Count)
@@ -256,7 +239,7 @@ func constraints(spec *corev1.PodSpec) *workload.Constraints {
 	return c
 }
 
-// shape is a canonical text of the constraints: encoding/json sorts maps.
+// shape returns a canonical text of the constraints: encoding/json sorts maps.
 func shape(c *workload.Constraints) string {
 	if len(c.Selector) == 0 && len(c.Affinity) == 0 && len(c.Tolerations) == 0 {
 		return ""

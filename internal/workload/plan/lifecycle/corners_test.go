@@ -13,7 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// A new reservation ends what an earlier attempt left behind. spec: 10 §4.9, 20 §4.14.
+// A new reservation resets the conditions of earlier attempts. spec: 10 §4.9, 20 §4.14.
 func TestReserveBeginsAnew(t *testing.T) {
 	w := scene().w
 	w.Status.PreemptionGates = []kueue.PreemptionGateState{{Name: "g", Position: kueue.PreemptionGateOpen, LastTransitionTime: at(0)}}
@@ -49,7 +49,7 @@ func TestLegacyReasons(t *testing.T) {
 	}
 }
 
-// What an end keeps and forgets. spec: 10 §4.11.
+// The fields that an eviction or a deactivation keeps and resets. spec: 10 §4.11.
 func TestEnds(t *testing.T) {
 	m := Machine{}
 	spent := func(cause string) *int32 {
@@ -103,7 +103,7 @@ func TestSplitGates(t *testing.T) {
 	}
 }
 
-// Looks that leave alone what is not theirs. spec: 10 §4.10 to §4.12, 20 §4.14, §4.15.
+// Cases that Follow leaves unchanged. spec: 10 §4.10 to §4.12, 20 §4.14, §4.15.
 func TestFollowCorners(t *testing.T) {
 	past, future := new(at(5*time.Second)), new(at(time.Hour))
 	opened := func(f *follows) {
@@ -177,7 +177,7 @@ func TestFollowCorners(t *testing.T) {
 	}
 }
 
-// corner is what a look left behind that these tests are about.
+// corner summarizes the state after Follow for these tests.
 func (f *follows) corner(out Followed) (lines []string) {
 	if out.Status {
 		lines = append(lines, "status")

@@ -10,10 +10,10 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Evict asks the job to give its quota back. It keeps the reservation until Release, and resets what belonged to this
-// admission: admission checks, clusters, unhealthy nodes, preemption gates. The cause is empty unless one stands behind
-// the reason; with reason Deactivated it becomes part of the condition's reason. A Workload that is evicted or finished
-// already does not change (spec: 10 §4.11).
+// Evict asks the job to give its quota back. It keeps the reservation until Release, and resets the state of this
+// admission: admission checks, clusters, unhealthy nodes, preemption gates. cause refines some reasons, else it is empty;
+// with reason Deactivated it becomes part of the condition's reason. An evicted or finished Workload does not change
+// (spec: 10 §4.11).
 func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now metav1.Time) bool {
 	if IsFinished(w) || IsEvicted(w) {
 		return false
@@ -36,7 +36,7 @@ func closeGates(w *kueue.Workload, now metav1.Time) {
 	}
 }
 
-// Preempt evicts the Workload to make room for another one. The reason says which rule allowed it, such as
+// Preempt evicts the Workload to make room for another one. The reason names the rule that allowed it, such as
 // InClusterQueue.
 func (m Machine) Preempt(w *kueue.Workload, reason, message string, now metav1.Time) bool {
 	if !m.Evict(w, kueue.ReasonPreempted, "", message, now) {
@@ -47,8 +47,8 @@ func (m Machine) Preempt(w *kueue.Workload, reason, message string, now metav1.T
 	return true
 }
 
-// RequestDeactivation asks for spec.active=false, and keeps the cause until then. Time spent is forgotten if it is the
-// cause, so that a reactivated Workload starts anew.
+// RequestDeactivation asks for spec.active=false, and keeps the cause until then. If the cause is the execution time, the
+// time is reset, so that a reactivated Workload starts anew.
 func (m Machine) RequestDeactivation(w *kueue.Workload, cause, message string, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -60,8 +60,8 @@ func (m Machine) RequestDeactivation(w *kueue.Workload, cause, message string, n
 	return changed
 }
 
-// Deactivate follows spec.active=false: it evicts, for the cause that was asked for if there is one, and drops the
-// backoff. One that is evicted already keeps its reason. It holds for Workloads that never had quota, too.
+// Deactivate follows spec.active=false: it evicts, for the requested cause if there is one, and drops the
+// backoff. An evicted Workload keeps its reason. It also applies to Workloads that never had a quota reservation.
 func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -74,7 +74,7 @@ func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 		}
 		changed = m.Evict(w, kueue.ReasonDeactivated, cause, message, now)
 	}
-	// The wish is granted, also where another eviction came before it: left behind, it would end every later activation.
+	// The request is fulfilled, also by an earlier eviction: if it stayed, it would end every later activation.
 	changed = remove(w, kueue.WorkloadDeactivationTarget) || changed
 	if w.Status.RequeueState != nil {
 		w.Status.RequeueState = nil
@@ -84,8 +84,8 @@ func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 }
 
 // Release gives the quota of an evicted Workload back, once no pod of it is left. After a preemption or the failure of
-// nodes it may go back into its queue at once; after all other evictions somebody has to Requeue it. noRequeue forces
-// the latter, for a Workload that is owned by a single pod. One that holds no quota does not change
+// nodes it may return to its queue at once; after all other evictions it needs a Requeue. noRequeue forces
+// the latter, for a Workload that is owned by a single pod. A Workload without a reservation does not change
 // (spec: 30 §4.3 step 14).
 func (m Machine) Release(w *kueue.Workload, noRequeue bool, now metav1.Time) bool {
 	evicted := Condition(w, kueue.WorkloadEvicted)
@@ -105,8 +105,8 @@ func (m Machine) Release(w *kueue.Workload, noRequeue bool, now metav1.Time) boo
 	return true
 }
 
-// Requeue lets an evicted Workload back into its queue: Requeued=True with the given reason, such as BackoffFinished.
-// One that was not held back does not change.
+// Requeue returns an evicted Workload to its queue: Requeued=True with the given reason, such as BackoffFinished.
+// A Workload that is not blocked does not change.
 func (m Machine) Requeue(w *kueue.Workload, reason, message string, now metav1.Time) bool {
 	if IsFinished(w) || !IsRequeueBlocked(w) {
 		return false
@@ -114,8 +114,8 @@ func (m Machine) Requeue(w *kueue.Workload, reason, message string, now metav1.T
 	return set(w, kueue.WorkloadRequeued, metav1.ConditionTrue, reason, message, now)
 }
 
-// FullReason joins the reason and the cause of an eviction, as the Evicted condition shows them: only Deactivated takes
-// the cause along. An event says EvictedDueTo before it.
+// FullReason joins the reason and the cause of an eviction, as the Evicted condition shows them: only Deactivated includes
+// the cause. Events prefix it with EvictedDueTo.
 func FullReason(reason, cause string) string {
 	if reason == kueue.ReasonDeactivated && cause != "" {
 		return reason + "DueTo" + cause
@@ -142,7 +142,7 @@ func countEviction(w *kueue.Workload, reason, cause string) {
 	stats.Evictions = append(stats.Evictions, kueue.EvictionCount{Reason: reason, UnderlyingCause: cause, Count: 1})
 }
 
-// resetChecks sends every check that was made back to Pending and counts the retries.
+// resetChecks sets every check that is not Pending back to Pending and counts the retries.
 func resetChecks(w *kueue.Workload, now metav1.Time) {
 	for i := range w.Status.AdmissionChecks {
 		c := &w.Status.AdmissionChecks[i]
@@ -161,9 +161,7 @@ func resetChecks(w *kueue.Workload, now metav1.Time) {
 	}
 }
 
-func list(names []string) string { return strings.Join(names, ", ") }
-
-// Cut shortens a text to at most limit bytes, whole characters, and marks the cut with " ...".
+// Cut shortens a text to at most limit bytes, whole characters, and ends a shortened text with " ...".
 func Cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -11,57 +11,57 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Rules are what the configuration says about the life of Workloads.
+// Rules are the configuration of the life of Workloads.
 type Rules struct {
 	Machine
-	Ready *ReadyRules // nil if nobody waits for pods to be ready
-	// KeepFinished is how long a finished Workload stays; nil is for ever.
+	Ready *ReadyRules // nil if Workloads do not wait for ready pods
+	// KeepFinished is how long a finished Workload is retained; nil is for ever.
 	KeepFinished *time.Duration
-	// Orphans finishes Workloads whose job was taken from them: feature gate FinishOrphanedWorkloads.
+	// Orphans finishes Workloads that lost their job: feature gate FinishOrphanedWorkloads.
 	Orphans bool
 	// Gated honours the annotation that keeps Workloads out of their queue: feature gate AdmissionGatedBy.
 	Gated bool
 }
 
-// ReadyRules say what becomes of Workloads whose pods do not get ready (spec: 20 §4.15).
+// ReadyRules are the rules for Workloads whose pods do not get ready (spec: 20 §4.15).
 type ReadyRules struct {
 	Timeout  time.Duration // from admission until all pods are ready
-	Recovery time.Duration // until they are so again; 0 is no limit
-	// The n-th time a Workload comes back after Base·2^(n−1), at most Max.
+	Recovery time.Duration // until they are ready again; 0 is no limit
+	// The n-th requeue comes after Base·2^(n−1), at most Max.
 	Base, Max time.Duration
-	// Limit is how often it comes back; negative is without end.
+	// Limit is the number of requeues; negative is no limit.
 	Limit int
 }
 
-// World is what decides about a Workload beside itself.
+// World holds the objects that decide about a Workload beside itself.
 type World struct {
-	// LocalQueue is the one that it names, nil if it does not exist.
+	// LocalQueue is the LocalQueue of the Workload, nil if it does not exist.
 	LocalQueue *kueue.LocalQueue
-	// ClusterQueue is the one whose quota it holds or, without a reservation, that the LocalQueue points to; nil if it
+	// ClusterQueue is the ClusterQueue of its admission or, without a reservation, of the LocalQueue; nil if it
 	// does not exist.
 	ClusterQueue *kueue.ClusterQueue
 }
 
-// Event is something to tell about a Workload.
+// Event is an event to emit about a Workload.
 type Event struct {
 	Warning      bool
 	Reason, Note string
 }
 
-// Followed is what there is to do about a Workload: at most one of the writes, in the order of the fields, and a look
-// after each.
+// Followed is the result of Follow: at most one write, in the order of the fields, after which the Workload is
+// reconciled again.
 type Followed struct {
 	Status      bool // its status was changed
 	Deactivate  bool // spec.active is to be false
 	Unfinalize  bool // the finalizer is to be removed
 	Delete      bool // it is to be deleted
 	Events      []Event
-	Wake        time.Time // when to look again, without an event; zero is never
+	Wake        time.Time // when to requeue, without an event; zero is never
 	EndedReason string    // the reason of an eviction that began here, and its cause
 	EndedCause  string
 }
 
-// follower is one look at a Workload.
+// follower is one run of Follow.
 type follower struct {
 	*Rules
 	World
@@ -70,15 +70,15 @@ type follower struct {
 	out Followed
 }
 
-// Follow does what a Workload's own conditions, its deadlines, its admission checks and its queues ask for, whoever
-// caused that. It changes the Workload, which must be the caller's own copy. The steps are those of spec 10 §4.10.
+// Follow applies a Workload's conditions, deadlines, admission checks and queues, regardless of their writer.
+// It changes the Workload, which must be the caller's own copy. The steps are those in spec 10 §4.10.
 func (r *Rules) Follow(w *kueue.Workload, in World, now metav1.Time) Followed {
 	f := &follower{Rules: r, World: in, w: w, now: now}
 	switch {
 	case f.orphaned():
 	case IsFinished(w):
 		f.retain()
-	case w.DeletionTimestamp != nil: // whoever holds it by a finalizer lets it go
+	case w.DeletionTimestamp != nil: // the owner of its finalizer removes it
 	default:
 		f.mirrorGates()
 		f.raiseBackoff()
@@ -106,14 +106,14 @@ func (f *follower) tell(warning bool, reason, note string) {
 	f.out.Events = append(f.out.Events, Event{warning, reason, note})
 }
 
-// wakeAt asks for a look at a time, if that is still to come.
+// wakeAt asks for a requeue at a time in the future.
 func (f *follower) wakeAt(at time.Time) {
 	if at.After(f.now.Time) && (f.out.Wake.IsZero() || at.Before(f.out.Wake)) {
 		f.out.Wake = at
 	}
 }
 
-// evict begins an eviction and tells about it if there was a reservation.
+// evict begins an eviction, and emits an event if there was a reservation.
 func (f *follower) evict(reason, cause, message string) {
 	f.ended(reason, cause, message, f.Evict(f.w, reason, cause, message, f.now))
 }
@@ -128,7 +128,7 @@ func (f *follower) ended(reason, cause, message string, changed bool) {
 	}
 }
 
-// orphaned (step 1) ends a Workload that belongs to no job any more, and tells whether it is one.
+// orphaned (step 1) ends a Workload that lost its job, and reports whether the Workload is an orphan.
 func (f *follower) orphaned() bool {
 	_, ofJob := f.w.Labels[kueue.JobUIDLabel]
 	deleted := f.w.DeletionTimestamp != nil
@@ -148,7 +148,7 @@ func (f *follower) held() bool {
 	return slices.Contains(f.w.Finalizers, kueue.ResourceInUseFinalizer)
 }
 
-// retain (step 3) deletes a finished Workload after the time that it is kept.
+// retain (step 3) deletes a finished Workload after its retention time.
 func (f *follower) retain() {
 	if f.KeepFinished == nil || f.w.DeletionTimestamp != nil {
 		return
@@ -164,7 +164,7 @@ func (f *follower) retain() {
 	}
 }
 
-// mirrorGates (step 2) gives every preemption gate of the spec a position, Closed to begin with, and says when all are open.
+// mirrorGates (step 2) gives every preemption gate of the spec a position, initially Closed, and unblocks when all are open.
 func (f *follower) mirrorGates() {
 	have := f.w.Status.PreemptionGates
 	var want []kueue.PreemptionGateState
@@ -184,7 +184,7 @@ func (f *follower) mirrorGates() {
 	f.changed(f.UnblockFromPreemptionGates(f.w))
 }
 
-// raiseBackoff (step 4) makes the backoff as long as every check that wants a retry asks for.
+// raiseBackoff (step 4) extends the backoff to the longest that a check with a retry requests.
 func (f *follower) raiseBackoff() {
 	for _, c := range f.w.Status.AdmissionChecks {
 		if c.State != kueue.CheckStateRetry || c.RequeueAfterSeconds == nil {
@@ -208,7 +208,7 @@ func (f *follower) notBefore(at time.Time) {
 	f.changed(true)
 }
 
-// activity (step 6) follows spec.active and the backoff, and tells whether the Workload may take part.
+// activity (step 6) follows spec.active and the backoff, and reports whether the other steps apply.
 func (f *follower) activity() bool {
 	if !IsActive(f.w) {
 		f.inactive()
@@ -222,7 +222,7 @@ func (f *follower) activity() bool {
 	if s := f.w.Status.RequeueState; s != nil && s.RequeueAt != nil {
 		f.wakeAt(s.RequeueAt.Time)
 		waits = s.RequeueAt.After(f.now.Time)
-		if !waits { // also while an eviction is unfinished: the time has come, and the release need not wait for another look
+		if !waits { // also while an eviction is unfinished: the backoff is over, and the release need not wait for another reconcile
 			s.RequeueAt = nil
 			if s.Count == nil {
 				f.w.Status.RequeueState = nil
@@ -240,7 +240,7 @@ func (f *follower) activity() bool {
 	return true
 }
 
-// blocked is why the Workload may not go back into its queue, "" if it may, or holds quota still.
+// blocked returns why the Workload may not return to its queue, "" if it may, or still holds quota.
 func (f *follower) blocked() string {
 	if IsReserved(f.w) || !IsRequeueBlocked(f.w) {
 		return ""
@@ -248,7 +248,7 @@ func (f *follower) blocked() string {
 	return Condition(f.w, kueue.WorkloadRequeued).Reason
 }
 
-// inactive evicts a Workload that was deactivated, and says of one without quota why it has none.
+// inactive evicts a deactivated Workload, and writes the reason of one without a reservation.
 func (f *follower) inactive() {
 	reason, cause := kueue.ReasonDeactivated, ""
 	if target := Condition(f.w, kueue.WorkloadDeactivationTarget); target != nil && target.Status == metav1.ConditionTrue {
@@ -265,7 +265,7 @@ func (f *follower) inactive() {
 	}
 }
 
-// restart (steps 7 and 8) lets Workloads back in that went when their queue stopped, once it runs again.
+// restart (steps 7 and 8) requeues Workloads that were evicted when their queue stopped, once it runs again.
 func (f *follower) restart() {
 	switch reason := f.blocked(); {
 	case reason == kueue.ReasonLocalQueueStopped && f.LocalQueue != nil && !stopped(f.LocalQueue.Spec.StopPolicy):
@@ -294,11 +294,10 @@ func (f *follower) gate() {
 	}
 }
 
-// listAfter is how long a new Workload waits for the list of its checks: mostly it gets quota before, and the list in the same write.
+// listAfter is how long a new Workload waits for the list of its checks: mostly it gets a reservation before, and the list in the same write.
 const listAfter = 2 * time.Second
 
-// listChecks (step 8) gives every required admission check an entry in the status, and drops those that are not
-// required.
+// listChecks (step 8) gives every required admission check an entry in the status, and drops other entries.
 func (f *follower) listChecks() {
 	if f.ClusterQueue == nil {
 		return
@@ -324,8 +323,8 @@ func (f *follower) listChecks() {
 	}
 }
 
-// RequiredChecks are the admission checks that a Workload of the ClusterQueue has to pass, by name: with an admission,
-// those of its flavors; without, those that hold for all flavors (spec: 10 §4.9).
+// RequiredChecks returns the admission checks that a Workload of the ClusterQueue has to pass, by name: with an admission,
+// the checks of its flavors; without, the checks for all flavors (spec: 10 §4.9).
 func RequiredChecks(cq *kueue.ClusterQueue, admission *kueue.Admission) []kueue.AdmissionCheckReference {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil
@@ -345,7 +344,7 @@ func RequiredChecks(cq *kueue.ClusterQueue, admission *kueue.Admission) []kueue.
 			required = slices.ContainsFunc(rule.OnFlavors, func(f kueue.ResourceFlavorReference) bool { return assigned[f] })
 		}
 		if !required && admission == nil {
-			required = onAllFlavors(cq, rule.OnFlavors)
+			required = HasAllFlavors(cq, rule.OnFlavors)
 		}
 		if required {
 			out = append(out, rule.Name)
@@ -355,7 +354,8 @@ func RequiredChecks(cq *kueue.ClusterQueue, admission *kueue.Admission) []kueue.
 	return out
 }
 
-func onAllFlavors(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
+// HasAllFlavors reports whether a list has all flavors of a ClusterQueue.
+func HasAllFlavors(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) bool {
 	for _, g := range cq.Spec.ResourceGroups {
 		for _, f := range g.Flavors {
 			if !slices.Contains(flavors, f.Name) {
@@ -366,15 +366,15 @@ func onAllFlavors(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReferenc
 	return true
 }
 
-// explicit (step 9) says of a Workload without QuotaReserved that it was not evaluated yet, under ExplicitStatus.
+// explicit (step 9) writes that a Workload without QuotaReserved was not evaluated yet, under ExplicitStatus.
 func (f *follower) explicit() {
 	if f.ExplicitStatus && Condition(f.w, kueue.WorkloadQuotaReserved) == nil {
 		f.changed(f.Pending(f.w, kueue.ReasonPendingEvaluation, "The workload is not evaluated yet", f.now))
 	}
 }
 
-// sync (step 9) makes Admitted follow reservation and checks as long as the Workload is not admitted. One that is keeps
-// running whatever checks come or go; those that fail evict it.
+// sync (step 9) makes Admitted follow reservation and checks until the Workload is admitted. An admitted one keeps
+// running when checks are added or removed; a failing check evicts it.
 func (f *follower) sync() {
 	if IsReserved(f.w) && (IsEvicted(f.w) || IsAdmitted(f.w)) {
 		return
@@ -386,7 +386,7 @@ func (f *follower) sync() {
 	}
 }
 
-// AdmittedNow tells of a Workload that has become admitted after its reservation.
+// AdmittedNow returns the event of a Workload that has become admitted after its reservation.
 func AdmittedNow(w *kueue.Workload, now metav1.Time) Event {
 	note := "Admitted by ClusterQueue " + string(w.Status.Admission.ClusterQueue)
 	if c := Condition(w, kueue.WorkloadQuotaReserved); c != nil {

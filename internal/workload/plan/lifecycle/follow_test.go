@@ -12,7 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// follows is the world of the tests: what Follow is told, and who says what of the result.
+// follows is the world of a test: the input of Follow, and its time.
 type follows struct {
 	w     *kueue.Workload
 	world World
@@ -24,7 +24,7 @@ var zero = time.Unix(10_000, 0)
 
 func at(d time.Duration) metav1.Time { return metav1.NewTime(zero.Add(d)) }
 
-// scene has a Workload that was created at zero in queues that run.
+// scene returns a Workload that was created at zero, in running queues.
 func scene(change ...func(*follows)) *follows {
 	f := &follows{
 		w: &kueue.Workload{
@@ -83,7 +83,7 @@ func stops(local, cluster kueue.StopPolicy) func(*follows) {
 	}
 }
 
-// summary is what a look came to, in a line a fact.
+// summary lists the results of Follow, one a line.
 func (f *follows) summary(out Followed) (lines []string) {
 	add := func(is bool, what string) {
 		if is {
@@ -257,7 +257,7 @@ func TestRequiredChecks(t *testing.T) {
 	}
 }
 
-// TestBackoffEndsWhileEvicting: the time to come back is cleared when it has come, also before the job has given its quota
+// The end of the backoff is cleared when it has passed, also before the job has given its quota
 // back (spec: 10 §4.10 step 6).
 func TestBackoffEndsWhileEvicting(t *testing.T) {
 	f := scene(runs, evictedBy(kueue.ReasonPodsReadyTimeout), func(f *follows) {
@@ -273,8 +273,8 @@ func TestBackoffEndsWhileEvicting(t *testing.T) {
 	}
 }
 
-// TestExplicitStatus: with the feature gate UnadmittedWorkloadsExplicitStatus a new Workload says at once, in one write, that
-// it has no quota and is not admitted (spec: 20 §4.22).
+// TestExplicitStatus: with the feature gate UnadmittedWorkloadsExplicitStatus a new Workload gets both conditions with status False
+// in one write (spec: 20 §4.22).
 func TestExplicitStatus(t *testing.T) {
 	for explicit, want := range map[bool][]string{true: {"QuotaReserved=False/PendingEvaluation", "Admitted=False/NoReservation"}, false: nil} {
 		f := scene(func(f *follows) { f.rules.ExplicitStatus = explicit })

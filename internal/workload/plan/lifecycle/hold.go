@@ -11,8 +11,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// hold (step 10) takes the quota away for which the reason is gone: checks that failed, queues that stopped or are gone,
-// time that is over.
+// hold (step 10) evicts, or drops the reservation, when its conditions no longer hold: failed checks, stopped or deleted queues,
+// deadlines.
 func (f *follower) hold() {
 	switch {
 	case !IsReserved(f.w):
@@ -23,8 +23,8 @@ func (f *follower) hold() {
 	}
 }
 
-// failedChecks evicts a Workload one of whose checks wants a retry, and asks for the deactivation of one that was
-// rejected (spec: 20 §4.17).
+// failedChecks evicts a Workload if a check requests a retry, and requests its deactivation if a check
+// rejected it (spec: 20 §4.17).
 func (f *follower) failedChecks() bool {
 	var retry, rejected []string
 	for _, c := range f.w.Status.AdmissionChecks {
@@ -54,8 +54,8 @@ func (f *follower) failedChecks() bool {
 	return true
 }
 
-// queues follows the stop policies and the end of the queues, and tells whether one of them is in the way of the Workload.
-// The LocalQueue comes first; one that lets what runs run on does not keep the ClusterQueue from draining it
+// queues follows the stop policies and the deletion of the queues, and reports whether one of them affected the Workload.
+// The LocalQueue comes first; a LocalQueue that keeps running Workloads does not prevent the ClusterQueue from draining them
 // (spec: 10 §4.12).
 func (f *follower) queues() bool { return f.localQueue() || f.clusterQueue() }
 
@@ -87,7 +87,7 @@ func (f *follower) clusterQueue() bool {
 	return false
 }
 
-// queueStopped drops a reservation that is not admitted, which is no eviction, and drains what runs if it is to be.
+// queueStopped drops a reservation without admission, which is no eviction, and drains admitted Workloads if the policy says so.
 func (f *follower) queueStopped(kind, name string, policy kueue.StopPolicy, reason string) bool {
 	message := fmt.Sprintf("%s %s is stopped (stopPolicy %s)", kind, name, policy)
 	switch {
@@ -101,7 +101,7 @@ func (f *follower) queueStopped(kind, name string, policy kueue.StopPolicy, reas
 	return true
 }
 
-// queueGone drops a reservation that is not admitted; what runs, runs on.
+// queueGone drops a reservation without admission; admitted Workloads keep running.
 func (f *follower) queueGone(kind, name, what string) bool {
 	if IsAdmitted(f.w) || IsEvicted(f.w) {
 		return false
@@ -110,8 +110,8 @@ func (f *follower) queueGone(kind, name, what string) bool {
 	return true
 }
 
-// late evicts an admitted Workload whose pods are not ready in time, and asks for the deactivation of one that came back
-// too often. It tells whether the time was over (spec: 20 §4.15).
+// late evicts an admitted Workload whose pods are not ready in time or, after too many requeues, requests its
+// deactivation. It reports whether the time was over (spec: 20 §4.15).
 func (f *follower) late() bool {
 	if f.Ready == nil {
 		return false
@@ -145,15 +145,15 @@ func (f *follower) late() bool {
 	}
 	f.evict(kueue.ReasonPodsReadyTimeout, cause, fmt.Sprintf("The pods were not ready within %s", limit))
 	f.notBefore(f.now.Add(f.Ready.backoff(count, string(f.w.UID))))
-	if f.w.Status.RequeueState == nil { // a backoff of nothing
+	if f.w.Status.RequeueState == nil { // the backoff is zero
 		f.w.Status.RequeueState = &kueue.RequeueState{}
 	}
 	f.w.Status.RequeueState.Count = &count
 	return true
 }
 
-// backoff is how long a Workload waits that comes back for the n-th time. Up to a ten-thousandth is added, another one for
-// each Workload, so that those that were evicted together do not all come back at once.
+// backoff returns how long a Workload waits before the n-th requeue. It adds up to a ten-thousandth, which differs
+// between Workloads, so that Workloads that were evicted together are not requeued together.
 func (r *ReadyRules) backoff(n int32, uid string) time.Duration {
 	wait := r.Base
 	for i := int32(1); i < n && wait < r.Max; i++ {
@@ -165,7 +165,7 @@ func (r *ReadyRules) backoff(n int32, uid string) time.Duration {
 	return wait + wait/10_000*time.Duration(h.Sum32()%1000)/1000
 }
 
-// overtime asks for the deactivation of a Workload that ran as long as it may (spec: 20 §4.16).
+// overtime requests the deactivation of a Workload that reached its maximum execution time (spec: 20 §4.16).
 func (f *follower) overtime() {
 	limit := f.w.Spec.MaximumExecutionTimeSeconds
 	if limit == nil {
@@ -186,7 +186,7 @@ func (f *follower) overtime() {
 	}
 }
 
-// SplitGates reads the list of gates of the annotation admission-gated-by. Blanks around entries do not count.
+// SplitGates parses the list of gates of the annotation admission-gated-by, and trims its entries.
 func SplitGates(value string) []string {
 	if strings.TrimSpace(value) == "" {
 		return nil

@@ -7,9 +7,9 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Import admits a Workload whose pods ran before it was there, whatever quota is free. The checks that its queue requires are
-// Ready: they have nothing left to hold up. The same once more changes nothing; another admission takes the place of the one that is
-// there (spec: 70 §4.11). It tells whether the Workload changed.
+// Import admits a Workload whose pods ran before it was created, regardless of free quota. The checks that its queue requires are
+// Ready, as there is nothing left to delay. Repeating it changes nothing; another admission replaces the existing
+// one (spec: 70 §4.11). It reports whether the Workload changed.
 func (m Machine) Import(w *kueue.Workload, admission *kueue.Admission, required []kueue.AdmissionCheckReference, now metav1.Time) bool {
 	if IsFinished(w) || IsEvicted(w) {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestImport: what is imported is admitted with its checks done, once, and what is over or on its way out stays so.
+// An imported Workload is admitted once, with Ready checks; a finished or evicted one does not change.
 func TestImport(t *testing.T) {
 	now, later := metav1.NewTime(time.Unix(100, 0)), metav1.NewTime(time.Unix(200, 0))
 	admission := func() *kueue.Admission {

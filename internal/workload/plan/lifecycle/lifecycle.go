@@ -1,7 +1,7 @@
 // Package lifecycle is the state machine of a Workload. Each transition is a
 // function that changes the Workload it is given, which must be the caller's
-// own copy, and reports whether anything changed. Nothing else in Berth builds a
-// condition of a Workload.
+// own copy, and reports whether anything changed. All conditions of a
+// Workload are built here.
 //
 //	           Reserve                SyncAdmitted            Finish
 //	pending ───────────► reserved ───────────────► admitted ─────────► finished
@@ -12,21 +12,21 @@
 //	 └────────────── Release ────────── evicting
 //	              (its pods are gone)
 //
-// The states are read off the conditions, first match:
+// The state follows from the conditions, first match:
 //
-//	finished   Finished=True, whatever else is there
+//	finished   Finished=True, regardless of the others
 //	evicting   Evicted=True and QuotaReserved=True: the quota is still in use
 //	admitted   Admitted=True
 //	reserved   QuotaReserved=True
-//	pending    all others; Evicted=True stays until the next reservation
+//	pending    otherwise; Evicted=True stays until the next reservation
 //
-// An eviction therefore has two phases. Evict asks for the end and resets what
-// belonged to this admission; Release gives the quota back, once the job says
-// that no pod is left. Deactivation is an eviction with a wish before it
+// An eviction therefore has two phases. Evict asks for the end and resets the
+// state of this admission; Release gives the quota back, once the job reports
+// that no pod is left. Deactivation is an eviction after a request
 // (RequestDeactivation), so that a crash between the two loses nothing.
 //
-// Beside the states stand single facts that have conditions of their own:
-// Requeue, PodsReady, BlockOnPreemptionGates.
+// Requeue, PodsReady and BlockOnPreemptionGates write conditions that are
+// independent of the state.
 package lifecycle
 
 import (
@@ -41,10 +41,9 @@ import (
 // maxMessage is how many bytes of a condition message the API keeps (spec: 10 §4.9).
 const maxMessage = 32 * 1024
 
-// ellipsis ends a text that was cut.
 const ellipsis = " ..."
 
-// Machine makes the transitions. The zero value behaves as upstream's defaults do.
+// Machine makes the transitions. The zero value behaves like upstream's defaults.
 type Machine struct {
 	// LegacyReasons brings back the coarse reasons of QuotaReserved=False and Admitted=False: feature gate
 	// UnadmittedWorkloadsObservability is off.
@@ -52,7 +51,7 @@ type Machine struct {
 	// ExplicitStatus writes QuotaReserved=False and Admitted=False also on Workloads that never had the condition:
 	// feature gate UnadmittedWorkloadsExplicitStatus.
 	ExplicitStatus bool
-	// WaitForPodsReady keeps PodsReady=False in step with reservation and release, in the same write.
+	// WaitForPodsReady writes PodsReady=False together with reservation and release.
 	WaitForPodsReady bool
 }
 
@@ -65,7 +64,7 @@ func isTrue(w *kueue.Workload, conditionType string) bool {
 	return apimeta.IsStatusConditionTrue(w.Status.Conditions, conditionType)
 }
 
-// InLineSince is when a Workload was created, or was let back into line the last time. spec: 70 §5.3.
+// InLineSince returns when a Workload was created, or was requeued the last time. spec: 70 §5.3.
 func InLineSince(w *kueue.Workload) time.Time {
 	if c := Condition(w, kueue.WorkloadRequeued); c != nil && c.Status == metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
@@ -73,13 +72,13 @@ func InLineSince(w *kueue.Workload) time.Time {
 	return w.CreationTimestamp.Time
 }
 
-// IsReserved reports whether the Workload holds quota. An evicted Workload does until it is released.
+// IsReserved reports whether the Workload holds quota. An evicted Workload does until its release.
 func IsReserved(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadQuotaReserved) }
 
 // IsAdmitted reports whether the job of the Workload may run. Check IsEvicted as well before starting anything.
 func IsAdmitted(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadAdmitted) }
 
-// IsFinished reports whether nothing happens to the Workload any more.
+// IsFinished reports whether the Workload is in its final state.
 func IsFinished(w *kueue.Workload) bool { return isTrue(w, kueue.WorkloadFinished) }
 
 // IsEvicted reports whether the Workload was evicted and has not reserved quota again since.
@@ -97,13 +96,13 @@ func IsOnHold(w *kueue.Workload) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonOnHold
 }
 
-// IsRequeueBlocked reports whether an evicted Workload must not go back into its queue yet: Requeued=False
+// IsRequeueBlocked reports whether an evicted Workload must not return to its queue yet: Requeued=False
 // (spec: 10 §4.11).
 func IsRequeueBlocked(w *kueue.Workload) bool {
 	return apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadRequeued)
 }
 
-// set writes a condition with the generation of the Workload. Writing the same status, reason and message again is no
+// set writes a condition with the generation of the Workload. The same status, reason and message again are no
 // change, so that a new generation alone causes no write.
 func set(w *kueue.Workload, conditionType string, status metav1.ConditionStatus, reason, message string, now metav1.Time) bool {
 	message = Cut(message, maxMessage)
@@ -118,7 +117,7 @@ func set(w *kueue.Workload, conditionType string, status metav1.ConditionStatus,
 	return true
 }
 
-// turnOff sets a condition that is True to False and keeps its message behind a remark.
+// turnOff sets a condition that is True to False, and keeps its message after "Previously: ".
 func turnOff(w *kueue.Workload, conditionType, reason string, now metav1.Time) {
 	if c := Condition(w, conditionType); c != nil && c.Status == metav1.ConditionTrue {
 		set(w, conditionType, metav1.ConditionFalse, reason, "Previously: "+c.Message, now)

@@ -8,8 +8,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// TestKeptOut relies on no more than the Workload: those who ask (the conversion, the writer of admissions, metrics,
-// explanations, the jobs' decisions) get one answer.
+// KeptOut depends on the Workload alone: all callers (the conversion, the writer of admissions, metrics,
+// explanations, the jobs' decisions) get the same answer.
 func TestKeptOut(t *testing.T) {
 	is := func(kind, reason string, status metav1.ConditionStatus) func(*kueue.Workload) {
 		return func(w *kueue.Workload) {

@@ -8,9 +8,9 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// RunsRemotelyCondition reports whether pods of the Workload may run on a worker cluster, of a job whose own status does not tell: while it is
-// True the Workload keeps its quota, evicted or not (spec: 40 §4.7). It is a condition, and no annotation, so that the write which says that
-// a worker has admitted the Workload says this as well, and so that an eviction, which resets all else, leaves it.
+// RunsRemotelyCondition reports whether pods of the Workload may run on a worker cluster although the status of its job does not show it. While
+// it is True the Workload keeps its quota, evicted or not (spec: 40 §4.7). It is a condition, and no annotation, so that one write reports
+// the admission by a worker and this condition, and so that an eviction, which resets all other state, keeps it.
 const RunsRemotelyCondition = "multikueue.berth.dev/RunsRemotely"
 
 // Reasons of RunsRemotely.
@@ -19,15 +19,15 @@ const (
 	reasonNothingLeft = "NothingLeft"
 )
 
-// RunsRemotely reports whether that is True.
+// RunsRemotely reports whether the condition is True.
 func RunsRemotely(w *kueue.Workload) bool { return isTrue(w, RunsRemotelyCondition) }
 
-// RunOn says that pods of the Workload may run on a worker cluster from now on, and tells whether that changed anything.
+// RunOn records that pods of the Workload may run on a worker cluster from now on, and reports whether that is a change.
 func (m Machine) RunOn(w *kueue.Workload, cluster string, now metav1.Time) bool {
 	return set(w, RunsRemotelyCondition, metav1.ConditionTrue, reasonDispatched, fmt.Sprintf("Its pods run on %q", cluster), now)
 }
 
-// RunNowhere says that none does any more. A Workload of which that was never said is not changed.
+// RunNowhere records that no pods do any more. It only changes a Workload whose condition is True.
 func (m Machine) RunNowhere(w *kueue.Workload, now metav1.Time) bool {
 	return RunsRemotely(w) && set(w, RunsRemotelyCondition, metav1.ConditionFalse, reasonNothingLeft, "No worker cluster runs pods of it any more", now)
 }

@@ -2,15 +2,16 @@ package lifecycle
 
 import (
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Reserve gives the Workload quota: admission as decided, QuotaReserved=True, and the traces of an earlier eviction
-// turned off. Preemption gates close, since they were opened for this one attempt (spec: 20 §4.14). Required checks that
-// the status does not list yet are Pending from here on, and Admitted is synced in the same change. A finished Workload does
+// Reserve gives the Workload quota: it sets the admission and QuotaReserved=True, and turns the conditions of an earlier eviction
+// off. Preemption gates close, since they were opened for this one attempt (spec: 20 §4.14). Required checks that
+// the status does not list yet become Pending, and Admitted is synced in the same change. A finished Workload does
 // not change (spec: 10 §4.9).
 func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required []kueue.AdmissionCheckReference, now metav1.Time) bool {
 	if IsFinished(w) {
@@ -35,13 +36,12 @@ func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required
 	return true
 }
 
-// pendingCheck is an admission check that nobody has said anything about.
 func pendingCheck(name kueue.AdmissionCheckReference, now metav1.Time) kueue.AdmissionCheckState {
 	return kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: now}
 }
 
 // SyncAdmitted makes Admitted follow the reservation, the listed checks and delayed placements. Do not call it on an
-// evicted Workload that is not released yet: its checks are reset, but its pods still run (spec: 10 §4.9).
+// evicted Workload before its release: its checks are reset, but its pods still run (spec: 10 §4.9).
 func (m Machine) SyncAdmitted(w *kueue.Workload, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -67,7 +67,7 @@ func (m Machine) SyncAdmitted(w *kueue.Workload, now metav1.Time) bool {
 	return changed
 }
 
-// admitted computes what the Admitted condition has to say.
+// admitted computes the Admitted condition.
 func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, reason, message string) {
 	var open []string // checks that are not Ready
 	for _, c := range w.Status.AdmissionChecks {
@@ -88,7 +88,7 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 		if m.LegacyReasons {
 			reason = kueue.ReasonUnsatisfiedChecks
 		}
-		return metav1.ConditionFalse, reason, "Waiting for admission checks: " + list(open)
+		return metav1.ConditionFalse, reason, "Waiting for admission checks: " + strings.Join(open, ", ")
 	default:
 		return metav1.ConditionFalse, kueue.ReasonPendingDelayedTopologyRequests, "Waiting for the placement of pods"
 	}
@@ -100,7 +100,6 @@ func waitsForPlacement(w *kueue.Workload) bool {
 	})
 }
 
-// addExecutionTime counts the seconds of the admission that ends now.
 func addExecutionTime(w *kueue.Workload, now metav1.Time) {
 	spent := now.Sub(Condition(w, kueue.WorkloadAdmitted).LastTransitionTime.Time).Seconds()
 	if before := w.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
@@ -109,8 +108,8 @@ func addExecutionTime(w *kueue.Workload, now metav1.Time) {
 	w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(max(spent, 0)))
 }
 
-// Pending says why the Workload has no quota: QuotaReserved=False with a reason of spec 10 §5.1, which turns into its
-// older name if the machine is told so. A reservation is dropped, which is not an eviction: for queues that stop, jobs
+// Pending writes why the Workload has no reservation: QuotaReserved=False with a reason of spec 10 §5.1, or with its
+// older name under LegacyReasons. It drops a reservation, which is not an eviction: for stopped queues, jobs
 // on hold and gates. Admitted is synced.
 func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.Time) bool {
 	if IsFinished(w) {
@@ -124,7 +123,7 @@ func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.T
 	return m.SyncAdmitted(w, now) || changed
 }
 
-// PendingReason is the name of a reason of QuotaReserved=False.
+// PendingReason returns the name of a reason of QuotaReserved=False, the older one under LegacyReasons.
 func (m Machine) PendingReason(reason string) string {
 	if !m.LegacyReasons {
 		return reason
@@ -141,14 +140,14 @@ func (m Machine) PendingReason(reason string) string {
 	return reason
 }
 
-// UnblockFromPreemptionGates takes that back when no gate is closed any more, and tells whether it was said (spec: 20 §5.1).
+// UnblockFromPreemptionGates removes the condition when no gate is closed any more, and reports whether it did (spec: 20 §5.1).
 func (m Machine) UnblockFromPreemptionGates(w *kueue.Workload) bool {
 	closed := func(g kueue.PreemptionGateState) bool { return g.Position == kueue.PreemptionGateClosed }
 	return isTrue(w, kueue.WorkloadBlockedOnPreemptionGates) && !slices.ContainsFunc(w.Status.PreemptionGates, closed) &&
 		remove(w, kueue.WorkloadBlockedOnPreemptionGates)
 }
 
-// BlockOnPreemptionGates says that only a closed gate keeps the Workload from preempting others.
+// BlockOnPreemptionGates records that only a closed gate keeps the Workload from preempting others.
 func (m Machine) BlockOnPreemptionGates(w *kueue.Workload, message string, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -156,8 +155,8 @@ func (m Machine) BlockOnPreemptionGates(w *kueue.Workload, message string, now m
 	return set(w, kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.ReasonPreemptionGated, message, now)
 }
 
-// PodsReady reports whether the pods of the job are ready. The reason follows from what was known before. The same status
-// and reason are no change, whatever the message says (spec: 30 §4.8).
+// PodsReady records whether the pods of the job are ready. The reason follows from the previous one. The same status
+// and reason are no change, regardless of the message (spec: 30 §4.8).
 func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool {
 	before := Condition(w, kueue.WorkloadPodsReady)
 	status, reason, message := metav1.ConditionFalse, kueue.ReasonWaitForStart, "Not all pods are ready yet"
@@ -178,19 +177,18 @@ func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool 
 	return set(w, kueue.WorkloadPodsReady, status, reason, message, now)
 }
 
-// WaitForReplacements reports whether the job is short of pods: absent is how many. While it is, the Workload does not go
-// back into its queue. The reason is that of an eviction, or PodsFailed, which a later eviction replaces and a later
+// WaitForReplacements records whether the job lacks pods; absent is their number. While it does, the Workload does not return
+// to its queue. The reason is the reason of the eviction, or PodsFailed, which a later eviction replaces and a later
 // admission does not (spec: 30 §4.9).
 func (m Machine) WaitForReplacements(w *kueue.Workload, absent int, now metav1.Time) bool {
-	before := Condition(w, kueue.WorkloadWaitingForReplacementPods)
-	waits := before != nil && before.Status == metav1.ConditionTrue
-	evicted := Condition(w, kueue.WorkloadEvicted)
+	waits := isTrue(w, kueue.WorkloadWaitingForReplacementPods)
 	switch {
 	case IsFinished(w) || (absent == 0 && !waits):
 		return false
 	case absent == 0:
 		return set(w, kueue.WorkloadWaitingForReplacementPods, metav1.ConditionFalse, kueue.ReasonPodsReady, "All pods are there", now)
-	case evicted != nil && evicted.Status == metav1.ConditionTrue:
+	case IsEvicted(w):
+		evicted := Condition(w, kueue.WorkloadEvicted)
 		return set(w, kueue.WorkloadWaitingForReplacementPods, metav1.ConditionTrue, evicted.Reason, evicted.Message, now)
 	case waits:
 		return false
@@ -208,9 +206,9 @@ func (m Machine) Finish(w *kueue.Workload, reason, message string, now metav1.Ti
 	return set(w, kueue.WorkloadFinished, metav1.ConditionTrue, reason, message, now)
 }
 
-// FinishOrphan finishes a Workload whose job is gone, unless it is being deleted. The controller of the job's kind calls it
-// for a Workload that names its job, since only that controller can tell that the job is gone; the one that follows
-// Workloads calls it for a Workload that names none any more. Afterwards the finalizer is removed. spec: 10 §4.10 step 1.
+// FinishOrphan finishes a Workload whose job was deleted, unless the Workload is being deleted. The controller of the job's kind calls it
+// for a Workload that names its job, since only that controller knows that the job does not exist; workload/follow
+// calls it for a Workload without a job. Afterwards the finalizer is removed. spec: 10 §4.10 step 1.
 func (m Machine) FinishOrphan(w *kueue.Workload, now metav1.Time) bool {
 	return w.DeletionTimestamp == nil && m.Finish(w, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", now)
 }

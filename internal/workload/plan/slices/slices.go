@@ -1,19 +1,19 @@
-// Package slices keeps the Workloads of an elastic job in order.
+// Package slices orders the Workloads of an elastic job.
 //
-//	S (4 pods, admitted) ◄── replacement-for ── S′ (6 pods, waits)
+//	S (4 pods, admitted) ◄── replacement-for ── S′ (6 pods, pending)
 //	        │                                     │ reserves quota for 2 more, S has its 4
 //	        │                                     │ passes its admission checks: admitted
 //	        └──── Finished: WorkloadSliceReplaced ◄┘
 //
-// Each Workload is a slice: the job at one size. To shrink, the slice that holds
-// quota shrinks in place. To grow, a second slice waits to take its place, and
+// Each Workload is a slice: the job at one size. To shrink, the slice with the
+// quota shrinks in place. To grow, a second slice waits to replace it, and
 // needs only the difference. All slices of a job are a chain, named after the
-// first one; the pods name the chain, so that they outlive a change of slices.
-// A successor may fail before it is admitted, by its checks or by preemption. That
-// is nothing to the slice before it, by which the job runs.
+// first one; the pods name the chain, so that a replacement does not affect them.
+// A replacement may fail before it is admitted, by its checks or by preemption.
+// That does not affect the slice that it replaces, which keeps running the job.
 //
-// Whatever was interrupted, [Normalise] says which slices stay: at most one by
-// which the job runs, and at most one that is to replace it (spec: 20 §4.11, 30 §4.11).
+// After any interruption, [Normalise] selects the slices that stay: at most one that
+// runs the job, and at most one that is to replace it (spec: 20 §4.11, 30 §4.11).
 package slices
 
 import (
@@ -29,12 +29,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Chain is the name of the chain that a Workload belongs to: that of its first slice.
+// Chain returns the name of the chain of a Workload: the name of its first slice.
 func Chain(w *kueue.Workload) string {
 	return cmp.Or(w.Annotations[kueue.WorkloadSliceNameAnnotation], w.Name)
 }
 
-// Replaces is the name of the slice, in the same namespace, whose place a Workload takes, or empty.
+// Replaces returns the name of the slice, in the same namespace, that a Workload replaces, or empty.
 func Replaces(w *kueue.Workload) string {
 	namespace, name, found := strings.Cut(w.Annotations[kueue.WorkloadSliceReplacementForAnnotation], "/")
 	if !found || namespace != w.Namespace {
@@ -43,25 +43,26 @@ func Replaces(w *kueue.Workload) string {
 	return name
 }
 
-// Claim is the value of the annotation by which a slice takes the place of another.
+// Claim returns the value of the annotation of a slice that replaces w.
 func Claim(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
 
-// MayFinish reports whether a slice that is admitted ends the other, whose place it takes: it names that one, both hold
-// quota of the same queue, and the same job controls both, or none does. The name alone must not end somebody else's
-// Workload. One that only holds quota may still fail its checks, and ends nothing (spec: 20 §4.11).
+// MayFinish reports whether an admitted slice finishes old: it replaces old, both hold quota of the same queue, and the
+// same job controls both, or none does. The name alone must not finish the Workload of another job. A slice that only
+// has a reservation may still fail its checks, and finishes nothing (spec: 20 §4.11).
 func MayFinish(by, old *kueue.Workload) bool {
 	return takesOver(by) && !lifecycle.IsFinished(by) && Replaces(by) == old.Name && by.Namespace == old.Namespace &&
 		by.UID != old.UID && !lifecycle.IsFinished(old) && SameOwner(by, old) && queueOf(by) == queueOf(old) && lifecycle.IsReserved(old)
 }
 
-// takesOver reports whether a slice has the place that it was to take: it is admitted, though it may have been evicted since.
+// takesOver reports whether a replacement is effective: the slice is admitted, though it may have been evicted since.
 func takesOver(w *kueue.Workload) bool { return lifecycle.IsReserved(w) && lifecycle.IsAdmitted(w) }
 
-// SameOwner reports whether the same job controls both Workloads, or none does. Those that the manager of another cluster made are of one job
-// if they are of one chain: a slice that has just come has no job here yet.
-func SameOwner(a, b *kueue.Workload) bool { return owner(a) == owner(b) }
+// SameOwner reports whether the same job controls both Workloads, or none does.
+func SameOwner(a, b *kueue.Workload) bool { return Owner(a) == Owner(b) }
 
-func owner(w *kueue.Workload) string {
+// Owner identifies the job of a Workload, "" for none. Workloads that the manager of another cluster created have the same owner
+// if they have the same chain: a slice that has just been created has no job here yet.
+func Owner(w *kueue.Workload) string {
 	if origin := w.Labels[kueue.MultiKueueOriginLabel]; origin != "" {
 		return origin + "/" + Chain(w)
 	}
@@ -85,7 +86,7 @@ func byAge(a, b *kueue.Workload) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
 }
 
-// Live are the slices that are not finished, the oldest first.
+// Live returns the slices that are not finished, the oldest first.
 func Live(workloads []*kueue.Workload) []*kueue.Workload {
 	var out []*kueue.Workload
 	for _, w := range workloads {
@@ -97,49 +98,49 @@ func Live(workloads []*kueue.Workload) []*kueue.Workload {
 	return out
 }
 
-// Ended is a slice that is to be finished, and why.
+// Ended is a slice to finish, and the reason.
 type Ended struct {
 	Workload        *kueue.Workload
 	Reason, Message string
 }
 
-// Kept is what Normalise leaves.
+// Kept is the result of Normalise.
 type Kept struct {
 	// Head holds the quota of the job. Nil if no slice does.
 	Head *kueue.Workload
-	// Selected is the slice that is to be as the job wants to be: the one that waits to replace the head, or the head
+	// Selected is the slice that follows the size of the job: the pending replacement of the head, or the head
 	// itself, or the only one. Nil if none is left.
 	Selected *kueue.Workload
-	// Over are the others.
+	// Over are the slices to finish.
 	Over []Ended
 }
 
-// Normalise picks, of the live slices of one job, those that stay. A slice whose successor is admitted is over. Of the
-// rest stay the newest that holds quota and is no successor of another that does, and its own successor, of several the
-// first with quota, else the oldest; without a holder the newest that was not evicted.
+// Normalise selects, from the live slices of one job, the slices that stay. A slice with an admitted replacement is over. Of the
+// rest, the newest stays that holds quota and does not replace another holder, and its own replacement: of several the
+// first with a reservation, else the oldest. Without a holder, the newest that was not evicted stays.
 //
-// A successor that was evicted stays: its checks are tried again, or somebody deactivated it, and a new one in its place
-// would only fail as well, and at once. Whoever calls ends it when the job wants something else. (spec: 30 §4.11 finishes all
-// that are evicted, which would also end one whose check only asks to try again.)
+// An evicted replacement stays: its checks are retried, or a user deactivated it, and a new replacement
+// would only fail as well, and at once. The caller ends it when the job wants another size. (spec: 30 §4.11 finishes all
+// evicted slices, which would also end one whose check only requests a retry.)
 //
-// A slice that was evicted and still holds quota stays alone until that is given back, since only it can stop the job: to
-// finish it at once, as a plain reading of the rules would, would free quota that pods still use. Once it is released, a
-// successor that has only waited stands alone, unless somebody deactivated the job by the slice.
+// An evicted slice that still holds quota stays alone until its release, since only it can stop the job:
+// finishing it at once, as a plain reading of the rules would, frees quota that pods still use. After the release, a
+// pending replacement stays alone, unless a user deactivated the job by the evicted slice.
 func Normalise(live []*kueue.Workload) Kept {
 	var rest []*kueue.Workload
 	var k Kept
 	for _, w := range live {
-		if heir := heirOf(w, live); heir != nil && takesOver(heir) {
+		if replacement := replacementOf(w, live); replacement != nil && takesOver(replacement) {
 			k.Over = append(k.Over, ended(w, live))
 		} else {
 			rest = append(rest, w)
 		}
 	}
-	k.Head = last(rest, func(w *kueue.Workload) bool { return lifecycle.IsReserved(w) && !IsHeir(w, rest) })
+	k.Head = last(rest, func(w *kueue.Workload) bool { return lifecycle.IsReserved(w) && !IsReplacement(w, rest) })
 	if k.Head == nil {
-		k.Selected = headless(rest)
+		k.Selected = selectHeadless(rest)
 	} else {
-		k.Selected, rest = successor(k.Head, rest)
+		k.Selected, rest = selectBy(k.Head, rest)
 	}
 	for _, w := range rest {
 		if w != k.Head && w != k.Selected {
@@ -149,31 +150,30 @@ func Normalise(live []*kueue.Workload) Kept {
 	return k
 }
 
-// successor is the slice that is to take the place of the head, or the head. Of the rest it leaves those that are not over yet
-// out.
-func successor(head *kueue.Workload, rest []*kueue.Workload) (selected *kueue.Workload, others []*kueue.Workload) {
-	heir := heirOf(head, rest)
+// selectBy returns the replacement of the head, or the head. others are the rest without a slice that must wait.
+func selectBy(head *kueue.Workload, rest []*kueue.Workload) (selected *kueue.Workload, others []*kueue.Workload) {
+	next := replacementOf(head, rest)
 	switch {
-	case heir == nil:
+	case next == nil:
 		return head, rest
 	case !lifecycle.IsEvicted(head):
-		return heir, rest
-	case isInactive(head) || lifecycle.IsReserved(heir) || lifecycle.IsEvicted(heir):
+		return next, rest
+	case isInactive(head) || lifecycle.IsReserved(next) || lifecycle.IsEvicted(next):
 		return head, rest
 	default:
-		return head, without(rest, heir) // it waits until the head is released
+		return head, without(rest, next) // it waits until the head is released
 	}
 }
 
-// IsHeir reports whether a slice with quota is to take the place of another that holds quota, and has not got it yet.
-func IsHeir(w *kueue.Workload, live []*kueue.Workload) bool {
+// IsReplacement reports whether a slice is to replace another one that holds quota, and has not done so yet.
+func IsReplacement(w *kueue.Workload, live []*kueue.Workload) bool {
 	return !takesOver(w) && slices.ContainsFunc(live, func(x *kueue.Workload) bool {
 		return x != w && x.Name == Replaces(w) && lifecycle.IsReserved(x) && Replaces(x) != w.Name
 	})
 }
 
-// headless is the slice that stays if none holds quota.
-func headless(rest []*kueue.Workload) *kueue.Workload {
+// selectHeadless returns the slice that stays if none holds quota.
+func selectHeadless(rest []*kueue.Workload) *kueue.Workload {
 	w := last(rest, func(w *kueue.Workload) bool { return isInactive(w) && lifecycle.IsEvicted(w) })
 	if w == nil {
 		w = last(rest, func(w *kueue.Workload) bool { return !lifecycle.IsEvicted(w) })
@@ -190,7 +190,7 @@ func without(list []*kueue.Workload, w *kueue.Workload) []*kueue.Workload {
 	return slices.DeleteFunc(slices.Clone(list), func(x *kueue.Workload) bool { return x == w })
 }
 
-// last is the newest that matches, or nil.
+// last returns the newest that matches, or nil.
 func last(list []*kueue.Workload, match func(*kueue.Workload) bool) *kueue.Workload {
 	for _, w := range slices.Backward(list) {
 		if match(w) {
@@ -200,18 +200,18 @@ func last(list []*kueue.Workload, match func(*kueue.Workload) bool) *kueue.Workl
 	return nil
 }
 
-// heirOf is the slice that is to take the place of w: of several that claim it the one that got furthest, else the older.
-func heirOf(w *kueue.Workload, live []*kueue.Workload) *kueue.Workload {
-	var heir *kueue.Workload
+// replacementOf returns the slice that is to replace w: of several the one with the highest stage, else the oldest.
+func replacementOf(w *kueue.Workload, live []*kueue.Workload) *kueue.Workload {
+	var found *kueue.Workload
 	for _, x := range live {
-		if x != w && Replaces(x) == w.Name && (heir == nil || stage(x) > stage(heir)) {
-			heir = x
+		if x != w && Replaces(x) == w.Name && (found == nil || stage(x) > stage(found)) {
+			found = x
 		}
 	}
-	return heir
+	return found
 }
 
-// stage is how far a successor got: it waits, it has quota, it is admitted.
+// stage is the progress of a replacement: pending, reserved, admitted.
 func stage(w *kueue.Workload) int {
 	switch {
 	case takesOver(w):
@@ -223,18 +223,17 @@ func stage(w *kueue.Workload) int {
 	}
 }
 
-// ended says why a slice is over.
 func ended(w *kueue.Workload, live []*kueue.Workload) Ended {
-	if heir := heirOf(w, live); heir != nil && (takesOver(heir) || !lifecycle.IsEvicted(heir)) {
-		return Ended{w, kueue.ReasonWorkloadSliceReplaced, "Replaced by workload slice " + Claim(heir)}
+	if next := replacementOf(w, live); next != nil && (takesOver(next) || !lifecycle.IsEvicted(next)) {
+		return Ended{w, kueue.ReasonWorkloadSliceReplaced, "Replaced by workload slice " + Claim(next)}
 	}
 	return Ended{w, kueue.ReasonOutOfSync, "The workload slice is out of sync with its job"}
 }
 
-// Change is how the pod sets that a job wants differ from those of a slice.
+// Change is the difference between the wanted pod sets of a job and a slice.
 type Change int
 
-// The changes, by what they need.
+// The changes, in increasing order of effect.
 const (
 	Same         Change = iota
 	Shrinks             // some sets have fewer pods, none has more
@@ -242,7 +241,7 @@ const (
 	Incompatible        // other sets
 )
 
-// Compare finds the difference. Only names and counts matter, and the names in any order.
+// Compare returns the difference. Only names and counts matter, and the names in any order.
 func Compare(w *kueue.Workload, wanted []kueue.PodSet) Change {
 	if len(w.Spec.PodSets) != len(wanted) {
 		return Incompatible
@@ -262,8 +261,8 @@ func Compare(w *kueue.Workload, wanted []kueue.PodSet) Change {
 	return change
 }
 
-// CompareShaped is Compare where the name of a pod set says what its pods ask for: another name is another set, of which
-// there were none before, and one that is not wanted any more has none left (spec: 30 §4.10.3).
+// CompareShaped is Compare for pod sets whose names identify the requests of their pods: a new name is a set that
+// grows from no pods, and an unwanted one shrinks to none (spec: 30 §4.10.3).
 func CompareShaped(w *kueue.Workload, wanted []kueue.PodSet) Change {
 	change := Same
 	for i := range wanted {
@@ -285,7 +284,7 @@ func CompareShaped(w *kueue.Workload, wanted []kueue.PodSet) Change {
 	return change
 }
 
-// ResizeShaped gives the pod sets of a slice the counts that are wanted, none to those that are not.
+// ResizeShaped sets the counts of the pod sets of a slice as wanted, 0 for unwanted ones.
 func ResizeShaped(w *kueue.Workload, wanted []kueue.PodSet) {
 	for i := range w.Spec.PodSets {
 		w.Spec.PodSets[i].Count = 0
@@ -293,7 +292,7 @@ func ResizeShaped(w *kueue.Workload, wanted []kueue.PodSet) {
 	Resize(w, wanted)
 }
 
-// Resize gives the pod sets of a slice the counts that are wanted, which Compare found compatible.
+// Resize sets the counts of the pod sets of a slice as wanted; Compare must have found them compatible.
 func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
 	for i := range w.Spec.PodSets {
 		for j := range wanted {
@@ -304,8 +303,8 @@ func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
 	}
 }
 
-// Granting is, of the Workloads of one owner, the slice that lets pods run: the newest that is elastic, admitted and
-// not on its way out. Nil if there is none.
+// Granting returns, from the Workloads of one owner, the slice that lets pods run: the newest that is elastic, admitted and
+// not evicted. Nil if there is none.
 func Granting(workloads []*kueue.Workload) *kueue.Workload {
 	return last(Live(workloads), func(w *kueue.Workload) bool {
 		return w.Annotations[kueue.ElasticJobAnnotation] == "true" && lifecycle.IsReserved(w) && lifecycle.IsAdmitted(w) &&
@@ -313,7 +312,7 @@ func Granting(workloads []*kueue.Workload) *kueue.Workload {
 	})
 }
 
-// Granted is how many pods of a set may run: what was admitted, or what the slice has shrunk to since, less the pods
+// Granted returns how many pods of a set may run: the admitted count, or the count that the slice has shrunk to, less the pods
 // whose quota was given back.
 func Granted(w *kueue.Workload, name kueue.PodSetReference) int32 {
 	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name })
@@ -338,7 +337,7 @@ func Granted(w *kueue.Workload, name kueue.PodSetReference) int32 {
 	return 0
 }
 
-// ScaledDown reports whether a Workload has quota for more pods of a pod set than it has now: its pod set shrank while the
+// ScaledDown reports whether a Workload holds quota for more pods of a pod set than its spec has: its pod set shrank while the
 // Workload held quota.
 func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	if w.Status.Admission == nil {
@@ -353,8 +352,8 @@ func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	return count != nil && w.Spec.PodSets[at].Count < *count
 }
 
-// SameShape reports whether the pods of two sets ask for the same: what runs in them, and where they may run, aside. Upstream
-// does not look, so that pods which were changed to ask for more run without quota (spec: 30 §4.11).
+// SameShape reports whether the pods of two sets have the same requests, regardless of their images, commands and placement. Upstream
+// does not check it, so that pods with increased requests run without quota (spec: 30 §4.11).
 func SameShape(a, b kueue.PodSet) bool {
 	p, q := &a.Template.Spec, &b.Template.Spec
 	same := equality.Semantic.DeepEqual

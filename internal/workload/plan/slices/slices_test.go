@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// slice is a Workload of a job, with quota of a queue unless that is empty.
+// slice returns a Workload of a job, with quota of a queue unless that is empty.
 func slice(name, owner, queue, replaces string) *kueue.Workload {
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name), Annotations: map[string]string{}}}
 	if owner != "" {
@@ -40,7 +40,7 @@ func released(w *kueue.Workload) *kueue.Workload {
 	was := w.Status.Admission
 	lifecycle.Machine{}.Preempt(w, kueue.ReasonInClusterQueue, "", metav1.Now())
 	lifecycle.Machine{}.Release(w, false, metav1.Now())
-	w.Status.Admission = was // somebody wrote that
+	w.Status.Admission = was // a foreign write
 	return w
 }
 
@@ -49,7 +49,7 @@ func moved(w *kueue.Workload) *kueue.Workload {
 	return w
 }
 
-// sent is a slice of a chain that the manager of another cluster made.
+// sent returns a slice of a chain that the manager of another cluster created.
 func sent(w *kueue.Workload, chain string) *kueue.Workload {
 	w.Labels = map[string]string{kueue.MultiKueueOriginLabel: "m"}
 	w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain
@@ -93,9 +93,9 @@ func TestMayFinish(t *testing.T) {
 	}
 }
 
-// TestOriginIsNoOwner is what a label of an origin is worth to a slice that somebody makes with it: it takes the place of no slice of a job of
-// this cluster, of another origin, of another chain or in another namespace. Of the very chain that it names it does; but who may make Workloads
-// in a namespace may as well name the controller of any slice there, so the label is worth no more than that.
+// A slice with a forged origin label replaces no slice of a job of
+// this cluster, of another origin, of another chain or in another namespace. It does replace a slice of the very chain that it names; but
+// users that may create Workloads in a namespace may as well name the controller of any slice there, so the label grants no more than that.
 func TestOriginIsNoOwner(t *testing.T) {
 	sent := func(name, origin, chain, replaces string) *kueue.Workload {
 		w := slice(name, "", "q", replaces)
@@ -130,7 +130,7 @@ func TestOriginIsNoOwner(t *testing.T) {
 	}
 }
 
-// chained are slices, the oldest first, each as "name, the one whose place it takes or -, how far it got".
+// chained parses slices, the oldest first, each as "name, the name of the slice that it replaces or -, its stage".
 func chained(lines ...string) []*kueue.Workload {
 	var out []*kueue.Workload
 	m, admission := lifecycle.Machine{}, &kueue.Admission{ClusterQueue: "q"}
@@ -143,7 +143,7 @@ func chained(lines ...string) []*kueue.Workload {
 		w.CreationTimestamp = metav1.Unix(int64(i), 0)
 		switch state {
 		case "waits":
-		case "stopped": // nobody has acted on that
+		case "stopped": // before any controller acted
 			w.Spec.Active = new(false)
 		case "reserved":
 			m.Reserve(w, admission, []kueue.AdmissionCheckReference{"c"}, metav1.Now())
@@ -174,7 +174,7 @@ func TestNormalise(t *testing.T) {
 	}
 	for title, tc := range map[string]struct { //berth:unordered a test
 		live []*kueue.Workload
-		want string // the head, the selected one, then those that are over
+		want string // the head, the selected one, then the ones that are over
 	}{
 		"none":                       {nil, "- -"},
 		"waits":                      {chained("a - waits"), "- a"},
@@ -212,7 +212,7 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-func TestIsHeir(t *testing.T) {
+func TestIsReplacement(t *testing.T) {
 	for name, tc := range map[string]struct { //berth:unordered a test
 		live []*kueue.Workload
 		want bool
@@ -225,7 +225,7 @@ func TestIsHeir(t *testing.T) {
 		"each is to be the other's":   {chained("a b admitted", "b a reserved"), false},
 		"it is to take its own place": {chained("b b reserved"), false},
 	} {
-		if got := slices.IsHeir(tc.live[len(tc.live)-1], tc.live); got != tc.want {
+		if got := slices.IsReplacement(tc.live[len(tc.live)-1], tc.live); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
@@ -273,7 +273,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// sized are pod sets, each as name:count.
+// sized parses pod sets, each as name:count.
 func sized(sets ...string) []kueue.PodSet {
 	var out []kueue.PodSet
 	for _, s := range sets {
@@ -287,7 +287,7 @@ func sized(sets ...string) []kueue.PodSet {
 	return out
 }
 
-// TestCompareShaped: sets come and go by their names, and what is not wanted any more has no pods.
+// Sets appear and disappear by their names, and unwanted sets have no pods.
 func TestCompareShaped(t *testing.T) {
 	for name, tc := range map[string]struct { //berth:unordered a test
 		has, wanted []kueue.PodSet
@@ -320,8 +320,8 @@ func TestCompareShaped(t *testing.T) {
 	}
 }
 
-// TestGranted is how many pods may run, and whether the slice had quota for more: of what was admitted, what it is of now, and what
-// it has given back.
+// The number of pods that may run, and whether the slice had quota for more, by the admitted count, the count of the spec and the
+// reclaimable pods.
 func TestGranted(t *testing.T) {
 	for name, tc := range map[string]struct { //berth:unordered a test
 		admitted, now, back int32
