@@ -59,7 +59,7 @@ type Framework struct {
 	RetryOnError bool
 	// StatusMode is Replace, Mutate or Disabled, Subresource Auto, Status or Main.
 	StatusMode, Subresource string
-	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs take from their copies.
+	// AnnotationPrefixes and LabelPrefixes select the keys that are mirrored from copies to their jobs.
 	AnnotationPrefixes, LabelPrefixes []string
 	// SpecPaths may change on the copy.
 	SpecPaths [][]string
@@ -74,7 +74,7 @@ type Framework struct {
 
 	costPerExpression, costPerPass uint64
 	variables                      []string
-	compiled                       map[string][]*cel.Expression // of variables, by phase; nil where they are not used
+	compiled                       map[string][]*cel.Expression // of variables, by phase; nil if unused
 	preconditions                  []precondition
 	mutations                      map[string][]mutation
 	when, finished, active         *cel.Expression
