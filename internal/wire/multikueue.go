@@ -73,8 +73,8 @@ func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, k
 	return err
 }
 
-// warnOfExternalKinds logs the names of integrations.externalFrameworks that are not exactly those of served kinds: jobs of such a kind
-// are not recognised as owners.
+// warnOfExternalKinds logs the names of integrations.externalFrameworks that differ from the served kinds: jobs of such a kind are not
+// recognised as owners.
 func warnOfExternalKinds(mgr ctrl.Manager, cfg Config) error {
 	if len(cfg.Options.ExternalFrameworks) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func logWarnings(log logr.Logger, warnings []string) {
 	}
 }
 
-// nominator is the Nominate of MultiKueue, if that runs.
+// nominator is the Nominate of MultiKueue, empty if MultiKueue does not run.
 type nominator struct{ ask multikueuecontroller.Nominate }
 
 func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
@@ -107,7 +107,7 @@ func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckRef
 	return n.ask(wl, required)
 }
 
-// multikueueConfig is the configuration of MultiKueue in the options.
+// multikueueConfig returns the plan's configuration.
 func multikueueConfig(o *options.Options) *multikueueplan.Config {
 	out := &multikueueplan.Config{
 		Lifecycle: lookup.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: multikueueplan.External,
