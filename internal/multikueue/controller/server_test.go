@@ -239,7 +239,7 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// restricted is a credential with the documented rights on Workloads, and those of rules.
+// restricted returns a credential with the documented rights on Workloads, and additional rules.
 func (s *server) restricted(rules ...rbacv1.PolicyRule) []byte {
 	s.t.Helper()
 	ctx, name := s.t.Context(), fmt.Sprint("restricted-", len(rules))

@@ -195,7 +195,7 @@ func (m *shared) objectChanged(o client.Object) {
 		key.Name, after = m.Plan.WorkloadOf(o), jobEventDelay
 	}
 	if key.Name == "" {
-		m.requeueByOrigin(ctx, o)
+		m.requeueByOrigin(o)
 	}
 	if key.Name != "" && m.cache.Get(ctx, key, &kueue.Workload{}, client.UnsafeDisableDeepCopy) == nil {
 		m.requeue(key, after)

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Decide decides what to do about a Workload. The rules are those of spec 40 §4.4, in their order.
+// Decide decides what to do about a Workload, by the rules of spec 40 §4.4 in their order.
 func Decide(cfg *Config, o *Observed) Plan {
 	d := &decider{Config: cfg, o: o, w: o.Local}
 	d.check = CheckOf(d.w, o.Check)

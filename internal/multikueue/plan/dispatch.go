@@ -92,7 +92,7 @@ type Observed struct {
 	// Check is our admission check.
 	Check kueue.AdmissionCheckReference
 	Job   JobFacts
-	// Clusters are those of the MultiKueueConfig in its order, then others with objects of the Workload.
+	// Clusters are the clusters of the MultiKueueConfig in its order, then others with objects of the Workload.
 	Clusters []Cluster
 	Now      metav1.Time
 	// SyncFailures is how often copying the final status failed.
@@ -109,11 +109,11 @@ type JobFacts struct {
 	Adapter bool
 	// Missing is true if the job does not exist.
 	Missing bool
-	// Manager is the value of the job's managedBy, at Field; Wanted is what it should be. Managed is true if the manager may dispatch it.
+	// Manager is the value of the job's managedBy, at Field, and Wanted the required one. Managed is true if the manager may dispatch it.
 	Manager, Field, Wanted string
 	Managed                bool
-	// Refused is why the job cannot be dispatched to any cluster, nil if it can. RetryRefused retries such jobs, and those that a
-	// transform refuses, instead of rejecting them.
+	// Refused is why the job cannot be dispatched to any cluster, nil if it can. RetryRefused retries such jobs, also after refusals by
+	// transforms, instead of rejecting them.
 	Refused      *external.Error
 	RetryRefused bool
 	// Alone is true if no controller on the worker clusters integrates the kind: this manager ends the copies. Carried is true if an
@@ -142,7 +142,7 @@ type Siblings struct {
 	Wanted, Present int32
 	// First is true if this one is dispatched first.
 	First bool
-	// Clusters are those that have admitted others, sorted, each once.
+	// Clusters are the clusters that have admitted other Workloads of the job, sorted, each once.
 	Clusters []string
 }
 

@@ -44,7 +44,7 @@ import (
 type Options struct {
 	// Plan has the origins.
 	Plan *plan.Config
-	// Kinds are those of jobs.
+	// Kinds are the kinds of jobs and their children.
 	Kinds map[schema.GroupVersionKind]*job.Descriptor
 	// Queues also watches ClusterQueues and LocalQueues.
 	Queues bool
