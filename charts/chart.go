@@ -78,7 +78,6 @@ func chartConfig() (string, error) {
 	return string(text), err
 }
 
-// chart returns the generated templates.
 func chart() (map[string]string, error) {
 	config, err := chartConfig()
 	if err != nil {
@@ -181,7 +180,6 @@ func key(u *unstructured.Unstructured) string {
 	return u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
 }
 
-// template returns one object as a template.
 func template(u *unstructured.Unstructured) (string, error) {
 	u = u.DeepCopy()
 	labels := u.GetLabels()
@@ -275,7 +273,6 @@ func isUnusable(framework string) bool {
 	return known && (f.GVK.Group == corev1.GroupName || f.GVK.Group == appsv1.GroupName)
 }
 
-// webhookTemplate returns one webhook as a template.
 func webhookTemplate(hook map[string]any, framework string, mutating bool) (string, error) {
 	if mutating {
 		hook["reinvocationPolicy"] = aPolicy

@@ -80,7 +80,6 @@ func manifests(config string, change func(*install.Options)) ([]*unstructured.Un
 	return install.Manifests(asked)
 }
 
-// join returns objects as the documents of one file.
 func join(objects []*unstructured.Unstructured) (string, error) {
 	var out bytes.Buffer
 	for _, u := range objects {

@@ -42,7 +42,6 @@ func main() {
 	}
 }
 
-// rewrite trims the CRD of a file in place.
 func rewrite(file string) error {
 	in, err := os.ReadFile(file)
 	if err != nil {
@@ -140,7 +139,6 @@ func trimType(s *apiextensionsv1.JSONSchemaProps, t reflect.Type) {
 	}
 }
 
-// trimField is trimType for one field of a struct with schema s.
 func trimField(s *apiextensionsv1.JSONSchemaProps, field reflect.StructField) {
 	name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 	switch {
@@ -202,7 +200,6 @@ func at(s *apiextensionsv1.JSONSchemaProps, path []string, f func(*apiextensions
 	return true
 }
 
-// below calls f on every schema below s.
 func below(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
 	for name, property := range s.Properties {
 		f(&property)

@@ -112,7 +112,6 @@ var bases = sync.OnceValues(func() (map[bool]*cel.Env, error) {
 	return map[bool]*cel.Env{false: base, true: patches}, err
 })
 
-// environment returns the environment of the scope with its variables.
 func (s Scope) environment() (*cel.Env, error) {
 	all, err := bases()
 	if err != nil {
@@ -168,7 +167,6 @@ func Compile(of, text string, in Scope, gives Result) (*Expression, error) {
 	return &Expression{of: of, text: text, gives: gives, limit: limit, program: program, checked: checked}, nil
 }
 
-// loopsOverMap finds a loop whose result is a map.
 func loopsOverMap(checked *cel.Ast) bool {
 	found := false
 	celast.PreOrderVisit(checked.NativeRep().Expr(), celast.NewExprVisitor(func(e celast.Expr) {

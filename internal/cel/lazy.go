@@ -18,7 +18,6 @@ type Lazy struct {
 	Value func(name string) (any, error)
 }
 
-// lazyMap is a Lazy as a CEL value.
 type lazyMap struct{ *Lazy }
 
 var _ traits.Mapper = lazyMap{}

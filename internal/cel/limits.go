@@ -199,7 +199,6 @@ func boundPairs(a, b ref.Val) error {
 	return nil
 }
 
-// implementations are the implementations of the bounded functions, by overload.
 var implementations = sync.OnceValues(func() (map[string]func(...ref.Val) ref.Val, error) {
 	all, err := bases()
 	if err != nil {

@@ -65,7 +65,6 @@ func (a ordered) NativeToValue(value any) ref.Val {
 	}
 }
 
-// orderedMap is a map that is iterated in the order of its keys.
 type orderedMap struct{ traits.Mapper }
 
 // Iterator iterates over the sorted keys.

@@ -57,7 +57,6 @@ func (l *Limiter) Acquire(ctx context.Context, name string, seats int) (release 
 	return sync.OnceFunc(func() { l.release(c, w.seats) }), nil
 }
 
-// enter seats a request, or queues it.
 func (l *Limiter) enter(name string, w *entry) (*caller, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +106,6 @@ func (l *Limiter) seat() {
 	}
 }
 
-// drop removes a queued request.
 func (l *Limiter) drop(c *caller, at int) {
 	c.queued = slices.Delete(c.queued, at, at+1)
 	l.waiting--
@@ -139,7 +137,6 @@ func (l *Limiter) release(c *caller, seats int) {
 	l.seat()
 }
 
-// forget drops a caller without seats and queued requests.
 func (l *Limiter) forget(c *caller) {
 	if c.taken == 0 && len(c.queued) == 0 {
 		delete(l.callers, c.name)

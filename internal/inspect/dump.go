@@ -100,7 +100,6 @@ func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
 	return out, nil
 }
 
-// sorted returns a sorted list that is never null.
 func sorted(keys []string) []string {
 	out := append(make([]string, 0, len(keys)), keys...)
 	slices.Sort(out)

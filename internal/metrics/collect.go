@@ -46,7 +46,6 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// phases counts the TrainJobs in each phase.
 func (r *Recorder) phases() []prometheus.Metric {
 	r.mu.Lock()
 	trainJobs := r.trainJobs
@@ -65,7 +64,6 @@ func (r *Recorder) phases() []prometheus.Metric {
 	return g.out
 }
 
-// readState reads the statistics of the engine.
 func (r *Recorder) readState(backedOff []string) (*state.Census, bool) {
 	if r.options.Ask == nil {
 		return nil, false
@@ -98,7 +96,6 @@ func (r *Recorder) buildInfo() prometheus.Metric {
 		b.Version, b.Commit, b.Date, runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 }
 
-// gauges returns the gauges of the engine.
 func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Workloads) []prometheus.Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +115,6 @@ func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Worklo
 	return g.out
 }
 
-// gauges collects the gauges of one scrape.
 type gauges struct {
 	*Recorder
 	seen  *surveyed
@@ -127,7 +123,6 @@ type gauges struct {
 	out   []prometheus.Metric
 }
 
-// put adds a series, unless its family is disabled.
 func (g *gauges) put(family *prometheus.Desc, value float64, labels ...[]string) {
 	if family == nil {
 		return

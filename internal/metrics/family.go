@@ -41,7 +41,6 @@ type vector interface {
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// maker creates families, and lists them.
 type maker struct {
 	custom  customLabels
 	descs   []*prometheus.Desc

@@ -15,7 +15,6 @@ func Changes(a, b *Options) []string {
 	return changes("", tree(a), tree(b))
 }
 
-// tree returns the configuration as decoded JSON.
 func tree(o *Options) map[string]any {
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.document())
 	if err != nil {

@@ -196,7 +196,6 @@ func setMultiKueueDefaults(m *configv1beta2.MultiKueue) {
 	}
 }
 
-// setZero replaces a zero value.
 func setZero[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -204,14 +203,12 @@ func setZero[T comparable](field *T, value T) {
 	}
 }
 
-// setIfNil sets an omitted field.
 func setIfNil[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
 }
 
-// setIfEmpty sets an omitted or empty text.
 func setIfEmpty(field **string, value string) {
 	if *field == nil || **field == "" {
 		*field = &value

@@ -29,7 +29,6 @@ func (e *Error) Error() string {
 // ExitCode is the exit code of a command that fails with this error: 2, bad usage or configuration.
 func (e *Error) ExitCode() int { return 2 }
 
-// fail returns the error of problems, nil if there are none.
 func fail(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -37,5 +36,4 @@ func fail(problems []Problem) error {
 	return &Error{Problems: problems}
 }
 
-// failOne returns the error of a single problem.
 func failOne(p Problem) error { return fail([]Problem{p}) }

@@ -24,7 +24,6 @@ type Framework struct {
 	Serves bool
 }
 
-// allowed reports whether the gate of the framework is on.
 func (f *Framework) allowed(gates feature.Gates) bool {
 	return f.Gate == "" || gates.OnByName(f.Gate)
 }
@@ -55,7 +54,6 @@ func FindFramework(name string) (Framework, bool) {
 	return Framework{}, false
 }
 
-// frameworkNames returns the names of the catalogue, in its order.
 func frameworkNames() []string {
 	var names []string
 	for _, f := range Frameworks() {

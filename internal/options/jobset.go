@@ -75,7 +75,6 @@ type jobSetFile struct {
 // jobSetSections are the fields of the document that are also sections of jobSet.
 var jobSetSections = []string{"clientConnection", "leaderElection"}
 
-// jobSetGates are the feature gates of JobSet.
 var jobSetGates = []feature.Gate{feature.ElasticJobSet, feature.InPlaceRestart, feature.RestartJob, feature.TLSOptions}
 
 func readJobSetFile(source string, root *yaml.Node) *jobSetFile {
@@ -84,7 +83,6 @@ func readJobSetFile(source string, root *yaml.Node) *jobSetFile {
 	return f
 }
 
-// fault records a problem of a field of the document.
 func (f *jobSetFile) fault(path, format string, args ...any) {
 	f.Problems = append(f.Problems, Problem{Source: f.Source, Line: f.Line(path), Field: path, Detail: fmt.Sprintf(format, args...)})
 }
@@ -224,7 +222,6 @@ func validateJobSet(js *configv1beta2.JobSet, path *field.Path) field.ErrorList 
 	return append(errs, validateLeaderElection(js.LeaderElection, path.Child("leaderElection"))...)
 }
 
-// setElectionDefaults sets the defaults that all elections share.
 func setElectionDefaults(le *configv1beta2.LeaderElection) {
 	setIfNil(&le.LeaderElect, true)
 	setZero(&le.LeaseDuration.Duration, defaultLeaseDuration)

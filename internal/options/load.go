@@ -47,7 +47,6 @@ func LoadWithGates(path, featureGates string) (Options, error) {
 	return Parse(path, data, featureGates)
 }
 
-// unreadable returns why a file could not be read.
 func unreadable(err error) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "no such configuration file; give the path of one, or leave --config out for the defaults"
@@ -213,7 +212,6 @@ func (d *decoder) documents(data []byte) (found documents) {
 	return found
 }
 
-// hasVersion reports whether a document is of an API version.
 func hasVersion(root *yaml.Node, want schema.GroupVersion) bool {
 	if root.Kind != yaml.MappingNode {
 		return false

@@ -18,7 +18,6 @@ type trainerFile struct {
 	alone bool
 }
 
-// decodeTrainer decodes a document of the Trainer.
 func decodeTrainer(source string, root *yaml.Node, alone bool) *trainerFile {
 	f := &trainerFile{Decoder: strict.Decoder{Source: source, Lines: map[string]int{}}, alone: alone}
 	f.Decode(root, &f.doc)

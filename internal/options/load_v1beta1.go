@@ -11,7 +11,6 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 )
 
-// oldPodsReadyTimeout is the default of v1beta1.
 const oldPodsReadyTimeout = 5 * time.Minute
 
 // decodeV1beta1 decodes a document of the old version and converts it. Paths are the same in both, so later problems have the right

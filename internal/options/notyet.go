@@ -43,7 +43,6 @@ func notYet(paths []string) []string {
 	return listed
 }
 
-// covers reports whether path is equal to or below outer.
 func covers(outer, path string) bool {
 	rest, below := strings.CutPrefix(path, outer)
 	return below && (rest == "" || rest[0] == '.' || rest[0] == '[')

@@ -357,7 +357,6 @@ func resolveMetrics(m *configv1beta2.Metrics, gates feature.Gates) Metrics {
 	return out
 }
 
-// resolveScheduling sets the options that affect scheduling.
 func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature.Gates) {
 	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil {
 		o.Retention = Retention{Finished: durationOf(p.Workloads.AfterFinished), Deactivated: durationOf(p.Workloads.AfterDeactivatedByKueue)}
@@ -415,7 +414,6 @@ func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) MultiKu
 	return out
 }
 
-// selectorOf parses a valid selector.
 func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	selector, errs := parseSelector(s, field.NewPath("selector"))
 	if len(errs) > 0 {

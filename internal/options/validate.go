@@ -110,7 +110,6 @@ func validateNamespaceSelector(c *configv1beta2.Configuration, path *field.Path)
 	return errs
 }
 
-// parseSelector returns the selector, or nil and errors.
 func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
 	if errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path); len(errs) > 0 {
 		return nil, errs
@@ -185,7 +184,6 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 	return append(errs, invalid...)
 }
 
-// validateExternalChildren checks the kinds that the controllers of external kinds create.
 func validateExternalChildren(in *configv1beta2.Integrations, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	for i, e := range in.ExternalChildren {
@@ -225,7 +223,6 @@ func validatePodsReady(w *configv1beta2.WaitForPodsReady, path *field.Path) fiel
 	return errs
 }
 
-// validateFairSharing checks both kinds of fair sharing.
 func validateFairSharing(c *configv1beta2.Configuration, fair, admission *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	show := func(list []configv1beta2.PreemptionStrategy) string {

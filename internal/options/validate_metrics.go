@@ -70,7 +70,6 @@ func validateCustomLabels(list []configv1beta2.CustomMetricLabel, path *field.Pa
 	return errs
 }
 
-// validateLabelSource checks the source of a custom label.
 func validateLabelSource(label configv1beta2.CustomMetricLabel, at *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	if !slices.Contains(metricSourceKinds, label.SourceKind) {

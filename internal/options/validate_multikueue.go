@@ -47,7 +47,6 @@ func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, pat
 	return errs
 }
 
-// validateOrigin checks one of the previous origins.
 func validateOrigin(origin string, others []string, at *field.Path) field.ErrorList {
 	if msgs := validation.IsValidLabelValue(origin); len(msgs) > 0 || origin == "" {
 		return field.ErrorList{field.Invalid(at, origin, strings.Join(append(msgs, "must be a value that origin had"), "; "))}

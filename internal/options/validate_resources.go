@@ -141,7 +141,6 @@ func validateQuotaName(name corev1.ResourceName, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// validateSources checks the sources of one mapping.
 func validateSources(list []configv1beta2.DeviceClassSource, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	for i, s := range list {
@@ -191,7 +190,6 @@ func validateCapacityName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateMeasure checks the common fields of counters and capacities.
 func validateMeasure(m *configv1beta2.DeviceMeasure, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	switch at := path.Child("driver"); {

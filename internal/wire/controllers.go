@@ -134,7 +134,6 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 	}
 }
 
-// addJobs adds the integrations of job kinds.
 func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	var kept <-chan *time.Duration
 	if cfg.reloader != nil {
@@ -168,7 +167,6 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Con
 	return admission.Setup(mgr, o)
 }
 
-// addWarner adds the events for ignored queue labels.
 func addWarner(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	return warn.Setup(ctx, mgr, warn.Options{
 		Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Descriptors: kinds.list,

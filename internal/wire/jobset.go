@@ -22,7 +22,6 @@ import (
 // (spec: 60 §6.1).
 const jobSetWorkers = 10
 
-// addJobSets adds the controllers of JobSets and their webhooks.
 func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
 	active, err := lease.Setup(ctx, mgr, o.JobSet.Lease, lease.Holder(o), cfg.Log.WithName("jobsets"))

@@ -23,7 +23,6 @@ import (
 // Kinds returns the job kinds that a configuration enables.
 func Kinds(o *options.Options) []*job.Descriptor { return managed(o, all.DescriptorsWith(o)) }
 
-// managed returns the enabled kinds of a list.
 func managed(o *options.Options, list []*job.Descriptor) []*job.Descriptor {
 	kinds := lookup.NewConfig(o).Kinds
 	return slices.DeleteFunc(slices.Clone(list), func(d *job.Descriptor) bool { return !kinds[d.GVK] })

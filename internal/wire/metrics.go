@@ -52,7 +52,6 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	return mgr.Add(&metrics.Follower{Recorder: meter, Cache: mgr.GetCache()})
 }
 
-// meterTurn meters the turns of the engine.
 func meterTurn(meter *metrics.Recorder) func(*engine.Turn) {
 	return func(t *engine.Turn) {
 		meter.Phase(metrics.PhaseEvents, t.Apply)
@@ -77,12 +76,10 @@ func meterTurn(meter *metrics.Recorder) func(*engine.Turn) {
 	}
 }
 
-// written meters the writes of decisions.
 func written(meter *metrics.Recorder) func(time.Duration) {
 	return func(took time.Duration) { meter.Phase(metrics.PhaseWrite, took) }
 }
 
-// jobCreated meters the creation of Workloads for jobs.
 func jobCreated(meter *metrics.Recorder) func(string, client.Object, *kueue.Workload) {
 	return func(kind string, job client.Object, w *kueue.Workload) {
 		after := w.CreationTimestamp.Sub(job.GetCreationTimestamp().Time)

@@ -17,7 +17,6 @@ import (
 	"github.com/berth-project/berth/internal/training/progress"
 )
 
-// servesProgress reports whether the manager serves reports of progress.
 func servesProgress(o *options.Options, groups install.Groups) bool {
 	return groups.Has(install.Training) && o.Gates.On(feature.TrainJobStatus)
 }

@@ -43,7 +43,6 @@ type reloader struct {
 	failed string // the error of the last read, empty for none
 }
 
-// newReloader returns nil if there is no file to follow.
 func newReloader(cfg *Config) *reloader {
 	if cfg.Reload == nil {
 		return nil
@@ -71,7 +70,6 @@ func (r *reloader) Start(ctx context.Context) error {
 	}
 }
 
-// reload reads the file, applies its changes, and logs each change once.
 func (r *reloader) reload() {
 	now, err := r.load()
 	if err != nil {
@@ -103,7 +101,6 @@ func (r *reloader) reload() {
 	}
 }
 
-// retain applies changes of the retention of objects.
 func (r *reloader) retain(now options.Retention) {
 	before := r.kept
 	r.kept = now

@@ -184,7 +184,6 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-// compactJobs returns the transform of the cache of Jobs.
 func compactJobs() func(object any) (any, error) {
 	var specs reconcile.PodSpecs
 	return func(object any) (any, error) {
@@ -195,7 +194,6 @@ func compactJobs() func(object any) (any, error) {
 	}
 }
 
-// serving reports whether the webhook server accepts connections.
 func serving(host string, port int) healthz.Checker {
 	return func(*http.Request) error {
 		if host == "" {
@@ -212,7 +210,6 @@ func serving(host string, port int) healthz.Checker {
 	}
 }
 
-// logWriter logs lines.
 type logWriter struct{ log logr.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

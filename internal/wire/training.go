@@ -23,7 +23,6 @@ import (
 	trainingwebhook "github.com/berth-project/berth/internal/training/webhook"
 )
 
-// addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
 func addTraining(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	o := &cfg.Options
 	self, err := account(ctx, mgr)
@@ -79,7 +78,6 @@ func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
 	}
 }
 
-// account returns the user name of the manager.
 func account(ctx context.Context, mgr ctrl.Manager) (string, error) {
 	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {

@@ -234,7 +234,6 @@ func (k *Kind) PodSets(tree map[string]any) ([]PodSet, error) {
 	return out, nil
 }
 
-// podSetKeys are the keys of an entry of podSets.
 var podSetKeys = []string{"name", "count", "minCount", "path", "template"}
 
 func podSet(tree map[string]any, entry any) (PodSet, error) {

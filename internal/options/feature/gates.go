@@ -29,7 +29,6 @@ const (
 	Deprecated
 )
 
-// row is the definition of a gate.
 type row struct {
 	name   string
 	stage  Stage
@@ -119,7 +118,6 @@ type Setting struct {
 	At   strict.Problem // the position, without a Detail
 }
 
-// problem returns a problem of the setting.
 func (s Setting) problem(format string, args ...any) strict.Problem {
 	p := s.At
 	p.Detail = fmt.Sprintf(format, args...)
@@ -171,7 +169,6 @@ func Resolve(settings []Setting) Result {
 	return r
 }
 
-// applyStages applies AllAlpha and AllBeta.
 func (r *Result) applyStages(settings []Setting, explicit map[Gate]Setting) {
 	for _, s := range settings {
 		for i, spec := range table {
@@ -261,7 +258,6 @@ func Merge(file map[string]bool, where func(name string) strict.Problem, flag ma
 	return settings, warnings, problems
 }
 
-// byName returns the gates by name.
 func byName() map[string]Gate {
 	byName := make(map[string]Gate, count)
 	for i, spec := range table {

@@ -114,7 +114,6 @@ func (d *Decoder) Decode(root *yaml.Node, into any) {
 	d.decode(root, reflect.ValueOf(into).Elem(), "")
 }
 
-// decode decodes a node with a path.
 func (d *Decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 	if d.nodes++; d.nodes > maxNodes {
 		if d.nodes == maxNodes+1 {
@@ -146,7 +145,6 @@ func (d *Decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 	}
 }
 
-// structure decodes a mapping into a struct.
 func (d *Decoder) structure(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.MappingNode {
 		d.wrongType(node, into.Type(), path)
@@ -169,7 +167,6 @@ func (d *Decoder) structure(node *yaml.Node, into reflect.Value, path string) {
 	})
 }
 
-// dictionary decodes a mapping into a map with string keys.
 func (d *Decoder) dictionary(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.MappingNode {
 		d.wrongType(node, into.Type(), path)
@@ -231,7 +228,6 @@ func (d *Decoder) eachPair(node *yaml.Node, path string, name func(key string) s
 	}
 }
 
-// unmarshal decodes a scalar into a value that unmarshals JSON.
 func (d *Decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string) {
 	t := reflect.TypeOf(into).Elem()
 	if node.Kind != yaml.ScalarNode || IsNull(node) {
@@ -248,7 +244,6 @@ func (d *Decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string)
 	}
 }
 
-// scalar decodes a bool, a number or a string.
 func (d *Decoder) scalar(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.ScalarNode {
 		d.wrongType(node, into.Type(), path)
@@ -287,7 +282,6 @@ func setBool(node *yaml.Node, into reflect.Value) bool {
 	return true
 }
 
-// setInt reads a whole number that fits.
 func setInt(node *yaml.Node, into reflect.Value) bool {
 	var v int64
 	if node.ShortTag() != "!!int" || node.Decode(&v) != nil || into.OverflowInt(v) {
@@ -297,7 +291,6 @@ func setInt(node *yaml.Node, into reflect.Value) bool {
 	return true
 }
 
-// setFloat reads a finite number that fits.
 func setFloat(node *yaml.Node, into reflect.Value) bool {
 	if tag := node.ShortTag(); tag != "!!int" && tag != "!!float" {
 		return false
@@ -386,7 +379,6 @@ func Got(node *yaml.Node, want reflect.Type) string {
 	return strconv.Quote(value)
 }
 
-// unknownField returns advice about an unknown field.
 func (d *Decoder) unknownField(path, key string, fields map[string]reflect.StructField) string {
 	if hint, ok := d.Hints[path]; ok {
 		return hint

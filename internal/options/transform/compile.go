@@ -42,7 +42,6 @@ func Compile(list []configv1beta2.MultiKueueExternalFramework, allowed bool, pat
 	return out, errs
 }
 
-// compiler compiles one framework.
 type compiler struct {
 	in   *configv1beta2.MultiKueueExternalFramework
 	path *field.Path
@@ -220,7 +219,6 @@ func (c *compiler) limits() {
 	c.out.MaxBytes = int(lower("maxObjectBytes", in.MaxObjectBytes, maxBytes))
 }
 
-// scope returns the scope of expressions with variables.
 func (c *compiler) scope(names []string) cel.Scope {
 	return cel.Scope{Names: append(slices.Clone(names), variablesName), Patches: true, Cost: c.out.costPerExpression}
 }
@@ -337,7 +335,6 @@ func (c *compiler) rules() {
 	}
 }
 
-// name checks that a name is set and unique.
 func (c *compiler) name(names []string, name string, at *field.Path) []string {
 	switch {
 	case name == "":

@@ -27,7 +27,6 @@ const (
 	Lifecycle    = "lifecycle"
 )
 
-// scopes are the variables of each phase.
 var scopes = map[string][]string{
 	Precondition: {"localObject", "workload"},
 	Creation:     {"object", "localObject", "workload", "cluster", "origin"},
@@ -247,7 +246,6 @@ func (p *pass) eval(e *cel.Expression) (any, error) {
 	return value, err
 }
 
-// variable evaluates a variable when it is first read.
 func (p *pass) variable(name string) (any, error) {
 	if value, ok := p.values[name]; ok {
 		return value, nil

@@ -32,7 +32,6 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// workers is the number of concurrent reconciles.
 const workers = 4
 
 // Indexes of the cache.
@@ -295,7 +294,6 @@ func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavor
 	return out, nil
 }
 
-// ungate removes the gate of one pod.
 func (r *reconciler) ungate(ctx context.Context, o *plan.Observed, pod *corev1.Pod) error {
 	for _, old := range o.Pods {
 		if old.UID != pod.UID {
