@@ -133,7 +133,7 @@ type Expression struct {
 	checked  *cel.Ast
 }
 
-// Compile checks an expression. of names its owner, for messages. The error locates the mistake, and says what to do.
+// Compile checks an expression. of names its owner, for messages. The error has the position of the mistake, and advice.
 func Compile(of, text string, in Scope, gives Result) (*Expression, error) {
 	if len(text) > MaxLength {
 		return nil, fmt.Errorf("is longer than %d bytes: make it shorter", MaxLength)

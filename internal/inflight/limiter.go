@@ -1,5 +1,4 @@
-// Package inflight limits concurrent work for callers, and shares it fairly between them: a caller with many requests delays its own
-// requests, not those of others.
+// Package inflight limits concurrent work for callers, and shares it fairly between them: a caller with many requests delays only its own.
 package inflight
 
 import (

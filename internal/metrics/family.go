@@ -28,7 +28,7 @@ const (
 
 // Buckets of histograms, in seconds.
 var (
-	// waitBuckets are 1, 2.5 and then 5 doubling, 14 in all. longBuckets go on to 81920.
+	// waitBuckets are 1, 2.5 and then 5 doubling, 14 in all. longBuckets continue to 81920.
 	waitBuckets     = append([]float64{1}, prometheus.ExponentialBuckets(2.5, 2, 13)...)
 	longBuckets     = append([]float64{1}, prometheus.ExponentialBuckets(2.5, 2, 16)...)
 	creationBuckets = prometheus.ExponentialBuckets(0.01, 2, 11)

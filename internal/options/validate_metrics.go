@@ -102,12 +102,10 @@ func validateTrackedValues(label configv1beta2.CustomMetricLabel, path *field.Pa
 	if n := len(label.TrackedValues); n > limit {
 		errs = append(errs, field.TooMany(path, n, limit))
 	}
-	seen := sets.New[string]()
 	for i, value := range label.TrackedValues {
-		if seen.Has(value) {
+		if slices.Contains(label.TrackedValues[:i], value) {
 			errs = append(errs, field.Duplicate(path.Index(i), value))
 		}
-		seen.Insert(value)
 	}
 	return errs
 }

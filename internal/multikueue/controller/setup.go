@@ -72,7 +72,7 @@ type Options struct {
 
 const minWorkers = 32
 
-// minClusters is the minimum number of clusters that are connected at once, so that one that does not answer delays no other.
+// minClusters is the minimum number of concurrent attempts to connect, so that an unresponsive cluster delays no other.
 const minClusters = 32
 
 // Delays of events of worker clusters: short for copies, which decide the next step, longer for jobs, whose status changes several times

@@ -434,7 +434,7 @@ func (d *decider) runs() *Cluster {
 }
 
 // release deactivates the job of an evicted Workload once no cluster can run it: all are empty, or lost for too long (spec: 40 §4.7). No
-// job controller here would do so. Copies that no other rule removes, one that was never admitted or one without a job, are removed: they
+// job controller here would do so. Copies that no other rule removes, never admitted or without a job, are removed: they
 // would hold the quota forever.
 func (d *decider) release() bool {
 	if !lifecycle.IsEvicted(d.w) || !d.o.Job.Active { // rule 2 decides without a reservation

@@ -122,7 +122,7 @@ type JobFacts struct {
 	// Transformed is true if copies differ from their jobs. OutOfSync is how often in a row a copy did not match its Workload.
 	Transformed bool
 	OutOfSync   int
-	// Active is true if pods of it seem to run, Over if its status says that it has ended.
+	// Active is true if its pods seem to run, Over if it has ended by its status.
 	Active, Over bool
 	// Gated is true if local pods stay gated while their copies run. Silent is true if their status is not mirrored: then a condition of
 	// the Workload reports whether pods seem to run.
@@ -268,7 +268,7 @@ type Plan struct {
 	Steps []Step
 	// After is when to decide again without an event; 0 is never.
 	After time.Duration
-	// Rule is the one that decided, such as 6b.
+	// Rule is the deciding rule, such as 6b.
 	Rule string
 	// Err is an error after which the decision is retried.
 	Err error

@@ -7,7 +7,7 @@ type Gate uint8
 const (
 	// Queueing and scheduling.
 	PartialAdmission                                Gate = iota // admit with fewer pods, down to minCount
-	FlavorFungibility                                           // try the next flavor before borrowing or preempting, as the queue says
+	FlavorFungibility                                           // try the next flavor before borrowing or preempting, as configured in the queue
 	FlavorFungibilityPreserveScanProgress                       // continue the flavor search at the end of the last cycle
 	PrioritySortingWithinCohort                                 // order the heads of a cohort by priority
 	SchedulingEquivalenceHashing                                // evaluate equivalent Workloads once
