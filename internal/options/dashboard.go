@@ -55,11 +55,16 @@ func (d *Dashboard) Check() error {
 			return fmt.Errorf("the allowed origin %q: must be like https://berth.example.org, without a path or a *", origin)
 		}
 	}
-	host, _, err := net.SplitHostPort(d.Address)
-	if local := err == nil && Loopback(host); d.Served() && len(d.Origins) == 0 && !local {
+	if d.Served() && len(d.Origins) == 0 && !d.local() {
 		return fmt.Errorf("%s is reached from other machines, so the allowed origins have to be named: those under which people open the dashboard", d.Address)
 	}
 	return nil
+}
+
+// local reports whether only this machine reaches the dashboard.
+func (d *Dashboard) local() bool {
+	host, _, err := net.SplitHostPort(d.Address)
+	return err == nil && Loopback(host)
 }
 
 // Loopback reports whether a host is a loopback address or localhost.
