@@ -20,7 +20,7 @@ import (
 
 const chartDir = "charts/berth/templates"
 
-// Placeholders stand in the objects where the chart has a value, and cannot stand there by chance.
+// Placeholders for the chart's values in the objects, which do not occur otherwise.
 const (
 	aPrefix     = "berth-chart-prefix"
 	aNamespace  = "berth-chart-namespace"
@@ -36,7 +36,7 @@ const (
 	visiblePort = 28082
 )
 
-// placeholders are what the templates say instead. A longer one comes before one that it begins with.
+// placeholders replaces placeholders by template expressions. A placeholder comes before its own prefixes.
 var placeholders = strings.NewReplacer(
 	aPrefix+"-webhook-server-cert", `{{ include "berth.webhookSecret" . }}`,
 	aLease, `{{ dig "leaderElection" "resourceName" "c1f6bfd2.kueue.x-k8s.io" (include "berth.config" . | fromYaml) }}`,
@@ -58,7 +58,7 @@ var placeholders = strings.NewReplacer(
 	fmt.Sprint(visiblePort), `{{ include "berth.port" (list . "visibility") }}`,
 )
 
-// chartConfig makes a configuration with placeholders, and with every job kind that there is.
+// chartConfig returns a configuration with placeholders and all job kinds.
 func chartConfig() (string, error) {
 	gates := map[string]bool{}
 	var frameworks []string
@@ -78,7 +78,6 @@ func chartConfig() (string, error) {
 	return string(text), err
 }
 
-// chart makes the generated templates.
 func chart() (map[string]string, error) {
 	config, err := chartConfig()
 	if err != nil {
@@ -117,7 +116,7 @@ func chart() (map[string]string, error) {
 	return out, nil
 }
 
-// switchOf is the value of the chart that leaves an object of a part out; "" if there is none of its own.
+// switchOf returns the value of the chart that enables an object of a part; "" for none.
 func switchOf(u *unstructured.Unstructured, part string) string {
 	switch {
 	case u.GetKind() == "ClusterRoleBinding" && strings.HasSuffix(u.GetName(), "-training-secrets-rolebinding"):
@@ -132,8 +131,8 @@ func switchOf(u *unstructured.Unstructured, part string) string {
 	return ""
 }
 
-// conditions finds the objects that a value of the chart may leave out: those that are not installed without a group of
-// controllers, without a job kind, a feature gate, certificates of the manager's own, or the dashboard.
+// conditions returns the template conditions of objects that are only installed with a group of controllers, a job kind, a feature gate,
+// internal certificates, or the dashboard.
 func conditions(config string, all []*unstructured.Unstructured) (map[string][]string, error) {
 	type choice struct {
 		condition string
@@ -181,7 +180,6 @@ func key(u *unstructured.Unstructured) string {
 	return u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
 }
 
-// template writes one object as a template.
 func template(u *unstructured.Unstructured) (string, error) {
 	u = u.DeepCopy()
 	labels := u.GetLabels()
@@ -197,9 +195,9 @@ func template(u *unstructured.Unstructured) (string, error) {
 		if _, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "conversion"); found {
 			kind = "converted"
 		}
-		u.SetAnnotations(map[string]string{aAnnotation: kind}) // that of the generator says nothing to users
+		u.SetAnnotations(map[string]string{aAnnotation: kind}) // the generator's annotation is of no use to users
 	case "ClusterTrainingRuntime":
-		// After the CRD, and once the webhook of the manager answers.
+		// After the CRD, once the webhook of the manager answers.
 		u.SetAnnotations(map[string]string{"helm.sh/hook": "post-install,post-upgrade"})
 	case "APIService":
 		u.SetAnnotations(map[string]string{aAnnotation: "visibility"})
@@ -223,7 +221,7 @@ func template(u *unstructured.Unstructured) (string, error) {
 	out += "webhooks:\n"
 	for _, h := range hooks {
 		hook, _ := h.(map[string]any)
-		framework := "" // others are for one group of controllers, whatever kinds are queued
+		framework := "" // other webhooks do not depend on the enabled kinds
 		if strings.HasPrefix(u.GetName(), aPrefix) {
 			framework = frameworkOf(hook)
 		}
@@ -236,7 +234,7 @@ func template(u *unstructured.Unstructured) (string, error) {
 	return placeholders.Replace(out), nil
 }
 
-// openVariables puts placeholders where a policy says what the configuration says.
+// openVariables sets placeholders in the variables of a policy that depend on the configuration.
 func openVariables(policy *unstructured.Unstructured) error {
 	variables, found, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
 	if err != nil || !found {
@@ -254,7 +252,7 @@ func openVariables(policy *unstructured.Unstructured) error {
 	return unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables")
 }
 
-// unlistedKinds is the template of the variable of the kinds that are not enabled.
+// unlistedKinds returns the template of the policy's variable with the disabled kinds.
 func unlistedKinds() string {
 	var b strings.Builder
 	b.WriteString("|-\n      {\n")
@@ -265,17 +263,16 @@ func unlistedKinds() string {
 	return b.String() + "      }"
 }
 
-// escape keeps what stands in texts from being read as a template.
+// escape escapes template delimiters in texts.
 func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
-// isUnusable reports whether a kind is one that Kubernetes itself makes all the time: if it is not enabled, its webhook may be missing
-// without harm. The webhooks of other kinds that are not enabled are left out. spec: 70 §4.5.
+// isUnusable reports whether Kubernetes itself creates objects of a kind: if it is disabled, its webhook ignores failures. The webhooks of
+// other disabled kinds are left out. spec: 70 §4.5.
 func isUnusable(framework string) bool {
 	f, known := options.FindFramework(framework)
 	return known && (f.GVK.Group == corev1.GroupName || f.GVK.Group == appsv1.GroupName)
 }
 
-// webhookTemplate writes one webhook, in the way that the configuration asks for.
 func webhookTemplate(hook map[string]any, framework string, mutating bool) (string, error) {
 	if mutating {
 		hook["reinvocationPolicy"] = aPolicy
@@ -311,7 +308,7 @@ func webhookTemplate(hook map[string]any, framework string, mutating bool) (stri
 	return out, nil
 }
 
-// frameworkOf names the job kind that a webhook is for; "" for none.
+// frameworkOf returns the job kind of a webhook; "" for none.
 func frameworkOf(hook map[string]any) string {
 	path, _, _ := unstructured.NestedString(hook, "clientConfig", "service", "path")
 	for _, f := range options.Frameworks() {

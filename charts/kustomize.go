@@ -14,8 +14,8 @@ import (
 	"github.com/berth-project/berth/internal/install"
 )
 
-// kustomize makes the generated files of the bases: those of access rules for people, services, webhooks and the visibility
-// API, and the list of CRDs with the patch that says who converts.
+// kustomize returns the generated files of the bases: roles, services, webhooks, the visibility API, and the list of CRDs with the patch for
+// conversion.
 func kustomize() (map[string]string, error) {
 	objects, err := manifests(install.ShippedConfig(), func(o *install.Options) { o.Deploy = &install.Deploy{} })
 	if err != nil {
@@ -68,8 +68,7 @@ func kustomize() (map[string]string, error) {
 	return out, err
 }
 
-// isWritten reports whether an object of a part is in a file already, which berth install reads: the rules of the manager, and
-// what comes with training.
+// isWritten reports whether an object of a part is in a file that berth install reads: the manager's role, and the objects of training.
 func isWritten(part, name, rules string) bool {
 	switch part {
 	case "runtimes", "training":
@@ -81,8 +80,8 @@ func isWritten(part, name, rules string) bool {
 	}
 }
 
-// crdKustomization lists the CRDs of config/crd, whose files are named for group and plural, and patches those that the
-// manager converts. The patch is no file of its own: what looks for CRDs in the folder would take it for one.
+// crdKustomization returns the kustomization of config/crd, with a patch for the CRDs that the manager converts. The patch is inline: as a
+// file, tools that read CRDs from the folder would read it as one.
 func crdKustomization(crds, converted []string, patch string) (string, error) {
 	var files []string
 	for _, name := range crds {

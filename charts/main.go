@@ -1,6 +1,5 @@
-// Command charts writes what the packages of Berth have in common with `berth install`: the generated files of the kustomize
-// bases in config/ and of the Helm chart in charts/berth. What it writes comes from the one list of objects in internal/wire,
-// with placeholders where a chart has values, so that no package can fall behind.
+// Command charts generates files of the kustomize bases in config/ and of the Helm chart in charts/berth from the objects of
+// `berth install`, with placeholders for the values of the chart, so that the packages cannot differ from it.
 //
 // Usage: charts ROOT (the root of the repository; a second run changes nothing)
 package main
@@ -35,7 +34,7 @@ func main() {
 	}
 }
 
-// write makes every file below the root. Templates of CRDs that are gone are removed.
+// write writes all files below the root, and removes the templates of removed CRDs.
 func write(root string) error {
 	files, err := kustomize()
 	if err != nil {
@@ -66,7 +65,7 @@ func write(root string) error {
 	return os.WriteFile(filepath.Join(root, "charts/berth/values.schema.json"), []byte(values), 0o644) //nolint:gosec // as its neighbours
 }
 
-// manifests are what is installed with a configuration in the text of a file.
+// manifests returns the objects that are installed with a configuration, given as the content of a file.
 func manifests(config string, change func(*install.Options)) ([]*unstructured.Unstructured, error) {
 	o, err := options.Parse("config", []byte(config), "")
 	if err != nil {
@@ -81,7 +80,6 @@ func manifests(config string, change func(*install.Options)) ([]*unstructured.Un
 	return install.Manifests(asked)
 }
 
-// join writes objects as the documents of one file.
 func join(objects []*unstructured.Unstructured) (string, error) {
 	var out bytes.Buffer
 	for _, u := range objects {
@@ -95,10 +93,10 @@ func join(objects []*unstructured.Unstructured) (string, error) {
 	return out.String(), nil
 }
 
-// trainerNamespace is where clients of Kubeflow Trainer look for its version.
+// trainerNamespace is where clients of Kubeflow Trainer read its version.
 const trainerNamespace = "kubeflow-system"
 
-// part names the file that an object goes to.
+// part returns the file of an object; "" for objects with templates of their own.
 func part(u *unstructured.Unstructured) string {
 	if u.GetNamespace() == trainerNamespace || u.GetName() == trainerNamespace {
 		return "training"
@@ -132,5 +130,5 @@ func part(u *unstructured.Unstructured) string {
 	case "ClusterRole", "ClusterRoleBinding", "Role", "ServiceAccount":
 		return "rbac"
 	}
-	return "" // the namespace is the user's, the manager has templates of its own
+	return "" // the namespace is the user's, the manager has a template of its own
 }

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// valuesSchema makes the schema of the chart's values out of the values themselves, so that a key that means nothing is refused
-// instead of ignored. What is empty in values.yaml takes anything.
+// valuesSchema derives the schema of the chart's values from values.yaml, so that unknown keys are refused. Empty maps and lists accept any
+// content.
 func valuesSchema(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "charts/berth/values.yaml"))
 	if err != nil {
@@ -29,7 +29,7 @@ func valuesSchema(root string) (string, error) {
 	return string(formatted) + "\n", err
 }
 
-// open are maps whose keys are the user's, although there are defaults.
+// open are maps with defaults that accept any keys.
 var open = []string{
 	".controllerManager.manager.resources", ".controllerManager.manager.podSecurityContext",
 	".controllerManager.manager.containerSecurityContext", ".controllerManager.livenessProbe", ".controllerManager.readinessProbe",

@@ -1,10 +1,9 @@
-// Command crdtrim finishes the CRDs that controller-gen makes from the types in api/.
+// Command crdtrim finishes the CRDs that controller-gen generates from the types in api/.
 //
-// Below fields of Kubernetes' own types it removes descriptions, which are two thirds of these files and can be read with
-// `kubectl explain pod`, and rules that compare with the old value, which hold for a live object but not for a template of
-// one; ours stay. And it fits the JobSet inside training runtimes: what the API of JobSets freezes cannot change there either, with
-// advice that is about runtimes, and replicas has no lower bound, as the webhook checks it (spec: 50 §2.4, §3.3).
-// The version that is stored comes first.
+// Below fields of Kubernetes' types it removes descriptions, which are two thirds of these files and can be read with `kubectl explain
+// pod`, and transition rules, which hold for live objects but not for templates. It adapts the JobSet inside training runtimes: immutable
+// fields stay so, with advice about runtimes, and replicas has no lower bound, since the webhook checks it (spec: 50 §2.4, §3.3). The storage
+// version comes first.
 //
 // Usage: crdtrim FILE... (rewritten in place; a second run changes nothing)
 package main
@@ -27,7 +26,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// ours begins the import path of every package whose descriptions are kept.
+// ours is the prefix of the import paths whose descriptions stay.
 const ours = "github.com/berth-project/berth/"
 
 func main() {
@@ -43,7 +42,6 @@ func main() {
 	}
 }
 
-// rewrite trims the CRD in a file in place.
 func rewrite(file string) error {
 	in, err := os.ReadFile(file)
 	if err != nil {
@@ -56,7 +54,7 @@ func rewrite(file string) error {
 	return os.WriteFile(file, out, 0o644) //nolint:gosec // a manifest in the source tree, readable like its neighbours
 }
 
-// types knows the Go type of every kind that has a CRD.
+// types has the Go type of every kind with a CRD.
 func types() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	groups := runtime.NewSchemeBuilder(kueue.AddToScheme, kueuev1beta1.AddToScheme, jobsetv1alpha2.AddToScheme, trainerv1alpha1.AddToScheme)
@@ -91,7 +89,7 @@ func trim(manifest []byte) ([]byte, error) {
 	return marshal(&crd)
 }
 
-// storedFirst puts the version that is stored before the older ones, which readers look at last.
+// storedFirst moves the storage version before the older ones.
 func storedFirst(a, b apiextensionsv1.CustomResourceDefinitionVersion) int {
 	switch {
 	case a.Storage == b.Storage:
@@ -102,7 +100,7 @@ func storedFirst(a, b apiextensionsv1.CustomResourceDefinitionVersion) int {
 	return 1
 }
 
-// marshal writes a CRD the way controller-gen does.
+// marshal returns a CRD in the format of controller-gen.
 func marshal(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
 	if err != nil {
@@ -113,7 +111,7 @@ func marshal(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
 	return append([]byte("---\n"), out...), err
 }
 
-// trimType removes descriptions and rules below every field whose type is not ours. t is the Go type that s describes.
+// trimType removes descriptions and rules below every field whose type is not ours. t is the Go type of s.
 func trimType(s *apiextensionsv1.JSONSchemaProps, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -141,7 +139,6 @@ func trimType(s *apiextensionsv1.JSONSchemaProps, t reflect.Type) {
 	}
 }
 
-// trimField does the same for one field of a struct that s describes.
 func trimField(s *apiextensionsv1.JSONSchemaProps, field reflect.StructField) {
 	name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 	switch {
@@ -155,7 +152,7 @@ func trimField(s *apiextensionsv1.JSONSchemaProps, field reflect.StructField) {
 	}
 }
 
-// fitRuntime makes the schema of the JobSet inside a runtime one of a template.
+// fitRuntime adapts the schema of the JobSet inside a runtime.
 func fitRuntime(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
 	path := []string{"spec", "template", "spec"}
 	if !at(runtimeSchema, path, func(jobSet *apiextensionsv1.JSONSchemaProps) { below(jobSet, adviseRuntime) }) {
@@ -168,14 +165,14 @@ func fitRuntime(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
 	return nil
 }
 
-// adviseRuntime has the rules that compare with the old value advise a new runtime, not a new JobSet.
+// adviseRuntime changes the messages of transition rules to advise a new runtime, not a new JobSet.
 func adviseRuntime(s *apiextensionsv1.JSONSchemaProps) {
 	for i := range s.XValidations {
 		s.XValidations[i].Message = strings.Replace(s.XValidations[i].Message, "create a new JobSet", "create a new runtime", 1)
 	}
 }
 
-// dropTransitions removes the rules that compare with the old value.
+// dropTransitions removes transition rules.
 func dropTransitions(s *apiextensionsv1.JSONSchemaProps) {
 	var kept apiextensionsv1.ValidationRules
 	for _, rule := range s.XValidations {
@@ -203,7 +200,6 @@ func at(s *apiextensionsv1.JSONSchemaProps, path []string, f func(*apiextensions
 	return true
 }
 
-// below calls f on every schema below s.
 func below(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
 	for name, property := range s.Properties {
 		f(&property)

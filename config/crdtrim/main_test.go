@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests names every CRD in the tree.
+// manifests returns the files of all CRDs.
 func manifests(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("../crd/*_*.yaml")
@@ -44,7 +44,7 @@ func read(t *testing.T, name string) ([]byte, *apiextensionsv1.CustomResourceDef
 	return manifest, crd
 }
 
-// TestEveryKindHasCRD finds a kind whose type is registered but was never generated, and the other way round.
+// TestEveryKindHasCRD: every registered kind has a generated CRD, and every CRD a registered kind.
 func TestEveryKindHasCRD(t *testing.T) {
 	scheme, err := types()
 	if err != nil {
@@ -135,7 +135,7 @@ func TestServerRefusesBadCRDs(t *testing.T) {
 	}
 }
 
-// TestTrimmed shows that the CRDs in the tree are finished, and that finishing them again changes nothing.
+// TestTrimmed: the CRDs in the tree are finished, and finishing is idempotent.
 func TestTrimmed(t *testing.T) {
 	for _, name := range manifests(t) {
 		t.Run(name, func(t *testing.T) {
@@ -154,8 +154,7 @@ func TestTrimmed(t *testing.T) {
 	}
 }
 
-// TestRuntimeTemplateFreezes: the JobSet inside a runtime has the rules of a JobSet, and those that compare with the old value advise a
-// new runtime (50 §2.4).
+// TestRuntimeTemplateFreezes: the JobSet inside a runtime has the rules of a JobSet, and its transition rules advise a new runtime (50 §2.4).
 func TestRuntimeTemplateFreezes(t *testing.T) {
 	rules := func(name string, path ...string) (texts []string) {
 		_, crd := read(t, name)
@@ -189,7 +188,7 @@ func TestRuntimeTemplateFreezes(t *testing.T) {
 	}
 }
 
-// TestTrimRemoves gives trim what controller-gen would write: texts and rules of ours stay, those of Kubernetes go.
+// TestTrimRemoves: our descriptions and rules stay, Kubernetes' are removed.
 func TestTrimRemoves(t *testing.T) {
 	_, crd := read(t, "kueue.x-k8s.io_workloads.yaml")
 	root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
@@ -223,7 +222,7 @@ func TestTrimRemoves(t *testing.T) {
 	}
 }
 
-// TestTrimRefuses holds trim to kinds whose type it knows: it could not say which part of another is ours.
+// TestTrimRefuses: trim refuses kinds without a known type.
 func TestTrimRefuses(t *testing.T) {
 	const manifest = "spec:\n  group: GROUP\n  names: {kind: Thing, plural: things}\n  scope: Cluster\n  versions:\n  - {name: v1beta2, served: true, storage: true}\n"
 	for name, group := range map[string]string{"unknown group": "other.io", "unknown kind": "kueue.x-k8s.io"} {
@@ -236,8 +235,7 @@ func TestTrimRefuses(t *testing.T) {
 	}
 }
 
-// TestEveryPropertyRoundTrips sets every property that a CRD allows, reads the object into the Go type and writes it again:
-// nothing may be unknown, lost or renamed.
+// TestEveryPropertyRoundTrips: an object with every property of a CRD survives the conversion to its Go type and back.
 func TestEveryPropertyRoundTrips(t *testing.T) {
 	scheme, err := types()
 	if err != nil {
@@ -287,7 +285,7 @@ func TestEveryPropertyRoundTrips(t *testing.T) {
 	}
 }
 
-// sample makes a value in which every property of a schema is set.
+// sample returns a value with every property of a schema.
 func sample(s *apiextensionsv1.JSONSchemaProps) any {
 	switch {
 	case s.XIntOrString && s.Pattern != "": // a quantity

@@ -1,12 +1,9 @@
-// Package cel compiles expressions in CEL that a configuration has, and
-// evaluates them on trees of maps.
+// Package cel compiles CEL expressions of the configuration, and evaluates them on trees of maps.
 //
 //	text, names in scope ─► Compile: parse, check, bound ─► Expression ─► Eval ─► a plain value
 //
-// The same trees always give the same value: maps are walked in the order of
-// their keys, and there is no clock and no network in the language. An expression
-// that costs too much, takes too long or meets something else than it expected is
-// an error of that one evaluation (spec: 30 §4.13, 40 §4.13.4).
+// Evaluation is deterministic: maps are iterated in the order of their keys, and the language has no clock and no network. An expression
+// that costs too much, takes too long or meets an unexpected value fails that evaluation only (spec: 30 §4.13, 40 §4.13.4).
 package cel
 
 import (
@@ -28,32 +25,31 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Bounds of one expression: its length in bytes, what one evaluation may cost, and how long it may take where that is
-// cheaper than it looks (spec: 40 §4.13.4).
+// Limits of one expression (spec: 40 §4.13.4).
 const (
-	// MaxLength is how long one may be.
+	// MaxLength is its length, in bytes.
 	MaxLength = 8 << 10
-	// MaxCost is what one evaluation may cost at most.
+	// MaxCost is the cost of one evaluation, in units of CEL.
 	MaxCost = 1_000_000
-	// MaxTime is how long one may take.
+	// MaxTime is the duration of one evaluation: the cost of some functions underestimates it.
 	MaxTime     = time.Second
 	checksEvery = 100 // iterations
 )
 
-// maxPrinted is how much of an error of an expression is told.
+// maxPrinted is the length of a compiler's message in an error, in bytes.
 const maxPrinted = 300
 
 // Scope is the language of an expression.
 type Scope struct {
-	// Names are those that it may use.
+	// Names are its variables.
 	Names []string
-	// Patches lets it write patches, as policies in Kubernetes do, with more of Kubernetes' functions.
+	// Patches adds JSONPatch and Object, and more of Kubernetes' functions.
 	Patches bool
-	// Cost bounds one evaluation. 0 is MaxCost.
+	// Cost is the limit of one evaluation; 0 is MaxCost.
 	Cost uint64
 }
 
-// Result is what an expression must give.
+// Result is the required type of an expression's value.
 type Result struct {
 	Text, Help string
 	Is         func(any) bool
@@ -77,7 +73,7 @@ var (
 	Any = Result{"a value", "", func(any) bool { return true }}
 )
 
-// refuses reports whether what CEL knows of the value of an expression can never be what is wanted.
+// refuses reports whether a value of the static type t never satisfies the result.
 func (r Result) refuses(t *cel.Type) bool {
 	switch t.Kind() {
 	case cel.DynKind, cel.AnyKind, cel.OpaqueKind:
@@ -97,8 +93,8 @@ func (r Result) refuses(t *cel.Type) bool {
 	}
 }
 
-// bases are the languages without names: that of jobs, and that of patches. They are those of policies in Kubernetes, but that a map
-// may have values of several types, as those that are made here have, and that none is made by a loop: such maps have no order.
+// bases are the environments without variables, by Scope.Patches. They differ from Kubernetes' policies in two points: a map may have
+// values of several types, and no loop creates a map, since such maps have no order.
 var bases = sync.OnceValues(func() (map[bool]*cel.Env, error) {
 	base, err := cel.NewEnv(
 		cel.CustomTypeAdapter(ordered{}), cel.CrossTypeNumericComparisons(true), cel.OptionalTypes(), cel.EagerlyValidateDeclarations(true),
@@ -116,7 +112,6 @@ var bases = sync.OnceValues(func() (map[bool]*cel.Env, error) {
 	return map[bool]*cel.Env{false: base, true: patches}, err
 })
 
-// environment is the language of a scope.
 func (s Scope) environment() (*cel.Env, error) {
 	all, err := bases()
 	if err != nil {
@@ -129,7 +124,7 @@ func (s Scope) environment() (*cel.Env, error) {
 	return all[s.Patches].Extend(names...)
 }
 
-// Expression is one that was compiled.
+// Expression is a compiled expression.
 type Expression struct {
 	of, text string
 	gives    Result
@@ -138,7 +133,7 @@ type Expression struct {
 	checked  *cel.Ast
 }
 
-// Compile checks an expression. of is what it belongs to, for messages. The error says where in it something is wrong, and what to do.
+// Compile checks an expression. of names its owner, for messages. The error has the position of the mistake, and advice.
 func Compile(of, text string, in Scope, gives Result) (*Expression, error) {
 	if len(text) > MaxLength {
 		return nil, fmt.Errorf("is longer than %d bytes: make it shorter", MaxLength)
@@ -172,7 +167,6 @@ func Compile(of, text string, in Scope, gives Result) (*Expression, error) {
 	return &Expression{of: of, text: text, gives: gives, limit: limit, program: program, checked: checked}, nil
 }
 
-// loopsOverMap finds a loop whose result is a map.
 func loopsOverMap(checked *cel.Ast) bool {
 	found := false
 	celast.PreOrderVisit(checked.NativeRep().Expr(), celast.NewExprVisitor(func(e celast.Expr) {
@@ -183,8 +177,7 @@ func loopsOverMap(checked *cel.Ast) bool {
 	return found
 }
 
-// Fields are the fields of a name that the expression reads, sorted; all is false if it uses the name in another way than to
-// read a field that it names.
+// Fields returns the fields of a variable that the expression reads, sorted. all is false if it also uses the variable in other ways.
 func (e *Expression) Fields(name string) (fields []string, all bool) {
 	selected, used := 0, 0
 	celast.PreOrderVisit(e.checked.NativeRep().Expr(), celast.NewExprVisitor(func(x celast.Expr) {
@@ -204,7 +197,7 @@ func (e *Expression) Fields(name string) (fields []string, all bool) {
 	return slices.Compact(fields), selected == used
 }
 
-// explain is the first mistake that the compiler found, and what may mend it.
+// explain returns the first mistake that the compiler found, with a way to fix it.
 func explain(issues *cel.Issues, names []string) error {
 	all := issues.Errors()
 	if len(all) == 0 {
@@ -236,43 +229,43 @@ func explain(issues *cel.Issues, names []string) error {
 	return fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, message)
 }
 
-// known are those functions that a misspelt name is compared with.
+// known are the functions that a misspelt name is compared with.
 var known = []string{
 	"has", "size", "int", "double", "string", "bool", "type", "dyn", "matches", "startsWith", "endsWith", "contains", "all", "exists",
 	"exists_one", "filter", "map", "quantity", "isQuantity", "lowerAscii", "upperAscii", "split", "join",
 	"replace", "sum", "min", "max", "duration", "timestamp",
 }
 
-// Error is that of one evaluation.
+// Error is the error of one evaluation.
 type Error struct {
 	Of, Text string
 	Err      error
 }
 
-// Error names what the expression belongs to, the expression and what is wrong.
+// Error names the owner of the expression, the expression and the cause.
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s): %s", e.Of, Short(e.Text), e.Err)
 }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ErrTooMuch marks an evaluation that cost too much or took too long.
 var ErrTooMuch = errors.New("loop over less")
 
-// ErrTooSlow marks one that took too long, which it may not do the next time.
+// ErrTooSlow marks an evaluation that took too long. The next one may be faster.
 var ErrTooSlow = fmt.Errorf("%w", ErrTooMuch)
 
-// Fail is an error of the expression.
+// Fail returns an error of the expression.
 func (e *Expression) Fail(err error) error { return &Error{e.of, e.text, err} }
 
-// Eval evaluates the expression with the names of its scope.
+// Eval evaluates the expression with values for the variables of its scope.
 func (e *Expression) Eval(vars map[string]any) (any, error) {
 	out, _, err := e.EvalWithin(context.Background(), vars)
 	return out, err
 }
 
-// EvalWithin does so within the time of ctx, and tells what it cost.
+// EvalWithin is Eval until ctx ends. It also returns the cost.
 func (e *Expression) EvalWithin(ctx context.Context, vars map[string]any) (out any, cost uint64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -307,7 +300,7 @@ func (e *Expression) EvalWithin(ctx context.Context, vars map[string]any) (out a
 	return out, cost, nil
 }
 
-// tooMuch says in our words that an evaluation was stopped; other errors pass.
+// tooMuch rewords the errors of CEL that have a remedy; other errors stay.
 func (e *Expression) tooMuch(err error) error {
 	switch {
 	case strings.Contains(err.Error(), "actual cost limit exceeded"):

@@ -10,20 +10,19 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// Lazy is a map whose values are worked out when they are read. Expressions can do nothing else with it: see Expression.Fields.
+// Lazy is a map whose values are computed when they are read. Expressions can only read its fields: see Expression.Fields.
 type Lazy struct {
 	// Names are the keys.
 	Names []string
-	// Value works out the value of a name. An error of it is one of the expression that reads it.
+	// Value computes the value of a name. The expression that reads it fails with its error.
 	Value func(name string) (any, error)
 }
 
-// lazyMap is Lazy as a value of CEL.
 type lazyMap struct{ *Lazy }
 
 var _ traits.Mapper = lazyMap{}
 
-// Find works a value out.
+// Find computes a value.
 func (m lazyMap) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok || !slices.Contains(m.Names, string(name)) {
@@ -61,7 +60,7 @@ func (m lazyMap) ConvertToType(ref.Type) ref.Val { return whole() }
 // Equal is not supported.
 func (m lazyMap) Equal(ref.Val) ref.Val { return whole() }
 
-// Iterator walks nothing.
+// Iterator iterates over nothing.
 func (m lazyMap) Iterator() traits.Iterator {
 	return types.NewRefValList(types.DefaultTypeAdapter, nil).Iterator()
 }
@@ -69,10 +68,10 @@ func (m lazyMap) Iterator() traits.Iterator {
 // Size is the number of names.
 func (m lazyMap) Size() ref.Val { return types.Int(len(m.Names)) }
 
-// Type is that of a map.
+// Type is the map type.
 func (m lazyMap) Type() ref.Type { return types.MapType }
 
-// Value is an empty map: the values are not worked out for it.
+// Value is an empty map: no value is computed.
 func (m lazyMap) Value() any { return map[string]any{} }
 
 func whole() ref.Val { return types.NewErr("variables cannot be used as a whole: read variables.name") }

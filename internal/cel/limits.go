@@ -19,16 +19,16 @@ import (
 	"k8s.io/apiserver/pkg/cel/mutation"
 )
 
-// CEL finds out what a call cost when it is over. Some calls can make gigabytes of one object by then, or compare every entry with every
-// other, so these are asked before. A list may have one large list many times, which costs little until it is written out, so values are
-// measured before they are (spec: 40 §4.13.4).
+// CEL computes the cost of a call after it. Some calls may allocate gigabytes by then, or compare all pairs of entries: their arguments
+// are checked before. A list may contain one large list many times, which costs little until it is converted: values are measured first
+// (spec: 40 §4.13.4).
 const (
-	maxText     = 4 << 20 // bytes that one call, or a value, may make
-	maxPairs    = MaxCost // of entries that one call may compare, or put together
+	maxText     = 4 << 20 // bytes of the result of a call, or of a value
+	maxPairs    = MaxCost // pairs of entries that a call compares, or entries that it joins
 	maxExponent = 1000    // of a quantity
 )
 
-// bounds are what calls are asked before, by the name of the function.
+// bounds check the arguments of calls, by the name of the function.
 var bounds = map[string]func(args []ref.Val) error{
 	"replace":         boundReplace,
 	"join":            boundJoin,
@@ -54,7 +54,7 @@ func boundReplace(args []ref.Val) error {
 	old, ok2 := args[1].(types.String)
 	with, ok3 := args[2].(types.String)
 	if !ok1 || !ok2 || !ok3 {
-		return nil // the call says so
+		return nil // the call fails
 	}
 	return tooLong(len(text) + strings.Count(string(text), string(old))*len(with))
 }
@@ -82,17 +82,20 @@ func boundJoin(args []ref.Val) error {
 }
 
 func boundFormat(args []ref.Val) error {
-	size := 0
-	for _, a := range args {
-		if size += textSize(a); size > maxText {
+	return tooLong(textSize(args...))
+}
+
+// textSize returns the approximate length of values as text, in bytes. It stops above maxText.
+func textSize(values ...ref.Val) (size int) {
+	for _, value := range values {
+		if size += textSizeOf(value); size > maxText {
 			break
 		}
 	}
-	return tooLong(size)
+	return size
 }
 
-// textSize is about how long a value is as a text, as far as that is below the limit.
-func textSize(value ref.Val) int {
+func textSizeOf(value ref.Val) int {
 	size := 0
 	switch v := value.(type) {
 	case types.String:
@@ -100,38 +103,34 @@ func textSize(value ref.Val) int {
 	case traits.Mapper:
 		for it := v.Iterator(); it.HasNext() == types.True && size <= maxText; {
 			key := it.Next()
-			size += textSize(key) + textSize(v.Get(key)) + 4
+			size += textSizeOf(key) + textSizeOf(v.Get(key)) + 4
 		}
 		return size
 	case traits.Lister:
 		for it := v.Iterator(); it.HasNext() == types.True && size <= maxText; {
-			size += textSize(it.Next()) + 2
+			size += textSizeOf(it.Next()) + 2
 		}
 		return size
 	case *types.Optional:
 		if v.HasValue() {
-			return textSize(v.GetValue())
+			return textSizeOf(v.GetValue())
 		}
 	case *mutation.JSONPatchVal:
 		if v.Val != nil {
-			return textSize(v.Val) + len(v.Path) + len(v.From) + 32
+			return textSizeOf(v.Val) + len(v.Path) + len(v.From) + 32
 		}
 	}
 	return 32
 }
 
-// measured reports whether values are too long to be written out together.
+// measured returns an error if values are together too long to be converted.
 func measured(values ...ref.Val) error {
-	size := 0
-	for _, value := range values {
-		if size += textSize(value); size > maxText {
-			return fmt.Errorf("makes a value of more than %d bytes: %w", maxText, ErrTooMuch)
-		}
+	if textSize(values...) > maxText {
+		return fmt.Errorf("makes a value of more than %d bytes: %w", maxText, ErrTooMuch)
 	}
 	return nil
 }
 
-// boundFlatten counts what a flattened list has.
 func boundFlatten(args []ref.Val) error {
 	depth := types.Int(1)
 	if len(args) > 1 {
@@ -143,7 +142,7 @@ func boundFlatten(args []ref.Val) error {
 	return nil
 }
 
-// entries counts those of a list and of the lists in it, as far as that is below the limit.
+// entries returns the number of entries of a list and of the lists in it. It stops above maxPairs.
 func entries(value ref.Val, depth types.Int) int {
 	list, ok := value.(traits.Lister)
 	if !ok || depth < 0 {
@@ -156,7 +155,7 @@ func entries(value ref.Val, depth types.Int) int {
 	return n
 }
 
-// boundQuantity looks at the exponent: 1e30000000 is a number with as many digits.
+// boundQuantity limits the exponent: 1e30000000 is a number with as many digits.
 func boundQuantity(args []ref.Val) error {
 	text, _ := args[0].(types.String)
 	if i := strings.LastIndexAny(string(text), "eE"); i >= 0 {
@@ -167,10 +166,10 @@ func boundQuantity(args []ref.Val) error {
 	return nil
 }
 
-// smallObjects are the types of objects that an expression writes out, each of which is measured when it is made.
+// smallObjects are the types of the objects that an expression creates. Each object is measured before.
 type smallObjects struct{ mutation.DynamicTypeResolver }
 
-// Resolve finds a type by its name.
+// Resolve returns a type by its name.
 func (r *smallObjects) Resolve(name string) (common.ResolvedType, bool) {
 	t, ok := r.DynamicTypeResolver.Resolve(name)
 	return smallObject{t}, ok
@@ -178,7 +177,7 @@ func (r *smallObjects) Resolve(name string) (common.ResolvedType, bool) {
 
 type smallObject struct{ common.ResolvedType }
 
-// Val makes an object, unless what is in it is too long.
+// Val creates an object, unless its fields are too long.
 func (o smallObject) Val(fields map[string]ref.Val) ref.Val {
 	if err := measured(slices.Collect(maps.Values(fields))...); err != nil {
 		return types.WrapErr(err)
@@ -200,7 +199,6 @@ func boundPairs(a, b ref.Val) error {
 	return nil
 }
 
-// implementations are those of the bounded functions, by overload.
 var implementations = sync.OnceValues(func() (map[string]func(...ref.Val) ref.Val, error) {
 	all, err := bases()
 	if err != nil {
@@ -236,14 +234,14 @@ func calling(o *functions.Overload) func(...ref.Val) ref.Val {
 	}
 }
 
-// boundedCall is a call that is asked before it is made.
+// boundedCall checks the arguments of a call before it.
 type boundedCall struct {
 	interpreter.InterpretableCall
 	check func([]ref.Val) error
 	do    func(...ref.Val) ref.Val
 }
 
-// bound puts the question before calls.
+// bound replaces calls of the functions in bounds by bounded ones.
 func bound(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	call, ok := node.(interpreter.InterpretableCall)
 	if !ok || bounds[call.Function()] == nil {
@@ -281,7 +279,7 @@ func (b *boundedCall) Eval(ctx interpreter.Activation) ref.Val {
 	return b.Exec(interpreter.AsFrame(ctx))
 }
 
-// outputCosts charge calls for the texts that they make.
+// outputCosts charges calls for the length of their results.
 func outputCosts() cel.ProgramOption {
 	byResult := func(_ []ref.Val, result ref.Val) *uint64 {
 		cost := uint64(1)

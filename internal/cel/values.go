@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
 )
 
-// Short is the beginning of an expression, on one line.
+// Short returns the beginning of an expression, on one line.
 func Short(text string) string {
 	const most = 60
 	runes := []rune(strings.Join(strings.Fields(text), " "))
@@ -29,7 +29,7 @@ func Short(text string) string {
 	return string(runes)
 }
 
-// Describe says in a few words what a value is.
+// Describe returns a short description of a value, for messages.
 func Describe(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -45,11 +45,11 @@ func Describe(value any) string {
 	}
 }
 
-// ordered turns trees into values of CEL whose maps are walked in the order of their keys. Go's own order is another each
-// time, and so would be the pod sets that are made of a map.
+// ordered converts trees to CEL values whose maps are iterated in the order of their keys. Go's order is random, and pod sets that an
+// expression derives from a map would be, too.
 type ordered struct{}
 
-// NativeToValue makes a value of CEL.
+// NativeToValue returns the CEL value.
 func (a ordered) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
 	case ref.Val:
@@ -65,10 +65,9 @@ func (a ordered) NativeToValue(value any) ref.Val {
 	}
 }
 
-// orderedMap is a map with an order.
 type orderedMap struct{ traits.Mapper }
 
-// Iterator walks the keys in their order.
+// Iterator iterates over the sorted keys.
 func (m orderedMap) Iterator() traits.Iterator {
 	var keys []ref.Val
 	for it := m.Mapper.Iterator(); it.HasNext() == types.True; {
@@ -88,7 +87,7 @@ func (m orderedMap) Iterator() traits.Iterator {
 	return types.NewRefValList(ordered{}, keys).Iterator()
 }
 
-// plain turns a value of CEL into what JSON has words for.
+// plain converts a CEL value to one that JSON can represent.
 func plain(value ref.Val) (any, error) {
 	switch v := value.(type) {
 	case types.Null:
@@ -100,7 +99,10 @@ func plain(value ref.Val) (any, error) {
 	case types.Int:
 		return int64(v), nil
 	case types.Uint:
-		return small(uint64(v))
+		if v > math.MaxInt64 {
+			return nil, fmt.Errorf("gives the number %d, which is too large", uint64(v))
+		}
+		return int64(v), nil
 	case types.Double:
 		return number(float64(v))
 	case apiservercel.Quantity:
@@ -135,15 +137,7 @@ func plainList(v traits.Lister) (any, error) {
 	return out, nil
 }
 
-// small is a number that JSON's whole numbers can hold.
-func small(n uint64) (any, error) {
-	if n > math.MaxInt64 {
-		return nil, fmt.Errorf("gives the number %d, which is too large", n)
-	}
-	return int64(n), nil
-}
-
-// number keeps whole numbers whole: counts that were worked out with fractions are still counts.
+// number returns whole numbers as such: a count that was computed with fractions is still a count.
 func number(f float64) (any, error) {
 	switch {
 	case math.IsNaN(f) || math.IsInf(f, 0):
@@ -154,7 +148,7 @@ func number(f float64) (any, error) {
 	return f, nil
 }
 
-// plainOp is one operation of a JSON patch. One without a value has no such key.
+// plainOp converts one operation of a JSON patch. Without a value the key is absent.
 func plainOp(op *mutation.JSONPatchVal) (any, error) {
 	out := map[string]any{"op": op.Op, "path": op.Path}
 	if op.From != "" {
@@ -171,7 +165,6 @@ func plainOp(op *mutation.JSONPatchVal) (any, error) {
 	return out, nil
 }
 
-// plainObject is an Object{…} with all that is in it.
 func plainObject(o *dynamic.ObjectVal) (any, error) {
 	if err := o.CheckTypeNamesMatchFieldPathNames(); err != nil {
 		return nil, err
@@ -183,7 +176,7 @@ func plainObject(o *dynamic.ObjectVal) (any, error) {
 	return plainNative(native)
 }
 
-// plainNative is what is left of CEL's own values in a tree that CEL converted.
+// plainNative converts the CEL values that remain in a tree after CEL's conversion.
 func plainNative(value any) (any, error) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -227,12 +220,12 @@ func plainMap(m traits.Mapper) (any, error) {
 	return out, nil
 }
 
-// orderedLiteral is a map that an expression writes out. Those do not come from the adapter.
+// orderedLiteral is a map literal of an expression. The adapter does not see these.
 type orderedLiteral struct {
 	interpreter.InterpretableConstructor
 }
 
-// orderLiterals gives an order to the maps that an expression writes out.
+// orderLiterals replaces map literals by ordered ones.
 func orderLiterals(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	if c, ok := node.(interpreter.InterpretableConstructor); ok && c.Type() == types.MapType {
 		return orderedLiteral{c}, nil
@@ -240,7 +233,7 @@ func orderLiterals(node interpreter.InterpretableV2) (interpreter.InterpretableV
 	return node, nil
 }
 
-// Exec makes the map.
+// Exec creates the map.
 func (l orderedLiteral) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	value := l.InterpretableConstructor.Exec(frame)
 	if m, ok := value.(traits.Mapper); ok {
@@ -249,7 +242,7 @@ func (l orderedLiteral) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return value
 }
 
-// Eval makes the map.
+// Eval creates the map.
 func (l orderedLiteral) Eval(ctx interpreter.Activation) ref.Val {
 	return l.Exec(interpreter.AsFrame(ctx))
 }

@@ -1,5 +1,4 @@
-// Package inflight bounds how much work is done at once for callers, and shares it fairly between them: a caller with much to ask
-// waits for itself, and not in front of the others.
+// Package inflight limits concurrent work for callers, and shares it fairly between them: a caller with many requests delays only its own.
 package inflight
 
 import (
@@ -9,41 +8,40 @@ import (
 	"sync"
 )
 
-// ErrFull is the error of Acquire when too much waits already. The caller may ask again later.
+// ErrFull is the error of Acquire if too many requests are queued. The caller may retry later.
 var ErrFull = errors.New("too many requests")
 
-// Limiter hands out seats. Callers that wait are served in turn, each with its oldest request first. The fields are set before
-// the first use. Where nothing may wait there are only Seats and PerCaller.
+// Limiter grants seats to requests. Callers are served in turn, each with its oldest request first. The fields are set before the first
+// use. Without Waiting and WaitingPerCaller no request is queued.
 type Limiter struct {
-	// Seats there are, and how many of them one caller may have.
+	// Seats is the number of seats, PerCaller the most that one caller holds.
 	Seats, PerCaller int
-	// Waiting requests there may be, and how many of them of one caller.
+	// Waiting is the number of queued requests, WaitingPerCaller the most of one caller.
 	Waiting, WaitingPerCaller int
 
 	mu      sync.Mutex
 	taken   int
 	waiting int
 	callers map[string]*caller
-	turns   []*caller // those with requests that wait, the next one first
+	turns   []*caller // callers with queued requests, the next one first
 }
 
-// caller has seats or waits for some.
+// caller holds seats or has queued requests.
 type caller struct {
-	name    string
-	taken   int
-	waiters []*waiter
+	name   string
+	taken  int
+	queued []*entry
 }
 
-// waiter is one request that waits.
-type waiter struct {
+type entry struct {
 	seats  int
 	seated chan struct{} // is closed once it has its seats; Limiter.mu orders that
 }
 
-// Acquire waits for seats, at most as many as one caller may have, until ctx ends; the error is ErrFull if the request may not
-// even wait. Call release once the work is done.
+// Acquire waits for seats until ctx ends, at most for PerCaller. The error is ErrFull if the request may not be queued. Call release
+// after the work.
 func (l *Limiter) Acquire(ctx context.Context, name string, seats int) (release func(), err error) {
-	w := &waiter{seats: min(max(seats, 1), l.PerCaller, l.Seats), seated: make(chan struct{})}
+	w := &entry{seats: min(max(seats, 1), l.PerCaller, l.Seats), seated: make(chan struct{})}
 	c, err := l.enter(name, w)
 	if err != nil {
 		return nil, err
@@ -58,8 +56,7 @@ func (l *Limiter) Acquire(ctx context.Context, name string, seats int) (release 
 	return sync.OnceFunc(func() { l.release(c, w.seats) }), nil
 }
 
-// enter seats a request, or has it wait if it may.
-func (l *Limiter) enter(name string, w *waiter) (*caller, error) {
+func (l *Limiter) enter(name string, w *entry) (*caller, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.callers[name]
@@ -70,14 +67,14 @@ func (l *Limiter) enter(name string, w *waiter) (*caller, error) {
 		}
 		l.callers[name] = c
 	}
-	if len(c.waiters) == 0 {
+	if len(c.queued) == 0 {
 		l.turns = append(l.turns, c)
 	}
-	c.waiters = append(c.waiters, w)
+	c.queued = append(c.queued, w)
 	l.waiting++
 	l.seat()
-	last := len(c.waiters) - 1
-	if last >= 0 && c.waiters[last] == w && (l.waiting > l.Waiting || last >= l.WaitingPerCaller) {
+	last := len(c.queued) - 1
+	if last >= 0 && c.queued[last] == w && (l.waiting > l.Waiting || last >= l.WaitingPerCaller) {
 		l.drop(c, last)
 		l.forget(c)
 		return nil, ErrFull
@@ -85,47 +82,42 @@ func (l *Limiter) enter(name string, w *waiter) (*caller, error) {
 	return c, nil
 }
 
-func (l *Limiter) fits(c *caller, w *waiter) bool {
-	return l.taken+w.seats <= l.Seats && c.taken+w.seats <= l.PerCaller
-}
-
-// seat gives free seats to those whose turn it is. A caller that has as many as it may is passed over; for one that needs more
-// seats than are free, these are kept.
+// seat grants free seats in turn. A caller at its limit is passed over. If a request needs more seats than are free, they stay free for
+// it.
 func (l *Limiter) seat() {
 	for i := 0; i < len(l.turns); {
 		c := l.turns[i]
-		w := c.waiters[0]
+		w := c.queued[0]
 		switch {
 		case c.taken+w.seats > l.PerCaller:
 			i++
 			continue
-		case !l.fits(c, w):
+		case l.taken+w.seats > l.Seats:
 			return
 		}
 		l.taken += w.seats
 		c.taken += w.seats
 		l.drop(c, 0)
-		if len(c.waiters) > 0 { // behind all others
+		if len(c.queued) > 0 { // behind all others
 			l.turns = append(slices.Delete(l.turns, i, i+1), c)
 		}
 		close(w.seated)
 	}
 }
 
-// drop takes a request from those that wait.
 func (l *Limiter) drop(c *caller, at int) {
-	c.waiters = slices.Delete(c.waiters, at, at+1)
+	c.queued = slices.Delete(c.queued, at, at+1)
 	l.waiting--
-	if len(c.waiters) == 0 {
+	if len(c.queued) == 0 {
 		l.turns = slices.DeleteFunc(l.turns, func(other *caller) bool { return other == c })
 	}
 }
 
-// leave ends the wait of a request; false if it has its seats by now.
-func (l *Limiter) leave(c *caller, w *waiter) bool {
+// leave removes a queued request; false if it has its seats by now.
+func (l *Limiter) leave(c *caller, w *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.Index(c.waiters, w)
+	at := slices.Index(c.queued, w)
 	if at < 0 {
 		return false
 	}
@@ -144,9 +136,8 @@ func (l *Limiter) release(c *caller, seats int) {
 	l.seat()
 }
 
-// forget drops a caller that has nothing any more.
 func (l *Limiter) forget(c *caller) {
-	if c.taken == 0 && len(c.waiters) == 0 {
+	if c.taken == 0 && len(c.queued) == 0 {
 		delete(l.callers, c.name)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// request is one of a test. It gets the function that gives its seats back, or an error.
+// request is a request of a test: the function that releases its seats, or an error.
 type request struct {
 	granted chan func()
 	failed  chan error
 }
 
-// ask makes a request that is at its place, seated or waiting, when ask returns.
+// ask makes a request that is seated or queued when ask returns.
 func ask(ctx context.Context, t *testing.T, l *Limiter, name string, seats int) *request {
 	t.Helper()
 	before := l.load()
@@ -34,7 +34,7 @@ func ask(ctx context.Context, t *testing.T, l *Limiter, name string, seats int) 
 	return r
 }
 
-// load changes with each request that comes in.
+// load changes with each new request.
 func (l *Limiter) load() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func TestTooMuchWaits(t *testing.T) {
 	}
 }
 
-// Seats are kept for a large request, and it gives them up when it leaves.
+// Free seats are reserved for a large request until it is cancelled.
 func TestLargeRequests(t *testing.T) {
 	l := &Limiter{Seats: 4, PerCaller: 3, Waiting: 10, WaitingPerCaller: 10}
 	small := []*request{ask(t.Context(), t, l, "small", 1), ask(t.Context(), t, l, "small", 1)}
@@ -122,7 +122,7 @@ func TestLargeRequests(t *testing.T) {
 	}
 }
 
-// The rate is shared: a caller with one request does not wait for the hundred of another one.
+// The rate is shared: a caller with one request does not wait for a hundred of another caller.
 func TestRateIsShared(t *testing.T) {
 	r := NewRate(1000, 1)
 	order := make(chan string, 101)

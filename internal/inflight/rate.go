@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Requests that may wait for their turn in a Rate, in all and of one caller.
+// Limits of queued requests in a Rate, in all and of one caller.
 const (
 	rateWaiting   = 1024
 	ratePerCaller = 256
 )
 
-// Rate is the rate limit of a client of the API server that works for many callers, who get turns one after the other. The context
-// of a request names its caller, see For.
+// Rate is the rate limit of a client of the API server that serves many callers in turn. The context of a request names its caller: see
+// For.
 type Rate struct {
 	bucket *rate.Limiter
 	turns  Limiter
@@ -33,14 +33,14 @@ func NewRate(qps float32, burst int) *Rate {
 	}
 }
 
-// OnBudget is a connection of its own budget, apart from that of the manager's other requests, which its callers share fairly.
+// OnBudget returns a connection with a budget of its own, which its callers share fairly.
 func OnBudget(cfg *rest.Config, qps float32, burst int) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.QPS, out.Burst, out.RateLimiter = qps, burst, NewRate(qps, burst)
 	return out
 }
 
-// AddressOf is the caller of a request that is known by its address only, without the port.
+// AddressOf returns the address of a request without the port: the caller's name before it is authenticated.
 func AddressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -51,7 +51,7 @@ func AddressOf(r *http.Request) string {
 
 type callerKey struct{}
 
-// For names the caller that requests to the API server are made for.
+// For names the caller of requests to the API server.
 func For(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
@@ -67,7 +67,7 @@ func (r *Rate) Wait(ctx context.Context) error {
 	return r.bucket.Wait(ctx)
 }
 
-// Accept is Wait without an end.
+// Accept is Wait without a deadline.
 func (r *Rate) Accept() { _ = r.Wait(context.Background()) }
 
 // TryAccept takes a turn if there is one now.

@@ -7,13 +7,13 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Throttle is the rate limit of the manager's requests to the API server, one for objects of all kinds together: each kind
-// has a client of its own, and these would have a limit each. It may be changed at any time. spec: 70 §2.1.3.
+// Throttle is the one rate limit of the manager's requests to the API server. controller-runtime has a client for each kind, which would
+// each have a limit of its own. It may be changed at any time. spec: 70 §2.1.3.
 type Throttle struct{ bucket *rate.Limiter }
 
 var _ flowcontrol.RateLimiter = Throttle{}
 
-// NewThrottle returns a limit of qps requests a second, and burst at once; below 0 is none.
+// NewThrottle returns a limit of qps requests a second, and burst at once; a negative qps is no limit.
 func NewThrottle(qps float32, burst int) Throttle {
 	return Throttle{rate.NewLimiter(perSecond(qps), burst)}
 }
@@ -25,7 +25,7 @@ func perSecond(qps float32) rate.Limit {
 	return rate.Limit(qps)
 }
 
-// Set changes the limit, also for those who wait already.
+// Set changes the limit, also of requests that already wait.
 func (t Throttle) Set(qps float32, burst int) {
 	t.bucket.SetBurst(burst)
 	t.bucket.SetLimit(perSecond(qps))

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 )
 
-// How long answers of the API server are kept: who has a token, who may read, and who may not.
+// How long answers of the API server are cached: of token reviews, and of allowed and denied access reviews.
 const (
 	callersKept = time.Minute
 	allowedKept = 5 * time.Minute
@@ -27,13 +27,13 @@ const (
 	patience    = 10 * time.Second
 )
 
-// Reviews in a second and at once, of permissions and of tokens. Neither takes from the other, nor from the manager's own requests.
+// Rates of access reviews and of token reviews. The budgets are separate, also from the one of the manager's other requests.
 const (
 	rightsQPS, rightsBurst = 20, 50
 	tokensQPS, tokensBurst = 20, 50
 )
 
-// Callers that are being identified at once, and that wait, in all and of one address.
+// Limits of concurrent and of queued authentications, in all and of one address.
 const (
 	atOnce, atOncePerAddress   = 8, 4
 	waiting, waitingPerAddress = 64, 16
@@ -42,8 +42,8 @@ const (
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// Guard lets through who has a token and, as the API server says, may read the path: 401 and 403 for others. A token that
-// the API server cannot review is one that it does not know. spec: 70 §2.1.2, §7 example 32.
+// Guard admits requests with a token whose user may read the path, by review of the API server: others are answered 401 and 403. A
+// token that the API server cannot review is unknown. spec: 70 §2.1.2, §7 example 32.
 func Guard(cfg *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
 	client, err := kubernetes.NewForConfigAndClient(inflight.OnBudget(cfg, rightsQPS, rightsBurst), httpClient)
 	if err != nil {

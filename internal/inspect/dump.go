@@ -1,4 +1,4 @@
-// Package inspect is what the metrics address answers beside the series: what the engine holds, and what it was told.
+// Package inspect serves the diagnostic paths of the metrics address: a dump of the engine's state, and its flight record.
 package inspect
 
 import (
@@ -19,12 +19,10 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// DumpPath is where the metrics server tells what the engine holds now, to whom the API server lets read that path. SIGUSR2
-// has the same logged. spec: 70 §4.12.
+// DumpPath is the path of the dump, for users that may read it. SIGUSR2 logs the dump. spec: 70 §4.12.
 const DumpPath = "/debug/dump"
 
-// dump is what the engine holds at one moment. Workloads are namespace/name, sorted; those that wait for a time before they
-// are in line again are not in it.
+// dump is the engine's state at one moment. Workloads are namespace/name, sorted; Workloads in requeue backoff are absent.
 type dump struct {
 	ClusterQueues []dumpedQueue  `json:"clusterQueues"`
 	Cohorts       []dumpedCohort `json:"cohorts"`
@@ -33,7 +31,7 @@ type dump struct {
 type dumpedQueue struct {
 	Name         string       `json:"name"`
 	Cohort       string       `json:"cohort,omitempty"`
-	Closed       bool         `json:"closed,omitempty"` // nothing can be admitted
+	Closed       bool         `json:"closed,omitempty"` // no Workload can be admitted
 	Active       []string     `json:"active"`
 	Inadmissible []string     `json:"inadmissible"`
 	Reserving    int          `json:"reserving"` // Workloads with a reservation, admitted or not
@@ -41,7 +39,7 @@ type dumpedQueue struct {
 	Quota        []dumpedCell `json:"quota"`
 }
 
-// dumpedCell is a flavor and resource; amounts are as people write them.
+// dumpedCell is a flavor and resource; amounts are formatted as quantities.
 type dumpedCell struct {
 	Flavor         string `json:"flavor"`
 	Resource       string `json:"resource"`
@@ -49,7 +47,7 @@ type dumpedCell struct {
 	BorrowingLimit string `json:"borrowingLimit,omitempty"`
 	LendingLimit   string `json:"lendingLimit,omitempty"`
 	Reserved       string `json:"reserved"` // by all reservations
-	Used           string `json:"used"`     // by those that are admitted
+	Used           string `json:"used"`     // by admitted Workloads
 }
 
 type dumpedCohort struct {
@@ -65,7 +63,7 @@ type dumpedAmount struct {
 	Amount   string `json:"amount"`
 }
 
-// takeDump asks the engine. Only the counting is done in its goroutine.
+// takeDump reads the engine. Only the counting runs in its goroutine.
 func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
 	answer, err := e.Read(ctx, "", func(s *state.State) any { return s.Census(state.Asked{Keys: true}) })
 	if err != nil {
@@ -102,7 +100,6 @@ func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
 	return out, nil
 }
 
-// sorted is a list that is never null.
 func sorted(keys []string) []string {
 	out := append(make([]string, 0, len(keys)), keys...)
 	slices.Sort(out)
@@ -117,7 +114,7 @@ func heldBy(list []state.Held) []dumpedAmount {
 	return out
 }
 
-// Dump serves it.
+// Dump serves the dump.
 func Dump(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, err := takeDump(r.Context(), e)
@@ -130,7 +127,7 @@ func Dump(e *engine.Engine) http.Handler {
 	})
 }
 
-// unanswered tells that the engine does not answer, or not now.
+// unanswered reports that the engine does not answer, or is busy.
 func unanswered(w http.ResponseWriter, err error) {
 	if errors.Is(err, engine.ErrBusy) {
 		w.Header().Set("Retry-After", "1")
@@ -140,7 +137,7 @@ func unanswered(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// DumpOnSignal logs it at each SIGUSR2 until ctx ends.
+// DumpOnSignal logs the dump at each SIGUSR2 until ctx ends.
 func DumpOnSignal(e *engine.Engine, log logr.Logger) func(context.Context) error {
 	log = log.WithName("dumper")
 	return func(ctx context.Context) error {

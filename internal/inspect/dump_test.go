@@ -26,7 +26,7 @@ const dumped = `{"clusterQueues":[{"name":"cq","cohort":"c","active":["ns/a","ns
 	`{"name":"shut","closed":true,"active":[],"inadmissible":[],"reserving":0,"admitted":[],"quota":[]}],` +
 	`"cohorts":[{"name":"c","quota":[{"flavor":"f","resource":"cpu","amount":"1"}],"reserved":[]}]}`
 
-// What the engine holds is told by the metrics server, and logged at a signal. spec: 70 §4.12, §7 example 57.
+// The metrics server serves the dump, and a signal logs it. spec: 70 §4.12, §7 example 57.
 func TestDump(t *testing.T) {
 	s := state.New(state.Options{Options: cycle.Defaults()})
 	e := engine.New(s, time.Now)
@@ -51,7 +51,7 @@ func TestDump(t *testing.T) {
 	if got := strings.TrimSpace(rec.Body.String()); rec.Code != http.StatusOK || got != dumped {
 		t.Errorf("status %d\n%s, want\n%s", rec.Code, got, dumped)
 	}
-	caught := make(chan os.Signal, 9) // what comes before the runnable listens must not end the test
+	caught := make(chan os.Signal, 9) // a signal before the runnable listens must not end the test
 	signal.Notify(caught, syscall.SIGUSR2)
 	defer signal.Stop(caught)
 	said := make(chan string, 1)

@@ -8,14 +8,13 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// FlightPath is where the metrics server gives out the record of the engine's decisions,
-// to whom the API server lets read that path.
+// FlightPath is the path of the record of the engine's decisions, for users that may read it.
 const FlightPath = "/debug/flight-record"
 
-// FlightEvents is how many events the record goes back at least.
+// FlightEvents is the least number of events in the record.
 const FlightEvents = 5000
 
-// Flight serves what the engine was told and decided of late, for berth replay.
+// Flight serves the last events and decisions of the engine, for berth replay.
 func Flight(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		type record struct {
@@ -33,7 +32,7 @@ func Flight(e *engine.Engine) http.Handler {
 		recorded, _ := answer.(record)
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		if err := sim.WriteRecord(w, recorded.from, recorded.events); err != nil {
-			panic(http.ErrAbortHandler) // half of it is out: the reader has to notice
+			panic(http.ErrAbortHandler) // the answer is incomplete: the client must notice
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// What the manager gives out can be replayed.
+// The served record can be replayed.
 func TestFlightRecord(t *testing.T) {
 	s := state.New(state.Options{Options: cycle.Defaults()})
 	s.Record(FlightEvents)

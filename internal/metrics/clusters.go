@@ -8,42 +8,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SetClusters says how it can be looked up which worker clusters there are, and which of them can be reached.
+// SetClusters sets the source of the worker clusters: by name, whether they are connected.
 func (r *Recorder) SetClusters(connected func() map[string]bool) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.clusters = connected
+	r.locked(func() { r.clusters = connected })
 }
 
-// connections say of every worker cluster whether it can be reached.
 func (r *Recorder) connections() []prometheus.Metric {
 	r.mu.Lock()
-	look := r.clusters
+	clusters := r.clusters
 	r.mu.Unlock()
-	if look == nil {
+	if clusters == nil {
 		return nil
 	}
 	g := &gauges{Recorder: r, role: []string{r.options.role()}}
-	now := look()
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		value := 0.0
-		if now[name] {
-			value = 1
-		}
-		g.put(r.scheduler.connected, value, []string{name})
+	connected := clusters()
+	for _, name := range slices.Sorted(maps.Keys(connected)) {
+		g.put(r.scheduler.connected, zeroOrOne(connected[name]), []string{name})
 	}
 	return g.out
 }
 
-// WorkerLost counts a Workload that is sent again, since the worker cluster that it was on is lost.
+// WorkerLost counts a Workload that is dispatched again, since its worker cluster is lost.
 func (r *Recorder) WorkerLost(cluster string) {
 	r.with(func(role []string) { r.scheduler.lost.add(1, []string{cluster}, role) })
 }
 
-// Transformed counts an evaluation of the expressions of an external framework: what it cost, in units of CEL, and how long it took.
+// Transformed counts an evaluation of the expressions of an external framework, with its cost in units of CEL and its duration.
 func (r *Recorder) Transformed(framework, phase, result string, cost uint64, took time.Duration) {
 	r.with(func(role []string) {
 		r.scheduler.transforms.add(1, []string{framework, phase, result}, role)
@@ -52,7 +42,7 @@ func (r *Recorder) Transformed(framework, phase, result string, cost uint64, too
 	})
 }
 
-// Suspended counts a phase of an external framework whose expressions are not evaluated for a while in a namespace.
+// Suspended counts a suspension of the expressions of an external framework in a namespace.
 func (r *Recorder) Suspended(framework, phase string) {
 	r.with(func(role []string) { r.scheduler.suspensions.add(1, []string{framework, phase}, role) })
 }

@@ -16,7 +16,7 @@ import (
 	trainingplan "github.com/berth-project/berth/internal/training/plan"
 )
 
-// Describe sends what may be exported.
+// Describe sends all families.
 func (r *Recorder) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range r.descs {
 		ch <- d
@@ -26,18 +26,17 @@ func (r *Recorder) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends what is exported now. Where the engine does not answer in time, the gauges
-// that need it are left out.
+// Collect sends all series. If the engine does not answer in time, its gauges are left out.
 func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	ch <- r.buildInfo()
-	lanes, workloads := r.lanesNow()
-	seen := survey(workloads, lanes, &r.options)
-	if census, ok := r.look(seen.backedOff); ok {
+	localQueues, workloads := r.localQueuesNow()
+	seen := survey(workloads, localQueues, &r.options)
+	if census, ok := r.readState(seen.backedOff); ok {
 		for _, m := range r.gauges(census, seen, workloads) {
 			ch <- m
 		}
 	} else {
-		r.with(func(role []string) { r.scheduler.looksFailed.add(1, role) })
+		r.with(func(role []string) { r.scheduler.scrapesFailed.add(1, role) })
 	}
 	for _, m := range slices.Concat(r.phases(), r.connections()) {
 		ch <- m
@@ -47,16 +46,15 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// phases counts the TrainJobs in each phase.
 func (r *Recorder) phases() []prometheus.Metric {
 	r.mu.Lock()
-	look := r.trainJobs
+	trainJobs := r.trainJobs
 	r.mu.Unlock()
-	if look == nil {
+	if trainJobs == nil {
 		return nil
 	}
 	counts := map[string]float64{}
-	for _, phase := range look() {
+	for _, phase := range trainJobs() {
 		counts[phase]++
 	}
 	g := &gauges{Recorder: r, role: []string{r.options.role()}}
@@ -66,15 +64,14 @@ func (r *Recorder) phases() []prometheus.Metric {
 	return g.out
 }
 
-// look asks the engine for a census.
-func (r *Recorder) look(backedOff []string) (*state.Census, bool) {
+func (r *Recorder) readState(backedOff []string) (*state.Census, bool) {
 	if r.options.Ask == nil {
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	asked := state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0, BackedOff: backedOff}
-	got := make(chan state.Census, 1) // the answer may come when nobody waits for it any more
+	got := make(chan state.Census, 1) // the answer may come after the timeout
 	if err := r.options.Ask(ctx, func(s *state.State) { got <- s.Census(asked) }); err != nil {
 		return nil, false
 	}
@@ -99,7 +96,6 @@ func (r *Recorder) buildInfo() prometheus.Metric {
 		b.Version, b.Commit, b.Date, runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 }
 
-// gauges are the gauges of one scrape.
 func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Workloads) []prometheus.Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,10 +103,10 @@ func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Worklo
 	for i := range census.Queues {
 		g.ofQueue(&census.Queues[i])
 	}
-	g.keptShares()
+	g.allShares()
 	if r.options.localQueues() {
 		for i := range census.LocalQueues {
-			g.ofLane(&census.LocalQueues[i])
+			g.ofLocalQueue(&census.LocalQueues[i])
 		}
 	}
 	if r.options.Cohorts {
@@ -119,7 +115,6 @@ func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Worklo
 	return g.out
 }
 
-// gauges makes the gauges of one scrape.
 type gauges struct {
 	*Recorder
 	seen  *surveyed
@@ -128,7 +123,6 @@ type gauges struct {
 	out   []prometheus.Metric
 }
 
-// put adds a series, unless its family is turned off.
 func (g *gauges) put(family *prometheus.Desc, value float64, labels ...[]string) {
 	if family == nil {
 		return
@@ -137,15 +131,18 @@ func (g *gauges) put(family *prometheus.Desc, value float64, labels ...[]string)
 	g.out = append(g.out, prometheus.MustNewConstMetric(family, prometheus.GaugeValue, value, all...))
 }
 
-// putOne adds a series for each state that something can have: 1 for the one that it has.
-func (g *gauges) putOne(family *prometheus.Desc, is string, states, own, custom []string) {
+// putOne adds a series for each state: 1 for the current one, 0 for the others.
+func (g *gauges) putOne(family *prometheus.Desc, current string, states, own, custom []string) {
 	for _, s := range states {
-		value := 0.0
-		if s == is {
-			value = 1
-		}
-		g.put(family, value, own, []string{s}, custom)
+		g.put(family, zeroOrOne(s == current), own, []string{s}, custom)
 	}
+}
+
+func zeroOrOne(one bool) float64 {
+	if one {
+		return 1
+	}
+	return 0
 }
 
 const (
@@ -181,13 +178,12 @@ func (g *gauges) ofQueue(q *state.QueueCensus) {
 		g.put(g.scheduler.skips, float64(n), own, custom)
 	}
 	if f.share != nil {
-		g.keep(q, custom)
+		g.rememberShare(q, custom)
 	}
 	g.quotas(q, custom)
 }
 
-// byWorkload adds one series, or where Workloads have custom labels one for each
-// combination of values that there is. spec: 70 §5.3.
+// byWorkload adds one series or, if Workloads have custom labels, one for each combination of their values. spec: 70 §5.3.
 func (g *gauges) byWorkload(family *prometheus.Desc, count int, keys, own, custom []string) {
 	if len(g.custom[fromWorkload]) == 0 {
 		g.put(family, float64(count), own, custom)
@@ -227,8 +223,7 @@ func (g *gauges) quotas(q *state.QueueCensus, custom []string) {
 	}
 }
 
-// number is an amount as people count it: cores of cpu, bytes, whole units. What has no
-// limit is +Inf.
+// number returns an amount in cores of cpu, bytes or whole units; +Inf for no limit.
 func number(name string, a resource.Amount) float64 {
 	switch {
 	case a == resource.Unlimited || a == quota.NoLimit:
@@ -239,29 +234,28 @@ func number(name string, a resource.Amount) float64 {
 	return float64(a)
 }
 
-// keep remembers the weighted share of a ClusterQueue: what becomes of it outlives the
-// queue. NaN stands for infinite. spec: 20 §4.1.
-func (g *gauges) keep(q *state.QueueCensus, custom []string) {
+// rememberShare stores the weighted share of a ClusterQueue. NaN is infinite. spec: 20 §4.1.
+func (g *gauges) rememberShare(q *state.QueueCensus, custom []string) {
 	share := q.Share.Value()
 	if q.Share.Infinite() {
 		share = math.NaN()
 	}
-	g.kept[q.Name] = kept{q.Cohort, custom, share}
+	g.shares[q.Name] = lastShare{q.Cohort, custom, share}
 }
 
-// keptShares adds the weighted shares of all ClusterQueues, also of those that are gone.
-func (g *gauges) keptShares() {
-	for name, k := range g.kept {
+// allShares adds the weighted shares of all ClusterQueues, also of deleted ones.
+func (g *gauges) allShares() {
+	for name, k := range g.shares {
 		g.put(g.queue.share, k.share, []string{name, k.cohort}, k.values)
 	}
 }
 
-func (g *gauges) ofLane(l *state.LocalQueueCensus) {
-	o := g.lanes[l.Name]
+func (g *gauges) ofLocalQueue(l *state.LocalQueueCensus) {
+	o := g.localQueues[l.Name]
 	if o == nil || !o.shown {
 		return
 	}
-	f := &g.lane
+	f := &g.localQueue
 	own := []string{l.Name.Name, l.Namespace}
 	g.put(f.pending, float64(l.Active), own, []string{active}, o.values)
 	g.put(f.pending, float64(l.Parked), own, []string{inadmissible}, o.values)
@@ -309,7 +303,7 @@ func (g *gauges) ofCohorts(census *state.Census) {
 		case t.live:
 			g.put(f.admittedNow, float64(counts[c.Name]), own, custom)
 		default:
-			g.put(f.admittedNow, float64(t.standing), own, custom)
+			g.put(f.admittedNow, float64(t.frozen), own, custom)
 		}
 	}
 }

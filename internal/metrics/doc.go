@@ -1,18 +1,14 @@
-// Package metrics exports what dashboards and alerts of the queueing API read, under the
-// names that they know. spec: 70 §5.3, 10 §5.4.
+// Package metrics exports the series that dashboards and alerts of the queueing API read, under their established names.
+// spec: 70 §5.3, 10 §5.4.
 //
-// Gauges are worked out at the scrape, from one consistent look at the engine's state and
-// one pass over the Workloads in the cache: nothing is written between scrapes, and no
-// series outlives its queue. Counters and histograms of the life of Workloads are fed by
-// the watch, with each Workload before and after each change, whoever made it:
-// [Recorder.SeeWorkload] tells the transitions from the conditions. The replica that leads
-// counts them, once each. What exists when a replica starts is not counted again; nor is
-// what happens while no replica leads. Others are fed by those who do what they count.
+// Gauges are computed at the scrape, from one consistent read of the engine's state and one pass over the Workloads in the cache: no
+// series outlives its queue. Counters and histograms of the lifecycle of Workloads are fed by the watch, with each Workload before and
+// after each change by any writer: [Recorder.ObserveWorkload] derives the transitions from the conditions. The leader counts them, once
+// each. Transitions before a replica starts, or without a leader, are not counted. The other counters are fed by their controllers.
 //
-//	cache (queues, cohorts, Workloads) ──► Follower ──► Recorder.SeeWorkload … ─┐
-//	engine.Ask ──► state.Census ────────────────────────────────────────────────┼─► Recorder.Collect ──► /metrics
-//	writers ──► Recorder.Preempted, Cycles … ───────────────────────────────────┘
+//	cache (queues, cohorts, Workloads) ──► Follower ──► Recorder.ObserveWorkload … ─┐
+//	engine.Ask ──► state.Census ────────────────────────────────────────────────────┼─► Recorder.Collect ──► /metrics
+//	writers ──► Recorder.Preempted, Cycles … ───────────────────────────────────────┘
 //
-// A little is remembered, where the specification wants a series to lag or to stay: see
-// standing and kept.
+// The recorder remembers values where the specification wants a series to lag or to stay: see cohortTree and lastShare.
 package metrics

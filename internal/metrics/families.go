@@ -6,16 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// families are all that is exported; those that are turned off are nil.
+// families are all exported families; the disabled ones are nil.
 type families struct {
-	scheduler schedulerFamilies
-	queue     queueFamilies
-	quota     quotaFamilies
-	lane      laneFamilies
-	cohort    cohortFamilies
+	scheduler  schedulerFamilies
+	queue      queueFamilies
+	quota      quotaFamilies
+	localQueue localQueueFamilies
+	cohort     cohortFamilies
 }
 
-// schedulerFamilies are about no queue alone, or about what passes between them.
+// schedulerFamilies are the families that belong to no single queue.
 type schedulerFamilies struct {
 	build                            *prometheus.Desc
 	skips                            *prometheus.Desc
@@ -28,15 +28,14 @@ type schedulerFamilies struct {
 	creation, ungating               *histogram
 	preempted, preemptedOf, replaced *counter
 	phases                           *histogram
-	shed, looksFailed                *counter
+	shed, scrapesFailed              *counter
 
 	// Of training.
 	phase                                  *prometheus.Desc
 	reports, patchConflicts, patchesDenied *counter
 }
 
-// lifeFamilies are the counters and histograms of Workloads that a ClusterQueue and a
-// LocalQueue have alike.
+// lifeFamilies are the counters and histograms of Workloads that ClusterQueues and LocalQueues share.
 type lifeFamilies struct {
 	reserved, admitted, finished, evicted     *counter
 	reservedWait, admittedWait, checksWait    *histogram
@@ -56,7 +55,7 @@ type quotaFamilies struct {
 	reservation, usage, nominal, borrowing, lending, pending *prometheus.Desc
 }
 
-type laneFamilies struct {
+type localQueueFamilies struct {
 	lifeFamilies
 	pending, finishedNow, reserving, admittedNow        *prometheus.Desc
 	status, unadmitted, reservation, usage, fairSharing *prometheus.Desc
@@ -68,9 +67,9 @@ type cohortFamilies struct {
 }
 
 var (
-	ofQueue  = kinds{fromQueue}
-	ofLane   = kinds{fromLane}
-	ofCohort = kinds{fromCohort}
+	ofQueue      = kinds{fromQueue}
+	ofLocalQueue = kinds{fromLocalQueue}
+	ofCohort     = kinds{fromCohort}
 )
 
 func (m *maker) families(o *Options) families {
@@ -81,7 +80,7 @@ func (m *maker) families(o *Options) families {
 		f.quota = m.quotas()
 	}
 	if o.localQueues() {
-		f.lane = m.lanes(o)
+		f.localQueue = m.localQueues(o)
 	}
 	if o.Cohorts {
 		f.cohort = m.cohorts(o)
@@ -123,8 +122,8 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		replaced: m.counter("kueue_replaced_workload_slices_total", "Slices of elastic jobs whose place another slice took.", ofQueue, queueLabel),
 		phases: m.histogram("berth_scheduler_phase_duration_seconds",
 			"Time that the scheduler spent in a phase: events, decide, dispatch, write.", phaseBuckets, nil, "phase"),
-		shed:        m.counter("berth_events_shed_total", "Events that were not sent, for want of budget, by their reason.", nil, reasonLabel),
-		looksFailed: m.counter("berth_metrics_looks_failed_total", "Scrapes without gauges, since the scheduler did not answer in time.", nil),
+		shed:          m.counter("berth_events_shed_total", "Events that were not sent, for want of budget, by their reason.", nil, reasonLabel),
+		scrapesFailed: m.counter("berth_metrics_looks_failed_total", "Scrapes without gauges, since the scheduler did not answer in time.", nil),
 
 		phase:          m.gauge("berth_trainjob_phase", "TrainJobs by their phase: Suspended, Pending, Running, Complete, Failed.", nil, "phase"),
 		reports:        m.counter("berth_trainjob_status_posts_total", "Reports of progress that training code sent, by the status code of the answer.", nil, "code"),
@@ -134,7 +133,7 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 	m.descs = append(m.descs, f.build)
 	if o.CreationLatency {
 		f.creation = m.histogram("kueue_workload_creation_latency_seconds",
-			"Time from the creation of a job to that of its Workload.", creationBuckets, ofLane, "job_kind")
+			"Time from the creation of a job to that of its Workload.", creationBuckets, ofLocalQueue, "job_kind")
 	}
 	return f
 }
@@ -170,7 +169,7 @@ func (m *maker) queues(o *Options) queueFamilies {
 	return f
 }
 
-// life makes the families of one kind of queue. Some of them have other custom labels as well.
+// life creates the shared families of one kind of queue. Some have the custom labels of more kinds.
 func (m *maker) life(prefix string, from, more kinds, long []float64, own ...string) lifeFamilies {
 	byClass := append(slices.Clip(own), classLabel)
 	wait := func(name, help string, buckets []float64, from kinds) *histogram {
@@ -205,26 +204,26 @@ func (m *maker) quotas() quotaFamilies {
 	}
 }
 
-func (m *maker) lanes(o *Options) laneFamilies {
-	lane := func(name, help string, own ...string) *prometheus.Desc {
-		return m.gauge("kueue_local_queue_"+name, help, ofLane, append([]string{nameLabel, namespaceLabel}, own...)...)
+func (m *maker) localQueues(o *Options) localQueueFamilies {
+	gauge := func(name, help string, own ...string) *prometheus.Desc {
+		return m.gauge("kueue_local_queue_"+name, help, ofLocalQueue, append([]string{nameLabel, namespaceLabel}, own...)...)
 	}
-	f := laneFamilies{
-		lifeFamilies: m.life("kueue_local_queue_", ofLane, kinds{fromLane, fromWorkload}, waitBuckets, nameLabel, namespaceLabel),
-		pending:      lane("pending_workloads", "Workloads without a reservation, by whether the scheduler looks at them.", statusLabel),
-		finishedNow:  lane("finished_workloads", "Finished Workloads that still exist."),
-		reserving:    lane("reserving_active_workloads", "Workloads that hold quota."),
+	f := localQueueFamilies{
+		lifeFamilies: m.life("kueue_local_queue_", ofLocalQueue, kinds{fromLocalQueue, fromWorkload}, waitBuckets, nameLabel, namespaceLabel),
+		pending:      gauge("pending_workloads", "Workloads without a reservation, by whether the scheduler looks at them.", statusLabel),
+		finishedNow:  gauge("finished_workloads", "Finished Workloads that still exist."),
+		reserving:    gauge("reserving_active_workloads", "Workloads that hold quota."),
 		admittedNow: m.gauge("kueue_local_queue_admitted_active_workloads", "Workloads that are admitted and not finished.",
-			kinds{fromLane, fromWorkload}, nameLabel, namespaceLabel),
-		status:      lane("status", "1 for the status of the condition Active, 0 for the others.", "active"),
-		reservation: lane("resource_reservation", "What all reservations hold.", flavorLabel, resourceLabel),
-		usage:       lane("resource_usage", "What admitted Workloads hold.", flavorLabel, resourceLabel),
+			kinds{fromLocalQueue, fromWorkload}, nameLabel, namespaceLabel),
+		status:      gauge("status", "1 for the status of the condition Active, 0 for the others.", "active"),
+		reservation: gauge("resource_reservation", "What all reservations hold.", flavorLabel, resourceLabel),
+		usage:       gauge("resource_usage", "What admitted Workloads hold.", flavorLabel, resourceLabel),
 	}
 	if o.Unadmitted {
-		f.unadmitted = lane("unadmitted_workloads", "Workloads that are not admitted, by the reasons in their conditions.", queueLabel, reasonLabel, causeLabel)
+		f.unadmitted = gauge("unadmitted_workloads", "Workloads that are not admitted, by the reasons in their conditions.", queueLabel, reasonLabel, causeLabel)
 	}
 	if o.UsageSharing {
-		f.fairSharing = lane("admission_fair_sharing_usage", "Past usage that orders the LocalQueues of a ClusterQueue.", queueLabel)
+		f.fairSharing = gauge("admission_fair_sharing_usage", "Past usage that orders the LocalQueues of a ClusterQueue.", queueLabel)
 	}
 	return f
 }

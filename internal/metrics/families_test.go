@@ -16,9 +16,8 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// contract is what clients read: name, type (c, g, h), labels in order without the role.
-// +CQ, +LQ, +CO and +WL stand for the custom labels of a kind. Lines behind [switch] need
-// it. spec: 70 §5.3.
+// contract are the families that clients read: name, type (c, g, h), labels in order without the role. +CQ, +LQ, +CO and +WL are the
+// custom labels of a kind. A line with [switch] needs it. spec: 70 §5.3.
 const contract = `
 kueue_admission_attempts_total                              c result
 kueue_admission_attempt_duration_seconds                    h result
@@ -72,25 +71,25 @@ berth_trainjob_runtime_patch_denied_total                   c reason
 [resources] kueue_cluster_queue_borrowing_limit             g cohort cluster_queue flavor resource +CQ
 [resources] kueue_cluster_queue_lending_limit               g cohort cluster_queue flavor resource +CQ
 [resources] kueue_cluster_queue_resource_pending            g cluster_queue resource +CQ
-[lanes] kueue_local_queue_pending_workloads                 g name namespace status +LQ
-[lanes] kueue_local_queue_finished_workloads                g name namespace +LQ
-[lanes] kueue_local_queue_quota_reserved_workloads_total    c name namespace priority_class +LQ
-[lanes] kueue_local_queue_admitted_workloads_total          c name namespace priority_class +LQ +WL
-[lanes] kueue_local_queue_finished_workloads_total          c name namespace priority_class +LQ
-[lanes] kueue_local_queue_evicted_workloads_total           c name namespace reason underlying_cause priority_class +LQ
-[lanes] kueue_local_queue_reserving_active_workloads        g name namespace +LQ
-[lanes] kueue_local_queue_admitted_active_workloads         g name namespace +LQ +WL
-[lanes] kueue_local_queue_status                            g name namespace active +LQ
-[lanes unadmitted] kueue_local_queue_unadmitted_workloads   g name namespace cluster_queue reason underlying_cause +LQ
-[lanes] kueue_local_queue_resource_reservation              g name namespace flavor resource +LQ
-[lanes] kueue_local_queue_resource_usage                    g name namespace flavor resource +LQ
-[lanes usage] kueue_local_queue_admission_fair_sharing_usage g name namespace cluster_queue +LQ
-[lanes] kueue_local_queue_quota_reserved_wait_time_seconds  h name namespace priority_class +LQ
-[lanes] kueue_local_queue_admission_wait_time_seconds       h name namespace priority_class +LQ +WL
-[lanes] kueue_local_queue_admission_checks_wait_time_seconds h name namespace priority_class +LQ
-[lanes] kueue_local_queue_ready_wait_time_seconds           h name namespace priority_class +LQ
-[lanes] kueue_local_queue_admitted_until_ready_wait_time_seconds h name namespace priority_class +LQ
-[lanes] kueue_local_queue_execution_time_seconds            h name namespace priority_class +LQ
+[localQueues] kueue_local_queue_pending_workloads                 g name namespace status +LQ
+[localQueues] kueue_local_queue_finished_workloads                g name namespace +LQ
+[localQueues] kueue_local_queue_quota_reserved_workloads_total    c name namespace priority_class +LQ
+[localQueues] kueue_local_queue_admitted_workloads_total          c name namespace priority_class +LQ +WL
+[localQueues] kueue_local_queue_finished_workloads_total          c name namespace priority_class +LQ
+[localQueues] kueue_local_queue_evicted_workloads_total           c name namespace reason underlying_cause priority_class +LQ
+[localQueues] kueue_local_queue_reserving_active_workloads        g name namespace +LQ
+[localQueues] kueue_local_queue_admitted_active_workloads         g name namespace +LQ +WL
+[localQueues] kueue_local_queue_status                            g name namespace active +LQ
+[localQueues unadmitted] kueue_local_queue_unadmitted_workloads   g name namespace cluster_queue reason underlying_cause +LQ
+[localQueues] kueue_local_queue_resource_reservation              g name namespace flavor resource +LQ
+[localQueues] kueue_local_queue_resource_usage                    g name namespace flavor resource +LQ
+[localQueues usage] kueue_local_queue_admission_fair_sharing_usage g name namespace cluster_queue +LQ
+[localQueues] kueue_local_queue_quota_reserved_wait_time_seconds  h name namespace priority_class +LQ
+[localQueues] kueue_local_queue_admission_wait_time_seconds       h name namespace priority_class +LQ +WL
+[localQueues] kueue_local_queue_admission_checks_wait_time_seconds h name namespace priority_class +LQ
+[localQueues] kueue_local_queue_ready_wait_time_seconds           h name namespace priority_class +LQ
+[localQueues] kueue_local_queue_admitted_until_ready_wait_time_seconds h name namespace priority_class +LQ
+[localQueues] kueue_local_queue_execution_time_seconds            h name namespace priority_class +LQ
 [cohorts fair] kueue_cohort_weighted_share                  g cohort +CO
 [cohorts] kueue_cohort_subtree_quota                        g cohort flavor resource +CO
 [cohorts] kueue_cohort_subtree_resource_reservations        g cohort flavor resource +CO
@@ -99,12 +98,12 @@ berth_trainjob_runtime_patch_denied_total                   c reason
 [cohorts] kueue_cohort_info                                 g cohort parent_cohort root_cohort +CO
 `
 
-// switches turn families on and off.
-var switches = []string{"creation", "hashes", "unadmitted", "cohorts", "fair", "resources", "lanes", "usage", "custom"}
+// switches enable families.
+var switches = []string{"creation", "hashes", "unadmitted", "cohorts", "fair", "resources", "localQueues", "usage", "custom"}
 
 // twoOfEach are two custom labels of each kind, not in the order of the kinds.
 func twoOfEach() (list []configv1beta2.CustomMetricLabel) {
-	for _, kind := range []configv1beta2.MetricSourceKind{fromWorkload, fromCohort, fromQueue, fromLane} {
+	for _, kind := range []configv1beta2.MetricSourceKind{fromWorkload, fromCohort, fromQueue, fromLocalQueue} {
 		for _, n := range []string{"z", "a"} {
 			list = append(list, configv1beta2.CustomMetricLabel{Name: string(kind) + "_" + n, SourceKind: kind, SourceLabelKey: n})
 		}
@@ -118,7 +117,7 @@ func optionsWith(on map[string]bool) Options {
 		Cohorts: on["cohorts"], Hashes: on["hashes"], Unadmitted: on["unadmitted"], CreationLatency: on["creation"],
 		FairSharing: on["fair"], UsageSharing: on["usage"],
 	}
-	if on["lanes"] {
+	if on["localQueues"] {
 		o.Metrics.LocalQueues = labels.Everything()
 	}
 	if on["custom"] {
@@ -127,7 +126,7 @@ func optionsWith(on map[string]bool) Options {
 	return o
 }
 
-// promised is the contract under some switches: name to type and labels.
+// promised returns the contract with some switches: name to type and labels.
 func promised(on map[string]bool) map[string]string {
 	custom := strings.NewReplacer(" +CQ", "", " +LQ", "", " +CO", "", " +WL", "")
 	if on["custom"] {
@@ -150,7 +149,7 @@ func promised(on map[string]bool) map[string]string {
 
 var described = regexp.MustCompile(`fqName: "([^"]*)".*variableLabels: {([^}]*)}`)
 
-// registered are the families that a recorder describes.
+// registered returns the families that a recorder describes.
 func registered(t *testing.T, r *Recorder) map[string]string {
 	t.Helper()
 	types := map[string]string{}
@@ -180,7 +179,7 @@ func registered(t *testing.T, r *Recorder) map[string]string {
 	return out
 }
 
-// Under every combination of switches exactly the promised families are registered.
+// With every combination of switches exactly the promised families are registered.
 func TestContract(t *testing.T) {
 	for bits := range 1 << len(switches) {
 		on := map[string]bool{}

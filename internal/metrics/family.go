@@ -28,20 +28,19 @@ const (
 
 // Buckets of histograms, in seconds.
 var (
-	// waitBuckets are 1, 2.5 and then 5 doubling, 14 in all. longBuckets go on to 81920.
+	// waitBuckets are 1, 2.5 and then 5 doubling, 14 in all. longBuckets continue to 81920.
 	waitBuckets     = append([]float64{1}, prometheus.ExponentialBuckets(2.5, 2, 13)...)
 	longBuckets     = append([]float64{1}, prometheus.ExponentialBuckets(2.5, 2, 16)...)
 	creationBuckets = prometheus.ExponentialBuckets(0.01, 2, 11)
 	phaseBuckets    = prometheus.ExponentialBuckets(0.00001, 4, 11)
 )
 
-// vector is a family of counters or histograms, of which series can be dropped.
+// vector is a family of counters or histograms whose series can be dropped.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// maker makes families, and keeps them in lists.
 type maker struct {
 	custom  customLabels
 	descs   []*prometheus.Desc
@@ -50,7 +49,7 @@ type maker struct {
 
 type kinds = []configv1beta2.MetricSourceKind
 
-// labels is the label set of a family: its own, the custom ones, and the role.
+// labels returns the label set of a family: its own, the custom ones, and the role.
 func (m *maker) labels(from kinds, own []string) []string {
 	return slices.Concat(own, m.custom.names(from...), []string{roleLabel})
 }
@@ -85,7 +84,7 @@ func (m *maker) histogram(name, help string, buckets []float64, from kinds, own 
 	return &histogram{h}
 }
 
-// observe takes seconds; times before 0 are clocks that disagree, and count as 0.
+// observe adds an observation in seconds. Negative values, of clocks that disagree, count as 0.
 func (h *histogram) observe(seconds float64, labels ...[]string) {
 	if h != nil {
 		h.vec.WithLabelValues(slices.Concat(labels...)...).Observe(max(seconds, 0))

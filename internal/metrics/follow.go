@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,8 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Follower is a runnable that tells a recorder of queues, cohorts and Workloads, on every
-// replica.
+// Follower is a runnable that passes queues, cohorts and Workloads to a recorder, on every replica.
 type Follower struct {
 	Recorder *Recorder
 	Cache    ctrlcache.Cache
@@ -32,35 +32,23 @@ func (f *Follower) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow begins with the queues, which the counters of Workloads are labelled with.
+// follow starts with the queues: they label the counters of Workloads.
 func (f *Follower) follow(ctx context.Context) error {
 	r := f.Recorder
-	var followed []cache.InformerSynced
-	for _, begin := range []func() (ctrlcache.Informer, cache.InformerSynced, error){
-		func() (ctrlcache.Informer, cache.InformerSynced, error) {
-			return follow(ctx, f.Cache, setOrDelete(r.SetCohort, func(o *kueue.Cohort) { r.DeleteCohort(o.Name) }))
-		},
-		func() (ctrlcache.Informer, cache.InformerSynced, error) {
-			return follow(ctx, f.Cache, setOrDelete(r.SetClusterQueue, func(o *kueue.ClusterQueue) { r.DeleteClusterQueue(o.Name) }))
-		},
-		func() (ctrlcache.Informer, cache.InformerSynced, error) {
-			return follow(ctx, f.Cache, setOrDelete(r.SetLocalQueue, func(o *kueue.LocalQueue) { r.DeleteLocalQueue(o.Namespace, o.Name) }))
-		},
-	} {
-		_, synced, err := begin()
-		if err != nil {
-			return err
-		}
-		followed = append(followed, synced)
+	_, cohorts, err1 := follow(ctx, f.Cache, setOrDelete(r.SetCohort, func(o *kueue.Cohort) { r.DeleteCohort(o.Name) }))
+	_, queues, err2 := follow(ctx, f.Cache, setOrDelete(r.SetClusterQueue, func(o *kueue.ClusterQueue) { r.DeleteClusterQueue(o.Name) }))
+	_, localQueues, err3 := follow(ctx, f.Cache, setOrDelete(r.SetLocalQueue, func(o *kueue.LocalQueue) { r.DeleteLocalQueue(o.Namespace, o.Name) }))
+	if err := cmp.Or(err1, err2, err3); err != nil {
+		return err
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), followed...) {
+	if !cache.WaitForCacheSync(ctx.Done(), cohorts, queues, localQueues) {
 		return ctx.Err()
 	}
 	workloads, _, err := follow(ctx, f.Cache, func(before, after *kueue.Workload, existed bool) {
 		if existed {
-			r.HaveWorkload(after)
+			r.AddWorkload(after)
 		} else {
-			r.SeeWorkload(before, after)
+			r.ObserveWorkload(before, after)
 		}
 	})
 	if err != nil {
@@ -85,8 +73,7 @@ func setOrDelete[P comparable](set, deleted func(P)) func(before, after P, exist
 	}
 }
 
-// follow has changed told of every object of a kind that existed at the beginning, and of
-// every one that is added, changed or deleted from then on.
+// follow calls changed for every existing object of a kind, and for every later addition, change and deletion.
 func follow[T any, P interface {
 	*T
 	client.Object

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// What a real API server has arrives in the series, by the cache that the manager has.
+// Objects of a real API server reach the series through the manager's cache.
 func TestFollower(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an API server")
@@ -52,14 +52,14 @@ func TestFollower(t *testing.T) {
 	}
 
 	queue := w.queue("q", "c", "cpu=4")
-	lane := w.lane("l", "q")
-	lane.Namespace = "default"
-	w.state.SetLocalQueue(convert.LocalQueue(lane))
+	localQueue := w.localQueue("l", "q")
+	localQueue.Namespace = "default"
+	w.state.SetLocalQueue(convert.LocalQueue(localQueue))
 	wl := newWorkload("w", "l", "1")
 	wl.Namespace, wl.UID, wl.CreationTimestamp = "default", "", at(0)
 	w.state.SetCohort(state.Cohort{Name: "c", Parent: "top"})
 	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: kueue.CohortSpec{ParentName: "top"}}
-	for _, o := range []client.Object{queue, lane, wl, cohort} {
+	for _, o := range []client.Object{queue, localQueue, wl, cohort} {
 		o.SetResourceVersion("")
 		if err := api.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func TestFollower(t *testing.T) {
 		return slices.Contains(w.scrape("kueue_cohort"), "kueue_cohort_subtree_admitted_active_workloads{cohort=top} 1") &&
 			slices.Contains(w.scrape("kueue_admitted"), "kueue_admitted_workloads_total{cluster_queue=q,priority_class=} 1")
 	})
-	// Another controller finishes it. A manager that starts afterwards has its own count.
+	// Another controller finishes it. A manager that starts afterwards counts anew.
 	machine.Finish(stored, kueue.ReasonSucceeded, "", at(9))
 	if err := api.Status().Update(t.Context(), stored); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 func TestQueueGauges(t *testing.T) {
 	w := newWorld(t, all())
 	w.queue("gpu-a", "", "cpu=4,memory=1Gi")
-	w.lane("lq", "gpu-a")
+	w.localQueue("lq", "gpu-a")
 	for i := range 6 {
 		wl := w.put(newWorkload(fmt.Sprint("w", i), "lq", "1"))
 		if i < 4 {
@@ -66,13 +66,13 @@ func TestQueueGauges(t *testing.T) {
 	}
 }
 
-// Inactive queues have nobody active, in both views. spec: 10 §4.4.
+// Inactive queues have no active Workloads, in both families. spec: 10 §4.4.
 func TestPendingSplit(t *testing.T) {
 	w := newWorld(t, all())
 	w.queue("cq", "", "cpu=1")
-	w.lane("a", "cq")
-	w.lane("b", "cq")
-	w.lane("stopped", "cq", func(l *kueue.LocalQueue) { l.Spec.StopPolicy = kueue.StopPolicyHold })
+	w.localQueue("a", "cq")
+	w.localQueue("b", "cq")
+	w.localQueue("stopped", "cq", func(l *kueue.LocalQueue) { l.Spec.StopPolicy = kueue.StopPolicyHold })
 	w.put(newWorkload("w1", "a", "1"))
 	w.put(newWorkload("w2", "b", "1"))
 	w.put(newWorkload("w3", "stopped", "1"))
@@ -113,8 +113,8 @@ func TestLocalQueueGauges(t *testing.T) {
 	ready := func(l *kueue.LocalQueue) {
 		l.Status.Conditions = []metav1.Condition{{Type: kueue.LocalQueueActive, Status: metav1.ConditionTrue}}
 	}
-	w.lane("lq", "cq", ready)
-	w.lane("other", "cq")
+	w.localQueue("lq", "cq", ready)
+	w.localQueue("other", "cq")
 	wl := w.put(newWorkload("w", "lq", "2"))
 	w.put(newWorkload("p", "lq", "3"))
 	w.admit(wl, "cq", "2", 3)
@@ -134,7 +134,7 @@ func TestLocalQueueGauges(t *testing.T) {
 		"kueue_local_queue_finished_workloads_total{name=lq,namespace=ns,priority_class=} 1")
 	w.remove(wl)
 	w.deleteQueue("cq")
-	w.lane("lq", "cq", func(l *kueue.LocalQueue) {
+	w.localQueue("lq", "cq", func(l *kueue.LocalQueue) {
 		l.Status.Conditions = []metav1.Condition{{Type: kueue.LocalQueueActive, Status: metav1.ConditionFalse}}
 	})
 	w.expect("its ClusterQueue is gone", "kueue_local_queue_pending", "kueue_local_queue_pending_workloads"+own+",status=active} 0",
@@ -158,16 +158,16 @@ func TestLocalQueueSelector(t *testing.T) {
 	w := newWorld(t, o)
 	w.queue("cq", "", "cpu=4")
 	shown := func(l *kueue.LocalQueue) { l.Labels = map[string]string{"show": "yes"} }
-	w.lane("lq", "cq")
+	w.localQueue("lq", "cq")
 	w.finish(w.put(newWorkload("w1", "lq", "1")), 1)
 	if got := w.naming("lq"); len(got) > 0 {
 		t.Errorf("not selected, but there are %v", got)
 	}
-	w.lane("lq", "cq", shown)
+	w.localQueue("lq", "cq", shown)
 	w.finish(w.put(newWorkload("w2", "lq", "1")), 1)
 	w.expect("selected", "kueue_local_queue_finished_workloads", "kueue_local_queue_finished_workloads{name=lq,namespace=ns} 2",
 		"kueue_local_queue_finished_workloads_total{name=lq,namespace=ns,priority_class=} 1")
-	w.lane("lq", "cq")
+	w.localQueue("lq", "cq")
 	if got := w.naming("lq"); len(got) > 0 {
 		t.Errorf("no longer selected, but there are %v", got)
 	}
@@ -177,8 +177,8 @@ func TestLocalQueueSelector(t *testing.T) {
 func TestUnadmitted(t *testing.T) {
 	w := newWorld(t, all())
 	w.queue("cq", "", "cpu=4")
-	w.lane("lq", "cq")
-	w.lane("nowhere", "missing")
+	w.localQueue("lq", "cq")
+	w.localQueue("nowhere", "missing")
 	waits := func(reason string) func(*kueue.Workload) {
 		return func(wl *kueue.Workload) { machine.Pending(wl, reason, "", at(1)) }
 	}
@@ -210,7 +210,7 @@ func TestCohortGauges(t *testing.T) {
 	w.cohort("c1", "root", "")
 	w.queue("q1", "c1", "cpu=4")
 	w.queue("q2", "c2", "cpu=6")
-	w.lane("l1", "q1")
+	w.localQueue("l1", "q1")
 	wl := w.put(newWorkload("w", "l1", "3"))
 	w.admit(wl, "q1", "3", 1)
 	w.expect("implicit ones too", "kueue_cohort_info", "kueue_cohort_info{cohort=c1,parent_cohort=root,root_cohort=root} 1",
@@ -255,13 +255,13 @@ func TestCohortGauges(t *testing.T) {
 	w.expect("cohorts have theirs", "kueue_cohort_weighted_share", "kueue_cohort_weighted_share{cohort=c} 0")
 }
 
-// What is admitted below a cohort lags behind edits of the tree. spec: 70 §5.3.
+// The number of Workloads admitted below a cohort lags behind edits of the tree. spec: 70 §5.3.
 func TestAdmittedBelowLags(t *testing.T) {
 	w := newWorld(t, all())
 	w.queue("q1", "c1", "cpu=9")
 	w.queue("stays", "c1", "cpu=9")
 	w.queue("q2", "c2", "cpu=9")
-	w.lane("l1", "q1")
+	w.localQueue("l1", "q1")
 	admitted := func(when string, want ...string) {
 		t.Helper()
 		for i := range want {
@@ -310,7 +310,7 @@ func TestInfiniteShares(t *testing.T) {
 	w.cohort("top", "", "cpu=10")
 	w.queue("q", "child", "cpu=1", func(q *kueue.ClusterQueue) { q.Spec.FairSharing = zero })
 	w.queue("r", "top", "cpu=5")
-	w.lane("l", "q")
+	w.localQueue("l", "q")
 	wl := w.put(newWorkload("w", "l", "3"))
 	w.admit(wl, "q", "3", 1)
 	w.expect("NaN for queues", "kueue_cluster_queue_weighted_share", "kueue_cluster_queue_weighted_share{cluster_queue=q,cohort=child} NaN",
@@ -327,7 +327,7 @@ func TestCustomLabels(t *testing.T) {
 	o.Metrics.CustomLabels = []configv1beta2.CustomMetricLabel{
 		{Name: "kind", SourceKind: fromWorkload, TrackedValues: []string{"train", "serve"}},
 		{Name: "team", SourceKind: fromQueue},
-		{Name: "owner", SourceKind: fromLane, SourceAnnotationKey: "example.com/owner"},
+		{Name: "owner", SourceKind: fromLocalQueue, SourceAnnotationKey: "example.com/owner"},
 		{Name: "org", SourceKind: fromCohort, SourceLabelKey: "example.com/org"},
 	}
 	w := newWorld(t, o)
@@ -342,7 +342,7 @@ func TestCustomLabels(t *testing.T) {
 	}
 	w.cohort("c", "", "", func(c *kueue.Cohort) { c.Labels = map[string]string{"example.com/org": "acme"} })
 	w.queue("q", "c", "cpu=9", team("red"))
-	w.lane("l", "q", owner("ann"))
+	w.localQueue("l", "q", owner("ann"))
 	train := w.put(newWorkload("w1", "l", "1", kind("train")))
 	w.admit(train, "q", "1", 4)
 	w.admit(w.put(newWorkload("w2", "l", "1", kind("secret"))), "q", "1", 4)
@@ -363,7 +363,7 @@ func TestCustomLabels(t *testing.T) {
 	w.expect("spec: 70 §7 34", "kueue_pod_scheduling", "kueue_pod_scheduling_gate_removal_seconds{cluster_queue=q,custom_team=red,is_group=true,name=gate} 1/3")
 	w.expect("", "kueue_workload_creation", "kueue_workload_creation_latency_seconds{custom_owner=ann,job_kind=Job} 1/1")
 
-	// Labels that change take the gauges along, and leave what was counted.
+	// Gauges follow changed labels; earlier counts keep the old ones.
 	admitted := "kueue_admitted_workloads_total{cluster_queue=q,custom_team=red,priority_class=} 2"
 	w.queue("q", "c", "cpu=9", team("blue"))
 	w.expect("a gauge", "kueue_reserving_active", "kueue_reserving_active_workloads{cluster_queue=q,custom_team=blue} 1")
@@ -372,7 +372,7 @@ func TestCustomLabels(t *testing.T) {
 	w.expect("a histogram", "kueue_admission_wait", "kueue_admission_wait_time_seconds{cluster_queue=q,custom_team=red,priority_class=} 2/8")
 	w.admit(plain, "q", "1", 3)
 	w.expect("what is counted from now on", "kueue_admitted_workloads_total", admitted, "kueue_admitted_workloads_total{cluster_queue=q,custom_team=blue,priority_class=} 1")
-	w.lane("l", "q", owner("bob"))
+	w.localQueue("l", "q", owner("bob"))
 	w.expect("a gauge", "kueue_local_queue_reserving", "kueue_local_queue_reserving_active_workloads{custom_owner=bob,name=l,namespace=ns} 2")
 	w.expect("a counter", "kueue_local_queue_quota_reserved_workloads", "kueue_local_queue_quota_reserved_workloads_total{custom_owner=ann,name=l,namespace=ns,priority_class=} 3")
 	w.cohort("c", "", "")
@@ -432,7 +432,7 @@ func TestRole(t *testing.T) {
 	}
 }
 
-// A scrape does not fail for want of an answer.
+// A scrape does not fail if the engine does not answer.
 func TestNoAnswer(t *testing.T) {
 	o := all()
 	o.Ask = func(context.Context, func(*state.State)) error { return context.DeadlineExceeded }

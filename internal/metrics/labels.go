@@ -9,19 +9,18 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Sources of custom labels, in short.
+// Short names of the sources of custom labels.
 const (
-	fromQueue    = configv1beta2.MetricSourceClusterQueue
-	fromLane     = configv1beta2.MetricSourceLocalQueue
-	fromCohort   = configv1beta2.MetricSourceCohort
-	fromWorkload = configv1beta2.MetricSourceWorkload
+	fromQueue      = configv1beta2.MetricSourceClusterQueue
+	fromLocalQueue = configv1beta2.MetricSourceLocalQueue
+	fromCohort     = configv1beta2.MetricSourceCohort
+	fromWorkload   = configv1beta2.MetricSourceWorkload
 )
 
-// untracked stands for every value that is not among the tracked ones.
+// untracked replaces every value that is not tracked.
 const untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
 
-// customLabels are the labels that the configuration adds, by the kind of object that they
-// are read from, as configured. spec: 70 §2.1.2.
+// customLabels are the labels of the configuration, by the kind of object that they are read from. spec: 70 §2.1.2.
 type customLabels map[configv1beta2.MetricSourceKind][]configv1beta2.CustomMetricLabel
 
 func newCustomLabels(list []configv1beta2.CustomMetricLabel) customLabels {
@@ -32,7 +31,7 @@ func newCustomLabels(list []configv1beta2.CustomMetricLabel) customLabels {
 	return out
 }
 
-// names are the label names of some kinds: by kind name, then as configured.
+// names returns the label names of kinds: by kind name, then as configured.
 func (c customLabels) names(kinds ...configv1beta2.MetricSourceKind) []string {
 	slices.Sort(kinds)
 	var out []string
@@ -44,8 +43,7 @@ func (c customLabels) names(kinds ...configv1beta2.MetricSourceKind) []string {
 	return out
 }
 
-// values are what an object of a kind has for the labels of the kind; without an object
-// they are blank.
+// values returns an object's values for the labels of its kind; blank ones without an object.
 func (c customLabels) values(kind configv1beta2.MetricSourceKind, object metav1.Object) []string {
 	list := c[kind]
 	if len(list) == 0 {

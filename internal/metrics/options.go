@@ -9,33 +9,31 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Options say what is exported and where it comes from.
+// Options are the enabled families and the sources of a Recorder.
 type Options struct {
 	// Metrics is the configuration: quota series, LocalQueues, custom labels.
 	Metrics options.Metrics
-	// What feature gates and the rest of the configuration turn on.
+	// Families that feature gates and the rest of the configuration enable.
 	Cohorts, Hashes, Unadmitted, CreationLatency, FairSharing, UsageSharing bool
 	// Gates: the annotation admission-gated-by keeps Workloads out of their queue.
 	Gates bool
 
-	// LeaderElection reports whether replicas elect a leader; Elected is closed once this one
-	// leads. They make the label replica_role.
+	// LeaderElection is true if replicas elect a leader; Elected is closed once this one leads. They define the label replica_role.
 	LeaderElection bool
 	Elected        <-chan struct{}
-	// Ask runs a function in the goroutine that owns the state, as engine.Ask does.
+	// Ask runs a function in the goroutine of the engine, as engine.Ask does.
 	Ask func(context.Context, func(*state.State)) error
-	// Usage returns the admission fair sharing usage of a LocalQueue, false for none.
-	// Nil: there is none.
+	// Usage returns the admission fair sharing usage of a LocalQueue, false for none. May be nil.
 	Usage func(state.Name) (float64, bool)
 	Build Build
 }
 
-// Build is what the series build_info tells; empty fields are taken from the binary.
+// Build are the labels of the series build_info; empty fields are read from the binary.
 type Build struct {
 	Version, Commit, Date string
 }
 
-// NewOptions is what a configuration says about metrics.
+// NewOptions returns the options of a configuration.
 func NewOptions(o *options.Options) Options {
 	on := o.Gates.On
 	return Options{
@@ -55,8 +53,8 @@ func (o *Options) localQueues() bool {
 	return selectable
 }
 
-// lookTimeout is how long a scrape waits for its look at the state.
-const lookTimeout = 5 * time.Second
+// readTimeout is how long a scrape waits for the engine.
+const readTimeout = 5 * time.Second
 
 // Values of the label replica_role. spec: 70 §4.3.
 const (

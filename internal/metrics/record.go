@@ -7,7 +7,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// What came of a second look for victims: the label result. spec: 10 §5.4.
+// Results of recomputing the victims of a preemption: the label result. spec: 10 §5.4.
 const (
 	NewTargets  = "new_targets"
 	DeferredFit = "deferred_fit"
@@ -16,24 +16,28 @@ const (
 
 // Phases of the scheduler.
 const (
-	PhaseEvents   = "events"   // what came in is applied to the state
+	PhaseEvents   = "events"   // events are applied to the state
 	PhaseDecide   = "decide"   // scheduling cycles
-	PhaseDispatch = "dispatch" // decisions are handed to those who write them
+	PhaseDispatch = "dispatch" // decisions are passed to the writers
 	PhaseWrite    = "write"    // one decision is written
 )
 
-// with runs f with the label of the role, under the lock.
-func (r *Recorder) with(f func(role []string)) {
+// locked runs f under the lock, not on a nil Recorder.
+func (r *Recorder) locked(f func()) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f([]string{r.options.role()})
+	f()
 }
 
-// Cycles counts the scheduling cycles of a step that took so long in all: those that
-// admitted somebody, and those that did not.
+// with runs f with the label of the role, under the lock.
+func (r *Recorder) with(f func(role []string)) {
+	r.locked(func() { f([]string{r.options.role()}) })
+}
+
+// Cycles counts the scheduling cycles of a step that took the given time in all: with and without an admission.
 func (r *Recorder) Cycles(successes, failures int, took time.Duration) {
 	if successes+failures == 0 {
 		return
@@ -51,27 +55,25 @@ func (r *Recorder) Cycles(successes, failures int, took time.Duration) {
 	})
 }
 
-// Phase observes how long a phase took.
+// Phase observes the duration of a phase.
 func (r *Recorder) Phase(phase string, took time.Duration) {
 	r.with(func(role []string) { r.scheduler.phases.observe(took.Seconds(), []string{phase}, role) })
 }
 
-// PreemptionSkips says how many preemptors of a ClusterQueue were passed over in the last
-// scheduling cycle that looked at it, since others took their victims.
+// PreemptionSkips sets the number of preemptors of a ClusterQueue that were passed over in its last scheduling cycle, since others
+// preempt their victims.
 func (r *Recorder) PreemptionSkips(queue string, n int) {
-	r.with(func([]string) { r.skips[queue] = n })
+	r.locked(func() { r.skips[queue] = n })
 }
 
-// Recomputed counts a second look for victims in one cycle, with NewTargets, DeferredFit
-// or Skipped.
+// Recomputed counts a recomputation of victims in one cycle, with NewTargets, DeferredFit or Skipped.
 func (r *Recorder) Recomputed(queue, result string) {
 	r.with(func(role []string) {
 		r.scheduler.recomputations.add(1, []string{queue, result}, r.queueValues(queue), role)
 	})
 }
 
-// Preempted counts a victim that was told to go, once that is written: for which
-// ClusterQueue, of which, and by which rule.
+// Preempted counts a victim once its eviction is written: the ClusterQueue of the preemptor, its own, and the reason.
 func (r *Recorder) Preempted(by, of, reason string) {
 	r.with(func(role []string) {
 		r.scheduler.preempted.add(1, []string{by, reason}, r.queueValues(by), role)
@@ -79,19 +81,18 @@ func (r *Recorder) Preempted(by, of, reason string) {
 	})
 }
 
-// WorkloadCreated observes how long after a job of the first generation its Workload was
-// created, in a LocalQueue.
+// WorkloadCreated observes the delay between the creation of a job and that of its Workload. Only generation 1 counts.
 func (r *Recorder) WorkloadCreated(jobKind string, generation int64, namespace, localQueue string, after time.Duration) {
 	if generation > 1 {
 		return
 	}
 	r.with(func(role []string) {
-		r.scheduler.creation.observe(after.Seconds(), []string{jobKind}, r.laneValues(state.Name{Namespace: namespace, Name: localQueue}), role)
+		r.scheduler.creation.observe(after.Seconds(), []string{jobKind}, r.localQueueValues(state.Name{Namespace: namespace, Name: localQueue}), role)
 	})
 }
 
-// GateRemoved observes how long after the admission of its Workload a pod lost a
-// scheduling gate; group tells whether the Workload is that of a pod group.
+// GateRemoved observes the delay between the admission of a Workload and the removal of a scheduling gate of its pod. group is true for a
+// pod group.
 func (r *Recorder) GateRemoved(gate, queue string, group bool, after time.Duration) {
 	isGroup := "false"
 	if group {
@@ -102,12 +103,12 @@ func (r *Recorder) GateRemoved(gate, queue string, group bool, after time.Durati
 	})
 }
 
-// EventsShed counts events that were not sent, for want of budget.
+// EventsShed counts events that were not sent because the budget was exhausted.
 func (r *Recorder) EventsShed(reason string, n int) {
 	r.with(func(role []string) { r.scheduler.shed.add(float64(n), []string{reason}, role) })
 }
 
-// ProgressReported counts an answer to a report of training code.
+// ProgressReported counts an answer to a progress report of training code.
 func (r *Recorder) ProgressReported(code int) {
 	r.with(func(role []string) { r.scheduler.reports.add(1, []string{strconv.Itoa(code)}, role) })
 }

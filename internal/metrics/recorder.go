@@ -11,9 +11,8 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Recorder counts what happens and works out the gauges at each scrape. It is one
-// prometheus.Collector: register it once. Its methods may be called from anywhere; on a nil
-// Recorder they do nothing.
+// Recorder counts transitions and computes the gauges at each scrape. It is one prometheus.Collector: register it once. Its methods are
+// safe for concurrent use; on a nil Recorder they do nothing.
 type Recorder struct {
 	options Options
 	custom  customLabels
@@ -21,53 +20,52 @@ type Recorder struct {
 	vectors []vector
 	families
 
-	mu        sync.Mutex
-	queues    map[string]*queueObject
-	lanes     map[state.Name]*laneObject
-	tree      *cohortTree
-	skips     map[string]int  // by ClusterQueue: preemptors passed over in the last cycle
-	kept      map[string]kept // by ClusterQueue
-	workloads Workloads       // nil until there is a cache to look at
-	trainJobs func() []string // nil: there are none
-	clusters  func() map[string]bool
+	mu          sync.Mutex
+	queues      map[string]*queueObject
+	localQueues map[state.Name]*localQueueObject
+	tree        *cohortTree
+	skips       map[string]int       // by ClusterQueue: preemptors passed over in the last cycle
+	shares      map[string]lastShare // by ClusterQueue
+	workloads   Workloads            // nil until the cache is filled
+	trainJobs   func() []string      // the phase of each; may be nil
+	clusters    func() map[string]bool
 }
 
 var _ prometheus.Collector = (*Recorder)(nil)
 
-// Workloads are those of the API server, as a cache has them. A cache.Store of client-go
-// is one. What it returns is not modified.
+// Workloads is the cache of Workloads: a cache.Store of client-go. Its objects are not modified.
 type Workloads interface {
 	List() []any // of *kueue.Workload
 	GetByKey(key string) (object any, exists bool, err error)
 }
 
-// queueObject is what is known of a ClusterQueue as an object.
+// queueObject is the state of a ClusterQueue that the engine does not know.
 type queueObject struct {
 	values      []string // of the custom labels
 	terminating bool
 }
 
-// laneObject is what is known of a LocalQueue as an object.
-type laneObject struct {
+// localQueueObject is the state of a LocalQueue that the engine does not know.
+type localQueueObject struct {
 	values []string
 	queue  string // its ClusterQueue
 	shown  bool   // it has series of its own
 	active metav1.ConditionStatus
 }
 
-// kept is the weighted share of a ClusterQueue, which outlives it.
-type kept struct {
+// lastShare is the weighted share of a ClusterQueue. Its series outlives the queue.
+type lastShare struct {
 	cohort string
 	values []string
 	share  float64
 }
 
-// New makes a recorder. Custom labels fix the label sets from here on.
+// New returns a recorder. Its label sets, including custom labels, do not change.
 func New(o Options) *Recorder {
 	r := &Recorder{
 		options: o, custom: newCustomLabels(o.Metrics.CustomLabels),
-		queues: map[string]*queueObject{}, lanes: map[state.Name]*laneObject{}, tree: newCohortTree(),
-		skips: map[string]int{}, kept: map[string]kept{},
+		queues: map[string]*queueObject{}, localQueues: map[state.Name]*localQueueObject{}, tree: newCohortTree(),
+		skips: map[string]int{}, shares: map[string]lastShare{},
 	}
 	m := maker{custom: r.custom}
 	r.families = m.families(&r.options)
@@ -75,55 +73,35 @@ func New(o Options) *Recorder {
 	return r
 }
 
-// SetTrainJobs says how the phase of each TrainJob can be looked up.
+// SetTrainJobs sets the source of the phases of TrainJobs.
 func (r *Recorder) SetTrainJobs(phases func() []string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.trainJobs = phases
+	r.locked(func() { r.trainJobs = phases })
 }
 
-// SetWorkloads says where the Workloads of the API server can be looked at.
+// SetWorkloads sets the cache of Workloads.
 func (r *Recorder) SetWorkloads(w Workloads) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.workloads = w
+	r.locked(func() { r.workloads = w })
 }
 
-// SetClusterQueue takes note of a ClusterQueue. Where a custom label of it has another
-// value now, its gauges have it from the next scrape on, and what is counted from now on;
-// what was counted keeps the old value.
+// SetClusterQueue sets a ClusterQueue. New values of its custom labels apply to gauges from the next scrape, and to later counts.
 func (r *Recorder) SetClusterQueue(q *kueue.ClusterQueue) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queues[q.Name] = &queueObject{values: r.custom.values(fromQueue, q), terminating: q.DeletionTimestamp != nil}
-	r.dropCohorts(r.tree.setQueue(q.Name, string(q.Spec.CohortName)))
+	r.locked(func() {
+		r.queues[q.Name] = &queueObject{values: r.custom.values(fromQueue, q), terminating: q.DeletionTimestamp != nil}
+		r.dropCohorts(r.tree.setQueue(q.Name, string(q.Spec.CohortName)))
+	})
 }
 
-// DeleteClusterQueue drops the series of a ClusterQueue, but for its weighted share and
-// what was dispatched to worker clusters.
+// DeleteClusterQueue drops the series of a ClusterQueue, except its weighted share and the counts of dispatches to worker clusters.
 func (r *Recorder) DeleteClusterQueue(name string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.queues, name)
-	delete(r.skips, name)
-	r.dropQueue(name)
-	r.dropCohorts(r.tree.deleteQueue(name))
+	r.locked(func() {
+		delete(r.queues, name)
+		delete(r.skips, name)
+		r.dropQueue(name)
+		r.dropCohorts(r.tree.deleteQueue(name))
+	})
 }
 
-// SetLocalQueue takes note of a LocalQueue, which has series while the configured selector
-// matches it.
+// SetLocalQueue sets a LocalQueue. It has series while the configured selector matches it.
 func (r *Recorder) SetLocalQueue(q *kueue.LocalQueue) {
 	if r == nil {
 		return
@@ -131,8 +109,8 @@ func (r *Recorder) SetLocalQueue(q *kueue.LocalQueue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := state.Name{Namespace: q.Namespace, Name: q.Name}
-	now := &laneObject{
-		values: r.custom.values(fromLane, q), queue: string(q.Spec.ClusterQueue), active: metav1.ConditionUnknown,
+	now := &localQueueObject{
+		values: r.custom.values(fromLocalQueue, q), queue: string(q.Spec.ClusterQueue), active: metav1.ConditionUnknown,
 		shown: r.options.localQueues() && r.options.Metrics.LocalQueues.Matches(labelsOf(q)),
 	}
 	for _, c := range q.Status.Conditions {
@@ -140,51 +118,39 @@ func (r *Recorder) SetLocalQueue(q *kueue.LocalQueue) {
 			now.active = c.Status
 		}
 	}
-	if was := r.lanes[name]; was != nil && was.shown && !now.shown {
-		r.dropLane(name)
+	if was := r.localQueues[name]; was != nil && was.shown && !now.shown {
+		r.dropLocalQueue(name)
 	}
-	r.lanes[name] = now
+	r.localQueues[name] = now
 }
 
 // DeleteLocalQueue drops the series of a LocalQueue.
 func (r *Recorder) DeleteLocalQueue(namespace, name string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.lanes, state.Name{Namespace: namespace, Name: name})
-	r.dropLane(state.Name{Namespace: namespace, Name: name})
+	r.locked(func() {
+		key := state.Name{Namespace: namespace, Name: name}
+		delete(r.localQueues, key)
+		r.dropLocalQueue(key)
+	})
 }
 
-// SetCohort takes note of a Cohort.
+// SetCohort sets a Cohort.
 func (r *Recorder) SetCohort(c *kueue.Cohort) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dropCohorts(r.tree.setCohort(c.Name, string(c.Spec.ParentName), r.custom.values(fromCohort, c)))
+	r.locked(func() {
+		r.dropCohorts(r.tree.setCohort(c.Name, string(c.Spec.ParentName), r.custom.values(fromCohort, c)))
+	})
 }
 
-// DeleteCohort drops the series of a Cohort, also where ClusterQueues still name it.
+// DeleteCohort drops the series of a Cohort, also if ClusterQueues still name it.
 func (r *Recorder) DeleteCohort(name string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dropCohorts(append(r.tree.deleteCohort(name), name))
+	r.locked(func() { r.dropCohorts(append(r.tree.deleteCohort(name), name)) })
 }
 
-// HaveWorkload takes note of a Workload that existed before the replica looked: its past
-// transitions are not counted.
-func (r *Recorder) HaveWorkload(w *kueue.Workload) { r.countAdmitted(nil, w) }
+// AddWorkload adds a Workload that existed before this replica started: its past transitions are not counted.
+func (r *Recorder) AddWorkload(w *kueue.Workload) { r.countAdmitted(nil, w) }
 
-// SeeWorkload takes note of a change of a Workload, whoever made it, and counts its
-// transitions if this replica leads. Nil is a Workload that did not exist before, or does
-// no more. Every change is to be seen once, in order.
-func (r *Recorder) SeeWorkload(before, after *kueue.Workload) {
+// ObserveWorkload counts the transitions of a change of a Workload if this replica leads. before is nil for a new Workload, after for a
+// deleted one. Every change is passed once, in order.
+func (r *Recorder) ObserveWorkload(before, after *kueue.Workload) {
 	r.countAdmitted(before, after)
 	if r == nil || after == nil || r.options.role() == follower {
 		return
@@ -195,7 +161,7 @@ func (r *Recorder) SeeWorkload(before, after *kueue.Workload) {
 	r.countTransitions(before, after)
 }
 
-// countAdmitted notes an admission or a release, for what is shown from one to the next.
+// countAdmitted updates the admitted Workloads of the cohort tree.
 func (r *Recorder) countAdmitted(before, after *kueue.Workload) {
 	if r == nil || !r.options.Cohorts {
 		return
@@ -225,7 +191,7 @@ func (r *Recorder) dropQueue(name string) {
 	}
 }
 
-func (r *Recorder) dropLane(name state.Name) {
+func (r *Recorder) dropLocalQueue(name state.Name) {
 	for _, v := range r.vectors {
 		v.DeletePartialMatch(prometheus.Labels{nameLabel: name.Name, namespaceLabel: name.Namespace})
 	}
@@ -239,8 +205,7 @@ func (r *Recorder) dropCohorts(names []string) {
 	}
 }
 
-// queueValues are the values of the custom labels of a ClusterQueue, blank ones while it
-// is not known.
+// queueValues returns the values of the custom labels of a ClusterQueue, blank ones for an unknown one.
 func (r *Recorder) queueValues(name string) []string {
 	if q := r.queues[name]; q != nil {
 		return q.values
@@ -248,15 +213,15 @@ func (r *Recorder) queueValues(name string) []string {
 	return r.custom.values(fromQueue, nil)
 }
 
-// laneValues is queueValues for a LocalQueue.
-func (r *Recorder) laneValues(name state.Name) []string {
-	if l := r.lanes[name]; l != nil {
+// localQueueValues is queueValues for a LocalQueue.
+func (r *Recorder) localQueueValues(name state.Name) []string {
+	if l := r.localQueues[name]; l != nil {
 		return l.values
 	}
-	return r.custom.values(fromLane, nil)
+	return r.custom.values(fromLocalQueue, nil)
 }
 
-// cohortValues is queueValues for a cohort; those that are only named have blank ones.
+// cohortValues is queueValues for a cohort; it is blank for one without an object.
 func (r *Recorder) cohortValues(name string) []string {
 	if c := r.tree.cohorts[name]; c != nil && c.defined {
 		return c.values
@@ -264,9 +229,9 @@ func (r *Recorder) cohortValues(name string) []string {
 	return r.custom.values(fromCohort, nil)
 }
 
-// lanesNow is a copy of what is known of LocalQueues.
-func (r *Recorder) lanesNow() (map[state.Name]*laneObject, Workloads) {
+// localQueuesNow returns a copy of the LocalQueues, and the cache of Workloads.
+func (r *Recorder) localQueuesNow() (map[state.Name]*localQueueObject, Workloads) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.lanes), r.workloads
+	return maps.Clone(r.localQueues), r.workloads
 }

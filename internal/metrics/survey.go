@@ -8,26 +8,26 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// surveyed is what gauges need of the Workloads that the engine does not look at.
+// surveyed are the counts of Workloads that the engine does not know.
 type surveyed struct {
-	finished     map[string]int // that still exist, by ClusterQueue
+	finished     map[string]int // finished Workloads that still exist, by ClusterQueue
 	finishedIn   map[state.Name]int
 	unadmitted   map[string]map[why]int // by ClusterQueue
 	unadmittedIn map[state.Name]map[whyIn]int
-	backedOff    []string // UIDs of those that wait for a time
+	backedOff    []string // UIDs of Workloads in requeue backoff
 }
 
-// why is why a Workload is not admitted: the reason of Admitted, and that of QuotaReserved.
+// why are the reasons of the conditions Admitted and QuotaReserved of a Workload that is not admitted.
 type why struct{ reason, cause string }
 
-// whyIn is the same with the ClusterQueue, as of a LocalQueue.
+// whyIn is why, with the ClusterQueue of the LocalQueue.
 type whyIn struct {
 	why
 	queue string
 }
 
-// survey passes over all Workloads once.
-func survey(workloads Workloads, lanes map[state.Name]*laneObject, o *Options) *surveyed {
+// survey counts the Workloads of the cache in one pass.
+func survey(workloads Workloads, localQueues map[state.Name]*localQueueObject, o *Options) *surveyed {
 	out := &surveyed{
 		finished: map[string]int{}, finishedIn: map[state.Name]int{},
 		unadmitted: map[string]map[why]int{}, unadmittedIn: map[state.Name]map[whyIn]int{},
@@ -37,8 +37,8 @@ func survey(workloads Workloads, lanes map[state.Name]*laneObject, o *Options) *
 	}
 	for _, object := range workloads.List() {
 		w := object.(*kueue.Workload)
-		lane, queue := laneOf(w), ""
-		if l := lanes[lane]; l != nil {
+		name, queue := localQueueOf(w), ""
+		if l := localQueues[name]; l != nil {
 			queue = l.queue
 		}
 		if a := w.Status.Admission; a != nil {
@@ -47,7 +47,7 @@ func survey(workloads Workloads, lanes map[state.Name]*laneObject, o *Options) *
 		switch {
 		case lifecycle.IsFinished(w):
 			out.finished[queue]++
-			out.finishedIn[lane]++
+			out.finishedIn[name]++
 			continue
 		case w.DeletionTimestamp != nil:
 			continue
@@ -57,7 +57,7 @@ func survey(workloads Workloads, lanes map[state.Name]*laneObject, o *Options) *
 		if o.Unadmitted && queue != "" && !lifecycle.IsAdmitted(w) && !isVariant(w) {
 			reason := whyUnadmitted(w)
 			count(out.unadmitted, queue, reason)
-			count(out.unadmittedIn, lane, whyIn{reason, queue})
+			count(out.unadmittedIn, name, whyIn{reason, queue})
 		}
 	}
 	return out
@@ -70,8 +70,7 @@ func count[K, W comparable](counts map[K]map[W]int, key K, reason W) {
 	counts[key][reason]++
 }
 
-// whyUnadmitted reads the reasons off the conditions; those that are not there have their
-// defaults. spec: 10 §5.4.
+// whyUnadmitted returns the reasons of the conditions, with defaults for missing ones. spec: 10 §5.4.
 func whyUnadmitted(w *kueue.Workload) why {
 	out := why{kueue.ReasonNoReservation, kueue.ReasonPendingEvaluation}
 	if c := lifecycle.Condition(w, kueue.WorkloadAdmitted); c != nil {
@@ -86,14 +85,13 @@ func whyUnadmitted(w *kueue.Workload) why {
 	return out
 }
 
-// isVariant reports whether a Workload is one of several for one job: its parent counts.
-// spec: 20 §4.12.
+// isVariant reports whether a Workload is a variant: its parent is counted. spec: 20 §4.12.
 func isVariant(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOfNoCopy(w)
 	return owner != nil && owner.Kind == "Workload"
 }
 
-// findWorkload looks a Workload up, nil if there is none. The nil is one of the interface.
+// findWorkload returns a Workload, a nil interface if there is none.
 func findWorkload(workloads Workloads, key string) metav1.Object {
 	if workloads != nil {
 		if object, exists, err := workloads.GetByKey(key); err == nil && exists {

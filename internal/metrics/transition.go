@@ -13,8 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// countTransitions counts the transitions between two versions of a Workload, one after the
-// other.
+// countTransitions counts the transitions between two consecutive versions of a Workload.
 func (r *Recorder) countTransitions(before, after *kueue.Workload) {
 	if lifecycle.IsFinished(before) {
 		return
@@ -55,8 +54,8 @@ type transition struct {
 	role          []string
 }
 
-// holder is the Workload with the admission that the change is about: as it was before or,
-// where it was made and ended by one change, after it; nil for none.
+// holder returns the version of the Workload with the admission of the change: the one before or, if one change made and ended the
+// admission, the one after; nil for none.
 func (t *transition) holder() *kueue.Workload {
 	for _, w := range []*kueue.Workload{t.before, t.after} {
 		if w.Status.Admission != nil {
@@ -66,41 +65,38 @@ func (t *transition) holder() *kueue.Workload {
 	return nil
 }
 
-// each has f count for the ClusterQueue and for the LocalQueue of a Workload, those of them
-// that are to be counted for: with the families, the labels that identify the queue, and
-// the values of its custom labels.
+// each calls f for the ClusterQueue and for the LocalQueue of a Workload, if they have series: with the families, the labels that
+// identify the queue, and the values of its custom labels.
 func (t *transition) each(w *kueue.Workload, f func(life *lifeFamilies, queue, custom []string)) {
-	lane := laneOf(w)
+	name := localQueueOf(w)
 	if queue := t.queueOf(w); queue != "" {
 		f(&t.queue.lifeFamilies, []string{queue}, t.queueValues(queue))
 	}
-	if l := t.lanes[lane]; l != nil && l.shown {
-		f(&t.lane.lifeFamilies, []string{lane.Name, lane.Namespace}, l.values)
+	if l := t.localQueues[name]; l != nil && l.shown {
+		f(&t.localQueue.lifeFamilies, []string{name.Name, name.Namespace}, l.values)
 	}
 }
 
-// withWorkload are the values of custom labels with those of the Workload, where the
-// families of a LocalQueue have them.
+// withWorkload adds the custom labels of the Workload to the families of LocalQueues that have them.
 func (t *transition) withWorkload(life *lifeFamilies, custom []string) []string {
-	if life != &t.lane.lifeFamilies {
+	if life != &t.localQueue.lifeFamilies {
 		return custom
 	}
 	return append(slices.Clip(custom), t.custom.values(fromWorkload, t.after)...)
 }
 
-// queueOf is the ClusterQueue that a Workload has a reservation in, or else the one that
-// it is in line for.
+// queueOf returns the ClusterQueue of a Workload's reservation, otherwise of its LocalQueue.
 func (r *Recorder) queueOf(w *kueue.Workload) string {
 	if a := w.Status.Admission; a != nil {
 		return string(a.ClusterQueue)
 	}
-	if l := r.lanes[laneOf(w)]; l != nil {
+	if l := r.localQueues[localQueueOf(w)]; l != nil {
 		return l.queue
 	}
 	return ""
 }
 
-func laneOf(w *kueue.Workload) state.Name {
+func localQueueOf(w *kueue.Workload) state.Name {
 	return state.Name{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 }
 
@@ -111,7 +107,7 @@ func (t *transition) class() []string {
 	return []string{""}
 }
 
-// turnedAt is when a condition got the status that it has.
+// turnedAt returns when a condition got its status.
 func turnedAt(w *kueue.Workload, condition string) time.Time {
 	return lifecycle.Condition(w, condition).LastTransitionTime.Time
 }
@@ -151,7 +147,7 @@ func (t *transition) ready() {
 	})
 }
 
-// evicted counts an eviction of a Workload that had quota. spec: 10 §4.11.
+// evicted counts an eviction of a Workload with a reservation. spec: 10 §4.11.
 func (t *transition) evicted() {
 	holder := t.holder()
 	if holder == nil {
@@ -173,8 +169,8 @@ func (t *transition) evicted() {
 	}
 }
 
-// why tells for what a Workload was evicted, and whether for the first time: it is the one
-// count of its statistics that grew. Who evicts need not keep statistics.
+// why returns the reason and cause of an eviction, and whether it is the first with them: the count in the statistics that grew. Other
+// controllers may evict without statistics: then the condition decides.
 func (t *transition) why() (reason, cause string, first bool) {
 	if stats := t.after.Status.SchedulingStats; stats != nil {
 		for _, e := range stats.Evictions {
@@ -210,7 +206,7 @@ func splitReason(full string) (reason, cause string) {
 func (t *transition) released() {
 	reserved := lifecycle.Condition(t.after, kueue.WorkloadQuotaReserved)
 	if reserved == nil {
-		return // dropped with all that it says, and with it the time
+		return // the condition was removed, and its time with it
 	}
 	queue := t.queueOf(t.before)
 	evicted := lifecycle.Condition(t.after, kueue.WorkloadEvicted)
@@ -233,7 +229,7 @@ func (t *transition) finished() {
 	}
 }
 
-// executed is for how many seconds a Workload that finishes was admitted, without the gaps.
+// executed returns for how many seconds a finished Workload was admitted, over all admissions.
 func (t *transition) executed(last *kueue.Workload) float64 {
 	spent := turnedAt(t.after, kueue.WorkloadFinished).Sub(turnedAt(last, kueue.WorkloadAdmitted)).Seconds()
 	if past := last.Status.AccumulatedPastExecutionTimeSeconds; past != nil {

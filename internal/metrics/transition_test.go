@@ -8,12 +8,12 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// life is a world with one queue, and a Workload of priority class "high" in it.
+// life is a world with one queue and a Workload of priority class "high".
 func life(t *testing.T) (*world, *kueue.Workload) {
 	t.Helper()
 	w := newWorld(t, all())
 	w.queue("q", "c", "cpu=9")
-	w.lane("l", "q")
+	w.localQueue("l", "q")
 	wl := newWorkload("w", "l", "1", func(wl *kueue.Workload) {
 		wl.Spec.PriorityClassRef = &kueue.PriorityClassRef{Name: "high"}
 	})
@@ -25,7 +25,7 @@ const (
 	ofL = "{name=l,namespace=ns,priority_class=high} "
 )
 
-// both expects the same of the ClusterQueue and of the LocalQueue.
+// both expects the same series of the ClusterQueue and of the LocalQueue.
 func (w *world) both(when, name, want string) {
 	w.t.Helper()
 	if want == "" {
@@ -190,7 +190,7 @@ func TestCycles(t *testing.T) {
 func TestNil(*testing.T) {
 	var r *Recorder
 	wl := newWorkload("w", "l", "1")
-	r.HaveWorkload(wl)
+	r.AddWorkload(wl)
 	r.Cycles(1, 1, 1)
 	r.Phase(PhaseWrite, 1)
 	r.PreemptionSkips("q", 1)
@@ -208,10 +208,10 @@ func TestNil(*testing.T) {
 	r.DeleteLocalQueue("ns", "l")
 	r.SetCohort(&kueue.Cohort{})
 	r.DeleteCohort("c")
-	r.SeeWorkload(nil, wl)
+	r.ObserveWorkload(nil, wl)
 }
 
-// Whoever writes a Workload, and however much of it at once, what happened to it counts once. spec: 70 §5.3.
+// A transition counts once for any writer, also if one write makes several. spec: 70 §5.3.
 func TestTransitionsOfOthers(t *testing.T) {
 	ended := func(wl *kueue.Workload) {
 		wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
@@ -221,7 +221,7 @@ func TestTransitionsOfOthers(t *testing.T) {
 	w, wl := life(t)
 	w.admit(wl, "q", "1", 10)
 	w.write(wl, ended)
-	w.put(wl) // an update that changes nothing
+	w.put(wl) // an update without a change
 	w.both("finished by another controller", "finished_workloads_total", "1")
 	w.both("finished by another controller", "execution_time_seconds", "1/20")
 
@@ -262,13 +262,13 @@ func TestTransitionsOfOthers(t *testing.T) {
 	w.expect("", "kueue_evicted_workloads_total", "kueue_evicted_workloads_total{cluster_queue=q,priority_class=high,reason=PodsReadyTimeout,underlying_cause=} 1")
 }
 
-// What happened before a replica looked does not count, nor what it sees while another one leads.
+// A replica does not count transitions before its start, or while another one leads.
 func TestTransitionsCountOnce(t *testing.T) {
 	w, wl := life(t)
 	machine.Reserve(wl, admission("q", "1"), nil, at(10))
 	ended := wl.DeepCopy()
 	machine.Finish(ended, kueue.ReasonSucceeded, "", at(20))
-	w.recorder.HaveWorkload(ended)
+	w.recorder.AddWorkload(ended)
 	w.both("finished before the start", "finished_workloads_total", "")
 	w.both("admitted before the start", "admitted_workloads_total", "")
 
@@ -276,7 +276,7 @@ func TestTransitionsCountOnce(t *testing.T) {
 	o.LeaderElection, o.Elected = true, elected
 	w = newWorld(t, o)
 	w.queue("q", "c", "cpu=9")
-	w.lane("l", "q")
+	w.localQueue("l", "q")
 	first, second := w.put(newWorkload("first", "l", "1")), w.put(newWorkload("second", "l", "1"))
 	w.admit(first, "q", "1", 1)
 	w.admit(second, "q", "1", 1)

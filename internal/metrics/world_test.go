@@ -25,7 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// world is a state, a cache and a recorder that know the same objects.
+// world is a state, a cache and a recorder of the same objects.
 type world struct {
 	t        *testing.T
 	state    *state.State
@@ -54,7 +54,7 @@ func newWorld(t *testing.T, o Options) *world {
 	return w
 }
 
-// all has everything on but custom labels.
+// all enables every family, without custom labels.
 func all() Options {
 	on := map[string]bool{}
 	for _, s := range switches {
@@ -104,8 +104,8 @@ func (w *world) deleteQueue(name string) {
 	w.recorder.DeleteClusterQueue(name)
 }
 
-// lane sets a LocalQueue of namespace ns.
-func (w *world) lane(name, queue string, change ...func(*kueue.LocalQueue)) *kueue.LocalQueue {
+// localQueue sets a LocalQueue of namespace ns.
+func (w *world) localQueue(name, queue string, change ...func(*kueue.LocalQueue)) *kueue.LocalQueue {
 	l := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: kueue.LocalQueueSpec{ClusterQueue: kueue.ClusterQueueReference(queue)}}
 	for _, c := range change {
 		c(l)
@@ -134,16 +134,16 @@ var (
 	began   = time.Unix(1_800_000_000, 0)
 )
 
-// at is a time some seconds after everything began.
+// at returns the time some seconds after the start.
 func at(seconds int) metav1.Time {
 	return metav1.NewTime(began.Add(time.Duration(seconds) * time.Second))
 }
 
-// newWorkload is a Workload created when everything began, that asks for so much cpu.
-func newWorkload(name, lane, cpu string, change ...func(*kueue.Workload)) *kueue.Workload {
+// newWorkload returns a Workload that was created at the start, with a request of cpu.
+func newWorkload(name, localQueue, cpu string, change ...func(*kueue.Workload)) *kueue.Workload {
 	wl := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: at(0)},
-		Spec: kueue.WorkloadSpec{QueueName: kueue.LocalQueueName(lane), PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
+		Spec: kueue.WorkloadSpec{QueueName: kueue.LocalQueueName(localQueue), PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
 			}}}},
@@ -155,7 +155,7 @@ func newWorkload(name, lane, cpu string, change ...func(*kueue.Workload)) *kueue
 	return wl
 }
 
-// put stores a Workload, as the cache and the engine see it.
+// put stores a Workload in the cache and the engine.
 func (w *world) put(wl *kueue.Workload) *kueue.Workload {
 	w.t.Helper()
 	w.version++
@@ -168,7 +168,7 @@ func (w *world) put(wl *kueue.Workload) *kueue.Workload {
 	if err := w.store.Update(stored); err != nil {
 		w.t.Fatal(err)
 	}
-	w.recorder.SeeWorkload(before, stored)
+	w.recorder.ObserveWorkload(before, stored)
 	w.state.SetWorkload(convert.Workload(stored, convert.Requests{}))
 	return wl
 }
@@ -178,18 +178,18 @@ func (w *world) remove(wl *kueue.Workload) {
 	if err := w.store.Delete(wl); err != nil {
 		w.t.Fatal(err)
 	}
-	w.recorder.SeeWorkload(old.(*kueue.Workload), nil)
+	w.recorder.ObserveWorkload(old.(*kueue.Workload), nil)
 	w.state.DeleteWorkload(string(wl.UID))
 }
 
-// write changes a Workload as any writer does.
+// write changes a Workload.
 func (w *world) write(wl *kueue.Workload, change func(*kueue.Workload)) {
 	w.t.Helper()
 	change(wl)
 	w.put(wl)
 }
 
-// admission is one of flavor f.
+// admission returns an admission with flavor f.
 func admission(queue, cpu string) *kueue.Admission {
 	return &kueue.Admission{ClusterQueue: kueue.ClusterQueueReference(queue), PodSetAssignments: []kueue.PodSetAssignment{{
 		Name: "main", Count: new(int32(1)), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "f"},
@@ -207,8 +207,8 @@ func (w *world) finish(wl *kueue.Workload, when int) {
 
 func (w *world) step() { w.state.Step(workload.Instant(began.UnixNano()), 1000) }
 
-// scrape returns the series of the families whose names begin so, as name{labels} value,
-// sorted; of histograms the count and the sum. The role is left out.
+// scrape returns the series of the families with a prefix, as name{labels} value, sorted; of histograms the count and the sum, without the
+// role.
 func (w *world) scrape(prefixes ...string) []string {
 	w.t.Helper()
 	found, err := w.registry.Gather()
@@ -251,7 +251,7 @@ func (w *world) expect(when string, prefix string, want ...string) {
 	}
 }
 
-// naming are the series that name something in a label.
+// naming returns the series that have a label value.
 func (w *world) naming(value string) (out []string) {
 	for _, s := range w.scrape("kueue_", "berth_", "multikueue_") {
 		if strings.Contains(s, "="+value+",") || strings.Contains(s, "="+value+"}") {

@@ -10,17 +10,15 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Changes lists the fields, by path, in which two configurations differ once their defaults are filled in, sorted. A list
-// that differs is one change.
+// Changes returns the paths of the fields that differ between two configurations with defaults, sorted. Lists are compared as a whole.
 func Changes(a, b *Options) []string {
 	return changes("", tree(a), tree(b))
 }
 
-// tree is the configuration as decoded JSON.
 func tree(o *Options) map[string]any {
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.document())
 	if err != nil {
-		panic(err) // the type is ours, and is written as YAML too
+		panic(err) // the type is ours, and can be converted
 	}
 	return out
 }
@@ -28,7 +26,7 @@ func tree(o *Options) map[string]any {
 func changes(path string, a, b any) []string {
 	x, first := a.(map[string]any)
 	y, second := b.(map[string]any)
-	// What is absent on one side is compared field by field too.
+	// A mapping that is absent on one side is compared field by field, too.
 	if !(first && second) && !(first && b == nil) && !(second && a == nil) {
 		if reflect.DeepEqual(a, b) {
 			return nil

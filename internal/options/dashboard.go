@@ -9,39 +9,39 @@ import (
 	"time"
 )
 
-// AuthMode says how the dashboard knows who asks. spec: 70 §4.10.
+// AuthMode is how the dashboard authenticates users. spec: 70 §4.10.
 type AuthMode string
 
 const (
-	// AuthDisabled shows everything to everybody who reaches the dashboard.
+	// AuthDisabled shows all objects to every client.
 	AuthDisabled AuthMode = "Disabled"
-	// AuthTokenReview asks for a token, and shows what its owner may read.
+	// AuthTokenReview requires a token, and shows the objects that its user may read.
 	AuthTokenReview AuthMode = "TokenReview"
 )
 
-// Dashboard is what the dashboard is served with. It is off unless it has an address. spec: 70 §4.10.
+// Dashboard are the options of the dashboard. spec: 70 §4.10.
 type Dashboard struct {
 	// Address is host:port; empty and 0 are off.
 	Address string
 	AuthMode
-	// Audiences are those of which a token has to have one; none is the API server's own.
+	// Audiences are the accepted audiences of tokens; empty is the API server's own.
 	Audiences []string
-	// Origins, such as https://berth.example.org, are those whose pages may read from the dashboard. With none, only the pages that it
-	// serves itself on this machine may.
+	// Origins, such as https://berth.example.org, are the origins whose pages may read from the dashboard. If empty, only its own pages on
+	// this machine may.
 	Origins []string
-	// CacheTTL and NegativeCacheTTL are how long the API server's word about a good and about a bad token is kept.
+	// CacheTTL and NegativeCacheTTL are how long reviews of valid and of invalid tokens are cached.
 	CacheTTL, NegativeCacheTTL time.Duration
 }
 
-// DefaultDashboard is the dashboard if nobody says otherwise: off, and asking for tokens.
+// DefaultDashboard returns the default options: off, with tokens.
 func DefaultDashboard() Dashboard {
 	return Dashboard{AuthMode: AuthTokenReview, CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second}
 }
 
-// Served reports whether there is to be a dashboard.
+// Served reports whether the dashboard is on.
 func (d *Dashboard) Served() bool { return d.Address != "" && d.Address != "0" }
 
-// Check tells what is wrong. The error names no flag: both a flag and the environment may have said it.
+// Check validates the options. The error names no flag, since the environment may have set them.
 func (d *Dashboard) Check() error {
 	if d.AuthMode != AuthDisabled && d.AuthMode != AuthTokenReview {
 		return fmt.Errorf("the mode of authentication %q: must be %s or %s", d.AuthMode, AuthDisabled, AuthTokenReview)
@@ -61,13 +61,13 @@ func (d *Dashboard) Check() error {
 	return nil
 }
 
-// local reports whether only this machine reaches it.
+// local reports whether only this machine reaches the dashboard.
 func (d *Dashboard) local() bool {
 	host, _, err := net.SplitHostPort(d.Address)
 	return err == nil && Loopback(host)
 }
 
-// Loopback reports whether a host is this machine, and nothing else.
+// Loopback reports whether a host is a loopback address or localhost.
 func Loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each case is a file with mistakes and the lines that the user gets. The
-// first field of a body stands on line 3.
+// Each case is a file with mistakes and the expected lines of the error. The first field of a body is on line 3.
 func TestStrictDecoding(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
@@ -133,7 +132,7 @@ func TestStrictDecoding(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse("c.yaml", withHeader(tc.body), "")
+			_, err := Parse("c.yaml", withHeader(tc.body), "")
 			var e *Error
 			if !errors.As(err, &e) {
 				t.Fatalf("want an *Error, got %v", err)
@@ -191,14 +190,14 @@ func TestDocuments(t *testing.T) {
 		"broken second":   {v1beta2 + "---\n{", "c.yaml:5: not valid YAML: did not find expected node content"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse("c.yaml", []byte(tc.file), "")
+			_, err := Parse("c.yaml", []byte(tc.file), "")
 			if err == nil || strings.Split(err.Error(), "\n")[0] != tc.want {
 				t.Errorf("want %q\n got %v", tc.want, err)
 			}
 		})
 	}
 	t.Run("separators and comments around", func(t *testing.T) {
-		if _, err := parse("c.yaml", []byte("---\n# a comment\n"+v1beta2+"---\n"), ""); err != nil {
+		if _, err := Parse("c.yaml", []byte("---\n# a comment\n"+v1beta2+"---\n"), ""); err != nil {
 			t.Error(err)
 		}
 	})
@@ -208,7 +207,7 @@ func TestTooManyValues(t *testing.T) {
 	row := "[" + strings.Repeat("x,", 999) + "x]"
 	body := "tls: {cipherSuites: &r " + row + "}\nintegrations: {labelKeysToCopy: *r, externalFrameworks: *r}\n" +
 		"metrics:\n  customLabels:\n" + strings.Repeat("  - {name: a, trackedValues: *r}\n", 200)
-	_, err := parse("c.yaml", withHeader(body), "")
+	_, err := Parse("c.yaml", withHeader(body), "")
 	if err == nil || !strings.Contains(err.Error(), "the file comes to more than 100000 values; make it smaller") {
 		t.Fatalf("want the bound named, got %.300v", err)
 	}

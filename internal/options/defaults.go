@@ -49,9 +49,8 @@ const (
 	serviceAccountNamespace  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// enableAll lists every job kind whose gate is on, for a
-// manager without a configuration file: a queue label must not be ignored because
-// there is no file to list the kind in.
+// enableAll enables every job kind whose gate is on, for a manager without a configuration file: its queue labels must not be ignored
+// because no file lists the kind.
 func enableAll(c *configv1beta2.Configuration, gates feature.Gates) {
 	c.Integrations = orNew(c.Integrations)
 	for _, f := range Frameworks() {
@@ -61,8 +60,7 @@ func enableAll(c *configv1beta2.Configuration, gates feature.Gates) {
 	}
 }
 
-// setDefaults writes the defaults into the fields that the file leaves out.
-// podNamespace is the namespace of the service account, or empty.
+// setDefaults sets omitted fields. podNamespace is the namespace of the service account, or empty.
 func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feature.Gates) {
 	c.APIVersion, c.Kind = configv1beta2.GroupVersion.String(), configv1beta2.Kind
 	if podNamespace == "" {
@@ -85,9 +83,9 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feat
 	training.SetDefaults(c.Trainer, *c.Namespace)
 }
 
-// addOnNamespaces are those of the usual add-ons of a cluster, which runs no jobs in them and cannot do without their pods: a
-// network, certificates, storage or admission policies must come back while no manager answers. A label selector knows no
-// patterns, so they are listed. The chart has the same list (berth.managedNamespaces).
+// addOnNamespaces are the namespaces of common add-ons. They contain no jobs, and their pods (network, certificates, storage, policies)
+// must start while the manager is down. Label selectors have no patterns, so they are listed. The chart has the same list
+// (berth.managedNamespaces).
 var addOnNamespaces = []string{
 	systemNamespace, "kube-node-lease", "kube-public",
 	"calico-apiserver", "calico-system", "cert-manager", "cilium-system", "gatekeeper-system", "gke-managed-system", "gmp-system",
@@ -96,7 +94,7 @@ var addOnNamespaces = []string{
 	"volcano-system",
 }
 
-// defaultNamespaceSelector matches every namespace but those of the system, of add-ons and our own.
+// defaultNamespaceSelector matches every namespace except the system's, add-ons' and the manager's own.
 func defaultNamespaceSelector(own string) *metav1.LabelSelector {
 	excluded := slices.Clone(addOnNamespaces)
 	if !slices.Contains(excluded, own) {
@@ -154,7 +152,7 @@ func setClientDefaults(c *configv1beta2.Configuration) {
 	}
 
 	c.Integrations = orNew(c.Integrations)
-	if c.Integrations.Frameworks == nil { // an empty list was meant
+	if c.Integrations.Frameworks == nil { // an empty list is intended
 		c.Integrations.Frameworks = []string{Frameworks()[0].Name}
 	}
 	setZero(&c.Integrations.MaxChildren, defaultMaxChildren)
@@ -198,7 +196,6 @@ func setMultiKueueDefaults(m *configv1beta2.MultiKueue) {
 	}
 }
 
-// setZero replaces a zero value.
 func setZero[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -206,21 +203,19 @@ func setZero[T comparable](field *T, value T) {
 	}
 }
 
-// setIfNil fills a field that was not written.
 func setIfNil[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
 }
 
-// setIfEmpty fills a text that was not written, or was written empty.
 func setIfEmpty(field **string, value string) {
 	if *field == nil || **field == "" {
 		*field = &value
 	}
 }
 
-// orNew gives what p points to, or something new when it points to nothing.
+// orNew returns p, or a pointer to a zero value if p is nil.
 func orNew[T any](p *T) *T {
 	if p == nil {
 		return new(T)

@@ -6,8 +6,7 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Error is a mistake in what the user wrote: a configuration file or a flag.
-// It holds every problem found, at least one.
+// Error is an invalid configuration file or flag. It holds all problems, at least one.
 type Error struct {
 	Problems []Problem
 }
@@ -15,10 +14,10 @@ type Error struct {
 // Problem is one mistake.
 type Problem = strict.Problem
 
-// Nearest is the word of a list that a misspelt one meant, or "".
+// Nearest returns the known word that a misspelt one most likely meant, or "".
 func Nearest(name string, known []string) string { return strict.Nearest(name, known) }
 
-// Error gives each problem a line of its own.
+// Error returns one line for each problem.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -27,11 +26,9 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExitCode is the exit code of a command that fails for this error: 2, bad
-// usage or configuration.
+// ExitCode is the exit code of a command that fails with this error: 2, bad usage or configuration.
 func (e *Error) ExitCode() int { return 2 }
 
-// fail makes the error of some problems, or nil when there are none.
 func fail(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -39,5 +36,4 @@ func fail(problems []Problem) error {
 	return &Error{Problems: problems}
 }
 
-// failOne makes the error of a single problem.
 func failOne(p Problem) error { return fail([]Problem{p}) }

@@ -114,7 +114,7 @@ func TestGateMistakes(t *testing.T) {
 			if tc.file != "" {
 				body = "featureGates:\n  " + tc.file
 			}
-			_, err := parse("c.yaml", withHeader(body), tc.flag)
+			_, err := Parse("c.yaml", withHeader(body), tc.flag)
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("want %s\n got %v", tc.want, err)
 			}

@@ -27,19 +27,19 @@ const (
 
 	jobSetMetricsCerts = "/tmp/k8s-metrics-server/serving-certs"
 
-	// MetricsCertDir is where the certificate of the metrics is mounted when somebody else makes certificates. spec: 70 §4.4.
+	// MetricsCertDir is the mounted folder of a provided certificate of the metrics. spec: 70 §4.4.
 	MetricsCertDir = "/etc/kueue/metrics/certs"
 )
 
-// JobSet is what jobSet comes to.
+// JobSet is the resolved section jobSet.
 type JobSet struct {
-	// LazyChildren: a JobSet that waits has no children yet.
+	// LazyChildren creates the children of a JobSet once it is admitted.
 	LazyChildren bool
-	// FailEarly: the failure of a Job is acted upon before its pods have ended.
+	// FailEarly handles the failure of a Job before its pods have ended.
 	FailEarly bool
-	// Client limits the requests about JobSets.
+	// Client limits the requests for JobSets.
 	Client Client
-	// Lease is the one that an upstream controller of JobSets holds.
+	// Lease is the lease of an upstream controller of JobSets.
 	Lease LeaderElection
 }
 
@@ -66,16 +66,15 @@ func resolveJobSet(js *configv1beta2.JobSet) JobSet {
 	}
 }
 
-// jobSetFile is the document of JobSet's own kind, in the file of the manager (spec: 70 §3.1).
+// jobSetFile is a document of JobSet's own kind in the manager's file (spec: 70 §3.1).
 type jobSetFile struct {
 	strict.Decoder
 	set jobsetconfig.Configuration
 }
 
-// jobSetSections are the fields of the document that are sections of jobSet as well.
+// jobSetSections are the fields of the document that are also sections of jobSet.
 var jobSetSections = []string{"clientConnection", "leaderElection"}
 
-// jobSetGates are the feature gates that JobSet knows.
 var jobSetGates = []feature.Gate{feature.ElasticJobSet, feature.InPlaceRestart, feature.RestartJob, feature.TLSOptions}
 
 func readJobSetFile(source string, root *yaml.Node) *jobSetFile {
@@ -84,12 +83,11 @@ func readJobSetFile(source string, root *yaml.Node) *jobSetFile {
 	return f
 }
 
-// fault is a problem with a field of the document.
 func (f *jobSetFile) fault(path, format string, args ...any) {
 	f.Problems = append(f.Problems, Problem{Source: f.Source, Line: f.Line(path), Field: path, Detail: fmt.Sprintf(format, args...)})
 }
 
-// join puts what the document says about JobSets where the manager has it.
+// join copies the settings of the document to the manager's configuration.
 func (f *jobSetFile) join(c *configv1beta2.Configuration) {
 	c.JobSet = orNew(c.JobSet)
 	if own := f.set.ClientConnection; own != nil {
@@ -107,7 +105,7 @@ func (f *jobSetFile) join(c *configv1beta2.Configuration) {
 	f.joinGates(c)
 }
 
-// joinGates adds the feature gates. AllAlpha and AllBeta stand for those of JobSet here, of which none is beta.
+// joinGates adds the feature gates. AllAlpha and AllBeta are limited to JobSet's gates, none of which is beta.
 func (f *jobSetFile) joinGates(c *configv1beta2.Configuration) {
 	var known []string
 	for _, gate := range jobSetGates {
@@ -140,7 +138,7 @@ func (f *jobSetFile) joinGates(c *configv1beta2.Configuration) {
 	}
 }
 
-// owns reports whether a field of the whole configuration was written in this document, and as which of its fields.
+// owns reports whether this document sets a field of the configuration, and by which of its fields.
 func (f *jobSetFile) owns(path string) (own string, yes bool) {
 	if f == nil {
 		return "", false
@@ -156,29 +154,28 @@ func (f *jobSetFile) owns(path string) (own string, yes bool) {
 	return path, yes
 }
 
-// listener is a setting of which a process has one: the document may say what holds anyway.
+// listener is a setting that applies to the whole process.
 type listener struct {
-	path, said, byDefault, holds string
+	path, written, byDefault, effective string
 }
 
-// checkListeners refuses what the document says about listeners and certificates, of which the manager has one for all its
-// parts, unless that is what holds. JobSet's defaults, which many files spell out, are left aside with a warning
-// (spec: 70 §3.1). c has its defaults.
+// checkListeners refuses settings of the document about listeners and certificates that differ from the manager's, which apply to all its
+// components. JobSet's defaults, which many files spell out, are ignored with a warning (spec: 70 §3.1). c has its defaults.
 func (f *jobSetFile) checkListeners(c *configv1beta2.Configuration) (warnings []string) {
-	var aside []string
+	var ignored []string
 	for _, l := range f.listeners(c) {
-		_, written := f.Lines[l.path]
+		_, isSet := f.Lines[l.path]
 		switch {
-		case !written, l.said == l.holds:
-		case l.said == l.byDefault:
-			aside = append(aside, l.path)
+		case !isSet, l.written == l.effective:
+		case l.written == l.byDefault:
+			ignored = append(ignored, l.path)
 		default:
-			f.fault(l.path, "is %q, but JobSets are served with everything else, where it is %q; remove it, or set it in the document of %s", l.said, l.holds, configv1beta2.GroupVersion)
+			f.fault(l.path, "is %q, but JobSets are served with everything else, where it is %q; remove it, or set it in the document of %s", l.written, l.effective, configv1beta2.GroupVersion)
 		}
 	}
-	if len(aside) > 0 {
+	if len(ignored) > 0 {
 		warnings = append(warnings, fmt.Sprintf("these fields of the document of %s have no effect, as JobSets are served with everything else: %s",
-			jobsetconfig.GroupVersion, strings.Join(aside, ", ")))
+			jobsetconfig.GroupVersion, strings.Join(ignored, ", ")))
 	}
 	return warnings
 }
@@ -225,7 +222,6 @@ func validateJobSet(js *configv1beta2.JobSet, path *field.Path) field.ErrorList 
 	return append(errs, validateLeaderElection(js.LeaderElection, path.Child("leaderElection"))...)
 }
 
-// setElectionDefaults fills in what every election has.
 func setElectionDefaults(le *configv1beta2.LeaderElection) {
 	setIfNil(&le.LeaderElect, true)
 	setZero(&le.LeaseDuration.Duration, defaultLeaseDuration)

@@ -11,8 +11,7 @@ import (
 
 const jobSetHeader = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
-// 70 §3.1, example 16: JobSet's own document stands beside the manager's, or alone, in any order, and says what it always
-// said about its controller.
+// 70 §3.1, example 16: JobSet's own document, beside the manager's in any order or alone, keeps its meaning.
 func TestJobSetDocument(t *testing.T) {
 	const own = jobSetHeader + `
 leaderElection: {leaderElect: true, resourceNamespace: training}
@@ -26,7 +25,7 @@ featureGates: {InPlaceRestart: true}
 		"before the manager": own + "---\n" + header + "featureGates: {InPlaceRestart: true}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := parse("c.yaml", []byte(file), "")
+			o, err := Parse("c.yaml", []byte(file), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +40,7 @@ featureGates: {InPlaceRestart: true}
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := parse("again.yaml", []byte(text), "")
+			again, err := Parse("again.yaml", []byte(text), "")
 			if err != nil || again.JobSet != want || !again.Gates.On(feature.InPlaceRestart) {
 				t.Errorf("the effective configuration does not say the same: %v, %+v", err, again.JobSet)
 			}
@@ -54,14 +53,14 @@ featureGates: {InPlaceRestart: true}
 		}
 	})
 	t.Run("all alpha gates", func(t *testing.T) {
-		o, err := parse("c.yaml", []byte(jobSetHeader+"featureGates: {AllAlpha: true, RestartJob: false, AllBeta: true, TLSOptions: true}\n"), "")
+		o, err := Parse("c.yaml", []byte(jobSetHeader+"featureGates: {AllAlpha: true, RestartJob: false, AllBeta: true, TLSOptions: true}\n"), "")
 		if err != nil || !o.Gates.On(feature.InPlaceRestart) || !o.Gates.On(feature.ElasticJobSet) || o.Gates.On(feature.RestartJob) || o.Gates.On(feature.ConcurrentAdmission) {
 			t.Errorf("error %v", err)
 		}
 	})
 }
 
-// Mistakes are told with the line and the field in the document that has them.
+// Problems have the line and the field of their document.
 func TestJobSetDocumentRefused(t *testing.T) {
 	const listeners = "but JobSets are served with everything else, where it is "
 	const instead = "; remove it, or set it in the document of config.kueue.x-k8s.io/v1beta2"
@@ -89,7 +88,7 @@ func TestJobSetDocumentRefused(t *testing.T) {
 		"TLS":             {jobSetHeader + "tls:\n  minVersion: VersionTLS13\n", `c.yaml:4: tls.minVersion: is "VersionTLS13", ` + listeners + `"VersionTLS12"` + instead},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse("c.yaml", []byte(tc.file), "")
+			_, err := Parse("c.yaml", []byte(tc.file), "")
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("want %q\n got %v", tc.want, err)
 			}
@@ -97,8 +96,7 @@ func TestJobSetDocumentRefused(t *testing.T) {
 	}
 }
 
-// 70 §3.1: what the document says about listeners gives way to the manager's: without a word if it says the same, with a
-// warning if it spells out JobSet's defaults.
+// 70 §3.1: the manager's settings of listeners apply: silently if the document has the same, with a warning if it has JobSet's defaults.
 func TestJobSetListeners(t *testing.T) {
 	const spelt = jobSetHeader + `
 webhook: {port: 9443, certDir: /tmp/k8s-webhook-server/serving-certs}
@@ -107,8 +105,8 @@ health: {healthProbeBindAddress: ":8081", readinessEndpointName: readyz}
 internalCertManagement: {enable: true, webhookServiceName: jobset-webhook-service}
 `
 	for name, tc := range map[string]struct {
-		file  string
-		aside []string // fields that the one warning names
+		file    string
+		ignored []string // fields that the one warning names
 	}{
 		"JobSet's defaults":         {spelt, []string{"internalCertManagement.webhookServiceName"}},
 		"the manager has its own":   {header + "webhook: {port: 10443}\nhealth: {healthProbeBindAddress: \":9081\"}\n---\n" + spelt, []string{"webhook.port", "health.healthProbeBindAddress", "internalCertManagement.webhookServiceName"}},
@@ -118,7 +116,7 @@ internalCertManagement: {enable: true, webhookServiceName: jobset-webhook-servic
 		"the default, in few words": {jobSetHeader + "webhook: {port: 0}\ntls: {minVersion: VersionTLS12}\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := parse("c.yaml", []byte(tc.file), "")
+			o, err := Parse("c.yaml", []byte(tc.file), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,8 +126,8 @@ internalCertManagement: {enable: true, webhookServiceName: jobset-webhook-servic
 					got = append(got, strings.Split(fields, ", ")...)
 				}
 			}
-			if !slices.Equal(got, tc.aside) {
-				t.Errorf("set aside: %q, want %q; warnings %q", got, tc.aside, o.Warnings)
+			if !slices.Equal(got, tc.ignored) {
+				t.Errorf("set ignored: %q, want %q; warnings %q", got, tc.ignored, o.Warnings)
 			}
 		})
 	}

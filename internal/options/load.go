@@ -11,16 +11,17 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
+	configv1beta1 "github.com/berth-project/berth/api/config/v1beta1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	jobsetconfig "github.com/berth-project/berth/api/jobsetconfig/v1alpha1"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Default gives the options of a manager without a configuration file: all job
-// kinds that this build has are enabled.
+// Default returns the options of a manager without a configuration file: all job kinds are enabled.
 func Default() Options {
 	c := &configv1beta2.Configuration{}
 	gates := feature.Default()
@@ -31,28 +32,21 @@ func Default() Options {
 	return o
 }
 
-// Load reads a configuration file. An empty path stands for Default. The error,
-// of type *Error, has all that is wrong with the file.
+// Load reads a configuration file. An empty path is Default. The error, of type *Error, has all problems of the file.
 func Load(path string) (Options, error) { return LoadWithGates(path, "") }
 
 // LoadWithGates is Load with the value of --feature-gates, such as A=true,B=false.
 func LoadWithGates(path, featureGates string) (Options, error) {
 	if path == "" {
-		return parse("", nil, featureGates)
+		return Parse("", nil, featureGates)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return Options{}, failOne(Problem{Source: path, Detail: unreadable(err)})
 	}
-	return parse(path, data, featureGates)
+	return Parse(path, data, featureGates)
 }
 
-// Parse is LoadWithGates for the content of a file; source names it in errors.
-func Parse(source string, data []byte, featureGates string) (Options, error) {
-	return parse(source, data, featureGates)
-}
-
-// unreadable says in a few words why a file could not be read.
 func unreadable(err error) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "no such configuration file; give the path of one, or leave --config out for the defaults"
@@ -63,9 +57,8 @@ func unreadable(err error) string {
 	return fmt.Sprintf("cannot read the configuration file: %v; give the path of a readable file", err)
 }
 
-// parse does the work of Load on the content of a file; an empty source stands
-// for no file.
-func parse(source string, data []byte, featureGates string) (Options, error) {
+// Parse is LoadWithGates for the content of a file. source names it in errors; an empty source is no file.
+func Parse(source string, data []byte, featureGates string) (Options, error) {
 	flagGates, problems := feature.ParseFlag(featureGates)
 	f := readFile(source, data, flagGates)
 	if problems = append(problems, f.problems...); len(problems) > 0 {
@@ -106,7 +99,7 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 	o := resolve(c, resolved.Gates)
 	o.LabelledOnly = source == ""
 	o.inertGates = resolved.Inert
-	if f.podsReadyOff { // and it is acted upon
+	if f.podsReadyOff { // the section has its effect: it is off
 		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })
 	}
 	o.notYet = notYet(d.Order)
@@ -118,20 +111,20 @@ func parse(source string, data []byte, featureGates string) (Options, error) {
 	return o, nil
 }
 
-// file is what a configuration file says, before its defaults.
+// file is a decoded configuration file, without defaults.
 type file struct {
 	c        *configv1beta2.Configuration
 	d        *decoder     // of the manager's document
 	jobSets  *jobSetFile  // nil without such a document
 	training *trainerFile // the same
 	problems []Problem
-	// podsReadyOff and moving are those of decodeV1beta1.
+	// podsReadyOff and moving are results of decodeV1beta1.
 	podsReadyOff bool
 	moving       []string
-	joined       []string // what a document of the Trainer says in vain
+	joined       []string // warnings of the Trainer's document
 }
 
-// readFile decodes the documents of a file; an empty source stands for no file.
+// readFile decodes the documents of a file; an empty source is no file.
 func readFile(source string, data []byte, flagGates map[string]bool) *file {
 	f := &file{c: &configv1beta2.Configuration{}, d: newDecoder(source)}
 	if source == "" {
@@ -140,7 +133,7 @@ func readFile(source string, data []byte, flagGates map[string]bool) *file {
 	docs := f.d.documents(data)
 	switch root := docs.manager; {
 	case root == nil:
-	case isV1beta1(root):
+	case hasVersion(root, configv1beta1.GroupVersion):
 		f.c, f.podsReadyOff, f.moving = f.d.decodeV1beta1(root)
 	default:
 		f.d.Decode(root, f.c)
@@ -159,7 +152,7 @@ func readFile(source string, data []byte, flagGates map[string]bool) *file {
 	return f
 }
 
-// where is the place of a field of the configuration in the file.
+// where returns the position of a field of the configuration in the file.
 func (f *file) where(field string) Problem {
 	if own, yes := f.jobSets.owns(field); yes {
 		return Problem{Source: f.d.Source, Line: f.jobSets.Line(own), Field: own}
@@ -174,7 +167,7 @@ func (f *file) where(field string) Problem {
 // decoder reads the manager's document of a configuration file.
 type decoder struct{ strict.Decoder }
 
-// hints are the answers to fields that older files have.
+// hints are advice about fields of older files.
 var hints = map[string]string{
 	"fairSharing.enable":                 "remove it: fairSharing is on when it is present, off when it is absent",
 	"waitForPodsReady.enable":            "remove it: waitForPodsReady is on; featureGates.DisableWaitForPodsReady turns it off",
@@ -187,17 +180,17 @@ func newDecoder(source string) *decoder {
 	return &decoder{strict.Decoder{Source: source, Lines: map[string]int{}, Hints: hints}}
 }
 
-// documents are those of a file, by what they are about. One that is absent is nil.
+// documents are the documents of a file by their kind; absent ones are nil.
 type documents struct{ manager, jobSets, training *yaml.Node }
 
-// documents finds the documents of a file, one of each kind, and says what is wrong with the others.
+// documents returns the documents of a file, at most one of each kind, and records problems.
 func (d *decoder) documents(data []byte) (found documents) {
 	for root := range d.Documents(data) {
 		is := &found.manager
 		switch {
-		case isOfJobSets(root):
+		case hasVersion(root, jobsetconfig.GroupVersion):
 			is = &found.jobSets
-		case isTrainer(root):
+		case hasVersion(root, configtrainer.GroupVersion):
 			is = &found.training
 		}
 		switch {
@@ -219,18 +212,15 @@ func (d *decoder) documents(data []byte) (found documents) {
 	return found
 }
 
-// isOfJobSets reports whether a document is JobSet's own configuration.
-func isOfJobSets(root *yaml.Node) bool {
+func hasVersion(root *yaml.Node, want schema.GroupVersion) bool {
 	if root.Kind != yaml.MappingNode {
 		return false
 	}
 	version := child(root, "apiVersion")
-	return version != nil && version.Value == jobsetconfig.GroupVersion.String()
+	return version != nil && version.Value == want.String()
 }
 
-// syntax reports what the YAML library could not read.
-// rightKind checks apiVersion and kind before anything else is read, so that a
-// file of another kind is not reported field by field.
+// rightKind checks apiVersion and kind before all other fields, so that a file of another kind is not reported field by field.
 func (d *decoder) rightKind(root *yaml.Node) bool {
 	if root.Kind != yaml.MappingNode {
 		d.Fault(root, "", "want a mapping that begins with apiVersion and kind, got "+strict.Got(root, reflect.TypeFor[configv1beta2.Configuration]()))
@@ -238,7 +228,9 @@ func (d *decoder) rightKind(root *yaml.Node) bool {
 	}
 	apiVersion, kind := child(root, "apiVersion"), child(root, "kind")
 	want := configv1beta2.GroupVersion.String()
-	read := apiVersion != nil && apiVersion.Value == want || isV1beta1(root) || isOfJobSets(root) || isTrainer(root)
+	read := slices.ContainsFunc([]schema.GroupVersion{
+		configv1beta2.GroupVersion, configv1beta1.GroupVersion, jobsetconfig.GroupVersion, configtrainer.GroupVersion,
+	}, func(v schema.GroupVersion) bool { return hasVersion(root, v) })
 	switch {
 	case apiVersion == nil:
 		d.Fault(root, "apiVersion", "is missing; write apiVersion: "+want)
@@ -254,18 +246,17 @@ func (d *decoder) rightKind(root *yaml.Node) bool {
 	return false
 }
 
-// refusedVersion says what to do about a file of another API version.
+// refusedVersion returns what to do about a file of another API version.
 func refusedVersion(version, want string) string {
-	if strings.HasPrefix(version, jobsetconfig.GroupVersion.Group+"/") {
-		return fmt.Sprintf("%s is not read; write apiVersion: %s", version, jobsetconfig.GroupVersion)
-	}
-	if strings.HasPrefix(version, configtrainer.GroupVersion.Group+"/") {
-		return fmt.Sprintf("%s is not read; write apiVersion: %s", version, configtrainer.GroupVersion)
+	for _, known := range []schema.GroupVersion{jobsetconfig.GroupVersion, configtrainer.GroupVersion} {
+		if strings.HasPrefix(version, known.Group+"/") {
+			return fmt.Sprintf("%s is not read; write apiVersion: %s", version, known)
+		}
 	}
 	return fmt.Sprintf("%q is not read; write apiVersion: %s", version, want)
 }
 
-// child finds the value of a key of a mapping; nil when it is absent or null.
+// child returns the value of a key of a mapping; nil if it is absent or null.
 func child(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		value := mapping.Content[i+1]
@@ -279,8 +270,7 @@ func child(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// podNamespace is the namespace of the mounted service account, or empty
-// outside a cluster.
+// podNamespace returns the namespace of the mounted service account, empty outside a cluster.
 func podNamespace() string {
 	data, err := os.ReadFile(serviceAccountNamespace)
 	if err != nil {

@@ -22,13 +22,12 @@ import (
 
 const header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
-// withHeader makes a file out of the fields that a case is about. They begin
-// on line 3.
+// withHeader returns a file with the fields of a case, from line 3.
 func withHeader(body string) []byte { return []byte(header + strings.TrimPrefix(body, "\n")) }
 
 func mustParse(t *testing.T, body, flag string) Options {
 	t.Helper()
-	o, err := parse("c.yaml", withHeader(body), flag)
+	o, err := Parse("c.yaml", withHeader(body), flag)
 	if err != nil {
 		t.Fatalf("unexpected error:\n%v", err)
 	}
@@ -98,12 +97,12 @@ func sameSelector(a, b labels.Selector) bool {
 	return a.String() == b.String()
 }
 
-// frameworksWithoutGates are all that a manager without a configuration file enables.
+// frameworksWithoutGates are the frameworks of a manager without a configuration file.
 func frameworksWithoutGates() []string {
 	return slices.DeleteFunc(frameworkNames(), func(name string) bool { return name == "sparkoperator.k8s.io/sparkapplication" })
 }
 
-// Without a file no label may be ignored for want of a list; with a file, the file counts.
+// Without a file all kinds are enabled; otherwise the file decides.
 func TestNoFileEnablesAllFrameworks(t *testing.T) {
 	withoutFile := func(flag string) Options {
 		o, err := LoadWithGates("", flag)
@@ -171,7 +170,7 @@ func TestFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := parse(path, data, "")
+	o, err := Parse(path, data, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +188,7 @@ func TestFullFile(t *testing.T) {
 			t.Fatalf("found only %d fields in the type", len(all))
 		}
 		for _, p := range all {
-			// The old spelling cannot stand beside the new one.
+			// The old spelling excludes the new one.
 			if !set[p] && !strings.HasPrefix(p, "multiKueue.clusterProfile.credentialsProviders") {
 				t.Errorf("testdata/full.yaml does not set %s", p)
 			}
@@ -200,7 +199,7 @@ func TestFullFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := parse("again.yaml", []byte(text), "")
+		again, err := Parse("again.yaml", []byte(text), "")
 		if err != nil {
 			t.Fatalf("the effective configuration is refused:\n%v\n%s", err, text)
 		}
@@ -285,7 +284,7 @@ func TestLoadRefusesUnreadablePaths(t *testing.T) {
 	}
 }
 
-// problemsOf gives the problems inside an error that Load returned.
+// problemsOf returns the problems of an error of Load.
 func problemsOf(err error) []Problem {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Problems
@@ -307,7 +306,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte("---\n---\n{}"), "")
 	f.Add(withHeader("\"a\\nb\": 1"), "a\rb=x")
 	f.Fuzz(func(t *testing.T, data []byte, flag string) {
-		o, err := parse("c.yaml", data, flag)
+		o, err := Parse("c.yaml", data, flag)
 		if err != nil {
 			problems := problemsOf(err)
 			if len(problems) == 0 {
@@ -324,7 +323,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := parse("again.yaml", []byte(text), flag)
+		again, err := Parse("again.yaml", []byte(text), flag)
 		if err != nil {
 			t.Fatalf("accepted, but its effective form is refused: %v\n%s", err, text)
 		}

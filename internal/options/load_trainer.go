@@ -11,15 +11,6 @@ import (
 	"github.com/berth-project/berth/internal/options/training"
 )
 
-// isTrainer reports whether a document is a file of the Trainer.
-func isTrainer(root *yaml.Node) bool {
-	if root.Kind != yaml.MappingNode {
-		return false
-	}
-	version := child(root, "apiVersion")
-	return version != nil && version.Value == configtrainer.GroupVersion.String()
-}
-
 // trainerFile is a document of the Trainer, alone or beside one of the manager (spec: 50 §4.11).
 type trainerFile struct {
 	strict.Decoder
@@ -27,7 +18,6 @@ type trainerFile struct {
 	alone bool
 }
 
-// decodeTrainer reads a document of the Trainer.
 func decodeTrainer(source string, root *yaml.Node, alone bool) *trainerFile {
 	f := &trainerFile{Decoder: strict.Decoder{Source: source, Lines: map[string]int{}}, alone: alone}
 	f.Decode(root, &f.doc)
@@ -35,8 +25,8 @@ func decodeTrainer(source string, root *yaml.Node, alone bool) *trainerFile {
 	return f
 }
 
-// join makes the configuration of the manager, or adds to it. Gates of the command line win over those of a file that is
-// the Trainer's alone.
+// join returns the manager's configuration with the settings of the document. If the document is alone, the gates of the command line
+// take precedence over its own.
 func (f *trainerFile) join(c *configv1beta2.Configuration, flagGates map[string]bool) (joined *configv1beta2.Configuration, warnings []string) {
 	if f.alone {
 		c = training.Upgrade(&f.doc)
@@ -51,7 +41,7 @@ func (f *trainerFile) join(c *configv1beta2.Configuration, flagGates map[string]
 	return c, warnings
 }
 
-// where is the place of a field of the manager's configuration in this document. ok is false if it is not there.
+// where returns the position of a field of the manager's configuration in this document. ok is false if it is not set.
 func (f *trainerFile) where(field string) (p Problem, ok bool) {
 	if f == nil {
 		return p, false
@@ -61,7 +51,7 @@ func (f *trainerFile) where(field string) (p Problem, ok bool) {
 	return Problem{Source: f.Source, Line: line, Field: path}, f.alone || line > 0
 }
 
-// negative refuses limits below 0, which the manager's own document has for none.
+// negative refuses limits below 0, which mean no limit in the manager's own document.
 func (f *trainerFile) negative() {
 	client := f.doc.ClientConnection
 	if client == nil {
@@ -78,7 +68,7 @@ func (f *trainerFile) negative() {
 	}
 }
 
-// resolve adds to the options what only this document can say.
+// resolve adds the options that only this document can set.
 func (f *trainerFile) resolve(o *Options) {
 	if f == nil || !f.alone {
 		return

@@ -14,7 +14,7 @@ import (
 
 const trainerHead = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
-// wrongIn parses a file that is wrong.
+// wrongIn parses an invalid file.
 func wrongIn(t *testing.T, text string) []string {
 	t.Helper()
 	_, err := Parse("c.yaml", []byte(text), "")
@@ -29,7 +29,7 @@ func wrongIn(t *testing.T, text string) []string {
 	return out
 }
 
-// TestTrainerFile is a file of the Trainer with every field, and what each comes to.
+// TestTrainerFile resolves a file of the Trainer with every field.
 func TestTrainerFile(t *testing.T) {
 	o, err := Parse("c.yaml", []byte(trainerHead+`
 webhook: {port: 1443, host: 127.0.0.1}
@@ -86,8 +86,7 @@ featureGates: {TrainJobStatus: true}
 	}
 }
 
-// TestTrainerRoundTrip: what a file of the Trainer comes to can be written as such a file, and a field that changes is seen
-// by its name there.
+// TestTrainerRoundTrip: the options of a file of the Trainer are written as such a file, and changes have the names of its fields.
 func TestTrainerRoundTrip(t *testing.T) {
 	for name, text := range map[string]string{
 		"defaults": "",
@@ -152,7 +151,7 @@ func TestTrainerDefaults(t *testing.T) {
 	}
 }
 
-// TestTrainerFileErrors: all that is wrong is told at once, with line and field, as the file has it.
+// TestTrainerFileErrors: the error has all problems, with lines and fields of the file.
 func TestTrainerFileErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
@@ -190,7 +189,7 @@ func TestTrainerFileErrors(t *testing.T) {
 	}
 }
 
-// TestTrainerBesideOwn: in one file with a document of the manager, that of the Trainer speaks of TrainJobs alone.
+// TestTrainerBesideOwn: beside a document of the manager, the Trainer's only configures TrainJobs.
 func TestTrainerBesideOwn(t *testing.T) {
 	o, err := Parse("c.yaml", []byte(`apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration

@@ -11,18 +11,11 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 )
 
-// oldPodsReadyTimeout is the default of v1beta1.
 const oldPodsReadyTimeout = 5 * time.Minute
 
-// isV1beta1 reports whether a document is of the old version.
-func isV1beta1(root *yaml.Node) bool {
-	version := child(root, "apiVersion")
-	return version != nil && version.Value == configv1beta1.GroupVersion.String()
-}
-
-// decodeV1beta1 reads a document of the old version and turns it into the present one. Paths are the same in both, so what
-// is found wrong later is reported where the file has it. podsReadyOff: this file does not wait for pods, which in v1beta2
-// only a feature gate can say. moving lists what would change if somebody changed nothing but apiVersion.
+// decodeV1beta1 decodes a document of the old version and converts it. Paths are the same in both, so later problems have the right
+// position. podsReadyOff is true if waitForPodsReady is off, which in v1beta2 needs a feature gate. moving lists the effects of changing
+// only apiVersion.
 func (d *decoder) decodeV1beta1(root *yaml.Node) (c *configv1beta2.Configuration, podsReadyOff bool, moving []string) {
 	old := &configv1beta1.Configuration{}
 	d.Decode(root, old)
@@ -61,13 +54,13 @@ func (d *decoder) decodeV1beta1(root *yaml.Node) (c *configv1beta2.Configuration
 	return c, podsReadyOff, moving
 }
 
-// oldVersionWarning names what a file of the old version relies on (spec: 70 §3.2).
+// oldVersionWarning returns the warning about a file of the old version (spec: 70 §3.2).
 func oldVersionWarning(moving []string) string {
 	return configv1beta1.GroupVersion.String() + " is deprecated. Before you write " + configv1beta2.GroupVersion.String() +
 		" instead, note what is different there: " + strings.Join(moving, "; ")
 }
 
-// upgrade makes v1beta2 out of v1beta1, with the defaults of v1beta1 where those of v1beta2 are others (spec: 70 §3.2).
+// upgrade converts v1beta1 to v1beta2, with the defaults of v1beta1 where they differ (spec: 70 §3.2).
 func upgrade(old *configv1beta1.Configuration) *configv1beta2.Configuration {
 	c := &configv1beta2.Configuration{
 		TypeMeta: old.TypeMeta, Namespace: old.Namespace,

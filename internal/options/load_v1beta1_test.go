@@ -19,10 +19,10 @@ import (
 const oldHeader = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
 
 func parseOld(body, flag string) (Options, error) {
-	return parse("c.yaml", []byte(oldHeader+strings.TrimPrefix(body, "\n")), flag)
+	return Parse("c.yaml", []byte(oldHeader+strings.TrimPrefix(body, "\n")), flag)
 }
 
-// What is on and off in a file of the old version, and what its author is told (spec: 70 §3.2, §7 examples 5 to 7).
+// Defaults and warnings of a file of the old version (spec: 70 §3.2, §7 examples 5 to 7).
 func TestOldVersion(t *testing.T) {
 	both := []configv1beta2.PreemptionStrategy{configv1beta2.LessThanOrEqualToFinalShare, configv1beta2.LessThanInitialShare}
 	on := func(timeout, recovery time.Duration, block bool) PodsReady {
@@ -118,7 +118,7 @@ integrations: {frameworks: [batch/job], podOptions: {namespaceSelector: {matchLa
 	}
 }
 
-// mustParseText reads what a configuration comes to as a file of its own.
+// mustParseText parses the effective configuration again.
 func mustParseText(t *testing.T, o Options) Options {
 	t.Helper()
 	text, err := o.YAML()
@@ -128,14 +128,14 @@ func mustParseText(t *testing.T, o Options) Options {
 	if !strings.Contains(text, configv1beta2.GroupVersion.String()) {
 		t.Errorf("not logged as v1beta2:\n%s", text)
 	}
-	again, err := parse("again.yaml", []byte(text), "")
+	again, err := Parse("again.yaml", []byte(text), "")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return again
 }
 
-// A mistake is reported where the old file has it.
+// Problems have the positions of the old file.
 func TestOldVersionProblems(t *testing.T) {
 	cases := map[string]struct{ body, want string }{
 		"unknown field":              {"waitForPodReady: {}", "c.yaml:3: waitForPodReady: unknown field; did you mean waitForPodsReady?"},
@@ -160,13 +160,13 @@ func TestOldVersionProblems(t *testing.T) {
 			}
 		})
 	}
-	_, err := parse("c.yaml", []byte("apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Config\n"), "")
+	_, err := Parse("c.yaml", []byte("apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Config\n"), "")
 	if want := `c.yaml:2: kind: "Config" is not read; write kind: Configuration`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-// Every field that both versions have means the same in both.
+// Fields of both versions have the same meaning.
 func TestOldVersionFullFile(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("testdata", "full.yaml"))
 	if err != nil {
@@ -221,7 +221,7 @@ func TestOldVersionFullFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := parse("c.yaml", text, "")
+		o, err := Parse("c.yaml", text, "")
 		if err != nil {
 			t.Fatal(err)
 		}

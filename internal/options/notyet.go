@@ -13,9 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// actedUpon are the fields that this build does something with, each with all
-// that is below it. Any other field that a file sets is listed by NotYet, so a
-// new field is listed until it is added here.
+// actedUpon are the fields with an effect in this version, including all below them. NotYet lists all others, so a new field is listed
+// until it is added here.
 var actedUpon = []string{
 	"apiVersion", "kind", "namespace", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "integrations", "featureGates",
 	"clientConnection", "fairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "visibilityServer", "multiKueue", "jobSet",
@@ -30,8 +29,7 @@ var actedUpon = []string{
 	"trainer.statusServer",
 }
 
-// notYet picks, out of the paths that a file sets, those that nothing acts
-// upon. A field that is listed stands for all below it.
+// notYet returns the paths without an effect. A listed field includes all below it.
 func notYet(paths []string) []string {
 	var listed []string
 	for _, path := range paths {
@@ -45,13 +43,12 @@ func notYet(paths []string) []string {
 	return listed
 }
 
-// covers reports whether path is outer or below it.
 func covers(outer, path string) bool {
 	rest, below := strings.CutPrefix(path, outer)
 	return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// warningsOf says what of a valid configuration may not be what was meant.
+// warningsOf returns warnings about a valid configuration that may be a mistake.
 func warningsOf(c *configv1beta2.Configuration, d *decoder) []string {
 	var warnings []string
 	if d.Lines["metrics.localQueueMetrics"] > 0 && d.Lines["metrics.localQueueMetrics.enable"] == 0 {

@@ -24,42 +24,38 @@ import (
 	"github.com/berth-project/berth/internal/options/transform"
 )
 
-// Options is the configuration of a manager, resolved: every default is filled
-// in, every rule was checked, every text that stands for something else was
-// parsed. A command line may replace fields before the manager is built;
-// nothing changes them later.
+// Options is the resolved configuration of a manager: with defaults, checked, and with parsed values. A command line may replace fields
+// before the manager is built; they do not change later.
 type Options struct {
-	// Namespace is where the manager lives.
+	// Namespace is the manager's own.
 	Namespace string
-	// ManageJobsWithoutQueueName: take jobs that name no queue as well.
+	// ManageJobsWithoutQueueName manages jobs without a queue name, too.
 	ManageJobsWithoutQueueName bool
-	// ManagedNamespaces matches the labels of the namespaces that may be
-	// touched at all.
+	// ManagedNamespaces matches the labels of managed namespaces.
 	ManagedNamespaces labels.Selector
 	// ManagedNamespaceSelector is the same for webhook configurations.
 	ManagedNamespaceSelector metav1.LabelSelector
 
-	// Frameworks are the names of the enabled job kinds, as configured.
-	// Without a configuration file they are all that this build has.
+	// Frameworks are the names of the enabled job kinds: as configured, or all without a configuration file.
 	Frameworks []string
-	// LabelledOnly leaves pods, Deployments and StatefulSets that name no queue
-	// out of the webhooks: there is no configuration file, and Kubernetes itself
-	// makes these all the time.
+	// LabelledOnly leaves pods, Deployments and StatefulSets without a queue name out of the webhooks: without a configuration file, pods of
+	// Kubernetes itself must not depend on the manager.
 	LabelledOnly bool
 	// ExternalFrameworks are kinds that other controllers integrate.
 	ExternalFrameworks []schema.GroupVersionKind
-	// DeclaredKinds are described in the file itself.
+	// DeclaredKinds are kinds that the configuration describes in CEL.
 	DeclaredKinds []*declare.Kind
-	// VerifyOwners: an object follows its owner only if that can have made it. ExternalOwns are the kinds that external kinds own; any without an entry.
+	// VerifyOwners ignores owners that cannot have created the object. ExternalOwns are the kinds that external kinds create; any kind
+	// without an entry.
 	VerifyOwners bool
 	ExternalOwns map[schema.GroupVersionKind][]schema.GroupVersionKind
-	// HonourUserSuspend: a user who suspends an admitted job is obeyed.
+	// HonourUserSuspend keeps an admitted job suspended that a user suspends.
 	HonourUserSuspend bool
-	// MaxChildren is how many objects may be made for one new job.
+	// MaxChildren bounds the objects that are created for one new job.
 	MaxChildren int32
-	// LabelKeysToCopy go from a job to its Workload.
+	// LabelKeysToCopy are copied from a job to its Workload.
 	LabelKeysToCopy []string
-	// GenerateLocalQueues says which LocalQueues the manager makes by itself.
+	// GenerateLocalQueues is which LocalQueues the manager generates.
 	GenerateLocalQueues configv1beta2.LocalQueueGeneration
 
 	Client         Client
@@ -73,7 +69,7 @@ type Options struct {
 	PprofAddress string
 	// VisibilityAddress is the host:port of the visibility API.
 	VisibilityAddress string
-	// Dashboard is set by the command line alone.
+	// Dashboard is set by the command line only.
 	Dashboard Dashboard
 	// CacheSyncTimeout is how long controllers wait for their caches.
 	CacheSyncTimeout time.Duration
@@ -90,13 +86,12 @@ type Options struct {
 	Trainer              training.Options
 	Gates                feature.Gates
 
-	// Effective is the configuration with its defaults, for what is not
-	// resolved above and for the log. It must not be changed.
+	// Effective is the configuration with its defaults, read-only.
 	Effective *configv1beta2.Configuration
-	// Warnings are sentences to log once at the start.
+	// Warnings are logged once at the start.
 	Warnings []string
 
-	// training is the same configuration as a file of the Trainer, if it came from one: some of its fields have no other name.
+	// training is the configuration as a file of the Trainer, if it was read from one: some of its fields have no other name.
 	training *configtrainer.Configuration
 
 	notYet     []string
@@ -105,7 +100,7 @@ type Options struct {
 
 // Client is the rate limit towards the API server.
 type Client struct {
-	// QPS sustained; negative is no limit. Burst is the size of the bucket.
+	// QPS is in requests a second, negative is no limit. Burst is the size of the bucket.
 	QPS   float32
 	Burst int
 }
@@ -114,14 +109,14 @@ type Client struct {
 type Webhook struct {
 	Port          int
 	Host, CertDir string
-	// ClientCAFile has the authorities of client certificates, "" asks for none; ClientNames are those that are allowed, nil all.
+	// ClientCAFile has the authorities of client certificates; if empty, none is required. ClientNames are the allowed names, nil all.
 	ClientCAFile string
 	ClientNames  []string
 }
 
-// Certs says who makes the certificates of the webhook.
+// Certs are the options of the webhooks' certificates.
 type Certs struct {
-	// Internal: the manager does, and shares them in the Secret.
+	// Internal is true if the manager creates them, and shares them in the Secret.
 	Internal        bool
 	Service, Secret string // set when Internal
 }
@@ -140,23 +135,20 @@ type Health struct {
 	ReadinessPath, LivenessPath string
 }
 
-// Metrics says what is exported.
+// Metrics are the options of the series.
 type Metrics struct {
 	// Address is host:port; "0" is off.
 	Address string
-	// Plain is without TLS, and Open without asking who reads. Only a file of
-	// the Trainer can say so.
+	// Plain is without TLS, Open without authentication. Only a file of the Trainer can set them.
 	Plain, Open bool
-	// ClusterQueueResources: series for each flavor and resource.
+	// ClusterQueueResources enables series for each flavor and resource.
 	ClusterQueueResources bool
-	// LocalQueues matches the LocalQueues with series of their own; it
-	// matches none when they are off.
+	// LocalQueues matches the LocalQueues with series of their own; none if they are off.
 	LocalQueues  labels.Selector
 	CustomLabels []configv1beta2.CustomMetricLabel
 }
 
-// WorkloadLabels are the keys of the labels and of the annotations that custom labels of the
-// series of Workloads are read from.
+// WorkloadLabels returns the keys of the labels and annotations of Workloads that custom labels are read from.
 func (m *Metrics) WorkloadLabels() (labelKeys, annotationKeys []string) {
 	for i := range m.CustomLabels {
 		l := &m.CustomLabels[i]
@@ -172,8 +164,7 @@ func (m *Metrics) WorkloadLabels() (labelKeys, annotationKeys []string) {
 	return labelKeys, annotationKeys
 }
 
-// SourceKey is the key of the label, or of the annotation, that a custom label is read from.
-// spec: 70 §2.1.2.
+// SourceKey returns the key of the label or annotation that a custom label is read from. spec: 70 §2.1.2.
 func SourceKey(l *configv1beta2.CustomMetricLabel) (key string, annotation bool) {
 	if l.SourceAnnotationKey != "" {
 		return l.SourceAnnotationKey, true
@@ -181,25 +172,24 @@ func SourceKey(l *configv1beta2.CustomMetricLabel) (key string, annotation bool)
 	return cmp.Or(l.SourceLabelKey, l.Name), false
 }
 
-// Retention says how long objects stay; nil is for ever, 0 is not at all.
+// Retention is how long objects stay; nil is for ever, 0 is not at all.
 type Retention struct {
 	Finished, Deactivated *time.Duration
 }
 
-// NoLimit is the BackoffLimit of Workloads that come back without end.
+// NoLimit is a BackoffLimit without a limit.
 const NoLimit = -1
 
-// PodsReady is what waitForPodsReady comes to.
+// PodsReady is the resolved section waitForPodsReady.
 type PodsReady struct {
 	Enabled bool
-	// Timeout until pods are ready; Recovery until they are so again, 0 for
-	// no such limit.
+	// Timeout is until all pods are ready, Recovery until they are ready again; 0 is no limit.
 	Timeout, Recovery time.Duration
 	BlockAdmission    bool
 	RequeueBy         configv1beta2.RequeuingTimestamp
 	BackoffBase       time.Duration
 	BackoffMax        time.Duration
-	// BackoffLimit is how often a Workload comes back, or NoLimit.
+	// BackoffLimit is how often a Workload is requeued, or NoLimit.
 	BackoffLimit int
 }
 
@@ -209,17 +199,17 @@ type FairSharing struct {
 	Strategies []configv1beta2.PreemptionStrategy
 }
 
-// UsageSharing is what admissionFairSharing comes to: order by past usage.
+// UsageSharing is the resolved section admissionFairSharing: ordering by past usage.
 type UsageSharing struct {
 	Enabled                    bool
 	HalfLife, SamplingInterval time.Duration
-	// Weights of resources; one that is missing weighs 1.
+	// Weights are by resource; the default is 1.
 	Weights map[corev1.ResourceName]float64
 }
 
-// Resources says how pod requests become quota requests.
+// Resources is how pod requests become quota requests.
 type Resources struct {
-	// IgnoreUndeclared: requests without quota do not block.
+	// IgnoreUndeclared ignores requests for resources without quota.
 	IgnoreUndeclared    bool
 	ExcludePrefixes     []string
 	Transformations     []configv1beta2.ResourceTransformation
@@ -249,28 +239,24 @@ type MultiKueue struct {
 	AllowHTTP bool
 }
 
-// Concurrency is how many objects of a kind, given as Kind.group or as Kind
-// alone in the core group, are reconciled at once. At least 1.
+// Concurrency returns the number of concurrent reconciles of a kind, given as Kind.group or as Kind in the core group. At least 1.
 func (o *Options) Concurrency(groupKind string) int {
 	return max(o.GroupKindConcurrency[groupKind], 1)
 }
 
-// NotYet lists, by path and in the order of the file, the fields that the file
-// sets and that this build does not act upon.
+// NotYet returns the paths of fields of the file without an effect in this version, in the order of the file.
 func (o *Options) NotYet() []string { return slices.Clone(o.notYet) }
 
-// InertGates lists the feature gates that are set by name and change nothing
-// in this build, sorted.
+// InertGates returns the feature gates that are set by name without an effect in this version, sorted.
 func (o *Options) InertGates() []string { return slices.Clone(o.inertGates) }
 
-// YAML is the effective configuration as a file that would give the same
-// options, of the kind that they were read from.
+// YAML returns the effective configuration as a file with the same options, of the kind that they were read from.
 func (o *Options) YAML() (string, error) {
 	out, err := yaml.Marshal(o.document())
 	return string(out), err
 }
 
-// document is the configuration as it would stand in a file.
+// document returns the effective configuration, of the kind that it was read from.
 func (o *Options) document() any {
 	if o.training != nil {
 		return o.training
@@ -278,7 +264,7 @@ func (o *Options) document() any {
 	return o.Effective
 }
 
-// resolve turns a configuration that passed validate into values.
+// resolve returns the options of a valid configuration with defaults.
 func resolve(c *configv1beta2.Configuration, gates feature.Gates) Options {
 	tlsValues, _ := resolveTLS(c.TLS, nil)
 	o := Options{
@@ -371,7 +357,6 @@ func resolveMetrics(m *configv1beta2.Metrics, gates feature.Gates) Metrics {
 	return out
 }
 
-// resolveScheduling fills in what decides about Workloads over time.
 func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature.Gates) {
 	if p := c.ObjectRetentionPolicies; p != nil && p.Workloads != nil {
 		o.Retention = Retention{Finished: durationOf(p.Workloads.AfterFinished), Deactivated: durationOf(p.Workloads.AfterDeactivatedByKueue)}
@@ -429,7 +414,6 @@ func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) MultiKu
 	return out
 }
 
-// selectorOf parses a selector that was checked before.
 func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	selector, errs := parseSelector(s, field.NewPath("selector"))
 	if len(errs) > 0 {
@@ -446,8 +430,7 @@ func visibilityAddress(v *configv1beta2.VisibilityServer) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(*v.BindPort)))
 }
 
-// rooted accepts the path of a probe with and without its leading slash
-// (spec: 70 §6 #4).
+// rooted returns the path of a probe with a leading slash (spec: 70 §6 #4).
 func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
 func durationOf(d *metav1.Duration) *time.Duration {

@@ -23,13 +23,9 @@ import (
 	"github.com/berth-project/berth/internal/options/training"
 )
 
-// validate checks the rules of spec 70 §3.3 on a configuration that has its
-// defaults, and reports every one that fails.
+// validate checks the rules of spec 70 §3.3 on a configuration with defaults, and returns all violations.
 func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorList {
-	errs := field.ErrorList{}
-	if msgs := validation.IsDNS1123Label(*c.Namespace); len(msgs) > 0 {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), *c.Namespace, strings.Join(msgs, "; ")))
-	}
+	errs := invalidIf(validation.IsDNS1123Label(*c.Namespace), *c.Namespace, field.NewPath("namespace"))
 	errs = append(errs, validateWebhook(&c.Webhook, field.NewPath("webhook"))...)
 	errs = append(errs, validateLeaderElection(c.LeaderElection, field.NewPath("leaderElection"))...)
 	errs = append(errs, validateMetrics(&c.Metrics, field.NewPath("metrics"))...)
@@ -64,8 +60,7 @@ func validateWebhook(w *configv1beta2.Webhook, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateLeaderElection checks what the election itself demands, so that a
-// mistake shows at the start and not as a crash in it.
+// validateLeaderElection checks the requirements of the election library, which would otherwise panic.
 func validateLeaderElection(l *configv1beta2.LeaderElection, path *field.Path) field.ErrorList {
 	if !*l.LeaderElect {
 		return nil
@@ -74,11 +69,9 @@ func validateLeaderElection(l *configv1beta2.LeaderElection, path *field.Path) f
 	if l.ResourceLock != leaseLock {
 		errs = append(errs, field.NotSupported(path.Child("resourceLock"), l.ResourceLock, []string{leaseLock}))
 	}
-	if msgs := validation.IsDNS1123Subdomain(l.ResourceName); len(msgs) > 0 {
-		errs = append(errs, field.Invalid(path.Child("resourceName"), l.ResourceName, strings.Join(msgs, "; ")))
-	}
-	if msgs := validation.IsDNS1123Label(l.ResourceNamespace); l.ResourceNamespace != "" && len(msgs) > 0 {
-		errs = append(errs, field.Invalid(path.Child("resourceNamespace"), l.ResourceNamespace, strings.Join(msgs, "; ")))
+	errs = append(errs, invalidIf(validation.IsDNS1123Subdomain(l.ResourceName), l.ResourceName, path.Child("resourceName"))...)
+	if l.ResourceNamespace != "" {
+		errs = append(errs, invalidIf(validation.IsDNS1123Label(l.ResourceNamespace), l.ResourceNamespace, path.Child("resourceNamespace"))...)
 	}
 	lease, renew, retry := l.LeaseDuration.Duration, l.RenewDeadline.Duration, l.RetryPeriod.Duration
 	if lease <= renew {
@@ -99,14 +92,10 @@ func validateController(c *configv1beta2.Controller, path *field.Path) field.Err
 			errs = append(errs, field.Invalid(path.Child("groupKindConcurrency").Key(kind), n, "must be at least 1"))
 		}
 	}
-	if d := c.CacheSyncTimeout.Duration; d <= 0 {
-		errs = append(errs, field.Invalid(path.Child("cacheSyncTimeout"), d.String(), "must be above 0"))
-	}
-	return errs
+	return append(errs, positive(c.CacheSyncTimeout.Duration, path.Child("cacheSyncTimeout"))...)
 }
 
-// validateNamespaceSelector refuses a selector that would let the manager
-// suspend the system's own pods, or its own (spec: 30 §2.1).
+// validateNamespaceSelector refuses a selector that matches the system's namespace or the manager's own (spec: 30 §2.1).
 func validateNamespaceSelector(c *configv1beta2.Configuration, path *field.Path) field.ErrorList {
 	selector, errs := parseSelector(c.ManagedJobsNamespaceSelector, path)
 	if selector == nil {
@@ -121,7 +110,6 @@ func validateNamespaceSelector(c *configv1beta2.Configuration, path *field.Path)
 	return errs
 }
 
-// parseSelector gives the selector, or nil and what is wrong with it.
 func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
 	if errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path); len(errs) > 0 {
 		return nil, errs
@@ -137,14 +125,9 @@ func validateCerts(m *configv1beta2.InternalCertManagement, path *field.Path) fi
 	if !*m.Enable {
 		return nil
 	}
-	errs := field.ErrorList{}
-	if msgs := validation.IsDNS1035Label(*m.WebhookServiceName); len(msgs) > 0 {
-		errs = append(errs, field.Invalid(path.Child("webhookServiceName"), *m.WebhookServiceName, strings.Join(msgs, "; ")))
-	}
-	if msgs := validation.IsDNS1123Subdomain(*m.WebhookSecretName); len(msgs) > 0 {
-		errs = append(errs, field.Invalid(path.Child("webhookSecretName"), *m.WebhookSecretName, strings.Join(msgs, "; ")))
-	}
-	return errs
+	return append(
+		invalidIf(validation.IsDNS1035Label(*m.WebhookServiceName), *m.WebhookServiceName, path.Child("webhookServiceName")),
+		invalidIf(validation.IsDNS1123Subdomain(*m.WebhookSecretName), *m.WebhookSecretName, path.Child("webhookSecretName"))...)
 }
 
 func validateClient(c *configv1beta2.ClientConnection, path *field.Path) field.ErrorList {
@@ -154,8 +137,7 @@ func validateClient(c *configv1beta2.ClientConnection, path *field.Path) field.E
 	return nil
 }
 
-// validateIntegrations checks the lists of job kinds. No kind may appear
-// twice, under whatever name (spec: 70 §3.3, 30 §2.1).
+// validateIntegrations checks the lists of job kinds. No kind may appear twice, also not under different names (spec: 70 §3.3, 30 §2.1).
 func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	if in.MaxChildren < 1 {
@@ -178,7 +160,7 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 		seen[framework.GVK] = true
 	}
 	for _, f := range Frameworks() {
-		seen[f.GVK] = true // also when it is not enabled, the kind is taken
+		seen[f.GVK] = true // also if it is not enabled
 	}
 	for i, name := range in.ExternalFrameworks {
 		at := path.Child("externalFrameworks").Index(i)
@@ -202,7 +184,6 @@ func validateIntegrations(in *configv1beta2.Integrations, gates feature.Gates, p
 	return append(errs, invalid...)
 }
 
-// validateExternalChildren checks which kinds the controllers of external kinds make.
 func validateExternalChildren(in *configv1beta2.Integrations, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	for i, e := range in.ExternalChildren {
@@ -220,10 +201,7 @@ func validateExternalChildren(in *configv1beta2.Integrations, path *field.Path) 
 }
 
 func validatePodsReady(w *configv1beta2.WaitForPodsReady, path *field.Path) field.ErrorList {
-	errs := field.ErrorList{}
-	if w.Timeout.Duration <= 0 {
-		errs = append(errs, field.Invalid(path.Child("timeout"), w.Timeout.Duration.String(), "must be above 0"))
-	}
+	errs := positive(w.Timeout.Duration, path.Child("timeout"))
 	errs = append(errs, notNegative(w.RecoveryTimeout, path.Child("recoveryTimeout"))...)
 	requeue, at := w.RequeuingStrategy, path.Child("requeuingStrategy")
 	timestamps := []configv1beta2.RequeuingTimestamp{configv1beta2.EvictionTimestamp, configv1beta2.CreationTimestamp}
@@ -245,7 +223,6 @@ func validatePodsReady(w *configv1beta2.WaitForPodsReady, path *field.Path) fiel
 	return errs
 }
 
-// validateFairSharing checks both kinds of fair sharing.
 func validateFairSharing(c *configv1beta2.Configuration, fair, admission *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	show := func(list []configv1beta2.PreemptionStrategy) string {
@@ -266,9 +243,7 @@ func validateFairSharing(c *configv1beta2.Configuration, fair, admission *field.
 	}
 	if afs := c.AdmissionFairSharing; afs != nil {
 		errs = append(errs, notNegative(&afs.UsageHalfLifeTime, admission.Child("usageHalfLifeTime"))...)
-		if d := afs.UsageSamplingInterval.Duration; d <= 0 {
-			errs = append(errs, field.Invalid(admission.Child("usageSamplingInterval"), d.String(), "must be above 0"))
-		}
+		errs = append(errs, positive(afs.UsageSamplingInterval.Duration, admission.Child("usageSamplingInterval"))...)
 		for _, name := range sets.List(sets.KeySet(afs.ResourceWeights)) {
 			if w := afs.ResourceWeights[name]; w < 0 {
 				errs = append(errs, field.Invalid(admission.Child("resourceWeights").Key(string(name)), w, "must be at least 0"))
@@ -278,7 +253,7 @@ func validateFairSharing(c *configv1beta2.Configuration, fair, admission *field.
 	return errs
 }
 
-// strategyLists are the only lists of preemption strategies (spec: 70 §2.1.8).
+// strategyLists are the allowed lists of preemption strategies (spec: 70 §2.1.8).
 var strategyLists = [][]configv1beta2.PreemptionStrategy{
 	{configv1beta2.LessThanOrEqualToFinalShare},
 	{configv1beta2.LessThanInitialShare},
@@ -317,6 +292,14 @@ func validatePort(port int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
+// invalidIf returns an error with messages, none without messages.
+func invalidIf(messages []string, value string, path *field.Path) field.ErrorList {
+	if len(messages) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value, strings.Join(messages, "; "))}
+}
+
 // validateAddress checks a host:port; empty and "0" turn a listener off.
 func validateAddress(address string, path *field.Path) field.ErrorList {
 	if address == "" || address == "0" {
@@ -332,6 +315,13 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 	return nil
 }
 
+func positive(d time.Duration, path *field.Path) field.ErrorList {
+	if d <= 0 {
+		return field.ErrorList{field.Invalid(path, d.String(), "must be above 0")}
+	}
+	return nil
+}
+
 func notNegative(d *metav1.Duration, path *field.Path) field.ErrorList {
 	if d != nil && d.Duration < time.Duration(0) {
 		return field.ErrorList{field.Invalid(path, d.Duration.String(), "must be at least 0")}
@@ -339,7 +329,7 @@ func notNegative(d *metav1.Duration, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// notSupported is the library's error with the nearest name up front.
+// notSupported is field.NotSupported with the nearest name first.
 func notSupported(path *field.Path, value string, known []string) *field.Error {
 	err := field.NotSupported(path, value, known)
 	if near := Nearest(value, known); near != "" {

@@ -13,8 +13,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 )
 
-// Bounds on custom metric labels: each value of each is a series of its own
-// (spec: 70 §3.3).
+// Bounds on custom metric labels: each combination of values is a series (spec: 70 §3.3).
 const (
 	maxCustomLabels         = 20
 	maxCustomLabelsKind     = 6
@@ -71,7 +70,6 @@ func validateCustomLabels(list []configv1beta2.CustomMetricLabel, path *field.Pa
 	return errs
 }
 
-// validateLabelSource checks where the value of a custom label comes from.
 func validateLabelSource(label configv1beta2.CustomMetricLabel, at *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	if !slices.Contains(metricSourceKinds, label.SourceKind) {
@@ -104,24 +102,20 @@ func validateTrackedValues(label configv1beta2.CustomMetricLabel, path *field.Pa
 	if n := len(label.TrackedValues); n > limit {
 		errs = append(errs, field.TooMany(path, n, limit))
 	}
-	seen := sets.New[string]()
 	for i, value := range label.TrackedValues {
-		if seen.Has(value) {
+		if slices.Contains(label.TrackedValues[:i], value) {
 			errs = append(errs, field.Duplicate(path.Index(i), value))
 		}
-		seen.Insert(value)
 	}
 	return errs
 }
 
-// TLS is what the listeners may negotiate. Nil lists leave the choice to the
-// library.
+// TLS is what the listeners may negotiate. Nil lists are the library's defaults.
 type TLS struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 	Curves       []tls.CurveID
-	// NextProtos are the application protocols offered; nil is HTTP/1.1 where
-	// that is wanted, and else the library's choice.
+	// NextProtos are the offered application protocols; nil is each listener's default.
 	NextProtos []string
 }
 
@@ -134,7 +128,7 @@ var (
 	}
 )
 
-// resolveTLS turns names into numbers, and says which names it does not know.
+// resolveTLS parses names of versions, cipher suites and curves, with an error for each unknown one.
 func resolveTLS(c *configv1beta2.TLS, path *field.Path) (TLS, field.ErrorList) {
 	out, errs := TLS{MinVersion: tls.VersionTLS12}, field.ErrorList{}
 	if c == nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/options/transform"
 )
 
-// maxDispatcherName bounds the name of a dispatcher, which is used as a label
-// value.
+// maxDispatcherName bounds the name of a dispatcher, which is a label value.
 const maxDispatcherName = 63
 
 // validateMultiKueue checks the section multiKueue (spec: 70 §3.3, 40 §3).
@@ -27,16 +26,12 @@ func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, pat
 	for i, origin := range m.PreviousOrigins {
 		errs = append(errs, validateOrigin(origin, append(m.PreviousOrigins[:i:i], *m.Origin), path.Child("previousOrigins").Index(i))...)
 	}
-	if m.RemoteRetentionAfterFinish != nil {
-		errs = append(errs, notNegative(m.RemoteRetentionAfterFinish, path.Child("remoteRetentionAfterFinish"))...)
-	}
-	if t := m.SingleClusterPreemptionTimeout; t != nil && t.Duration <= 0 {
-		errs = append(errs, field.Invalid(path.Child("singleClusterPreemptionTimeout"), t.Duration.String(), "must be above 0"))
+	errs = append(errs, notNegative(m.RemoteRetentionAfterFinish, path.Child("remoteRetentionAfterFinish"))...)
+	if t := m.SingleClusterPreemptionTimeout; t != nil {
+		errs = append(errs, positive(t.Duration, path.Child("singleClusterPreemptionTimeout"))...)
 	}
 	errs = append(errs, notNegative(m.WorkerLostTimeout, path.Child("workerLostTimeout"))...)
-	if msgs := validation.IsValidLabelValue(*m.Origin); len(msgs) > 0 {
-		errs = append(errs, field.Invalid(path.Child("origin"), *m.Origin, strings.Join(msgs, "; ")))
-	}
+	errs = append(errs, invalidIf(validation.IsValidLabelValue(*m.Origin), *m.Origin, path.Child("origin"))...)
 	errs = append(errs, validateDispatcher(m, path)...)
 	errs = append(errs, validateAdapters(m.ExternalFrameworks, c.Integrations.Frameworks, path.Child("externalFrameworks"))...)
 	_, invalid := transform.Compile(m.ExternalFrameworks, gates.On(feature.MultiKueueExternalTransforms), path.Child("externalFrameworks"))
@@ -52,7 +47,6 @@ func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, pat
 	return errs
 }
 
-// validateOrigin checks one of the previous origins.
 func validateOrigin(origin string, others []string, at *field.Path) field.ErrorList {
 	if msgs := validation.IsValidLabelValue(origin); len(msgs) > 0 || origin == "" {
 		return field.ErrorList{field.Invalid(at, origin, strings.Join(append(msgs, "must be a value that origin had"), "; "))}
@@ -76,14 +70,13 @@ func validateDispatcher(m *configv1beta2.MultiKueue, path *field.Path) field.Err
 	case *steps.StepSize < 1:
 		errs = append(errs, field.Invalid(at.Child("stepSize"), *steps.StepSize, "must be at least 1"))
 	}
-	if steps != nil && steps.RoundTimeout != nil && steps.RoundTimeout.Duration <= 0 {
-		errs = append(errs, field.Invalid(at.Child("roundTimeout"), steps.RoundTimeout.Duration.String(), "must be above 0"))
+	if steps != nil && steps.RoundTimeout != nil {
+		errs = append(errs, positive(steps.RoundTimeout.Duration, at.Child("roundTimeout"))...)
 	}
 	return errs
 }
 
-// validateAdapters checks the kinds for the generic adapter. A built-in kind
-// may be taken over only while its framework is not enabled.
+// validateAdapters checks the kinds for the generic adapter. A built-in kind is allowed only if its framework is not enabled.
 func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled []string, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	seen := map[schema.GroupVersionKind]bool{}

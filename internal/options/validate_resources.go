@@ -66,7 +66,7 @@ func validateMappings(list []configv1beta2.DeviceClassMapping, gates feature.Gat
 		errs = append(errs, field.TooMany(path, len(list), maxDeviceMappings))
 	}
 	names := sets.New[corev1.ResourceName]()
-	users := map[corev1.ResourceName][]int{} // the mappings before this one that have a class
+	users := map[corev1.ResourceName][]int{} // earlier mappings with the class
 	for i, m := range list {
 		at := path.Index(i)
 		errs = append(errs, validateQuotaName(m.Name, at.Child("name"))...)
@@ -80,8 +80,7 @@ func validateMappings(list []configv1beta2.DeviceClassMapping, gates feature.Gat
 	return errs
 }
 
-// validateClasses checks the classes of one mapping, also against the mappings
-// before it.
+// validateClasses checks the classes of one mapping, also against earlier mappings.
 func validateClasses(list []configv1beta2.DeviceClassMapping, i int, users map[corev1.ResourceName][]int, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	classes := list[i].DeviceClassNames
@@ -111,8 +110,7 @@ func validateClasses(list []configv1beta2.DeviceClassMapping, i int, users map[c
 	return errs
 }
 
-// distinctCounters reports whether two mappings measure a device by different
-// counters, so that none is charged twice.
+// distinctCounters reports whether two mappings measure a device by different counters, so that none is charged twice.
 func distinctCounters(a, b []configv1beta2.DeviceClassSource) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -143,7 +141,6 @@ func validateQuotaName(name corev1.ResourceName, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// validateSources checks how one mapping measures its devices.
 func validateSources(list []configv1beta2.DeviceClassSource, gates feature.Gates, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	for i, s := range list {
@@ -177,7 +174,7 @@ func needGate(gate feature.Gate, gates feature.Gates, path *field.Path) field.Er
 	return field.ErrorList{field.Forbidden(path, fmt.Sprintf("needs featureGates.%s: true", gate))}
 }
 
-// validateCapacityName checks an identifier with an optional domain before it.
+// validateCapacityName checks an identifier with an optional domain.
 func validateCapacityName(name string, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	domain, id, prefixed := strings.Cut(name, "/")
@@ -193,7 +190,6 @@ func validateCapacityName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateMeasure checks what counters and capacities have in common.
 func validateMeasure(m *configv1beta2.DeviceMeasure, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	switch at := path.Child("driver"); {

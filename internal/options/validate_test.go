@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// refusal is a body and the beginnings of the lines it gives, in order. A body
-// that is right gives none.
+// refusal is a body and the prefixes of the lines of its error, in order; none for a valid body.
 type refusal struct {
 	body string
 	want []string
@@ -19,7 +18,7 @@ func checkRefusals(t *testing.T, cases map[string]refusal) {
 	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse("c.yaml", withHeader(tc.body), "")
+			_, err := Parse("c.yaml", withHeader(tc.body), "")
 			var got []string
 			for i, p := range problemsOf(err) {
 				line := p.String()
@@ -118,8 +117,7 @@ func TestValidateJobs(t *testing.T) {
 	})
 }
 
-// spec: 70 §3.3, rows tls, internalCertManagement, visibilityServer and what
-// the listeners themselves demand.
+// spec: 70 §3.3, rows tls, internalCertManagement, visibilityServer, and the rules for listeners.
 func TestValidateManager(t *testing.T) {
 	checkRefusals(t, map[string]refusal{
 		"ciphers with 1.3": { // example 14

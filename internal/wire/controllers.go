@@ -3,10 +3,12 @@ package wire
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -37,7 +39,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/priorities"
 )
 
-// addEverything is the list of what the manager runs.
+// addEverything adds all controllers, servers and webhooks of the enabled groups to the manager.
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	s := state.New(stateOptions(&cfg.Options))
 	s.Record(inspect.FlightEvents)
@@ -77,7 +79,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			if decides {
 				return nil
 			}
-			return addWriters(mgr, e, requests, nominate, cfg) // of the reasons to wait
+			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
 		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
@@ -111,7 +113,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return nil
 }
 
-// addEngine adds the engine, and what tells of it at the metrics address and in the log.
+// addEngine adds the engine and its diagnostics: at the metrics address, and in the log.
 func addEngine(mgr ctrl.Manager, e *engine.Engine, log logr.Logger) error {
 	return cmp.Or(
 		mgr.AddMetricsServerExtraHandler(inspect.FlightPath, inspect.Flight(e)),
@@ -121,7 +123,7 @@ func addEngine(mgr ctrl.Manager, e *engine.Engine, log logr.Logger) error {
 	)
 }
 
-// requests says what Workloads ask for, whoever wants to know.
+// requests returns how the requests of Workloads are computed, for all components.
 func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
 	return convert.Requests{
 		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
@@ -132,7 +134,6 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 	}
 }
 
-// addJobs adds the integrations of job kinds.
 func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	var kept <-chan *time.Duration
 	if cfg.reloader != nil {
@@ -146,7 +147,7 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config)
 	})
 }
 
-// addUngater lets pods of elastic jobs go, as far as they are admitted.
+// addUngater adds the controller that ungates the pods of elastic jobs.
 func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if !cfg.Options.Gates.On(feature.ElasticJobsViaWorkloadSlices) {
 		return nil
@@ -166,14 +167,13 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Con
 	return admission.Setup(mgr, o)
 }
 
-// addWarner adds what tells of queue labels that are ignored.
 func addWarner(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	return warn.Setup(ctx, mgr, warn.Options{
 		Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Descriptors: kinds.list,
 	})
 }
 
-// addWriters adds what carries out the engine's decisions. Without a scheduler those are only why Workloads wait.
+// addWriters adds the writers of the engine's decisions. Without a scheduler they only write why Workloads wait.
 func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
 	status := reconcile.NewWorkloadStatus(mgr.GetClient())
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
@@ -197,7 +197,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 	return mgr.Add(preemptor)
 }
 
-// addQueues adds the controllers of queues and of the workloads in them.
+// addQueues adds the controllers of queues and of their Workloads.
 func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
 	o := &cfg.Options
 	workers := queuecontroller.Workers{
@@ -227,7 +227,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }
 
-// addPopulator adds what makes LocalQueues, if the configuration asks for it.
+// addPopulator adds the generation of LocalQueues, if it is configured.
 func addPopulator(mgr ctrl.Manager, cfg Config) error {
 	name := kueue.DefaultLocalQueueName
 	switch cfg.Options.GenerateLocalQueues {
@@ -244,7 +244,7 @@ func addPopulator(mgr ctrl.Manager, cfg Config) error {
 	return p.Setup(mgr)
 }
 
-// addRewriter adds what has all objects stored in the present version of their kind, for the kinds of the groups that run.
+// addRewriter adds the storage migration to the present versions of the kinds of the groups that run.
 func addRewriter(mgr ctrl.Manager, cfg Config) error {
 	names, err := install.CrdNames(cfg.Groups)
 	if err != nil {
@@ -253,10 +253,10 @@ func addRewriter(mgr ctrl.Manager, cfg Config) error {
 	return mgr.Add(rewrite.New(mgr.GetClient(), mgr.GetAPIReader(), names, cfg.Log.WithName("storage")))
 }
 
-// everywhere makes a runnable that does not wait for leadership.
+// everywhere is a runnable of every replica, also without leadership.
 type everywhere func(context.Context) error
 
-// Start runs it.
+// Start runs the function.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
 // NeedLeaderElection is false.
@@ -264,25 +264,23 @@ func (everywhere) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = everywhere(nil)
 
-// addReadiness tells, by the probe and by OnReady, when the manager can be used: the
-// caches are filled, the webhooks answer and the leader decides.
+// addReadiness adds the readiness probe, and calls OnReady once the caches are filled, the webhooks answer and the leader decides.
 func addReadiness(mgr ctrl.Manager, follow *feed.Feed, cfg Config) error {
 	if err := cfg.probes.AddReadiness(mgr, "caches", follow.Check); err != nil {
 		return err
 	}
-	check := follow.Check
+	checks := []healthz.Checker{follow.Check}
 	if cfg.Groups.Has(install.Webhooks) {
 		answers := serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port)
 		if err := cfg.probes.AddReadiness(mgr, "webhooks", answers); err != nil {
 			return err
 		}
-		caches := check
-		check = both(caches, answers)
+		checks = append(checks, answers)
 	}
 	return mgr.Add(everywhere(func(ctx context.Context) error {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
-		for check(nil) != nil {
+		for slices.ContainsFunc(checks, func(check healthz.Checker) bool { return check(nil) != nil }) {
 			select {
 			case <-ctx.Done():
 				return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/listen"
 )
 
-// addDashboard adds the dashboard, on every replica. It listens once the caches are filled. spec: 70 §4.10.
+// addDashboard adds the dashboard, on every replica. It listens once its caches are filled. spec: 70 §4.10.
 func addDashboard(ctx context.Context, mgr ctrl.Manager, cfg *Config) error {
 	o, log := cfg.Options.Dashboard, cfg.Log.WithName("dashboard")
 	if !o.Served() {
@@ -25,7 +25,7 @@ func addDashboard(ctx context.Context, mgr ctrl.Manager, cfg *Config) error {
 	at := &listen.Listener{What: "the dashboard", Setting: "--dashboard-bind-address", Address: o.Address, Server: server.HTTP(), Log: log}
 	return mgr.Add(everywhere(func(ctx context.Context) error {
 		if !server.Wait(ctx) {
-			return nil // it is to end
+			return nil // ctx ended
 		}
 		log.Info("The dashboard is served", "address", o.Address, "authMode", o.AuthMode)
 		return at.Start(ctx)

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// TestDashboard: the manager serves it with no more than the access rules that are installed, and shows why something waits.
+// TestDashboard: the manager serves it with only the installed access rules, and shows why a Workload waits.
 // spec: 70 §4.10.
 func TestDashboard(t *testing.T) {
 	admin, c := ownServer(t)

@@ -9,7 +9,6 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// stateOptions is what the configuration says about decisions.
 func stateOptions(o *options.Options) state.Options {
 	on := o.Gates.On
 	out := state.Options{Options: cycle.Defaults(), NoClasses: !on(feature.SchedulingEquivalenceHashing)}

@@ -18,11 +18,10 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
-// jobSetWorkers is how many JobSets are handled at once unless the configuration says so. Upstream's controller has one worker;
-// a large JobSet would hold up all others (spec: 60 §6.1).
+// jobSetWorkers is the default number of concurrent reconciles of JobSets. With one, as upstream, a large JobSet would delay all others
+// (spec: 60 §6.1).
 const jobSetWorkers = 10
 
-// addJobSets adds the controllers of JobSets and their webhooks.
 func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
 	active, err := lease.Setup(ctx, mgr, o.JobSet.Lease, lease.Holder(o), cfg.Log.WithName("jobsets"))
@@ -50,7 +49,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
 }
 
-// jobSetsServed tells early what TrainJobs lack if nobody has installed JobSets.
+// jobSetsServed returns an error if TrainJobs have no JobSets to run as, before caches wait for them in vain.
 func jobSetsServed(mapper apimeta.RESTMapper, groups install.Groups) error {
 	if groups.Has(install.JobSet) {
 		return nil

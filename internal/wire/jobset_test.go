@@ -17,7 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// TrainJobs without anybody's JobSets end the start with a sentence, not with a timeout of caches.
+// Without JobSets in the cluster, TrainJobs end the start with an error, not with a timeout of caches.
 func TestTrainingNeedsJobSets(t *testing.T) {
 	kind := jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
 	empty, served := meta.NewDefaultRESTMapper(nil), meta.NewDefaultRESTMapper(nil)
@@ -33,7 +33,7 @@ func TestTrainingNeedsJobSets(t *testing.T) {
 	}
 }
 
-// Leaving JobSets to somebody else takes our webhook configurations away, and leaves theirs.
+// Without the group of JobSets our webhook configurations are removed; other controllers' stay.
 func TestHandOver(t *testing.T) {
 	cluster := embeddedtest.Config(t)
 	c, err := client.New(cluster, client.Options{Scheme: install.Scheme()})

@@ -20,22 +20,21 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Kinds are the kinds of jobs that a configuration has managed.
+// Kinds returns the job kinds that a configuration enables.
 func Kinds(o *options.Options) []*job.Descriptor { return managed(o, all.DescriptorsWith(o)) }
 
-// managed leaves out the kinds that a configuration does not have managed.
 func managed(o *options.Options, list []*job.Descriptor) []*job.Descriptor {
 	kinds := lookup.NewConfig(o).Kinds
 	return slices.DeleteFunc(slices.Clone(list), func(d *job.Descriptor) bool { return !kinds[d.GVK] })
 }
 
-// jobKinds are the job kinds of a manager. Its controllers and webhooks share them, since descriptors know what was learnt of the
-// controllers of the kinds.
+// jobKinds are the job kinds of a manager. Its controllers and webhooks share them, since descriptors record the capabilities of the
+// controllers of their kinds.
 type jobKinds struct {
 	list   []*job.Descriptor
 	reader client.Reader
 	log    logr.Logger
-	pods   *reconcile.Pods // of jobs that are led
+	pods   *reconcile.Pods // of kinds with child gating
 }
 
 func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds, error) {
@@ -58,7 +57,7 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 	return k, nil
 }
 
-// ready has a kind learn from its CRD, when the manager starts and when jobs of the kind begin to be served.
+// ready updates a kind from its CRD: at the start of the manager, and when the kind is served later.
 func (k *jobKinds) ready(ctx context.Context, d *job.Descriptor) error {
 	if !d.Family.CanLead() {
 		return nil

@@ -35,7 +35,7 @@ var (
 	flow        = schema.GroupVersionKind{Group: "flow.example.com", Version: "v1", Kind: "Flow"}
 )
 
-// reduced is a CRD of a kind that others define: any spec and any status.
+// reduced is the CRD of a foreign kind, with any spec and any status.
 func reduced(gvk schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
 	kind := strings.ToLower(gvk.Kind)
 	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
@@ -55,7 +55,7 @@ func reduced(gvk schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinit
 	}
 }
 
-// object is one of the kind, in queue lq unless that is empty.
+// object returns an object of the kind, in queue lq unless that is empty.
 func object(t *testing.T, gvk schema.GroupVersionKind, name, queue, rest string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -71,7 +71,7 @@ func object(t *testing.T, gvk schema.GroupVersionKind, name, queue, rest string)
 	return u
 }
 
-// manage installs what the options ask for and runs a manager with no more access than that, until the test ends.
+// manage installs the manifests of the options, and runs a manager with only their access rules until the test ends.
 func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,8 +117,8 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	return c
 }
 
-// TestConfiguredKinds runs the example of a declared kind, and the children of an external one, with a manager that has
-// only the access rules that were installed for them. Their CRDs come when it runs already.
+// TestConfiguredKinds runs the example of a declared kind, and the children of an external one, with a manager that has only the access
+// rules that were installed for them. Their CRDs are created while it runs.
 func TestConfiguredKinds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -217,8 +217,7 @@ func testPipelineRuns(t *testing.T, c client.Client) {
 	})
 }
 
-// testChildrenOfFlows is example 60 of spec 30 §7: the controller of an external kind makes the Workload, and the child
-// Jobs wait for it.
+// testChildrenOfFlows is example 60 of spec 30 §7: the controller of an external kind creates the Workload, and its child Jobs wait for it.
 func testChildrenOfFlows(t *testing.T, c client.Client) {
 	ctx := t.Context()
 	parent := object(t, flow, "nightly", "lq", "{spec: {}}")

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// warnings are those of one client's requests.
+// warnings collects the warnings of one client's requests.
 type warnings struct {
 	mu    sync.Mutex
 	lines []string
@@ -37,8 +37,8 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.lines = append(w.lines, text)
 }
 
-// take gives the warnings since the last call.
-func (w *warnings) take() string {
+// drain returns the warnings since the last call.
+func (w *warnings) drain() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := strings.Join(w.lines, "\n")
@@ -82,8 +82,8 @@ func aDeployment(m metav1.ObjectMeta) client.Object {
 	}}
 }
 
-// TestIgnoredQueueLabels creates objects with a queue label that nothing acts upon, and some whose label counts: the former
-// come with a warning and get one event, whatever becomes of them; nothing else of them is touched.
+// TestIgnoredQueueLabels creates objects with an ignored queue label, and some with an effective one: the former get a warning and one
+// event, and are otherwise untouched.
 func TestIgnoredQueueLabels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -131,11 +131,11 @@ managedJobsNamespaceSelector: {matchExpressions: [{key: queueing, operator: NotI
 		"no label, a namespace that is not ours": {aJob(queuedMeta("off", "plain", "")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seen.take()
+			seen.drain()
 			if err := c.Create(ctx, tc.object); err != nil {
 				t.Fatal(err)
 			}
-			switch got := seen.take(); {
+			switch got := seen.drain(); {
 			case tc.want == "" && strings.Contains(got, "ignored"):
 				t.Errorf("it comes with the warning %q", got)
 			case strings.Count(got, "ignored") != strings.Count(tc.want, "ignored") || !strings.Contains(got, tc.want):
@@ -156,7 +156,7 @@ managedJobsNamespaceSelector: {matchExpressions: [{key: queueing, operator: NotI
 	t.Run("one event each", func(t *testing.T) { testIgnoredEvents(ctx, t, c, about) })
 }
 
-// testIgnoredEvents goes through all objects there are.
+// testIgnoredEvents checks all objects.
 func testIgnoredEvents(ctx context.Context, t *testing.T, c client.Client, about func(types.UID) ([]string, error)) {
 	t.Helper()
 	for key, want := range map[string]string{

@@ -8,42 +8,41 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// LeadLogs leads the logs of the libraries to log. What they tell of their own start
-// and stop is seen one level of verbosity later than what Berth tells; their errors
-// always are. Only the first call in a process counts.
+// LeadLogs sets the logger of the libraries. Their messages are logged one level of verbosity above ours; errors always. Only the first
+// call in a process has an effect.
 func LeadLogs(log logr.Logger) {
-	ctrl.SetLogger(chatter(log))
-	klog.SetLogger(chatter(log))
+	ctrl.SetLogger(libraryLogger(log))
+	klog.SetLogger(libraryLogger(log))
 }
 
-func chatter(log logr.Logger) logr.Logger {
-	if log.GetSink() == nil { // it discards everything
+func libraryLogger(log logr.Logger) logr.Logger {
+	if log.GetSink() == nil { // it discards all messages
 		return log
 	}
-	return logr.New(later{LogSink: log.GetSink()})
+	return logr.New(librarySink{LogSink: log.GetSink()})
 }
 
-// later makes every level of a sink one higher. A logger's own V is lost on
-// controller-runtime, which takes only the sink. Values wait until something is logged:
-// controller-runtime makes a logger with some for every reconciliation and every call of
-// a webhook, and mostly nothing comes of it.
-type later struct {
+// librarySink raises the level of all messages by one. V of a logger would be lost: controller-runtime only uses the sink. Values are
+// added to the messages: controller-runtime creates a logger with values for every reconcile and webhook request, and rarely uses it.
+type librarySink struct {
 	logr.LogSink
 	values []any
 }
 
-func (l later) Enabled(level int) bool { return l.LogSink.Enabled(level + 1) }
+func (l librarySink) Enabled(level int) bool { return l.LogSink.Enabled(level + 1) }
 
-func (l later) Info(level int, msg string, values ...any) {
+func (l librarySink) Info(level int, msg string, values ...any) {
 	l.LogSink.Info(level+1, msg, slices.Concat(l.values, values)...)
 }
 
-func (l later) Error(err error, msg string, values ...any) {
+func (l librarySink) Error(err error, msg string, values ...any) {
 	l.LogSink.Error(err, msg, slices.Concat(l.values, values)...)
 }
 
-func (l later) WithValues(values ...any) logr.LogSink {
-	return later{l.LogSink, slices.Concat(l.values, values)}
+func (l librarySink) WithValues(values ...any) logr.LogSink {
+	return librarySink{l.LogSink, slices.Concat(l.values, values)}
 }
 
-func (l later) WithName(name string) logr.LogSink { return later{l.LogSink.WithName(name), l.values} }
+func (l librarySink) WithName(name string) logr.LogSink {
+	return librarySink{l.LogSink.WithName(name), l.values}
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lines is a sink that keeps what it is told.
+// lines is a sink that records its messages.
 type lines struct {
 	told      *[]string
 	name      string
@@ -34,15 +34,14 @@ func (l lines) WithName(name string) logr.LogSink {
 	return l
 }
 
-// What libraries tell is seen one level later, with the values of their loggers; a logger of its own costs nothing until it
-// tells something.
+// Messages of libraries are logged one level above ours, with the values of their loggers. A logger is free until it logs.
 func TestChatter(t *testing.T) {
 	for verbosity, want := range map[int][]string{
 		0: {"one/two/failed: no[a 1 b 2]"},
 		1: {"one/two/told[a 1 b 2 c 3]", "one/two/failed: no[a 1 b 2]"},
 	} {
 		var told []string
-		l := chatter(logr.New(lines{told: &told, verbosity: verbosity})).WithName("one").WithValues("a", 1).WithName("two").WithValues("b", 2)
+		l := libraryLogger(logr.New(lines{told: &told, verbosity: verbosity})).WithName("one").WithValues("a", 1).WithName("two").WithValues("b", 2)
 		l.WithValues("c", 3).V(1).Info("two levels later")
 		l.WithValues("c", 3).Info("told")
 		l.WithValues("d", 4)
@@ -53,9 +52,9 @@ func TestChatter(t *testing.T) {
 	}
 }
 
-// TestNoLog is that a log that discards everything is one that libraries can be led to.
+// TestNoLog: libraries can have a logger that discards all messages.
 func TestNoLog(t *testing.T) {
-	log := chatter(logr.Discard())
+	log := libraryLogger(logr.Discard())
 	log.WithName("n").WithValues("k", "v").Info("nothing")
 	log.Error(nil, "nothing")
 	if log.Enabled() {

@@ -18,12 +18,11 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// addMetrics makes the recorder that everything else is metered by, and serves it while
-// the manager runs.
+// addMetrics creates the recorder of all components, and serves it while the manager runs.
 func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o := metrics.NewOptions(&cfg.Options)
 	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
-	o.Ask = func(ctx context.Context, f func(*state.State)) error { // a scrape is a reader's
+	o.Ask = func(ctx context.Context, f func(*state.State)) error {
 		_, err := e.Read(ctx, "", func(s *state.State) any {
 			f(s)
 			return nil
@@ -32,7 +31,7 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	}
 	cfg.meter = metrics.New(o)
 	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
-	e.OnTurn(turned(cfg.meter))
+	e.OnTurn(meterTurn(cfg.meter))
 	meter, log := cfg.meter, cfg.Log.WithName("metrics")
 	err := mgr.Add(everywhere(func(ctx context.Context) error {
 		err := ctrlmetrics.Registry.Register(meter)
@@ -53,8 +52,7 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	return mgr.Add(&metrics.Follower{Recorder: meter, Cache: mgr.GetCache()})
 }
 
-// turned meters what the engine does.
-func turned(meter *metrics.Recorder) func(*engine.Turn) {
+func meterTurn(meter *metrics.Recorder) func(*engine.Turn) {
 	return func(t *engine.Turn) {
 		meter.Phase(metrics.PhaseEvents, t.Apply)
 		r := &t.Result
@@ -78,12 +76,10 @@ func turned(meter *metrics.Recorder) func(*engine.Turn) {
 	}
 }
 
-// written meters the writes of verdicts.
 func written(meter *metrics.Recorder) func(time.Duration) {
 	return func(took time.Duration) { meter.Phase(metrics.PhaseWrite, took) }
 }
 
-// jobCreated meters the creation of Workloads for jobs.
 func jobCreated(meter *metrics.Recorder) func(string, client.Object, *kueue.Workload) {
 	return func(kind string, job client.Object, w *kueue.Workload) {
 		after := w.CreationTimestamp.Sub(job.GetCreationTimestamp().Time)
@@ -91,7 +87,7 @@ func jobCreated(meter *metrics.Recorder) func(string, client.Object, *kueue.Work
 	}
 }
 
-// ungated meters how long pods wait for the removal of their gates.
+// ungated meters the delay until pods are ungated.
 func ungated(meter *metrics.Recorder) func(w *kueue.Workload, gates []string, group bool, at time.Time) {
 	return func(w *kueue.Workload, gates []string, group bool, at time.Time) {
 		c := lifecycle.Condition(w, kueue.WorkloadAdmitted)

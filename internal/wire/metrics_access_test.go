@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// TestMetricsAccess: the metrics are for those who may read them, as the API server says. spec: 70 §4.6, §7 example 32.
+// TestMetricsAccess: only users with the permission can read the metrics. spec: 70 §4.6, §7 example 32.
 func TestMetricsAccess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs an API server")
@@ -58,7 +58,7 @@ func TestMetricsAccess(t *testing.T) {
 		code        int
 		body        string
 	}{
-		{"reads", "Bearer " + reader, http.StatusOK, "kueue_build_info"}, // first: then the server is there
+		{"reads", "Bearer " + reader, http.StatusOK, "kueue_build_info"}, // first: afterwards the server answers
 		{"has no token", "", http.StatusUnauthorized, ""},
 		{"has a token of nobody", "Bearer nobody", http.StatusUnauthorized, ""},
 		{"has a token that was changed", "Bearer " + reader[:len(reader)-8] + "AAAAAAAA", http.StatusUnauthorized, ""},

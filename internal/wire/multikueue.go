@@ -15,12 +15,12 @@ import (
 	multikueuecontroller "github.com/berth-project/berth/internal/multikueue/controller"
 	"github.com/berth-project/berth/internal/multikueue/frameworks"
 	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/worker"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// addMultiKueue adds the controllers of MultiKueue.
 func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, kinds *jobKinds, cfg Config) error {
 	o := &cfg.Options
 	if !o.Gates.On(feature.MultiKueue) {
@@ -60,21 +60,24 @@ func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, k
 	log.Info("Workers are picked by a dispatcher", "dispatcher", o.MultiKueue.Dispatcher)
 	var err error
 	nominate.ask, err = multikueuecontroller.Setup(ctx, mgr, multikueuecontroller.Options{
-		Plan: plan, Jobs: lookup.NewConfig(o), Descriptors: enabled, Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst,
-		GCInterval: o.MultiKueue.GCInterval, Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
-		AllowHTTP: o.MultiKueue.AllowHTTP, AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
-		Quota:         o.Gates.On(feature.MultiKueueManagerQuotaAutomation),
-		Status:        reconcile.NewWorkloadStatus(mgr.GetClient()),
-		Events:        reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),
-		ClusterEvents: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),
-		Workers:       o.Concurrency, Now: time.Now, Dispatched: cfg.meter.Dispatched, Admitted: cfg.meter.RemotelyAdmitted,
+		Plan: plan, Jobs: lookup.NewConfig(o), Descriptors: enabled, GCInterval: o.MultiKueue.GCInterval,
+		Worker: worker.Options{
+			Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst, AllowHTTP: o.MultiKueue.AllowHTTP,
+			Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
+			AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
+			Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),
+		},
+		Quota:   o.Gates.On(feature.MultiKueueManagerQuotaAutomation),
+		Status:  reconcile.NewWorkloadStatus(mgr.GetClient()),
+		Events:  reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-controller"), cfg.events),
+		Workers: o.Concurrency, Now: time.Now, Dispatched: cfg.meter.Dispatched, Admitted: cfg.meter.RemotelyAdmitted,
 		Lost: cfg.meter.WorkerLost, Connected: cfg.meter.SetClusters, Misnamed: misnamed,
 	})
 	return err
 }
 
-// warnOfExternalKinds logs the names of integrations.externalFrameworks that are not exactly those of served kinds: jobs of such a kind
-// are not recognised as owners.
+// warnOfExternalKinds logs the names of integrations.externalFrameworks that differ from the served kinds: jobs of such a kind are not
+// recognised as owners.
 func warnOfExternalKinds(mgr ctrl.Manager, cfg Config) error {
 	if len(cfg.Options.ExternalFrameworks) == 0 {
 		return nil
@@ -97,7 +100,7 @@ func logWarnings(log logr.Logger, warnings []string) {
 	}
 }
 
-// nominator is the Nominate of MultiKueue, if that runs.
+// nominator is the Nominate of MultiKueue, empty if MultiKueue does not run.
 type nominator struct{ ask multikueuecontroller.Nominate }
 
 func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
@@ -107,7 +110,6 @@ func (n *nominator) names(wl *kueue.Workload, required []kueue.AdmissionCheckRef
 	return n.ask(wl, required)
 }
 
-// multikueueConfig is the configuration of MultiKueue in the options.
 func multikueueConfig(o *options.Options) *multikueueplan.Config {
 	out := &multikueueplan.Config{
 		Lifecycle: lookup.Machine(o), Origin: o.MultiKueue.Origin, WorkerLostTimeout: o.MultiKueue.WorkerLostTimeout, Mode: multikueueplan.External,

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// objectsConfig turns on what the tests of the queueing objects need.
+// objectsConfig is the configuration of the tests of the queueing objects.
 const objectsConfig = `
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -54,8 +54,7 @@ func ownServer(t *testing.T) (*rest.Config, client.Client) {
 	return admin, c
 }
 
-// TestQueueingObjects runs the manager on a real API server: what the objects of the
-// queueing API ask for is done, and their status shows what there is.
+// TestQueueingObjects runs the manager on a real API server: the objects of the queueing API have their effects, and a correct status.
 func TestQueueingObjects(t *testing.T) {
 	admin, c := ownServer(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -106,14 +105,13 @@ func TestQueueingObjects(t *testing.T) {
 	})
 }
 
-// space makes a namespace.
+// space creates a namespace.
 func (s *seen) space(name string, labels map[string]string) string {
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	return name
 }
 
-// room makes a namespace with a LocalQueue lq for a new ClusterQueue of the same name, and
-// waits until it is active.
+// room creates a namespace with a LocalQueue lq for a new ClusterQueue of the same name, and waits until it is active.
 func (s *seen) room(name, cpu string, edit ...func(*kueue.ClusterQueueSpec)) {
 	s.Helper()
 	cq := clusterQueue(name, cpu)
@@ -127,7 +125,7 @@ func (s *seen) room(name, cpu string, edit ...func(*kueue.ClusterQueueSpec)) {
 	})
 }
 
-// work is a Workload of one pod set in a room, whose pods have one container.
+// work returns a Workload with one pod set in a room, whose pods have one container.
 func work(room, name string, count int32, requests string, edit ...func(*kueue.Workload)) *kueue.Workload {
 	w := waiting(room, "lq", name, 0)
 	w.Spec.PodSets[0].Count = count
@@ -185,7 +183,7 @@ func read[O client.Object](s *seen, namespace, name string, into O) O {
 	return into
 }
 
-// change edits an object, whatever else happens to it.
+// change edits an object, and retries after conflicts.
 func change[O client.Object](s *seen, object O, edit func(O)) {
 	s.Helper()
 	embeddedtest.Edit(s, s.c, object, edit)
@@ -206,7 +204,7 @@ func (s *seen) remove(objects ...client.Object) {
 	}
 }
 
-// gone waits until an object is.
+// gone waits until an object is deleted.
 func (s *seen) gone(o client.Object) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%T %s is gone", o, o.GetName()), func() error {
@@ -232,7 +230,7 @@ func is(conditions []metav1.Condition, kind string, status metav1.ConditionStatu
 	return nil
 }
 
-// waits waits until a Workload waits for a reason, whose message has the words.
+// waits waits until a Workload is pending for a reason, with the words in its message.
 func (s *seen) waits(room, name, reason string, words ...string) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%s/%s waits: %s", room, name, reason), func() error {
@@ -249,7 +247,7 @@ func (s *seen) waits(room, name, reason string, words ...string) {
 	})
 }
 
-// runs waits until a Workload is admitted, and returns what it uses.
+// runs waits until a Workload is admitted, and returns its usage.
 func (s *seen) runs(room, name string) string {
 	s.Helper()
 	var usage string
@@ -279,8 +277,7 @@ type warned struct{ texts []string }
 
 func (w *warned) HandleWarningHeader(_ int, _ string, text string) { w.texts = append(w.texts, text) }
 
-// warnings: whoever sets a field that nothing acts upon is told so, and what claims
-// devices, which nobody counts, waits.
+// warnings: setting an ignored field returns a warning, and a Workload with claims of uncounted devices stays pending.
 func (s *seen) warnings() {
 	const room = "warnings"
 	s.room(room, "4")

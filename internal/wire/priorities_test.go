@@ -33,8 +33,7 @@ func (s *seen) priority(room, name string, want int32) {
 	})
 }
 
-// priorityClass: a new value reaches every Workload that names the class: waiting ones move
-// ahead, running ones are safe from those that could have preempted them.
+// priorityClass: a new value reaches every Workload that names the class: pending ones move ahead, running ones can no longer be preempted.
 func (s *seen) priorityClass() {
 	const room = "priority-class"
 	s.room(room, "1", func(q *kueue.ClusterQueueSpec) {
@@ -42,7 +41,7 @@ func (s *seen) priorityClass() {
 	})
 	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Value: 60}
 	s.create(class, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Value: 7})
-	time.Sleep(3500 * time.Millisecond) // a new class is looked at twice
+	time.Sleep(3500 * time.Millisecond) // a new class is reconciled twice
 	s.create(work(room, "done", 1, "cpu=1", ofWorkloads("tier", 60)))
 	s.runs(room, "done")
 	s.finish(room, "done")

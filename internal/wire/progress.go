@@ -1,16 +1,13 @@
 package wire
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/url"
-	"path/filepath"
 	"strconv"
 
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/install"
@@ -20,7 +17,6 @@ import (
 	"github.com/berth-project/berth/internal/training/progress"
 )
 
-// servesProgress reports whether the manager serves reports of progress.
 func servesProgress(o *options.Options, groups install.Groups) bool {
 	return groups.Has(install.Training) && o.Gates.On(feature.TrainJobStatus)
 }
@@ -55,23 +51,9 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	cfg.speak(config)
-	if cfg.ownWebhookCert() {
-		cfg.keptCertificate(config)
-	} else {
-		dir := cfg.ServingCertDir
-		if dir == "" {
-			dir = cfg.Options.Webhook.CertDir
-		}
-		watcher, err := certwatcher.New(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
-		if err != nil {
-			return fmt.Errorf("the certificate for reports of progress: %w", err)
-		}
-		if err := mgr.Add(watcher); err != nil {
-			return err
-		}
-		config.GetCertificate = watcher.GetCertificate
+	config, err := cfg.servingTLS(mgr, cfg.ownWebhookCert(), cfg.webhookCertDir())
+	if err != nil {
+		return fmt.Errorf("the certificate for reports of progress: %w", err)
 	}
 	log := cfg.Log.WithName("progress")
 	server := &progress.Server{Client: c, Verify: tokens, Answered: cfg.meter.ProgressReported, Log: log}

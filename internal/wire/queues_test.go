@@ -19,7 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/install"
 )
 
-// active waits until a ClusterQueue is, or is not, for a reason and with words.
+// active waits until a ClusterQueue is active, or is not, for a reason and with words in the message.
 func (s *seen) active(name, reason string, words ...string) {
 	s.Helper()
 	status := metav1.ConditionFalse
@@ -76,8 +76,8 @@ func needs(names ...string) func(*kueue.ClusterQueueSpec) {
 	}
 }
 
-// clusterQueueActive: every reason, the first in order, all in the message, and what
-// mends it. A Workload waits meanwhile and runs afterwards.
+// clusterQueueActive: every reason, the first in order, all in the message, and how to fix it. A Workload waits meanwhile and runs
+// afterwards.
 func (s *seen) clusterQueueActive() {
 	const room = "cq-active"
 	s.space(room, nil)
@@ -127,7 +127,7 @@ func (s *seen) clusterQueueActive() {
 	s.runs(room, "later")
 }
 
-// circle: nothing is admitted below cohorts that form a circle, and everybody says why.
+// circle: no Workload is admitted below cohorts in a cycle, and all statuses say why.
 func (s *seen) circle() {
 	below := func(q *kueue.ClusterQueueSpec) { q.CohortName = "circle-x" }
 	s.room("circle", "1", below)
@@ -143,7 +143,7 @@ func (s *seen) circle() {
 	s.runs("circle", "w")
 }
 
-// localQueueActive: every reason, and what the figures show meanwhile.
+// localQueueActive: every reason, and the counts meanwhile.
 func (s *seen) localQueueActive() {
 	const room = "lq-active"
 	s.space(room, nil)
@@ -170,7 +170,7 @@ func (s *seen) localQueueActive() {
 		lq := read(s, room, "unset", &kueue.LocalQueue{})
 		return is(lq.Status.Conditions, kueue.LocalQueueActive, metav1.ConditionTrue, kueue.ReasonReady)
 	})
-	// By force: the quota is nobody's, what runs runs on.
+	// By force: no queue has the quota, and running Workloads continue.
 	s.remove(cq)
 	change(s, cq, func(q *kueue.ClusterQueue) { q.Finalizers = nil })
 	s.gone(cq)
@@ -182,7 +182,7 @@ func (s *seen) localQueueActive() {
 	s.runs(room, "w")
 }
 
-// counts waits until a LocalQueue counts so many.
+// counts waits until a LocalQueue has the counts.
 func (s *seen) counts(room string, pending, reserving, admitted int32) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("LocalQueue %s counts %d %d %d", room, pending, reserving, admitted), func() error {
@@ -229,8 +229,7 @@ func (s *seen) manyFlavors() {
 	})
 }
 
-// figures: usage and reservation, borrowed and not, zeros included, in the order of the
-// spec, resources by name.
+// figures: usage and reservation, borrowed and not, including zeros, in the order of the spec, resources by name.
 func (s *seen) figures() {
 	const room = "figures"
 	ac := check("figures-check", "example.com/nobody")
@@ -261,7 +260,7 @@ func (s *seen) figures() {
 	s.counts(room, 0, 1, 1)
 	change(s, s.clusterQueue(room), func(q *kueue.ClusterQueue) { q.Spec.CohortName = "" })
 	s.usage(room, "f[a.example.com/x 0 0, cpu 3 0] "+free, "f[a.example.com/x 0 0, cpu 3 0] "+free)
-	// A flavor that is taken out is not shown, though it is in use. spec: 10 §7 example 74.
+	// A removed flavor is not shown, even if it is in use. spec: 10 §7 example 74.
 	change(s, s.clusterQueue(room), func(q *kueue.ClusterQueue) {
 		q.Spec.ResourceGroups[0].Flavors = q.Spec.ResourceGroups[0].Flavors[1:]
 	})
@@ -277,8 +276,7 @@ func (s *seen) figures() {
 	}
 }
 
-// usage waits for the reservation and the usage that a ClusterQueue shows:
-// "flavor[resource total borrowed, …] …".
+// usage waits for the reservation and the usage in the status of a ClusterQueue: "flavor[resource total borrowed, …] …".
 func (s *seen) usage(name, reservation, usage string) {
 	s.Helper()
 	flat := func(list []kueue.FlavorUsage) string {
@@ -304,8 +302,7 @@ func (s *seen) usage(name, reservation, usage string) {
 	})
 }
 
-// deletedQueue: it goes when the last admitted Workload does, with figures that move until
-// then.
+// deletedQueue: it stays until the last admitted Workload has finished, with a current status.
 func (s *seen) deletedQueue() {
 	const room = "deleted"
 	s.room(room, "2")
@@ -338,7 +335,7 @@ func (s *seen) deletedQueue() {
 	s.runs(room, "waits")
 }
 
-// deletedIdleQueue: neither those that wait nor those that only have a reservation hold it.
+// deletedIdleQueue: neither pending Workloads nor mere reservations delay the deletion.
 func (s *seen) deletedIdleQueue() {
 	const room = "deleted-idle"
 	ac := check("deleted-idle-check", "example.com/nobody")
@@ -351,7 +348,7 @@ func (s *seen) deletedIdleQueue() {
 	})
 	s.create(work(room, "waits", 1, "cpu=1"))
 	s.waits(room, "waits", kueue.ReasonWaitingForQuota)
-	s.remove(ac) // stays as long as it is named
+	s.remove(ac) // stays while it is referenced
 	s.remove(s.clusterQueue(room))
 	s.gone(clusterQueue(room, "1"))
 	s.gone(ac)
@@ -361,7 +358,7 @@ func (s *seen) deletedIdleQueue() {
 	}
 }
 
-// deletedFlavor: it stays as long as a ClusterQueue names it, which goes on.
+// deletedFlavor: it stays while a ClusterQueue references it, and the queue stays active.
 func (s *seen) deletedFlavor() {
 	const room = "deleted-flavor"
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "deleted-flavor-b"}}
@@ -379,8 +376,7 @@ func (s *seen) deletedFlavor() {
 	s.active(room, kueue.ReasonReady)
 }
 
-// namespaceSelector: only labels of the namespace, or another selector, let the Workload
-// in; a StrictFIFO queue does not wait for it.
+// namespaceSelector: only labels of the namespace, or another selector, admit the Workload; it does not block a StrictFIFO queue.
 func (s *seen) namespaceSelector() {
 	const room = "selector"
 	s.space(room+"-other", map[string]string{"team": "red"})
@@ -407,8 +403,7 @@ func (s *seen) namespaceSelector() {
 	}
 }
 
-// held: nothing is admitted while a ClusterQueue is held; what runs is drained only by
-// HoldAndDrain. Its status goes on counting.
+// held: no Workload is admitted while a ClusterQueue is held; only HoldAndDrain evicts running ones. Its status stays current.
 func (s *seen) held() {
 	const room = "held"
 	s.room(room, "1")
@@ -441,7 +436,7 @@ func (s *seen) held() {
 	s.runs(room, "a")
 }
 
-// heldLocal: its Workloads leave the line of the ClusterQueue; others go on.
+// heldLocal: its Workloads leave the queue of the ClusterQueue; others continue.
 func (s *seen) heldLocal() {
 	const room = "held-local"
 	s.room(room, "1")
@@ -493,7 +488,7 @@ func fairSharingOf(o client.Object) *kueue.FairSharingStatus {
 	return o.(*kueue.ClusterQueue).Status.FairSharing
 }
 
-// shares: of queues and of cohorts, after usage, weights and quotas change.
+// shares: of queues and cohorts, after changes of usage, weights and quotas.
 func (s *seen) shares() {
 	root := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "shares-root"}}
 	org := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "shares-org"}, Spec: kueue.CohortSpec{ParentName: "shares-root"}}
@@ -528,7 +523,7 @@ func (s *seen) shares() {
 	s.share(org, 0)
 }
 
-// noShares: the status has none where there is no fair sharing, also those of before.
+// noShares: without fair sharing the status has no share, also no earlier one.
 func (s *seen) noShares() {
 	for _, o := range []client.Object{&kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "shares-org"}}, clusterQueue("shares-ml", "0")} {
 		s.eventually(fmt.Sprintf("%T %s has no share", o, o.GetName()), func() error {
@@ -543,8 +538,7 @@ func (s *seen) noShares() {
 	}
 }
 
-// coalesced: however fast Workloads come and go, the status of their queues is written once
-// a second, and in the end it is right.
+// coalesced: at any rate of Workloads, the status of their queues is written once a second, and is correct in the end.
 func (s *seen) coalesced() {
 	const room = "coalesced"
 	s.room(room, "100")
@@ -556,7 +550,7 @@ func (s *seen) coalesced() {
 	writes := map[string]int{}
 	var counting sync.WaitGroup
 	var watched []watch.Interface
-	time.Sleep(1200 * time.Millisecond) // what is left to write of the beginning
+	time.Sleep(1200 * time.Millisecond) // remaining writes of the beginning
 	for kind, list := range map[string]client.ObjectList{"ClusterQueue": &kueue.ClusterQueueList{}, "LocalQueue": &kueue.LocalQueueList{}} {
 		w, err := c.Watch(s.Context(), list)
 		if err != nil {

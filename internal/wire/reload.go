@@ -15,11 +15,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// reloadEvery is how often the configuration file is read: a mounted ConfigMap changes without a sign that all systems give.
+// reloadEvery is the interval between reads of the configuration file: not all systems notify of changes of a mounted ConfigMap.
 const reloadEvery = 5 * time.Second
 
-// takesEffect are the fields whose change a running manager takes. All others decide what it watches, listens on or has in
-// memory, and wait for a restart. spec: 70 §6 #5.
+// takesEffect are the fields whose changes apply to a running manager. All others need a restart. spec: 70 §6 #5.
 var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", afterDeactivated, afterFinished}
 
 const (
@@ -29,23 +28,21 @@ const (
 
 // reloader is a runnable that follows the configuration file on every replica.
 type reloader struct {
-	// load reads the file; flags count as they did at the start.
+	// load reads the file, with the flags of the start.
 	load    func() (options.Options, error)
 	started options.Options
-	// rules gets the rules of Workloads when they change, deactivated how long jobs stay that were deactivated, and limit
-	// another rate of requests.
+	// rules receives changed rules of Workloads, deactivated the changed retention of deactivated jobs; limit is the rate of requests.
 	rules       chan lifecycle.Rules
 	deactivated chan *time.Duration
 	limit       inflight.Throttle
 	log         logr.Logger
 
-	last   []string // what waited for a restart when the file was last read
+	last   []string // the fields that needed a restart at the last read
 	kept   options.Retention
 	client options.Client
-	failed string
+	failed string // the error of the last read, empty for none
 }
 
-// newReloader returns nil if there is no file to follow.
 func newReloader(cfg *Config) *reloader {
 	if cfg.Reload == nil {
 		return nil
@@ -56,7 +53,7 @@ func newReloader(cfg *Config) *reloader {
 	}
 }
 
-// NeedLeaderElection is false: a standby has to know as well.
+// NeedLeaderElection is false: standbys follow the file, too.
 func (r *reloader) NeedLeaderElection() bool { return false }
 
 // Start follows the file until ctx ends.
@@ -68,13 +65,12 @@ func (r *reloader) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			r.look()
+			r.reload()
 		}
 	}
 }
 
-// look reads the file once, and tells about each change once.
-func (r *reloader) look() {
+func (r *reloader) reload() {
 	now, err := r.load()
 	if err != nil {
 		if r.failed != err.Error() {
@@ -88,7 +84,7 @@ func (r *reloader) look() {
 		r.failed = ""
 	}
 	changed := options.Changes(&r.started, &now)
-	waiting := slices.DeleteFunc(slices.Clone(changed), live)
+	waiting := slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return slices.Contains(takesEffect, path) })
 	if !slices.Equal(waiting, r.last) {
 		r.last = waiting
 		if len(waiting) > 0 {
@@ -101,11 +97,10 @@ func (r *reloader) look() {
 	if now.Client != r.client {
 		r.client = now.Client
 		r.limit.Set(now.Client.QPS, now.Client.Burst)
-		r.takenNow("clientConnection")
+		r.logApplied("clientConnection")
 	}
 }
 
-// retain passes on how long objects stay, as far as that is new.
 func (r *reloader) retain(now options.Retention) {
 	before := r.kept
 	r.kept = now
@@ -113,18 +108,18 @@ func (r *reloader) retain(now options.Retention) {
 		with := r.started
 		with.Retention = now
 		replace(r.rules, lookup.Rules(&with))
-		r.takenNow(afterFinished)
+		r.logApplied(afterFinished)
 	}
 	if !sameDuration(now.Deactivated, before.Deactivated) {
 		replace(r.deactivated, now.Deactivated)
-		r.takenNow(afterDeactivated)
+		r.logApplied(afterDeactivated)
 		if now.Deactivated != nil {
 			r.log.Info("Jobs are deleted some time after their Workload was deactivated by the manager", "after", now.Deactivated.String())
 		}
 	}
 }
 
-// replace puts a value into a channel that has room for one, in place of one that nobody has taken yet.
+// replace sends a value to a channel with capacity 1, and drops an unreceived older one.
 func replace[T any](into chan T, value T) {
 	select {
 	case <-into:
@@ -133,12 +128,9 @@ func replace[T any](into chan T, value T) {
 	into <- value
 }
 
-func (r *reloader) takenNow(field string) {
+func (r *reloader) logApplied(field string) {
 	r.log.Info("The configuration file was changed, which takes effect now", "field", field)
 }
-
-// live reports whether all that a changed path stands for takes effect without a restart.
-func live(path string) bool { return slices.Contains(takesEffect, path) }
 
 func sameDuration(a, b *time.Duration) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Each change of the file is told once: as taken, as waiting for a restart, or as wrong.
+// Each change of the file is logged once: as applied, as waiting for a restart, or as invalid.
 func TestReload(t *testing.T) {
 	const start = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nobjectRetentionPolicies: {workloads: {afterFinished: 1h}}\n"
 	text := start
@@ -29,8 +29,8 @@ func TestReload(t *testing.T) {
 	for _, step := range []struct {
 		what, text, want string
 		kept             time.Duration // 0: no new rules
-		jobs             string        // how long deactivated jobs stay; "": as before
-		qps              float32       // 0: what it was
+		jobs             string        // retention of deactivated jobs; "": unchanged
+		qps              float32       // 0: unchanged
 	}{
 		{what: "nothing", text: start},
 		{what: "another retention", text: strings.ReplaceAll(start, "1h", "2m"), want: "takes effect now", kept: 2 * time.Minute},
@@ -48,7 +48,7 @@ func TestReload(t *testing.T) {
 		{what: "back", text: start, want: "waits for a restart any more"},
 	} {
 		said, text = nil, step.text
-		r.look()
+		r.reload()
 		all := strings.Join(said, "\n")
 		if (step.want == "") != (all == "") || !strings.Contains(all, step.want) {
 			t.Errorf("%s: want %q said, got %q", step.what, step.want, all)
@@ -80,7 +80,7 @@ func TestReload(t *testing.T) {
 	}
 	r.load = func() (options.Options, error) { return options.Options{}, errors.New("gone") }
 	said = nil
-	if r.look(); len(said) != 1 {
+	if r.reload(); len(said) != 1 {
 		t.Errorf("a file that is gone: said %q", said)
 	}
 }

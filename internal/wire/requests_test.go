@@ -15,7 +15,7 @@ func limits(namespace, name string, item corev1.LimitRangeItem) *corev1.LimitRan
 	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
 }
 
-// asked are the requests that a waiting Workload shows.
+// asked returns the requests in the status of a pending Workload.
 func (s *seen) asked(room, name, want string) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%s/%s asks for %s", room, name, want), func() error {
@@ -27,8 +27,7 @@ func (s *seen) asked(room, name, want string) {
 	})
 }
 
-// limitRangeDefaults: pods without requests get those of the LimitRange, in the quota and
-// not in the spec.
+// limitRangeDefaults: pods without requests are charged the defaults of the LimitRange; the spec stays unchanged.
 func (s *seen) limitRangeDefaults() {
 	const room = "limit-defaults"
 	s.room(room, "3")
@@ -47,8 +46,7 @@ func (s *seen) limitRangeDefaults() {
 	}
 }
 
-// runtimeClass: an overhead that comes later counts for those that wait, not for those
-// that run.
+// runtimeClass: a later overhead counts for pending Workloads, not for running ones.
 func (s *seen) runtimeClass() {
 	const room = "runtime-class"
 	s.room(room, "1500m")
@@ -71,8 +69,7 @@ func (s *seen) runtimeClass() {
 	s.runs(room, "second")
 }
 
-// limitRangeChanges: bounds that come, change and go are noticed without a change of the
-// Workload.
+// limitRangeChanges: added, changed and removed bounds apply without a change of the Workload.
 func (s *seen) limitRangeChanges() {
 	const room = "limit-changes"
 	s.room(room, "2")
@@ -83,7 +80,7 @@ func (s *seen) limitRangeChanges() {
 	bounds := limits(room, "bounds", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: amounts("cpu=1")})
 	s.create(bounds)
 	s.waits(room, "second", kueue.ReasonMisconfigured, "spec.podSets[main].template.spec.containers[main].resources", "cpu 2 is above the maximum of 1")
-	s.finish(room, "first") // nothing is in its way but the bounds
+	s.finish(room, "first") // now only the bounds prevent admission
 	time.Sleep(200 * time.Millisecond)
 	s.waits(room, "second", kueue.ReasonMisconfigured)
 	change(s, bounds, func(l *corev1.LimitRange) {
@@ -95,14 +92,14 @@ func (s *seen) limitRangeChanges() {
 	})
 	s.create(work(room, "third", 1, "cpu=1"))
 	s.waits(room, "third", kueue.ReasonMisconfigured, "cpu 1 is below the minimum of 3")
-	s.runs(room, "second") // what runs does not care
+	s.runs(room, "second") // a running one is not affected
 	s.finish(room, "second")
 	s.remove(bounds)
 	s.runs(room, "third")
 }
 
-// misfits: pods that the API server would refuse are not admitted; in a BestEffortFIFO
-// queue they hold nobody up, in a StrictFIFO one those behind them wait. spec: 10 §6 #3.
+// misfits: pods that the API server would refuse are not admitted; they block a StrictFIFO queue, and not a BestEffortFIFO one.
+// spec: 10 §6 #3.
 func (s *seen) misfits() {
 	high := func(w *kueue.Workload) { w.Spec.Priority = new(int32(10)) }
 	tooMuch := func(w *kueue.Workload) {
@@ -127,7 +124,7 @@ func (s *seen) misfits() {
 	s.runs("misfits-strict", "good")
 }
 
-// transformations: what is charged is what they make of the requests.
+// transformations: the transformed requests are charged.
 func (s *seen) transformations() {
 	const room = "transformations"
 	covered := []string{"cpu", "acc/slots", "acc/mem", "example.com/x", "credits"}

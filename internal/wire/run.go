@@ -1,5 +1,4 @@
-// Package wire is the one list of everything that runs, with its switches: it builds
-// the manager, installs what the API server has to know, and runs.
+// Package wire composes the manager: it installs the manifests, adds all enabled controllers, servers and webhooks, and runs them.
 package wire
 
 import (
@@ -36,46 +35,41 @@ import (
 	"github.com/berth-project/berth/internal/training/runtimes"
 )
 
-// Config is what Run needs to know beyond the options.
+// Config are the options and the surroundings of a manager.
 type Config struct {
 	REST    *rest.Config
 	Options options.Options // with the flags applied
 	Groups  install.Groups
-	// ServingCertDir holds tls.crt and tls.key given by the user; "" has the manager
-	// make a certificate and share it in a Secret.
+	// ServingCertDir holds the user's tls.crt and tls.key; if empty, the manager creates a certificate and shares it in a Secret.
 	ServingCertDir string
-	// WebhookURL is the base URL under which the API server reaches the webhooks; ""
-	// is the Service of the manager's namespace.
+	// WebhookURL is the base URL under which the API server reaches the webhooks; if empty, by the Service of the manager's namespace.
 	WebhookURL string
 	// Reserved are the addresses of Options, host:port, for which the caller holds a listen.Reservation while Run runs.
 	Reserved map[string]bool
-	// Install applies the manifests before anything starts; Progress gets a line for
-	// each group of them.
+	// Install applies the manifests before the manager starts.
 	Install bool
-	// Reload, if not nil, reads the configuration file again, with the flags applied as
-	// they were to Options.
+	// Reload, if not nil, reads the configuration file again, with the same flags as for Options.
 	Reload func() (options.Options, error)
-	// OnReady is called once, when caches are filled, the webhooks are served and,
-	// on the leader, decisions are made.
+	// OnReady, if not nil, is called once: when the caches are filled, the webhooks are served and the leader decides.
 	OnReady func()
 	Log     logr.Logger
 
 	Version string // of the binary, for the metrics
 
-	keeper   *certs.Keeper          // of our own certificate, nil where somebody else makes them
-	meter    *metrics.Recorder      // made with the manager, as is
-	events   *reconcile.EventBudget // of all controllers together
+	keeper   *certs.Keeper          // of our own certificate, nil if certificates are provided
+	meter    *metrics.Recorder      // set by addMetrics
+	events   *reconcile.EventBudget // shared by all controllers; set by addMetrics
 	limit    inflight.Throttle      // of requests to the API server
 	reloader *reloader              // of the configuration file, nil if there is none
-	runtimes *runtimes.Store        // of TrainJobs, for their controller, their webhooks and their job kind
-	probes   *listen.Probes         // also where their address is reserved
+	runtimes *runtimes.Store        // shared by the controller, webhooks and job kind of TrainJobs
+	probes   *listen.Probes         // also if their address is reserved
 }
 
 // Run builds the manager and runs it until ctx ends.
 func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			err = nil // what is told to stop while it starts, stops
+			err = nil // ctx ended during the start
 		}
 	}()
 	LeadLogs(cfg.Log)
@@ -85,7 +79,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := locateProgress(&cfg); err != nil {
 		return err
 	}
-	// Compression would spare the network some of the traffic of watches, at the price of processor time on both ends.
+	// Compression would reduce the traffic of watches, and cost processor time on both ends.
 	cfg.REST.DisableCompression = true
 	if err := prepare(ctx, &cfg); err != nil {
 		return err
@@ -108,8 +102,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// announce logs what was asked for and does nothing yet, so that nothing is ignored
-// silently.
+// announce logs configured fields, gates and groups that have no effect in this version.
 func announce(cfg *Config) {
 	log := cfg.Log.WithName("options")
 	for _, w := range cfg.Options.Warnings {
@@ -126,12 +119,11 @@ func announce(cfg *Config) {
 	}
 }
 
-// newManager makes the manager with its listeners: metrics for those whom the API
-// server lets read them, probes, and the webhooks.
+// newManager returns the manager with its listeners: metrics, probes and webhooks.
 func newManager(cfg Config) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{
-		Scheme: install.Scheme(), Logger: chatter(cfg.Log),
+		Scheme: install.Scheme(), Logger: libraryLogger(cfg.Log),
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
@@ -148,9 +140,9 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		PprofBindAddress:       o.PprofAddress,
 		Metrics: metricsserver.Options{
 			BindAddress: o.Metrics.Address, SecureServing: !o.Metrics.Plain,
-			CertDir: metricsCerts(&cfg), TLSOpts: []func(*tls.Config){cfg.speak, cfg.keptCertificate},
+			CertDir: metricsCerts(&cfg), TLSOpts: []func(*tls.Config){cfg.limitTLS, cfg.useOwnCertificate},
 		},
-		LeaderElectionConfig: unhurried(cfg.REST),
+		LeaderElectionConfig: leaseConnection(cfg.REST),
 		LeaderElection:       o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
 		LeaderElectionNamespace: o.LeaderElection.Namespace, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &o.LeaderElection.LeaseDuration, RenewDeadline: &o.LeaderElection.RenewDeadline,
@@ -192,7 +184,6 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-// compactJobs makes the transform of the cache of Jobs.
 func compactJobs() func(object any) (any, error) {
 	var specs reconcile.PodSpecs
 	return func(object any) (any, error) {
@@ -203,7 +194,6 @@ func compactJobs() func(object any) (any, error) {
 	}
 }
 
-// serving reports whether the webhook server accepts connections.
 func serving(host string, port int) healthz.Checker {
 	return func(*http.Request) error {
 		if host == "" {
@@ -211,7 +201,7 @@ func serving(host string, port int) healthz.Checker {
 		}
 		dialer := &net.Dialer{Timeout: time.Second}
 		conn, err := tls.DialWithDialer(dialer, "tcp", net.JoinHostPort(host, fmt.Sprint(port)), &tls.Config{
-			InsecureSkipVerify: true, //nolint:gosec // the question is whether it answers, not whose it is
+			InsecureSkipVerify: true, //nolint:gosec // this only checks whether it answers
 		})
 		if err != nil {
 			return fmt.Errorf("the webhook server does not answer: %w", err)
@@ -220,17 +210,6 @@ func serving(host string, port int) healthz.Checker {
 	}
 }
 
-// both checks one after the other.
-func both(a, b healthz.Checker) healthz.Checker {
-	return func(r *http.Request) error {
-		if err := a(r); err != nil {
-			return err
-		}
-		return b(r)
-	}
-}
-
-// logWriter turns lines into log entries.
 type logWriter struct{ log logr.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

@@ -31,9 +31,8 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// TestRun is the shortest way through every layer: a Job is suspended by the webhook,
-// gets a Workload, is admitted, starts, runs on a simulated node and is finished. The
-// manager runs with no more than the access rules that are installed.
+// TestRun passes through every layer: a Job is suspended by the webhook, gets a Workload, is admitted, starts, runs on a simulated node and
+// finishes. The manager has only the installed access rules.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -138,7 +137,7 @@ func TestRun(t *testing.T) {
 	expectMetrics(t)
 }
 
-// expectMetrics looks for what the life of one Job leaves behind.
+// expectMetrics checks the series after the lifecycle of one Job.
 func expectMetrics(t *testing.T) {
 	t.Helper()
 	families, err := ctrlmetrics.Registry.Gather()
@@ -241,7 +240,7 @@ func waitFor(t *testing.T, what string, check func() error) {
 	}
 }
 
-// Installing twice changes nothing, and leaves out the webhooks when they are off.
+// A second installation changes nothing, and webhooks are left out if they are disabled.
 func TestInstall(t *testing.T) {
 	cluster := embeddedtest.Config(t)
 	groups, err := install.ParseGroups("-webhooks")
@@ -267,8 +266,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// What is left to an upstream controller stays untouched: no CRD, no runtime and no webhook of it is installed, none is
-// trusted.
+// Objects of an upstream controller stay untouched: none of its CRDs, runtimes and webhooks is installed or trusted.
 func TestManifestsOfGroups(t *testing.T) {
 	jobsets := []string{"jobsets.jobset.x-k8s.io", admission.JobSetMutatingName, admission.JobSetValidatingName}
 	trains := []string{"trainjobs.trainer.kubeflow.org", "torch-distributed", "kubeflow-trainer-public", admission.TrainingMutatingName, admission.TrainingValidatingName}

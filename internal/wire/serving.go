@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -26,7 +29,7 @@ import (
 	"github.com/berth-project/berth/internal/visibility"
 )
 
-// prepare gets the certificate, where that is ours to make, installs if that is wanted, and makes the certificate trusted.
+// prepare gets our own certificate unless certificates are provided, installs the manifests if configured, and writes the CA bundles.
 func prepare(ctx context.Context, cfg *Config) error {
 	c, err := client.NewWithWatch(cfg.REST, client.Options{Scheme: install.Scheme()})
 	if err != nil {
@@ -56,8 +59,8 @@ func (cfg *Config) ownWebhookCert() bool {
 	return cfg.Groups.Has(install.Webhooks) && cfg.ServingCertDir == "" && cfg.Options.Certs.Internal
 }
 
-// certificate gets the one of the webhooks, the visibility API and the metrics, which the first replica has made; nil where
-// somebody else makes certificates.
+// certificate returns the keeper of the certificate of the webhooks, the visibility API and the metrics, which the first replica creates;
+// nil if certificates are provided.
 func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *install.Options) (*certs.Keeper, error) {
 	if !cfg.Options.Certs.Internal || (!cfg.ownWebhookCert() && !install.ServesVisibility(&cfg.Options)) {
 		return nil, nil // no certificate of ours is no error
@@ -87,14 +90,14 @@ func certificate(ctx context.Context, c client.WithWatch, cfg *Config, o *instal
 		if cfg.ownWebhookCert() {
 			return nil, err
 		}
-		// Whoever gives the webhooks a certificate need not have made the namespace.
+		// With a provided certificate of the webhooks, the namespace need not exist.
 		cfg.Log.Error(err, "There is no certificate for the visibility API")
 		return nil, nil
 	}
 	return keeper, nil
 }
 
-// certificateHosts are the names by which the API server, and readers of metrics, call.
+// certificateHosts returns the host names under which the API server and readers of metrics call.
 func certificateHosts(cfg *Config) ([]string, error) {
 	namespace := cfg.Options.Namespace
 	webhooks := cfg.Options.Certs.Service + "." + namespace + ".svc"
@@ -118,15 +121,12 @@ func certificateHosts(cfg *Config) ([]string, error) {
 	return append(hosts, install.Prefixed(install.MetricsService, prefix)+"."+namespace+".svc"), nil
 }
 
-// webhookServer serves with our own certificate, or with that in a folder, which is read again when it changes.
+// webhookServer returns the options of the webhook server: our own certificate, or the one in a folder, which is watched for changes.
 func webhookServer(cfg *Config) ctrlwebhook.Options {
 	o := &cfg.Options.Webhook
-	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){cfg.speak}}
-	if cfg.ServingCertDir != "" {
-		serve.CertDir = cfg.ServingCertDir
-	}
+	serve := ctrlwebhook.Options{Host: o.Host, Port: o.Port, CertDir: cfg.webhookCertDir(), TLSOpts: []func(*tls.Config){cfg.limitTLS}}
 	if cfg.ownWebhookCert() {
-		serve.TLSOpts = append(serve.TLSOpts, cfg.keptCertificate)
+		serve.TLSOpts = append(serve.TLSOpts, cfg.useOwnCertificate)
 	}
 	if o.ClientCAFile != "" {
 		serve.TLSOpts = append(serve.TLSOpts, func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }) // webhookCallers checks it
@@ -134,7 +134,11 @@ func webhookServer(cfg *Config) ctrlwebhook.Options {
 	return serve
 }
 
-// newWebhookServer makes the server of the webhooks.
+// webhookCertDir returns the folder of the webhooks' certificate if it is not our own.
+func (cfg *Config) webhookCertDir() string {
+	return cmp.Or(cfg.ServingCertDir, cfg.Options.Webhook.CertDir)
+}
+
 func newWebhookServer(cfg *Config) ctrlwebhook.Server {
 	o := webhookServer(cfg)
 	if !cfg.Reserved[net.JoinHostPort(o.Host, strconv.Itoa(o.Port))] {
@@ -143,7 +147,7 @@ func newWebhookServer(cfg *Config) ctrlwebhook.Server {
 	return listen.SharedWebhooks(o, cfg.Log)
 }
 
-// webhookCallers checks who sends admission reviews; nil if every caller is answered.
+// webhookCallers returns the check of the clients that send admission reviews; nil if every client may.
 func webhookCallers(cfg *Config) (*listen.Callers, error) {
 	o := &cfg.Options.Webhook
 	if o.ClientCAFile == "" {
@@ -156,8 +160,8 @@ func webhookCallers(cfg *Config) (*listen.Callers, error) {
 	return c, nil
 }
 
-// speak sets what the configuration says may be spoken on every listener. spec: 70 §2.1.3.
-func (cfg *Config) speak(c *tls.Config) {
+// limitTLS applies the section tls of the configuration to a listener. spec: 70 §2.1.3.
+func (cfg *Config) limitTLS(c *tls.Config) {
 	o := &cfg.Options.TLS
 	c.MinVersion = max(o.MinVersion, tls.VersionTLS12)
 	c.CipherSuites, c.CurvePreferences = o.CipherSuites, o.Curves
@@ -166,15 +170,31 @@ func (cfg *Config) speak(c *tls.Config) {
 	}
 }
 
-// keptCertificate serves with our own certificate, if there is one.
-func (cfg *Config) keptCertificate(c *tls.Config) {
+// useOwnCertificate sets our own certificate, if there is one.
+func (cfg *Config) useOwnCertificate(c *tls.Config) {
 	if cfg.keeper != nil {
 		c.GetCertificate = cfg.keeper.Certificate
 	}
 }
 
-// metricsCerts is the folder with the certificate of the metrics, which is read again when it changes; "" if there is none, and
-// then it is ours, or one that nobody can check.
+// servingTLS returns the TLS settings of a listener: with our own certificate, or with the one in dir, which is watched for changes.
+func (cfg *Config) servingTLS(mgr ctrl.Manager, own bool, dir string) (*tls.Config, error) {
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg.limitTLS(out)
+	if own {
+		cfg.useOwnCertificate(out)
+		return out, nil
+	}
+	watcher, err := certwatcher.New(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	if err != nil {
+		return nil, err
+	}
+	out.GetCertificate = watcher.GetCertificate
+	return out, mgr.Add(watcher)
+}
+
+// metricsCerts returns the folder with the certificate of the metrics, which is watched for changes. If it is empty, the certificate is
+// our own or self-signed.
 func metricsCerts(cfg *Config) string {
 	if _, err := os.Stat(filepath.Join(options.MetricsCertDir, "tls.crt")); err != nil || cfg.keeper != nil {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 )
 
-// limitRequests has all that is connected by the configuration share its limit.
+// limitRequests sets one rate limit for all clients of the manager.
 func limitRequests(cfg *Config) {
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	c := &cfg.Options.Client
@@ -14,8 +14,8 @@ func limitRequests(cfg *Config) {
 	cfg.REST.QPS, cfg.REST.Burst, cfg.REST.RateLimiter = c.QPS, c.Burst, cfg.limit
 }
 
-// unhurried is a connection with a limit of its own, so that the lease is renewed however much else there is to write.
-func unhurried(cfg *rest.Config) *rest.Config {
+// leaseConnection returns a connection with a limit of its own, so that other requests cannot delay the renewal of the lease.
+func leaseConnection(cfg *rest.Config) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.RateLimiter = nil
 	return out

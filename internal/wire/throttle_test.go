@@ -17,7 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Objects of all kinds take from one bucket, the lease does not. spec: 70 §2.1.3.
+// Requests for all kinds share one rate limit, except those for the lease. spec: 70 §2.1.3.
 func TestOneLimitForAllKinds(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -45,7 +45,7 @@ func TestOneLimitForAllKinds(t *testing.T) {
 	if err := read(cfg.REST, &corev1.Service{}); err == nil {
 		t.Error("a fourth kind has a limit of its own")
 	}
-	if err := read(unhurried(cfg.REST), &corev1.Service{}); err != nil {
+	if err := read(leaseConnection(cfg.REST), &corev1.Service{}); err != nil {
 		t.Errorf("the lease has to wait for others: %v", err)
 	}
 	cfg.limit.Set(-1, 1)

@@ -17,20 +17,19 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/trainjob"
 	"github.com/berth-project/berth/internal/job/lookup"
-	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	trainingcontroller "github.com/berth-project/berth/internal/training/controller"
 	trainingplan "github.com/berth-project/berth/internal/training/plan"
 	trainingwebhook "github.com/berth-project/berth/internal/training/webhook"
 )
 
-// addTraining adds the controllers of TrainJobs and of runtimes, and their webhooks.
 func addTraining(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
 	o := &cfg.Options
-	plan, err := trainingConfig(ctx, mgr, o)
+	self, err := account(ctx, mgr)
 	if err != nil {
 		return err
 	}
+	plan := lookup.TrainingConfig(o, self) // the manager owns the patches of its own account
 	err = trainingcontroller.Setup(mgr, trainingcontroller.Options{
 		Config: plan, Runtimes: cfg.runtimes, KeepDeleted: !o.Trainer.RecreateDeletedJobSet, Workers: o.Concurrency, Now: time.Now,
 		CA: client.ObjectKey{Namespace: o.Namespace, Name: cmp.Or(o.Certs.Secret, install.DefaultCertSecret)},
@@ -67,15 +66,6 @@ func trainJobPhases(c cache.Cache) func() []string {
 	}
 }
 
-// trainingConfig returns the plan's configuration. The manager owns the patches of its own account.
-func trainingConfig(ctx context.Context, mgr ctrl.Manager, o *options.Options) (*trainingplan.Config, error) {
-	name, err := account(ctx, mgr)
-	if err != nil {
-		return nil, err
-	}
-	return lookup.TrainingConfig(o, name), nil
-}
-
 // shareRuntimes replaces the kind of TrainJobs by one that reads the runtimes of their controller and webhooks.
 func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
 	plan := lookup.TrainingConfig(&c.Options, "")
@@ -88,7 +78,6 @@ func (c *Config) shareRuntimes(kinds []*job.Descriptor) {
 	}
 }
 
-// account returns the user name of the manager.
 func account(ctx context.Context, mgr ctrl.Manager) (string, error) {
 	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"path/filepath"
 
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
@@ -18,17 +16,16 @@ import (
 	"github.com/berth-project/berth/internal/visibility"
 )
 
-// visibilityCertDir is where the certificate of the visibility API is mounted when
-// somebody else makes certificates. spec: 70 §4.4.
+// visibilityCertDir is the mounted folder of a provided certificate of the visibility API. spec: 70 §4.4.
 const visibilityCertDir = "/visibility"
 
-// addVisibility adds the visibility API, which answers from the engine on every replica.
+// addVisibility adds the visibility API, on every replica.
 func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, follow *feed.Feed, cfg Config) error {
 	if !install.ServesVisibility(&cfg.Options) {
 		return nil
 	}
 	log := cfg.Log.WithName("visibility")
-	config, err := visibilityTLS(mgr, &cfg)
+	config, err := cfg.servingTLS(mgr, cfg.keeper != nil, visibilityCertDir)
 	if err != nil {
 		log.Error(err, "The visibility API is not served: there is no certificate for it")
 		return nil
@@ -48,7 +45,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	if err != nil {
 		return err
 	}
-	config.ClientAuth = tls.RequestClientCert // the API server's is checked when it calls
+	config.ClientAuth = tls.RequestClientCert // verified for each request
 	server := visibility.New(visibility.Server{
 		Read: e.Read, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
@@ -59,24 +56,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	})
 }
 
-// visibilityTLS is the certificate, ours or from the mounted folder, and what the
-// configuration says may be spoken. spec: 70 §2.1.3.
-func visibilityTLS(mgr ctrl.Manager, cfg *Config) (*tls.Config, error) {
-	out := &tls.Config{MinVersion: tls.VersionTLS12}
-	cfg.speak(out)
-	if cfg.keptCertificate(out); out.GetCertificate != nil {
-		return out, nil
-	}
-	watcher, err := certwatcher.New(filepath.Join(visibilityCertDir, "tls.crt"), filepath.Join(visibilityCertDir, "tls.key"))
-	if err != nil {
-		return nil, err
-	}
-	out.GetCertificate = watcher.GetCertificate
-	return out, mgr.Add(watcher)
-}
-
-// workloadStore looks Workloads up in the cache without copying them: a page may have a
-// hundred thousand.
+// workloadStore returns a lookup of Workloads in the cache without copies: a page may have 100,000.
 func workloadStore(ctx context.Context, mgr ctrl.Manager) (func(namespace, name string) *kueue.Workload, error) {
 	informer, err := mgr.GetCache().GetInformer(ctx, &kueue.Workload{})
 	if err != nil {

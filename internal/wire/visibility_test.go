@@ -31,15 +31,14 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// seen is an API server with a manager, and users of both.
+// seen is an API server with a manager and users.
 type seen struct {
 	*testing.T
 	admin *rest.Config
 	c     client.Client
 }
 
-// manage runs a manager with no more than the access rules that are installed, until the
-// test ends, and returns the address of its visibility API.
+// manage runs a manager with only the installed access rules until the test ends, and returns the address of its visibility API.
 func (s *seen) manage(groups string, installs bool) string {
 	s.Helper()
 	return s.manageWith(options.Default(), groups, installs)
@@ -122,7 +121,7 @@ func (s *seen) call(cfg *rest.Config, method, url, accept string) (code int, bod
 	return response.StatusCode, string(data)
 }
 
-// list is "name clusterQueuePosition localQueuePosition" of every item.
+// list returns "name clusterQueuePosition localQueuePosition" of every item.
 func (s *seen) list(path string) []string {
 	s.Helper()
 	code, body := s.as("", http.MethodGet, path, "")
@@ -180,8 +179,7 @@ const (
 	ours    = "/apis/visibility.berth.dev/v1alpha1/"
 )
 
-// TestVisibility asks a real API server, which asks the manager. spec: 70 §2.4, §4.6, §7
-// examples 25, 37 to 42 and 61.
+// TestVisibility queries a real API server, which forwards to the manager. spec: 70 §2.4, §4.6, §7 examples 25, 37 to 42 and 61.
 func TestVisibility(t *testing.T) {
 	admin, c := ownServer(t)
 	s := &seen{t, admin, c}
@@ -283,8 +281,7 @@ func (s *seen) errors(t *testing.T) {
 	}
 }
 
-// users: who has no right is told so before anything is looked up. spec: 70 §7 examples
-// 39 and 40.
+// users: permissions are checked before any lookup. spec: 70 §7 examples 39 and 40.
 func (s *seen) users(t *testing.T) {
 	for _, installed := range []string{"kueue-pending-workloads-lq-viewer-role", "kueue-explanation-viewer-role"} {
 		s.create(&rbacv1.RoleBinding{
@@ -430,8 +427,7 @@ func (s *seen) discovery(t *testing.T) {
 	})
 }
 
-// openAPI: every reference of the API server's own document resolves, also after ours
-// are in it. spec: 70 §4.6.
+// openAPI: every reference of the API server's document resolves, also with ours added. spec: 70 §4.6.
 func (s *seen) openAPI(t *testing.T) {
 	waitFor(t, "our paths are in OpenAPI v2", func() error {
 		_, body := s.as("", "GET", "/openapi/v2", "application/json")
@@ -466,7 +462,7 @@ func (s *seen) openAPI(t *testing.T) {
 	})
 }
 
-// resolve follows every reference of a document within it.
+// resolve follows every internal reference of a document.
 func resolve(t *testing.T, body string) {
 	t.Helper()
 	var doc map[string]any
@@ -489,8 +485,7 @@ func resolve(t *testing.T, body string) {
 	}
 }
 
-// standby: a replica that does not decide answers the same, to whoever calls it with a
-// token. spec: 70 §7 example 25.
+// standby: a standby replica answers the same to every caller with a token. spec: 70 §7 example 25.
 func (s *seen) standby(t *testing.T) {
 	other := &seen{t, s.admin, s.c}
 	address := other.manage("queues", false)

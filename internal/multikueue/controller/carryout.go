@@ -80,7 +80,7 @@ func (w *workloads) emit(s *observation, events []lifecycle.Event) {
 	}
 }
 
-// joinErrors joins errors so that those of a stale cache do not hide others.
+// joinErrors joins errors. Only if all are errors of a stale cache it returns the first, which is retried without a log entry.
 func joinErrors(errs []error) error {
 	for _, err := range errs {
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {

@@ -151,17 +151,7 @@ func (m *shared) configsNaming(ctx context.Context, cluster string) map[string]b
 }
 
 func (m *shared) checksWhere(ctx context.Context, match func(*kueue.AdmissionCheckParametersReference) bool) []ctrlreconcile.Request {
-	var list kueue.AdmissionCheckList
-	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing AdmissionChecks")
-		return nil
-	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		c := &list.Items[i]
-		if c.Spec.ControllerName == kueue.MultiKueueControllerName && c.Spec.Parameters != nil && match(c.Spec.Parameters) {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
-		}
-	}
-	return out
+	return requestsOf(ctx, m.cache, &kueue.AdmissionCheckList{}, "AdmissionChecks", func(c *kueue.AdmissionCheck) bool {
+		return c.Spec.ControllerName == kueue.MultiKueueControllerName && c.Spec.Parameters != nil && match(c.Spec.Parameters)
+	})
 }

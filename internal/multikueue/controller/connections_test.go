@@ -212,10 +212,9 @@ func start(t *testing.T, s *server, run *batchv1.Job) {
 	embeddedtest.Edit(t, s, run, func(run *batchv1.Job) { run.Spec.Suspend = new(false) })
 }
 
-// TestConnects is spec 40 §7.28, §7.29 and §7.72: a Workload that has quota while no worker can be reached is sent once one is, and counted as
-// sent although the worker takes its time; its job is created again if it is deleted there, and counts as
-// inactive once it was evicted and its worker has been lost for long enough (§4.7); what nothing stands for is only collected at an
-// interval.
+// TestConnects is spec 40 §7.28, §7.29 and §7.72: a Workload with a reservation is dispatched once a worker cluster is connected, and counted
+// even if the cluster is slow. Its job is created again if it is deleted there, and counts as inactive after an eviction once the cluster has
+// been lost for long enough (§4.7). Orphans are only collected at an interval.
 func TestConnects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")

@@ -102,8 +102,8 @@ func childrenOf(conn *worker.Connection, kind schema.GroupVersionKind, of client
 	return out
 }
 
-// scale resizes a job with several Workloads. If that fails those that exist continue, the check reports it, and scale returns when to
-// try again.
+// scale resizes a job with several Workloads. If that fails, existing Workloads continue, the check reports it, and scale returns when to
+// retry.
 func (w *workloads) scale(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) (again time.Duration, err error) {
 	err = w.resize(ctx, s, conn, there, next)
 	if err != nil && s.kind.Remote.Silent && !apierrors.IsConflict(err) {

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -104,13 +105,13 @@ func (w *workloads) followChanges(ctx context.Context, d *job.Descriptor) {
 		a, ok := old.(client.Object)
 		b, both := next.(client.Object)
 		if ok && both && a.GetGeneration() != b.GetGeneration() {
-			w.requeueOwned(b)
+			w.requeueOwned(b.GetNamespace(), b.GetUID(), 0)
 		}
 	}})
 }
 
-func (w *workloads) requeueOwned(o client.Object) {
-	w.requeueWhere(o.GetNamespace(), 0, func(ref *metav1.OwnerReference) bool { return ref.UID == o.GetUID() })
+func (m *shared) requeueOwned(namespace string, owner types.UID, after time.Duration) {
+	m.requeueWhere(namespace, after, func(ref *metav1.OwnerReference) bool { return ref.UID == owner })
 }
 
 func (m *shared) requeueWhere(namespace string, after time.Duration, match func(*metav1.OwnerReference) bool) {

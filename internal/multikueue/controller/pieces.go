@@ -240,21 +240,13 @@ func (w *workloads) follow(ctx context.Context, d *job.Descriptor, handler tools
 	}
 }
 
-func (m *shared) requeueByOrigin(ctx context.Context, o client.Object) {
+func (m *shared) requeueByOrigin(o client.Object) {
 	d := m.kinds[o.GetObjectKind().GroupVersionKind()]
 	origin := o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
 	if d == nil || d.Remote.Workloads == nil || origin == "" {
 		return
 	}
-	var list kueue.WorkloadList
-	if err := m.cache.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-		return // requeued by a later event
-	}
-	for i := range list.Items {
-		if slices.ContainsFunc(list.Items[i].OwnerReferences, ownedBy(types.UID(origin))) {
-			m.requeue(client.ObjectKeyFromObject(&list.Items[i]), copyEventDelay)
-		}
-	}
+	m.requeueOwned(o.GetNamespace(), types.UID(origin), copyEventDelay)
 }
 
 // isOrphaned reports whether a job with several Workloads has neither its original here nor a copy of a Workload there.

@@ -66,18 +66,9 @@ func (m *shared) requeueQuotas() {
 }
 
 func (q *quotas) allQueues(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-	var list kueue.ClusterQueueList
-	if err := q.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
-		return nil
-	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		if cq := &list.Items[i]; cq.Spec.AdmissionChecksStrategy != nil || apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation) != nil {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(cq)})
-		}
-	}
-	return out
+	return requestsOf(ctx, q.cache, &kueue.ClusterQueueList{}, "ClusterQueues", func(cq *kueue.ClusterQueue) bool {
+		return cq.Spec.AdmissionChecksStrategy != nil || apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation) != nil
+	})
 }
 
 func (q *quotas) ofLocalQueue(_ context.Context, o client.Object) []ctrlreconcile.Request {

@@ -76,7 +76,7 @@ const (
 	abandoned
 )
 
-// faultRow is a fault that happened count times in a row. inputs is what it depends on: a change of that ends it.
+// faultRow is a fault that occurred count times in a row. A change of its inputs ends it.
 type faultRow struct {
 	plan.Fault
 	inputs        string
@@ -264,7 +264,7 @@ func (f *faultRow) pause() time.Duration {
 	return min(pause<<min(f.count-1, 10), skipFor)
 }
 
-// noteFault remembers a fault on a cluster, and that the Workload avoids the cluster if it cannot take it.
+// noteFault records a fault on a cluster, and skips clusters that cannot take the Workload.
 func (r *records) noteFault(wl *kueue.Workload, cluster, inputs string, fault plan.Fault) {
 	rec, unlock := r.change(wl)
 	defer unlock()
@@ -316,7 +316,7 @@ func (r *records) clearFault(wl *kueue.Workload, cluster string, except ...strin
 	}
 }
 
-// retried ends a dispatch: all clusters may be asked again, except those that deactivate copies.
+// retried ends a dispatch. The faults of all clusters are dropped, except deactivations of copies.
 func (r *records) retried(wl *kueue.Workload, outOfSync bool) {
 	rec, unlock := r.change(wl)
 	defer unlock()
@@ -330,7 +330,7 @@ func (r *records) retried(wl *kueue.Workload, outOfSync bool) {
 	}
 }
 
-// finalSyncFailed counts failures to copy the final status. Those count that are tryEvery apart, since every event brings one.
+// finalSyncFailed counts failures to copy the final status that are tryEvery apart: every event causes an attempt.
 func (r *records) finalSyncFailed(wl *kueue.Workload) {
 	rec, unlock := r.change(wl)
 	defer unlock()
@@ -351,7 +351,7 @@ func (r *records) about(wl *kueue.Workload) facts {
 	return rec.facts
 }
 
-// warnings returns the events of those that are due: one a minute for each code.
+// warnings returns the events of the due warnings: one a minute for each code.
 func (r *records) warnings(wl *kueue.Workload, all []plan.Warning) (due []lifecycle.Event) {
 	if len(all) == 0 {
 		return nil

@@ -34,6 +34,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/multikueue/controller"
 	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/worker"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -121,7 +122,8 @@ func (s *server) manage(changes ...func(*controller.Options)) {
 			view.Kind{GVK: absent, Resource: "absents", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 			view.Kind{GVK: jobs, Resource: "jobs", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 		},
-		Namespace: "default", QPS: -1, Degraded: true, Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
+		Worker:  worker.Options{Namespace: "default", QPS: -1, Degraded: true},
+		Status:  reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Workers: func(string) int { return 1 }, Now: time.Now, Events: reconcile.NewEvents(mgr.GetEventRecorder("multikueue"), nil),
 	}
 	for _, change := range changes {
@@ -239,7 +241,7 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// restricted is a credential with the documented rights on Workloads, and those of rules.
+// restricted returns a credential with the documented rights on Workloads, and additional rules.
 func (s *server) restricted(rules ...rbacv1.PolicyRule) []byte {
 	s.t.Helper()
 	ctx, name := s.t.Context(), fmt.Sprint("restricted-", len(rules))

@@ -33,7 +33,6 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
@@ -50,28 +49,14 @@ type Options struct {
 	Jobs *job.Config
 	// Descriptors are the enabled job kinds, external frameworks first. Those without Remote are not dispatched.
 	Descriptors []*job.Descriptor
-	// Namespace is the manager's, with the Secrets and ClusterProfiles of worker clusters.
-	Namespace string
-	// QPS and Burst limit the calls to each worker cluster. Negative QPS is no limit.
-	QPS   float32
-	Burst int
+	// Worker are the options of the connections. Setup sets Plan, Kinds, Queues, Concurrency, Now and the callbacks.
+	Worker worker.Options
 	// GCInterval is the time between collections of orphans; 0 is never.
 	GCInterval time.Duration
-	// Profiles permits references to a ClusterProfile, whose credentials come from Providers.
-	Profiles bool
-	// AllowHTTP permits worker clusters and proxies without TLS.
-	AllowHTTP bool
-	Providers []configv1beta2.ClusterProfileProvider
-	// AnyPath permits kubeconfig files outside of PathPrefix.
-	AnyPath bool
-	// Degraded permits worker clusters that do not serve every kind.
-	Degraded bool
 	// Quota maintains the quota of ClusterQueues whose MultiKueueConfig asks for it.
 	Quota  bool
 	Status *reconcile.WorkloadStatus
 	Events reconcile.Events
-	// ClusterEvents are those about MultiKueueClusters.
-	ClusterEvents reconcile.Events
 	// Workers returns how many objects of a kind, given as Kind.group, are reconciled at once.
 	Workers func(groupKind string) int
 	Now     func() time.Time
@@ -87,7 +72,7 @@ type Options struct {
 
 const minWorkers = 32
 
-// minClusters is the minimum number of clusters that are connected at once, so that one that does not answer delays no other.
+// minClusters is the minimum number of concurrent attempts to connect, so that an unresponsive cluster delays no other.
 const minClusters = 32
 
 // Delays of events of worker clusters: short for copies, which decide the next step, longer for jobs, whose status changes several times
@@ -158,11 +143,11 @@ type shared struct {
 }
 
 func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
-	m.fleet, err = worker.Setup(mgr, worker.Options{
-		Plan: m.Plan, Kinds: withChildren(m.kinds), Queues: m.Quota, Degraded: m.Degraded, Namespace: m.Namespace, Profiles: m.Profiles, AllowHTTP: m.AllowHTTP, Providers: m.Providers,
-		AnyPath: m.AnyPath, QPS: m.QPS, Burst: m.Burst, Events: m.ClusterEvents, Now: m.Now, ObjectChanged: m.objectChanged, ClusterChanged: m.clusterChanged,
-		Concurrency: max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), minClusters),
-	})
+	o := m.Worker
+	o.Plan, o.Kinds, o.Queues, o.Now = m.Plan, withChildren(m.kinds), m.Quota, m.Now
+	o.Concurrency = max(m.Workers("MultiKueueCluster.kueue.x-k8s.io"), minClusters)
+	o.ObjectChanged, o.ClusterChanged = m.objectChanged, m.clusterChanged
+	m.fleet, err = worker.Setup(mgr, o)
 	return err
 }
 
@@ -195,7 +180,7 @@ func (m *shared) objectChanged(o client.Object) {
 		key.Name, after = m.Plan.WorkloadOf(o), jobEventDelay
 	}
 	if key.Name == "" {
-		m.requeueByOrigin(ctx, o)
+		m.requeueByOrigin(o)
 	}
 	if key.Name != "" && m.cache.Get(ctx, key, &kueue.Workload{}, client.UnsafeDisableDeepCopy) == nil {
 		m.requeue(key, after)

@@ -9,7 +9,9 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -123,8 +125,8 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 	return s, nil
 }
 
-// newest returns the Workload of the cache, or as it was written since: an older one might lead to another choice between two clusters
-// that have both admitted it.
+// newest returns the Workload of the cache, or a newer version that was written: an older one might lead to another choice between two
+// clusters that have both admitted it.
 func (w *workloads) newest(ctx context.Context, key types.NamespacedName) (*kueue.Workload, error) {
 	var shown kueue.Workload
 	if err := w.cache.Get(ctx, key, &shown); err != nil {
@@ -387,18 +389,23 @@ func (w *workloads) ofCheck(ctx context.Context, check client.Object) []ctrlreco
 }
 
 func (m *shared) withCheck(ctx context.Context, check string) []ctrlreconcile.Request {
-	var list kueue.WorkloadList
-	if err := m.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads")
+	return requestsOf(ctx, m.cache, &kueue.WorkloadList{}, "Workloads", func(wl *kueue.Workload) bool {
+		return slices.ContainsFunc(wl.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return string(c.Name) == check })
+	})
+}
+
+// requestsOf returns a request for each object of a list in the cache that matches.
+func requestsOf[P client.Object](ctx context.Context, cache client.Reader, list client.ObjectList, kinds string, match func(P) bool) (out []ctrlreconcile.Request) {
+	if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing "+kinds)
 		return nil
 	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		wl := &list.Items[i]
-		if slices.ContainsFunc(wl.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return string(c.Name) == check }) {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(wl)})
+	_ = apimeta.EachListItem(list, func(item runtime.Object) error { // fails for other types only
+		if o := item.(P); match(o) {
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 		}
-	}
+		return nil
+	})
 	return out
 }
 

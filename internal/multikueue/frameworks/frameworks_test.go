@@ -56,7 +56,7 @@ func TestExternalNames(t *testing.T) {
 	}
 }
 
-// TestWarnings is that each name which is not that of a served kind is told with its field, and what to do about it (spec: 40 §3).
+// TestWarnings: each name that differs from the served kinds has a warning with its field and advice (spec: 40 §3).
 func TestWarnings(t *testing.T) {
 	served := discovery{map[string]string{"pipelineruns": "PipelineRun", "taskruns": "TaskRun", "oddies": "Odd", "odds": "ODD"}}
 	of := func(group, kind string) schema.GroupVersionKind {
@@ -81,7 +81,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestExternalClashes is that a kind written in another way is no second one, and that a group that cannot be asked for is one not served yet.
+// TestExternalClashes: a kind in another case is the same kind, and a group with a failed discovery is not served yet.
 func TestExternalClashes(t *testing.T) {
 	served := discovery{map[string]string{"pipelineruns": "PipelineRun"}}
 	of := func(group, kind string) *transform.Framework {
@@ -114,7 +114,7 @@ func cut(s string) (before, after string, ok bool) {
 	return s, "", false
 }
 
-// configured is what a configuration says about one external framework.
+// configured compiles the configuration of one external framework.
 func configured(t *testing.T, text string) (*job.Descriptor, *plan.Config) {
 	t.Helper()
 	var entry configv1beta2.MultiKueueExternalFramework
@@ -133,7 +133,7 @@ func configured(t *testing.T, text string) (*job.Descriptor, *plan.Config) {
 	return descriptors[0], &plan.Config{Origin: "hub", External: known}
 }
 
-// TestExternalCopy is spec 40 §7.46: spec, labels and annotations go along, and nothing else does.
+// TestExternalCopy is spec 40 §7.46: only spec, labels and annotations are copied.
 func TestExternalCopy(t *testing.T) {
 	d, cfg := configured(t, "{name: PipelineRun.v1.tekton.dev}")
 	local := &unstructured.Unstructured{Object: map[string]any{
@@ -168,7 +168,7 @@ func TestExternalCopy(t *testing.T) {
 	}
 }
 
-// TestStatusWhen is that a condition for the copying may look at the job as it would be, and at whole numbers of the admission.
+// TestStatusWhen: the condition of copying may read the resulting job, and whole numbers of the admission.
 func TestStatusWhen(t *testing.T) {
 	d, cfg := configured(t, `
 name: PipelineRun.v1.tekton.dev
@@ -191,8 +191,8 @@ statusSync: {when: "object.status.pods == workload.status.admission.podSetAssign
 	}
 }
 
-// TestEarlierRun is spec 40 §4.6: a copy that says of which object it is belongs to an earlier run if that is another one. A framework of which
-// nothing but the name is said puts no such mark on copies.
+// TestEarlierRun is spec 40 §4.6: a copy with the UID of another object belongs to an earlier run. A framework with only a name does not set
+// the UID on copies.
 func TestEarlierRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		entry, origin string
@@ -223,7 +223,7 @@ func TestEarlierRun(t *testing.T) {
 	}
 }
 
-// TestLargeCopy is that the limit counts for copies that no mutation made, with what is put on them (spec: 40 §4.13.2).
+// TestLargeCopy: the limit applies to copies without mutations, including our labels and annotations (spec: 40 §4.13.2).
 func TestLargeCopy(t *testing.T) {
 	local := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": map[string]any{"name": "r", "namespace": "ns", "uid": "u"},
@@ -231,7 +231,7 @@ func TestLargeCopy(t *testing.T) {
 	}}
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "wl"}}
 	for entry, want := range map[string]string{
-		"{name: PipelineRun.v1.tekton.dev, limits: {maxObjectBytes: 1150}}": "TransformedObjectTooLarge", // without the marks it has fewer
+		"{name: PipelineRun.v1.tekton.dev, limits: {maxObjectBytes: 1150}}": "TransformedObjectTooLarge", // fewer without our labels and annotations
 		"{name: PipelineRun.v1.tekton.dev, limits: {maxObjectBytes: 2000}}": "",
 		"{name: PipelineRun.v1.tekton.dev}":                                 "",
 	} {
@@ -243,7 +243,7 @@ func TestLargeCopy(t *testing.T) {
 	}
 }
 
-// TestSpecPaths is spec 40 §7.58: a mutation of a copy that runs touches what it was given, and nothing else.
+// TestSpecPaths is spec 40 §7.58: a mutation of a running copy changes only the allowed paths.
 func TestSpecPaths(t *testing.T) {
 	for path, allowed := range map[string]bool{
 		"/spec/status": true, "/spec/status/deeper": true, "/spec/statusText": false, "/spec/params": false, "/spec/params/0": false, "/metadata/labels/a": false, "/status": false,

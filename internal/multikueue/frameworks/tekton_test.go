@@ -83,7 +83,7 @@ func TestPipelineRun(t *testing.T) {
 	}
 	got := step.Object.GetAnnotations()
 	delete(got, externalplan.MirroredAnnotation)
-	want := map[string]string{ // what the creation left out stays
+	want := map[string]string{ // keys that the creation dropped stay
 		"results.tekton.dev/record": "hub's", "results.tekton.dev/log": "worker's", "chains.tekton.dev/signed": "true", "own": "x",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

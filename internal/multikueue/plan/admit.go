@@ -180,8 +180,8 @@ const (
 	tellAfter = 30 * time.Second
 )
 
-// reasons returns why the Workload waits, and whether one of them is urgent. Reasons of clusters are reported after some time by the
-// manager's clock, since those of worker clusters may differ.
+// reasons returns why the Workload waits, and whether one of them is urgent. Reasons of clusters are reported after some time, by the
+// manager's clock.
 func (d *decider) reasons() (parts []string, urgent bool) {
 	if message := externalMessage(d.w); message != "" {
 		parts, urgent = append(parts, message), true

@@ -67,8 +67,8 @@ func (c *Config) Foreign(o metav1.Object) bool {
 	return stamp != "" && c.ManagerUID != "" && stamp != c.ManagerUID
 }
 
-// shared returns the part of a spec that both sides have in common. Gates belong to each side, and the worker cluster deactivates a copy
-// when its manager has it evicted.
+// shared returns the part of a spec that both sides have in common. Gates belong to each side, and active of a copy is false after an
+// eviction by the manager.
 func shared(spec *kueue.WorkloadSpec) *kueue.WorkloadSpec {
 	out := spec.DeepCopy()
 	out.PreemptionGates, out.Active = nil, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestOwns is whose an object on a worker is: by the label of its origin, now or before, and by the stamp of its manager.
+// TestOwns: the owner of an object on a worker cluster, by the label of a present or previous origin and the UID of the manager.
 func TestOwns(t *testing.T) {
 	cfg := config()
 	cfg.PreviousOrigins = []string{"old"}
@@ -40,7 +40,7 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-// TestRetention is that a job that has finished stays on its worker for a while, and nothing else does (spec: 40 §4.7).
+// TestRetention: only a finished job stays on its worker cluster for a while (spec: 40 §4.7).
 func TestRetention(t *testing.T) {
 	local := reserved(ready("w1"))
 	lifecycle.Machine{}.Finish(local, kueue.ReasonSucceeded, "done", t0)

@@ -12,14 +12,14 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// placed gives the pod set of a Workload a delayed placement in the given state.
+// placed sets a delayed placement of a Workload's pod set in the given state.
 func placed(state kueue.DelayedTopologyRequestState) func(*kueue.Workload) {
 	return func(w *kueue.Workload) {
 		w.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", DelayedTopologyRequest: &state}}}
 	}
 }
 
-// placement is what a worker says of the pod set of that name.
+// placement is a worker cluster's assignment of the pod set of that name.
 func placement(name string, made bool) func(*kueue.Workload) {
 	return func(w *kueue.Workload) {
 		a := kueue.PodSetAssignment{Name: kueue.PodSetReference(name)}
@@ -34,7 +34,7 @@ func toldBefore(ago time.Duration) func(*plan.Observed) {
 	return func(o *plan.Observed) { o.ReportedAt = t0.Add(-ago) }
 }
 
-// outFor is a cluster that deactivated a copy, and is tried again after a while.
+// outFor is a cluster that deactivated a copy, and is skipped for a while.
 func outFor(c plan.Cluster, left time.Duration) plan.Cluster {
 	c.Fault = &plan.Fault{Code: plan.Deactivated, Text: "no", Skip: true, Until: t0.Add(left)}
 	return c
@@ -42,7 +42,7 @@ func outFor(c plan.Cluster, left time.Duration) plan.Cluster {
 
 func deactivated(w *kueue.Workload) { w.Spec.Active = new(false) }
 
-// TestCorners is what the rules do when two things happen at a time.
+// TestCorners: the rules in combined situations.
 func TestCorners(t *testing.T) {
 	plain := reserved()
 	elastic := func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" }
@@ -220,8 +220,8 @@ func TestCorners(t *testing.T) {
 	}
 }
 
-// TestBlocks is which steps have to succeed before those that come after them: nothing runs here before it is nominated, there while it may
-// run elsewhere, and no job is over whose end was not copied.
+// TestBlocks: the steps that must succeed before later ones. No copy is created before its nomination, no job starts while it may run
+// elsewhere, and no Workload finishes before the final status is copied.
 func TestBlocks(t *testing.T) {
 	plain := reserved()
 	rounds := config()
@@ -254,7 +254,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestUpdatedCopy is what a copy becomes that follows its Workload in place: what belongs to the worker stays, and the hash says what it is of.
+// TestUpdatedCopy: a copy that is updated in place keeps the fields of its worker cluster, and has the new hash.
 func TestUpdatedCopy(t *testing.T) {
 	elastic := func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" }
 	for name, tc := range map[string]struct {
@@ -288,7 +288,7 @@ func TestUpdatedCopy(t *testing.T) {
 	}
 }
 
-// TestStaysAdmitted is that a new message is no new admission: neither its time nor the figures say so.
+// TestStaysAdmitted: a new message is no new admission, neither in its time nor in the metrics.
 func TestStaysAdmitted(t *testing.T) {
 	decide := func(local *kueue.Workload, c plan.Cluster) plan.Step {
 		o := &plan.Observed{
@@ -312,7 +312,7 @@ func TestStaysAdmitted(t *testing.T) {
 	}
 }
 
-// TestBusyIsReachable has the next round wait for a worker that only takes its time, but not for one where the job cannot be.
+// TestBusyIsReachable: the next round waits for a busy cluster, but not for one that cannot take the job.
 func TestBusyIsReachable(t *testing.T) {
 	cfg := config()
 	cfg.Mode = plan.Incremental
@@ -336,7 +336,7 @@ func TestBusyIsReachable(t *testing.T) {
 	}
 }
 
-// TestTakenBack: a copy that runs when its Workload is evicted here is told to go, with the reason and why (spec: 40 §4.4).
+// TestTakenBack: a running copy is evicted with its Workload, with the reason and message (spec: 40 §4.4).
 func TestTakenBack(t *testing.T) {
 	plain := reserved()
 	o := &plan.Observed{

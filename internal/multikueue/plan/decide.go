@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Decide decides what to do about a Workload. The rules are those of spec 40 §4.4, in their order.
+// Decide decides what to do about a Workload, by the rules of spec 40 §4.4 in their order.
 func Decide(cfg *Config, o *Observed) Plan {
 	d := &decider{Config: cfg, o: o, w: o.Local}
 	d.check = CheckOf(d.w, o.Check)
@@ -434,7 +434,7 @@ func (d *decider) runs() *Cluster {
 }
 
 // release deactivates the job of an evicted Workload once no cluster can run it: all are empty, or lost for too long (spec: 40 §4.7). No
-// job controller here would do so. Copies that no other rule removes, one that was never admitted or one without a job, are removed: they
+// job controller here would do so. Copies that no other rule removes, never admitted or without a job, are removed: they
 // would hold the quota forever.
 func (d *decider) release() bool {
 	if !lifecycle.IsEvicted(d.w) || !d.o.Job.Active { // rule 2 decides without a reservation

@@ -25,7 +25,7 @@ func config() *plan.Config {
 	}
 }
 
-// reserved is a Workload with quota whose check waits.
+// reserved returns a Workload with a reservation and a pending check.
 func reserved(changes ...func(*kueue.Workload)) *kueue.Workload {
 	w := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
@@ -65,7 +65,7 @@ func localEvicted(w *kueue.Workload) {
 	lifecycle.Machine{}.Evict(w, kueue.ReasonPreempted, "", "another one is more urgent", t0)
 }
 
-// copyOf is what a worker has of a Workload.
+// copyOf returns the copy of a Workload.
 func copyOf(w *kueue.Workload, changes ...func(*kueue.Workload)) *kueue.Workload {
 	out := config().NewCopy(w)
 	out.CreationTimestamp = t0
@@ -111,7 +111,7 @@ func faulty(c plan.Cluster, code string) plan.Cluster {
 	return c
 }
 
-// suspended is a cluster for which the expressions of a framework are not asked for half a minute.
+// suspended is a cluster with suspended expressions of a framework, for half a minute.
 func suspended(c plan.Cluster) plan.Cluster {
 	c.Fault = &plan.Fault{Code: external.CostExceeded, Text: "suspended", Skip: true, Waits: true, Until: t0.Add(30 * time.Second)}
 	return c
@@ -123,7 +123,7 @@ var verbs = map[plan.Verb]string{
 	plan.EndJob: "end",
 }
 
-// text is a plan in short: its rule, its steps, when to look again.
+// text summarizes a plan: its rule, its steps, the next attempt.
 func text(o *plan.Observed, p plan.Plan) string {
 	var parts []string
 	for _, s := range p.Steps {
@@ -490,7 +490,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// going is a copy that is being deleted.
+// going is a terminating copy.
 func going(w *kueue.Workload) { w.DeletionTimestamp = &t0 }
 
 func active(o *plan.Observed) { o.Job.Active = true }
@@ -528,7 +528,7 @@ func TestIncremental(t *testing.T) {
 		"the last round":            {since(6*time.Minute, "c", "a"), all("c", "a"), false, "9: annotate, status [c a b], create b, status [c a b]"},
 		"exhausted":                 {since(time.Hour, "c", "a", "b"), all("c", "a", "b"), false, "9: status"},
 		"none of them is reachable": {since(time.Minute, "c"), append([]plan.Cluster{down("c", 0)}, all()[1:]...), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
-		// The first round is made with the reservation, and not noted.
+		// The first round starts with the reservation, and is not recorded.
 		"in the first round":            {waiting(2*time.Minute, "c"), all("c"), false, "9: status, after 3m0s"},
 		"after the first round":         {waiting(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
 		"a note of before":              {noted(time.Hour, waiting(2*time.Minute, "c")), all("c"), false, "9: status, after 3m0s"},
@@ -548,20 +548,20 @@ func TestIncremental(t *testing.T) {
 	}
 }
 
-// waiting is a Workload that has been nominated for so long.
+// waiting returns a Workload with nominations of that age.
 func waiting(ago time.Duration, names ...string) *kueue.Workload {
 	w := reserved(nominated(names...))
 	lifecycle.Condition(w, kueue.WorkloadQuotaReserved).LastTransitionTime = metav1.NewTime(t0.Add(-ago))
 	return w
 }
 
-// noted has a note that a round began so long ago.
+// noted sets the record of a round that began that long ago.
 func noted(ago time.Duration, w *kueue.Workload) *kueue.Workload {
 	w.Annotations[plan.RoundStartAnnotation] = t0.Add(-ago).UTC().Format(time.RFC3339)
 	return w
 }
 
-// longAgo has a Workload wait for an hour already.
+// longAgo sets the reservation an hour back.
 func longAgo(w *kueue.Workload) *kueue.Workload {
 	lifecycle.Condition(w, kueue.WorkloadQuotaReserved).LastTransitionTime = metav1.NewTime(t0.Add(-time.Hour))
 	return w
@@ -607,7 +607,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestExternal is spec 40 §7.34: whoever nominates is followed.
+// TestExternal is spec 40 §7.34: the nominations of an external dispatcher are followed.
 func TestExternal(t *testing.T) {
 	cfg := config()
 	cfg.Mode = plan.External
@@ -653,7 +653,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestMessages says what clients parse, and what users read.
+// TestMessages: the messages that clients parse and users read.
 func TestMessages(t *testing.T) {
 	decide := func(w *kueue.Workload, clusters ...plan.Cluster) kueue.AdmissionCheckState {
 		o := &plan.Observed{Local: w, Check: "mk", Clusters: clusters, Now: metav1.NewTime(t0.Add(time.Minute)), Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true}}
@@ -696,17 +696,17 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// refuse has the preconditions of a job say no.
+// refuse sets a failed precondition.
 func refuse(code string, retry bool) func(*plan.Observed) {
 	return func(o *plan.Observed) {
 		o.Job.Refused, o.Job.RetryRefused = &external.Error{Code: code, Text: "no"}, retry
 	}
 }
 
-// carried is a job that a controller of its own carries.
+// carried is a job of an external controller.
 func carried(o *plan.Observed) { o.Job.Carried = true }
 
-// tells has that controller complain so many seconds after the check was written last.
+// tells sets a condition of that controller, some seconds after the last write of the check.
 func tells(reason string, after int) func(*kueue.Workload) {
 	return func(w *kueue.Workload) {
 		w.Status.AdmissionChecks[0].LastTransitionTime = t0

@@ -92,7 +92,7 @@ type Observed struct {
 	// Check is our admission check.
 	Check kueue.AdmissionCheckReference
 	Job   JobFacts
-	// Clusters are those of the MultiKueueConfig in its order, then others with objects of the Workload.
+	// Clusters are the clusters of the MultiKueueConfig in its order, then others with objects of the Workload.
 	Clusters []Cluster
 	Now      metav1.Time
 	// SyncFailures is how often copying the final status failed.
@@ -109,11 +109,11 @@ type JobFacts struct {
 	Adapter bool
 	// Missing is true if the job does not exist.
 	Missing bool
-	// Manager is the value of the job's managedBy, at Field; Wanted is what it should be. Managed is true if the manager may dispatch it.
+	// Manager is the value of the job's managedBy, at Field, and Wanted the required one. Managed is true if the manager may dispatch it.
 	Manager, Field, Wanted string
 	Managed                bool
-	// Refused is why the job cannot be dispatched to any cluster, nil if it can. RetryRefused retries such jobs, and those that a
-	// transform refuses, instead of rejecting them.
+	// Refused is why the job cannot be dispatched to any cluster, nil if it can. RetryRefused retries such jobs, also after refusals by
+	// transforms, instead of rejecting them.
 	Refused      *external.Error
 	RetryRefused bool
 	// Alone is true if no controller on the worker clusters integrates the kind: this manager ends the copies. Carried is true if an
@@ -122,7 +122,7 @@ type JobFacts struct {
 	// Transformed is true if copies differ from their jobs. OutOfSync is how often in a row a copy did not match its Workload.
 	Transformed bool
 	OutOfSync   int
-	// Active is true if pods of it seem to run, Over if its status says that it has ended.
+	// Active is true if its pods seem to run, Over if it has ended by its status.
 	Active, Over bool
 	// Gated is true if local pods stay gated while their copies run. Silent is true if their status is not mirrored: then a condition of
 	// the Workload reports whether pods seem to run.
@@ -142,7 +142,7 @@ type Siblings struct {
 	Wanted, Present int32
 	// First is true if this one is dispatched first.
 	First bool
-	// Clusters are those that have admitted others, sorted, each once.
+	// Clusters are the clusters that have admitted other Workloads of the job, sorted, each once.
 	Clusters []string
 }
 
@@ -268,7 +268,7 @@ type Plan struct {
 	Steps []Step
 	// After is when to decide again without an event; 0 is never.
 	After time.Duration
-	// Rule is the one that decided, such as 6b.
+	// Rule is the deciding rule, such as 6b.
 	Rule string
 	// Err is an error after which the decision is retried.
 	Err error

@@ -45,7 +45,7 @@ func (d *decider) specOf(w *kueue.Workload) *kueue.WorkloadSpec {
 	return out
 }
 
-// newCopy is NewCopy with specOf. One that follows other Workloads of its job keeps the gates of the manager: its cluster is chosen
+// newCopy is NewCopy with specOf. A copy that follows other Workloads of its job keeps the manager's gates: its cluster is chosen
 // already (spec: 40 §4.9).
 func (d *decider) newCopy() *kueue.Workload {
 	out, spec := d.NewCopy(d.w), d.specOf(d.w)

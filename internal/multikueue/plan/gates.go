@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// openGate (rule 7) opens the preemption gate of one cluster at a time: the one that has been asking for longest, unless another gate was
+// openGate (rule 7) opens the preemption gate of one cluster at a time: of the one blocked for longest, unless another gate was
 // opened recently, or a cluster has room without preemption (spec: 40 §4.10). The opening is recorded first, in case its cluster is lost.
 func (d *decider) openGate() bool {
 	if !d.Orchestrated || d.check.State != kueue.CheckStatePending || lifecycle.IsEvicted(d.w) {

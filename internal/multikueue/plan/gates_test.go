@@ -12,7 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan/external"
 )
 
-// asking and open are copies that ask to preempt since a while ago, or may since.
+// asking and open are copies that have been blocked on their gate, or had it opened, for a while.
 func asking(ago time.Duration) *kueue.Workload {
 	gated := func(w *kueue.Workload) {
 		w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
@@ -28,7 +28,7 @@ func open(ago time.Duration) *kueue.Workload {
 	})
 }
 
-// TestGatesStayClosed is when nobody may preempt although somebody asks, and when the next may.
+// TestGatesStayClosed: when a gate stays closed although a copy is blocked on it, and when the next gate opens.
 func TestGatesStayClosed(t *testing.T) {
 	cfg := config()
 	cfg.Orchestrated, cfg.PreemptionTimeout = true, 5*time.Minute
@@ -95,7 +95,7 @@ func TestGatesStayClosed(t *testing.T) {
 	}
 }
 
-// TestWhereNot is about clusters that are no candidates, whatever the list of nominations says.
+// TestWhereNot: clusters that are no candidates, even if they are nominated.
 func TestWhereNot(t *testing.T) {
 	others := config()
 	others.Mode = plan.External

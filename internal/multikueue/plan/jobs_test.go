@@ -13,8 +13,8 @@ import (
 	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// TestPrebuiltName is where the copy of a job names its Workload: a label cannot hold a name of more than 63 characters, and the reader finds the
-// name wherever the writer put it (spec: 40 §2.6).
+// TestPrebuiltName: the copy of a job names its Workload in a label, or in an annotation if it has more than 63 characters. Reading finds both
+// (spec: 40 §2.6).
 func TestPrebuiltName(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotations bool
@@ -50,8 +50,8 @@ func TestPrebuiltName(t *testing.T) {
 	}
 }
 
-// TestTerminating is about a job on its way out on its worker: it says nothing of the run that comes, is not deleted again, is not brought up to
-// date, and is looked at again until it is gone (spec: 40 §4.6, §7.70).
+// TestTerminating: the status of a terminating remote job is ignored, it is neither deleted again nor updated, and the Workload is requeued until
+// it is deleted (spec: 40 §4.6, §7.70).
 func TestTerminating(t *testing.T) {
 	w := reserved()
 	local := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j"}, Spec: batchv1.JobSpec{Suspend: new(false)}}

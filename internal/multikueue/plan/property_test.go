@@ -17,23 +17,22 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// worker is a simulated cluster: one copy, one job, and whether it can be reached.
+// worker is a simulated cluster with at most one copy and one job.
 type worker struct {
 	name      string
 	connected bool
-	slow      bool // while it is not connected: it only does not answer
-	// busy is the step that is being made there and that nobody waits for any more: until it is over the cluster counts as one that cannot be
-	// reached, of this Workload alone.
+	slow      bool // not connected only because an answer is late
+	// busy is an abandoned step that still runs: until it ends the cluster counts as unreachable, for this Workload only.
 	busy     *plan.Step
 	lost     time.Time
 	remote   *kueue.Workload
 	job      bool // exists
-	stopping bool // its pods are still there
+	stopping bool // its pods still exist
 	// skew is how far its clock is ahead of the manager's.
 	skew time.Duration
-	// full says that it has room for the copy only if that preempts others.
+	// full is true if the copy fits only by preemption.
 	full bool
-	// alone says that nothing there knows the kind of the job: it runs whatever its Workload says, and over that it has ended.
+	// alone is true if no controller there integrates the kind: the job ignores its Workload, and may end at any time.
 	alone, over bool
 }
 
@@ -45,7 +44,7 @@ func (w *worker) runs() bool {
 	return w.job && (w.stopping || (w.alone && !w.over) || (w.remote != nil && lifecycle.IsAdmitted(w.remote) && !lifecycle.IsEvicted(w.remote) && !lifecycle.IsFinished(w.remote)))
 }
 
-// hub is a simulated manager with its workers, and one Workload.
+// hub is a simulated manager with its worker clusters and one Workload.
 type hub struct {
 	t       *rapid.T
 	cfg     *plan.Config
@@ -54,14 +53,14 @@ type hub struct {
 	now     time.Time
 	local   *kueue.Workload // nil once it is gone
 	last    *kueue.Workload
-	active  bool // what the status of the local job says
+	active  bool // as in the status of the local job
 	workers []*worker
 	rule    string // of the last pass
 	failing int    // the step of the next pass that fails; negative for none
-	late    bool   // workers may take their time
-	// behind is the Workload as the manager's cache still has it after others have written it, nil if that is up to date.
+	late    bool   // clusters may answer late
+	// behind is the Workload of a stale cache, nil if the cache is current.
 	behind *kueue.Workload
-	alone  bool // nothing on the workers knows jobs of this kind
+	alone  bool // no worker cluster integrates the kind
 }
 
 var errInjected = errors.New("injected")
@@ -95,7 +94,7 @@ func (h *hub) worker(name string) *worker {
 	return h.workers[slices.IndexFunc(h.workers, func(w *worker) bool { return w.name == name })]
 }
 
-// pass observes, decides and carries out, up to the step that is to fail.
+// pass observes, decides and carries out, up to the failing step.
 func (h *hub) pass() {
 	o := &plan.Observed{Local: h.local, Check: "mk", Now: h.metaNow(), Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: h.active, Alone: h.alone}}
 	if h.local == nil {
@@ -121,7 +120,7 @@ func (h *hub) pass() {
 		switch {
 		case i == h.failing:
 		case h.dawdles(s):
-			err = nil // what it comes to is lost
+			err = nil // its result is lost
 		default:
 			err = h.carryOut(s)
 		}
@@ -137,7 +136,7 @@ func (h *hub) pass() {
 	h.failing = -1
 }
 
-// dawdles has a step begin that is not over soon, of those that are not waited for then: see prompt in the controller.
+// dawdles starts an independent step that is abandoned: see runIndependent in the controller.
 func (h *hub) dawdles(s plan.Step) bool {
 	if !h.late || s.Blocks || len(s.Events) > 0 || (s.Do != plan.CreateCopy && s.Do != plan.RemoveCopy) {
 		return false
@@ -150,17 +149,17 @@ func (h *hub) dawdles(s plan.Step) bool {
 	return true
 }
 
-// catchUp ends the step that a worker is late with. One that fails leaves everything as it is.
+// catchUp ends the abandoned step of a cluster. A failed step has no effect.
 func (h *hub) catchUp(w *worker, fails bool) {
 	if s := w.busy; s != nil && w.connected {
 		w.busy = nil
 		if !fails {
-			_ = h.carryOut(*s) // nobody hears of it
+			_ = h.carryOut(*s) // its result is lost
 		}
 	}
 }
 
-// clusters is what the manager knows of its workers.
+// clusters returns the clusters as the manager observes them.
 func (h *hub) clusters() []plan.Cluster {
 	var out []plan.Cluster
 	for _, w := range h.workers {
@@ -179,7 +178,7 @@ func (h *hub) clusters() []plan.Cluster {
 	return out
 }
 
-// onlyOne is the invariant: no two clusters that can be reached run the job.
+// onlyOne is an invariant: at most one reachable cluster runs the job.
 func (h *hub) onlyOne(when string) {
 	var running []string
 	for _, w := range h.workers {
@@ -192,7 +191,7 @@ func (h *hub) onlyOne(when string) {
 	}
 }
 
-// quotaIsDispatched is the invariant: what was seen to hold no quota here is on no cluster that can be reached.
+// quotaIsDispatched is an invariant: a Workload that was observed without a reservation has no copy on a reachable cluster.
 func (h *hub) quotaIsDispatched(seen *kueue.Workload) {
 	if lifecycle.IsReserved(seen) && !lifecycle.IsFinished(seen) {
 		return
@@ -204,7 +203,7 @@ func (h *hub) quotaIsDispatched(seen *kueue.Workload) {
 	}
 }
 
-// tells is the invariant: of a Workload that waits for long its check says why, for every cluster.
+// tells is an invariant: the check of a Workload that has waited for long has a reason for every cluster.
 func (h *hub) tells(rule string, o *plan.Observed) {
 	q := lifecycle.Condition(h.local, kueue.WorkloadQuotaReserved)
 	if rule != "9" || q == nil || h.now.Sub(q.LastTransitionTime.Time) < 30*time.Second {
@@ -230,7 +229,7 @@ func (h *hub) carryOut(s plan.Step) error {
 	case plan.CreateCopy:
 		w := h.worker(s.Cluster)
 		if w.remote != nil {
-			return errors.New("exists already") // its removal failed
+			return errors.New("exists already") // the removal failed
 		}
 		w.remote = s.Workload.DeepCopy()
 		w.remote.CreationTimestamp = h.clock(w)
@@ -278,8 +277,8 @@ func (h *hub) carryOut(s plan.Step) error {
 	return nil
 }
 
-// notForNothing is the invariant: a job is not taken from the worker that runs it while the Workload may run there, whether that was written
-// down before or not, and whoever else admitted a copy meanwhile.
+// notForNothing is an invariant: a running job is not removed from its cluster while its Workload may run there, even if the cluster name is
+// not written yet, or another cluster has admitted its copy since.
 func (h *hub) notForNothing(w *worker) {
 	if h.local == nil || !w.runs() || w.stopping || lifecycle.IsFinished(h.local) || lifecycle.IsEvicted(h.local) || !lifecycle.IsReserved(h.local) {
 		return
@@ -291,8 +290,8 @@ func (h *hub) notForNothing(w *worker) {
 	}
 }
 
-// oneGate is the invariant: no gate is opened while another one that is open was so only just now, whether its worker can be reached or not,
-// or while a worker that was nominated and is not lost has room.
+// oneGate is an invariant: no gate is opened shortly after another one, even of an unreachable cluster, or while a nominated cluster that is not
+// lost has room.
 func (h *hub) oneGate(s plan.Step) {
 	if !isOpen(s.Workload) || isOpen(h.worker(s.Cluster).remote) {
 		return
@@ -304,7 +303,7 @@ func (h *hub) oneGate(s plan.Step) {
 		known := w.connected && w.busy == nil
 		expected := (w.busy != nil || w.slow) && slices.Contains(h.local.Status.NominatedClusterNames, w.name)
 		switch {
-		case (known || expected) && lifecycle.IsReserved(w.remote) && !lifecycle.IsEvicted(w.remote): // one that is evicted goes
+		case (known || expected) && lifecycle.IsReserved(w.remote) && !lifecycle.IsEvicted(w.remote): // an evicted one is removed
 			h.t.Fatalf("%s may preempt while %s has room", s.Cluster, w.name)
 		case isOpen(w.remote) && h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time) < h.cfg.PreemptionTimeout:
 			h.t.Fatalf("%s may preempt %s after %s", s.Cluster, h.now.Sub(w.remote.Status.PreemptionGates[0].LastTransitionTime.Time), w.name)
@@ -317,7 +316,7 @@ func isOpen(w *kueue.Workload) bool {
 	return w != nil && len(w.Status.PreemptionGates) > 0 && w.Status.PreemptionGates[0].Position == kueue.PreemptionGateOpen
 }
 
-// writeStatus is the API server's part of the rules on clusterName.
+// writeStatus applies the API server's rules about clusterName.
 func (h *hub) writeStatus(w *kueue.Workload) error {
 	if h.behind != nil {
 		return errors.New("conflict")
@@ -336,8 +335,8 @@ func (h *hub) writeStatus(w *kueue.Workload) error {
 	return nil
 }
 
-// settle lets the local controllers do what they do: lifecycle, the release of the job framework, the scheduler.
-func (h *hub) settle() {
+// runControllers runs the local controllers: lifecycle, the release of the job framework, the scheduler.
+func (h *hub) runControllers() {
 	if h.local == nil {
 		return
 	}
@@ -357,7 +356,7 @@ func (h *hub) settle() {
 	}
 }
 
-// unseen has others write the Workload, which the manager's cache need not show at once.
+// unseen writes the Workload as another controller; the manager's cache may be stale afterwards.
 func (h *hub) unseen(write func()) {
 	was := h.local.DeepCopy()
 	if write(); h.behind == nil {
@@ -365,7 +364,7 @@ func (h *hub) unseen(write func()) {
 	}
 }
 
-// move is one step of a worker's own controllers.
+// move runs one step of a cluster's own controllers.
 func (h *hub) move(w *worker, what int) {
 	if w.stopping {
 		w.job, w.stopping = w.remote != nil && w.job && what > 3, what > 3
@@ -380,12 +379,12 @@ func (h *hub) move(w *worker, what int) {
 		w.remote.Spec.Active = new(false)
 		m.Deactivate(w.remote, now)
 	case lifecycle.IsEvicted(w.remote) && lifecycle.IsReserved(w.remote):
-		if !h.alone { // then nothing says that its pods are gone
+		if !h.alone { // otherwise no controller reports the end of its pods
 			m.Release(w.remote, false, now)
 		}
 	case what == 0 && lifecycle.IsAdmitted(w.remote):
 		m.Evict(w.remote, kueue.ReasonPreempted, "", "by the worker", now)
-	case what == 5 && lifecycle.IsActive(w.remote): // its user does that, or a check there
+	case what == 5 && lifecycle.IsActive(w.remote): // by a user or a check there
 		w.remote.Spec.Active = new(false)
 		m.Deactivate(w.remote, now)
 	case what == 1 && w.runs() && h.alone:
@@ -407,7 +406,7 @@ func (h *hub) move(w *worker, what int) {
 	}
 }
 
-// collect is garbage collection on all clusters that can be reached.
+// collect collects orphans on all reachable clusters.
 func (h *hub) collect() {
 	for _, w := range h.workers {
 		if !w.connected {
@@ -446,7 +445,7 @@ func (h *hub) chaos() {
 		w.connected, w.slow = !w.connected, rapid.Bool().Draw(h.t, "slow")
 		w.lost = h.now
 	case 7, 8:
-		h.unseen(h.settle)
+		h.unseen(h.runControllers)
 	case 9:
 		h.now = h.now.Add(time.Duration(rapid.IntRange(1, 100).Draw(h.t, "seconds")) * time.Second)
 	case 10:
@@ -462,7 +461,7 @@ func (h *hub) chaos() {
 	}
 }
 
-// vandalize deletes the copy or the job of a worker, as a user of it may. Its integration may end a copy whose job is gone.
+// vandalize deletes the copy or the job of a cluster, as its users may. Its integration may finish a copy without a job.
 func (h *hub) vandalize(w *worker, what int) {
 	switch {
 	case what == 0:
@@ -475,8 +474,9 @@ func (h *hub) vandalize(w *worker, what int) {
 	}
 }
 
-// TestProperty runs random schedules: a job never runs on two clusters that can be reached, what has no quota is nowhere, a job that waits
-// says what for, one worker at a time may preempt for it, whatever the clocks of workers say, once the world calms down the job comes to its end, and after the end nothing is left on any cluster.
+// TestProperty runs random schedules. A job never runs on two reachable clusters, a Workload without a reservation has no copies, a pending
+// Workload has reasons, and one cluster at a time may preempt for it, with any clocks. Without further faults the job finishes, and then no
+// object remains on any cluster.
 func TestProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHub(t, rapid.SampledFrom([]plan.Mode{plan.AllAtOnce, plan.Incremental}).Draw(t, "mode"))
@@ -511,14 +511,14 @@ func TestProperty(t *testing.T) {
 	})
 }
 
-// calm lets everything run as it should, until the Workload is finished.
+// calm runs without faults until the Workload is finished.
 func (h *hub) calm() {
 	for range 200 {
 		if lifecycle.IsFinished(h.local) {
 			return
 		}
 		h.now = h.now.Add(10 * time.Second)
-		h.settle()
+		h.runControllers()
 		h.pass()
 		for _, w := range h.workers {
 			h.move(w, 2)
@@ -533,7 +533,7 @@ func (h *hub) calm() {
 	h.t.Fatalf("the job never ends: rule %s, %s, clusterName %q, nominated %v", h.rule, conditionsOf(h.local), h.local.Status.ClusterName, h.local.Status.NominatedClusterNames)
 }
 
-// conditionsOf is a Workload in short.
+// conditionsOf summarizes a Workload.
 func conditionsOf(w *kueue.Workload) string {
 	if w == nil {
 		return "none"
@@ -548,8 +548,8 @@ func conditionsOf(w *kueue.Workload) string {
 	return out
 }
 
-// orphans are what the collector removes: the names of what a worker holds that nothing on the manager stands for: copies whose Workload is gone or going, and jobs
-// whose Workload is on neither side. exists reports whether a Workload of that name is on the manager and stays.
+// orphans returns the names of the objects that the collector removes: copies whose Workload is deleted or terminating, and jobs without a
+// Workload on either side. exists reports whether a Workload exists on the manager and is not terminating.
 func orphans(copies []string, jobs map[string]string, exists func(name string) bool) (lostCopies, lostJobs []string) {
 	for _, name := range copies {
 		if !exists(name) {

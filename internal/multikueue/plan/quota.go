@@ -20,16 +20,16 @@ type Contribution map[corev1.ResourceName][]resource.Quantity
 // Contribute returns the nominal quota, over all flavors, of the ClusterQueues behind the LocalQueues with the given names, each
 // ClusterQueue once. Cohorts do not count (spec: 40 §4.11).
 func Contribute(related []types.NamespacedName, localQueues []*kueue.LocalQueue, clusterQueues []*kueue.ClusterQueue) Contribution {
-	var led []kueue.ClusterQueueReference
+	var used []kueue.ClusterQueueReference
 	for _, lq := range localQueues {
 		if slices.Contains(related, types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}) {
-			led = append(led, lq.Spec.ClusterQueue)
+			used = append(used, lq.Spec.ClusterQueue)
 		}
 	}
 	sorted := slices.SortedFunc(slices.Values(clusterQueues), func(a, b *kueue.ClusterQueue) int { return cmp.Compare(a.Name, b.Name) })
 	out := Contribution{}
 	for _, cq := range sorted {
-		if !slices.Contains(led, kueue.ClusterQueueReference(cq.Name)) {
+		if !slices.Contains(used, kueue.ClusterQueueReference(cq.Name)) {
 			continue
 		}
 		for _, g := range cq.Spec.ResourceGroups {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// queue is a ClusterQueue with flavors, each written as "cpu=1 memory=2Gi".
+// queue returns a ClusterQueue with flavors, each written as "cpu=1 memory=2Gi".
 func queue(name string, flavors ...string) *kueue.ClusterQueue {
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.ClusterQueueSpec{ResourceGroups: []kueue.ResourceGroup{{}}}}
 	g := &cq.Spec.ResourceGroups[0]

@@ -13,17 +13,17 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// again notes that the copy was created again on a cluster so long ago, for the n-th time.
+// again records the n-th recreation of the copy on a cluster, that long ago.
 func again(cluster string, ago time.Duration, n int) func(*kueue.Workload) {
 	return func(w *kueue.Workload) {
 		w.Annotations[plan.RecreatedAnnotation] = fmt.Sprintf("%s %s %d", cluster, t0.Add(-ago).UTC().Format(time.RFC3339), n)
 	}
 }
 
-// removing adds that what is left is being removed since then.
+// removing adds that the rest is being removed since then.
 func removing(w *kueue.Workload) { w.Annotations[plan.RecreatedAnnotation] += " removing" }
 
-// TestDeletedThere is what becomes of a Workload whose copy, or job, somebody deletes on the connected worker that had admitted it.
+// TestDeletedThere: the copy or the job of a Workload is deleted on the connected cluster that had admitted it.
 func TestDeletedThere(t *testing.T) {
 	const made = "annotate, create w1 !, status, after 2s"
 	plain := reserved()
@@ -86,7 +86,7 @@ func TestDeletedThere(t *testing.T) {
 				tc.change(o)
 			}
 			got := text(o, plan.Decide(config(), o))
-			if tc.want == "9: remove w1" { // the rest is how it is sent elsewhere
+			if tc.want == "9: remove w1" { // the other steps dispatch it again
 				got, _, _ = strings.Cut(got, ",")
 			}
 			if got != tc.want {
@@ -96,10 +96,10 @@ func TestDeletedThere(t *testing.T) {
 	}
 }
 
-// TestCreatedAgain is the copy that is created again, and what is said and noted of it.
+// TestCreatedAgain: the recreated copy, with its message and its record.
 func TestCreatedAgain(t *testing.T) {
 	cfg := config()
-	cfg.Orchestrated = true // its worker was chosen before: it need not ask whether it may preempt
+	cfg.Orchestrated = true // its cluster is chosen already: it needs no gate
 	o := &plan.Observed{
 		Local: reserved(ready("w1"), again("w1", 30*time.Second, 2)), Check: "mk", Clusters: []plan.Cluster{up("w1", nil)}, Now: t0,
 		Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
@@ -123,7 +123,7 @@ func TestCreatedAgain(t *testing.T) {
 	}
 	o.Local, o.Clusters[0].Copy, o.ReportedAt = next, copyOf(reserved()), t0.Time
 	o.Now = metav1.NewTime(t0.Add(10 * time.Second))
-	if got := text(o, plan.Decide(cfg, o)); got != "6a: after 20s" { // what it waits for is told every half minute
+	if got := text(o, plan.Decide(cfg, o)); got != "6a: after 20s" { // the message is written every half minute
 		t.Error(got)
 	}
 	o.Now = metav1.NewTime(t0.Add(30 * time.Second))

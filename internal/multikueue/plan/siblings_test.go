@@ -9,7 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
-// TestSiblings is spec 40 §4.9: the Workloads of one job all go to one worker, behind the first of them.
+// TestSiblings is spec 40 §4.9: all Workloads of a job follow the first one to its cluster.
 func TestSiblings(t *testing.T) {
 	siblings := func(s plan.Siblings) func(*plan.Observed) {
 		return func(o *plan.Observed) { o.Job.Kind, o.Job.Gated, o.Job.Siblings = "LeaderWorkerSet", true, &s }
@@ -60,8 +60,8 @@ func TestSiblings(t *testing.T) {
 	}
 }
 
-// TestGatesOfSiblings: the first Workload of a job has our preemption gate on its workers, and those that follow it the gates that they have
-// here, which only others open (spec: 40 §4.9).
+// TestGatesOfSiblings: copies of the first Workload of a job have our preemption gate; copies of the others have only the gates of their local
+// Workloads (spec: 40 §4.9).
 func TestGatesOfSiblings(t *testing.T) {
 	cfg := config()
 	cfg.Orchestrated, cfg.PreemptionTimeout = true, 5*time.Minute

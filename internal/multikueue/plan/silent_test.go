@@ -11,8 +11,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestSilent is about jobs of which no status comes back: that a worker runs pods of them is a condition of the Workload, which holds its quota
-// until they have ended there (spec: 40 §4.7).
+// TestSilent: for jobs whose status is not mirrored, a condition of the Workload records that a cluster may run their pods. The Workload keeps
+// its quota until they have ended there (spec: 40 §4.7).
 func TestSilent(t *testing.T) {
 	plain := reserved()
 	runs := func(w *kueue.Workload) { lifecycle.Machine{}.RunOn(w, "w1", t0) }

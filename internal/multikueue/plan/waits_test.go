@@ -13,8 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestBusyWithAJob is that a job is not created on one worker while that of an earlier run is on another, which is busy with a copy for the
-// moment and so is not looked at.
+// TestBusyWithAJob: a job is not created while an earlier run remains on another cluster, which is busy with a step and not observed.
 func TestBusyWithAJob(t *testing.T) {
 	w := reserved(nominated("w1", "w2"))
 	busy := plan.Cluster{Name: "w1", Listed: true, Busy: true, LostSince: t0.Time}
@@ -37,7 +36,7 @@ func TestBusyWithAJob(t *testing.T) {
 	}
 }
 
-// TestNoTimeForTheLost: without a time that lost clusters have (spec: 40 §3) nothing is looked at again and again for it.
+// TestNoTimeForTheLost: with a timeout of 0 for lost clusters (spec: 40 §3) no Workload is requeued for it.
 func TestNoTimeForTheLost(t *testing.T) {
 	cfg := config()
 	cfg.WorkerLostTimeout = 0
@@ -58,7 +57,7 @@ func TestNoTimeForTheLost(t *testing.T) {
 	}
 }
 
-// TestWhatItWaitsFor has the check say something about every cluster, by the manager's clock: a copy's own time may be wrong by hours.
+// TestWhatItWaitsFor: the check reports a reason for every cluster, by the manager's clock: clocks of worker clusters may be hours off.
 func TestWhatItWaitsFor(t *testing.T) {
 	local := longAgo(reserved(nominated("w1", "w2", "w3", "w4", "w7")))
 	ahead := func(c *kueue.Workload) { c.CreationTimestamp = metav1.NewTime(t0.Add(3 * time.Hour)) }
@@ -88,7 +87,7 @@ func TestWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestNominateAtOnce agrees with what rule 9 nominates, or leaves it to that.
+// TestNominateAtOnce: the result equals the nominations of rule 9, or is empty.
 func TestNominateAtOnce(t *testing.T) {
 	slow := down("w3", time.Second)
 	slow.Slow = true
@@ -133,7 +132,7 @@ func TestNominateAtOnce(t *testing.T) {
 	}
 }
 
-// TestSlowClusterStaysNominated: a moment without an answer is not worth two writes and a copy that is made anew.
+// TestSlowClusterStaysNominated: a late answer does not cause two writes and a new copy.
 func TestSlowClusterStaysNominated(t *testing.T) {
 	local := reserved(nominated("w1", "w2"))
 	c := down("w2", time.Second)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Bounds of what one worker cluster may send: its administrator decides how many objects it has.
+// Bounds of the answers of a worker cluster: its administrator decides how many objects it has.
 const (
 	// maxAnswer is the largest answer to one request, in bytes. client-go bounds an event of a watch at 16 MiB.
 	maxAnswer = 64 << 20

@@ -264,8 +264,8 @@ func (c *Connection) origins() (client.MatchingLabelsSelector, error) {
 	return client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*one)}, nil
 }
 
-// follow consumes a watch until it ends. The end of the watch of Workloads is the end of the connection, and so is that of a kind of jobs
-// if every kind must be served. Others are opened again, also those that were missing.
+// follow consumes a watch until it ends. The end of the watch of Workloads ends the connection, and so does the end of a watch of jobs if
+// every kind must be served. Other watches are opened again, also of kinds that were not served.
 func (c *Connection) follow(s *Store, stream watch.Interface) {
 	pause := firstRewatch
 	for {
@@ -416,7 +416,7 @@ func (c *Connection) stuckSince() time.Time {
 	return oldest
 }
 
-// ErrStuck is the error of calls that were not answered soon, and of those that are not made because of them.
+// ErrStuck is the error of calls without an early answer, and of later calls that are not made because of them.
 var ErrStuck = errors.New("the cluster does not answer")
 
 // errHangs ends a connection whose calls cannot be ended because a credential plugin runs.
@@ -532,7 +532,7 @@ func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o 
 	})
 }
 
-// close ends all calls and watches, and waits for those that can be ended.
+// close ends all calls and watches, and waits for them, except for hanging calls.
 func (c *Connection) close() {
 	c.cancel(nil)
 	ended := make(chan struct{})

@@ -72,8 +72,8 @@ func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*re
 	return nil, nil, &refusal{kueue.ReasonBadKubeConfig, errors.New("spec.clusterSource says nothing"), true}
 }
 
-// parse reads a kubeconfig and refuses unsafe ones. Whoever may write the Secret chooses it, so it must neither run a program nor read a
-// file here (spec: 40 §3). Unless http is allowed the server and a proxy must use TLS, which keeps the credentials secret.
+// parse reads a kubeconfig and refuses unsafe ones. Any writer of the Secret chooses it, so it must neither run a program nor read a file
+// here (spec: 40 §3). Unless http is allowed, the server and a proxy must use TLS, which protects the credentials.
 func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	insecure := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonInsecureKubeConfig, err, false}

@@ -40,11 +40,11 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Options configure connections and who is informed of changes.
+// Options configure connections and the callbacks for changes.
 type Options struct {
 	// Plan has the origins.
 	Plan *plan.Config
-	// Kinds are those of jobs.
+	// Kinds are the kinds of jobs and their children.
 	Kinds map[schema.GroupVersionKind]*job.Descriptor
 	// Queues also watches ClusterQueues and LocalQueues.
 	Queues bool
@@ -64,7 +64,7 @@ type Options struct {
 	Burst int
 	// Concurrency is how many clusters are connected at once.
 	Concurrency int
-	// Events are those about MultiKueueClusters.
+	// Events are about MultiKueueClusters.
 	Events reconcile.Events
 	Now    func() time.Time
 

@@ -17,7 +17,7 @@ import (
 // Store has the objects of one kind in a worker cluster, as the watch and our own writes returned them. They must not be modified.
 type Store struct {
 	gvk     schema.GroupVersionKind
-	queues  bool // all queues of the cluster, whatever their origin
+	queues  bool // all queues of the cluster, with any origin
 	newList func() client.ObjectList
 	// compact drops unused fields of an object and shares equal parts with others. Nil: objects are kept whole.
 	compact func(any) (any, error)

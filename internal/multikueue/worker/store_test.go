@@ -11,13 +11,13 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// detector notes what it is to look at.
+// detector records the objects that it gets.
 type detector map[types.UID]bool
 
 func (d detector) AddObject(o any)     { d[o.(client.Object).GetUID()] = true }
 func (d detector) Run(<-chan struct{}) {}
 
-// TestStoreIsWatchedForMutations is that the mutation detector gets every object that the store shares, however it came.
+// TestStoreIsWatchedForMutations: the mutation detector gets every shared object, from lists, watches and writes.
 func TestStoreIsWatchedForMutations(t *testing.T) {
 	found := detector{}
 	s := &Store{objects: map[types.NamespacedName]client.Object{}, mutations: found}

@@ -1,13 +1,9 @@
-// Package declare makes job kinds of what a configuration says about them in
-// CEL (spec: 30 §4.13).
+// Package declare compiles job kinds that the configuration declares in CEL (spec: 30 §4.13).
 //
-//	expressions ─► Compile: parse, check, bound ─► Kind ─► what a job tells, as plain values
+//	expressions ─► Compile: parse, check, bound ─► Kind ─► pod sets, states and patches of a job, as plain values
 //
-// A job is a tree of maps here, and so is what comes out: what a job kind is in
-// the end says another package. The same job always gives the same answer: maps
-// are walked in the order of their keys, and there is no clock and no network in
-// the language. An expression that costs too much, takes too long or meets
-// something else than it expected is an error of that one job.
+// A job is a tree of maps; another package makes descriptors of kinds. Evaluation is deterministic: see package cel. An expression that
+// costs too much, takes too long or meets an unexpected value is an error of that job only.
 package declare
 
 import (
@@ -28,10 +24,10 @@ import (
 
 // Kind is a declared kind, checked and compiled.
 type Kind struct {
-	// GVK is the kind, and Resource its plural in URLs.
+	// Resource is the plural in URLs.
 	GVK      schema.GroupVersionKind
 	Resource string
-	// Owns are the kinds of objects that its controller makes; nil is any.
+	// Owns are the kinds of objects that its controller creates; nil is any.
 	Owns    []schema.GroupVersionKind
 	suspend suspendField
 
@@ -40,7 +36,7 @@ type Kind struct {
 
 type suspendField struct {
 	path          []string
-	value, resume any // a resume of nil removes the field
+	value, resume any // resume nil removes the field
 }
 
 // ParseName splits Kind.version.group at its first two dots.
@@ -52,7 +48,7 @@ func ParseName(name string) (schema.GroupVersionKind, bool) {
 	return schema.GroupVersionKind{Group: parts[2], Version: parts[1], Kind: parts[0]}, true
 }
 
-// WantedName says what a name must be like.
+// WantedName is the error of an invalid name.
 const WantedName = "must have the form Kind.version.group, such as PipelineRun.v1.tekton.dev"
 
 // ParseOwned reads a list of kinds as Kind.version.group, where Pod.v1 and the like have no group. It is nil only if the list is.
@@ -73,8 +69,8 @@ func ParseOwned(list []string, path *field.Path) (out []schema.GroupVersionKind,
 	return out, errs
 }
 
-// Compile checks what a configuration says about kinds. taken are the kinds that are integrated otherwise; path is where
-// the list stands in the file. Two versions of a kind are the same objects, so only one may be declared.
+// Compile compiles the declared kinds at path. taken are kinds with other integrations. Two versions of a kind are the same objects, so
+// only one may be declared.
 func Compile(list []configv1beta2.DeclaredKind, taken []schema.GroupVersionKind, path *field.Path) ([]*Kind, field.ErrorList) {
 	var out []*Kind
 	var errs field.ErrorList
@@ -148,13 +144,13 @@ func compileKind(k *configv1beta2.DeclaredKind, gvk schema.GroupVersionKind, pat
 	return out, errs
 }
 
-// Resource is what the plural of a kind is in URLs, if its author kept to the rule.
+// Resource guesses the plural of a kind in URLs.
 func Resource(gvk schema.GroupVersionKind) string {
 	plural, _ := apimeta.UnsafeGuessKindToResource(gvk)
 	return plural.Resource
 }
 
-// examples are what a mandatory expression may look like.
+// examples are examples of the mandatory expressions, for errors.
 var examples = map[string]string{
 	"podSets":  `[{"name": "main", "count": object.spec.replicas, "path": "spec.template"}]`,
 	"started":  `has(object.status) && has(object.status.active) && object.status.active > 0`,
@@ -164,7 +160,7 @@ var examples = map[string]string{
 // fieldName is a part of a path: a field of an object, without lists.
 var fieldName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
-// suspendRoot is where the field must be: what is elsewhere, no user may write, or no controller reads.
+// suspendRoot contains the field: other parts are not written by users, or not read by controllers.
 const suspendRoot = "spec"
 
 func compileSuspend(s *configv1beta2.SuspendField, path *field.Path) (suspendField, field.ErrorList) {
@@ -190,37 +186,37 @@ func compileSuspend(s *configv1beta2.SuspendField, path *field.Path) (suspendFie
 	return out, errs
 }
 
-// Suspended reports whether the job is kept from running.
+// Suspended reports whether the job is suspended.
 func (k *Kind) Suspended(tree map[string]any) bool {
 	value, _, _ := unstructured.NestedFieldNoCopy(tree, k.suspend.path...)
 	return value == k.suspend.value
 }
 
-// Suspend keeps the job from running.
+// Suspend suspends the job.
 func (k *Kind) Suspend(tree map[string]any) { set(tree, k.suspend.path, k.suspend.value) }
 
-// Resume lets the job run.
+// Resume resumes the job.
 func (k *Kind) Resume(tree map[string]any) { set(tree, k.suspend.path, k.suspend.resume) }
 
-// HasInject reports whether the kind has an expression of that name, and HasStop and HasReclaimable likewise.
+// HasInject reports whether the kind has the expression inject.
 func (k *Kind) HasInject() bool { return k.inject != nil }
 
-// HasStop reports whether a stop takes more than to suspend.
+// HasStop reports whether the kind has the expression stop.
 func (k *Kind) HasStop() bool { return k.stop != nil }
 
-// HasReclaimable reports whether the kind tells of pods that are through.
+// HasReclaimable reports whether the kind has the expression reclaimable.
 func (k *Kind) HasReclaimable() bool { return k.reclaimable != nil }
 
 // PodSet is a group of pods.
 type PodSet struct {
 	Name            string
 	Count, MinCount *int32
-	// Template is the pod template: the one at Path in the job itself, or one that the expression made up, without a Path.
+	// Template is the pod template: at Path in the job, or created by the expression, without a Path.
 	Template map[string]any
 	Path     string
 }
 
-// PodSets are the groups of pods that the job wants.
+// PodSets returns the pod sets of the job.
 func (k *Kind) PodSets(tree map[string]any) ([]PodSet, error) {
 	value, err := k.podSets.eval(tree, nil)
 	if err != nil {
@@ -238,7 +234,6 @@ func (k *Kind) PodSets(tree map[string]any) ([]PodSet, error) {
 	return out, nil
 }
 
-// podSetKeys are the keys of an entry of podSets.
 var podSetKeys = []string{"name", "count", "minCount", "path", "template"}
 
 func podSet(tree map[string]any, entry any) (PodSet, error) {
@@ -278,7 +273,7 @@ func podSet(tree map[string]any, entry any) (PodSet, error) {
 	return out, nil
 }
 
-// count reads a number of pods; nil if there is none.
+// count returns a number of pods; nil if it is not set.
 func count(m map[string]any, key string) (*int32, error) {
 	value, ok := m[key]
 	if !ok || value == nil {
@@ -294,16 +289,16 @@ func count(m map[string]any, key string) (*int32, error) {
 // Started reports whether pods of the job may use resources.
 func (k *Kind) Started(tree map[string]any) (bool, error) { return k.started.bool(tree) }
 
-// Ready reports whether as many pods as the job wants are ready or through.
+// Ready reports whether all pods of the job are ready or have succeeded.
 func (k *Kind) Ready(tree map[string]any) (bool, error) { return k.ready.bool(tree) }
 
-// End is how a job went.
+// End is the result of a finished job.
 type End struct {
 	Success bool
 	Message string
 }
 
-// Finished is how the job went, or nil.
+// Finished returns the result of the job, nil unless it has finished.
 func (k *Kind) Finished(tree map[string]any) (*End, error) {
 	value, err := k.finished.eval(tree, nil)
 	if err != nil {
@@ -321,7 +316,7 @@ func (k *Kind) Finished(tree map[string]any) (*End, error) {
 	return &End{success, message}, nil
 }
 
-// Reclaimable is how many pods of each pod set are through.
+// Reclaimable returns the number of pods of each pod set that no longer need their quota.
 func (k *Kind) Reclaimable(tree map[string]any) (map[string]int32, error) {
 	value, err := k.reclaimable.eval(tree, nil)
 	if err != nil {
@@ -341,8 +336,8 @@ func (k *Kind) Reclaimable(tree map[string]any) (map[string]int32, error) {
 	return out, nil
 }
 
-// Inject changes the job so that its pods get what podSets say, and Stop so that it stops.
+// Inject applies the assignments of pod sets to the job.
 func (k *Kind) Inject(tree map[string]any, podSets []any) error { return k.inject.patch(tree, podSets) }
 
-// Stop changes the job so that it stops, beyond Suspend.
+// Stop changes the job so that it stops, in addition to Suspend.
 func (k *Kind) Stop(tree map[string]any) error { return k.stop.patch(tree, nil) }

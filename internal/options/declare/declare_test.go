@@ -49,7 +49,7 @@ func tree(t *testing.T, text string) map[string]any {
 	return whole(out).(map[string]any)
 }
 
-// whole makes whole numbers of floats, as the API server's client does.
+// whole converts floats to whole numbers, as the API server's client does.
 func whole(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -196,7 +196,7 @@ func TestPodSetsThatAreNone(t *testing.T) {
 		"no list":      {`object.spec`, "gives a map with roles, suspend and must give a list"},
 		"endless": {
 			`[1,2,3,4,5,6,7,8,9,10].map(a, object.spec.many.filter(b, object.spec.many.exists(c, b == c + 1)))`,
-			"on this object: loop over less", // of the two limits the one that is met first on this machine
+			"on this object: loop over less", // either limit, depending on the machine
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestPodSetsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestLimits evaluates what is cheap to compile and dear to run: each of the two limits stops what the other lets pass.
+// TestLimits evaluates expressions that are cheap to compile and expensive to run: each limit stops one that the other permits.
 func TestLimits(t *testing.T) {
 	texts := make([]any, 50)
 	for i := range texts {
@@ -235,12 +235,12 @@ func TestLimits(t *testing.T) {
 		spec       map[string]any
 		want       string
 	}{
-		"cost": { // a regular expression costs its own length for each letter of the text, and is quick
+		"cost": { // a regular expression costs its length times the length of the text, and is fast
 			`object.spec.texts.all(t, !t.matches("(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)(b|c)"))`,
 			map[string]any{"texts": texts},
 			"costs more than 1000000 on this object: loop over less",
 		},
-		"time": { // what is deep in two lists costs nothing, and takes its time to compare
+		"time": { // comparing deeply nested lists costs little, and takes long
 			`object.spec.many.all(i, object.spec.left == object.spec.right)`,
 			map[string]any{"many": numbers(20_000), "left": []any{numbers(20_000)}, "right": []any{numbers(20_000)}},
 			"took longer than 1s on this object: loop over less",

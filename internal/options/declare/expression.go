@@ -6,7 +6,7 @@ import (
 	"github.com/berth-project/berth/internal/cel"
 )
 
-// The names that expressions may use.
+// The variables of expressions.
 const (
 	objectName  = "object"
 	podSetsName = "podSets"
@@ -17,7 +17,6 @@ var (
 	withPodSets = cel.Scope{Names: []string{objectName, podSetsName}}
 )
 
-// expression is one of a kind.
 type expression struct{ *cel.Expression }
 
 func compile(of, text string, in cel.Scope, gives cel.Result) (*expression, error) {
@@ -28,7 +27,7 @@ func compile(of, text string, in cel.Scope, gives cel.Result) (*expression, erro
 	return &expression{e}, nil
 }
 
-// eval evaluates the expression on a job.
+// eval evaluates the expression on a job. podSets may be nil.
 func (e *expression) eval(tree map[string]any, podSets []any) (any, error) {
 	vars := map[string]any{objectName: tree}
 	if podSets != nil {
@@ -47,7 +46,7 @@ func (e *expression) bool(tree map[string]any) (bool, error) {
 
 var errOnlySpec = errors.New("the patch changes more than spec: nothing else may be changed")
 
-// patch changes a job as the expression says.
+// patch applies the value of the expression to a job, as a merge patch of its spec.
 func (e *expression) patch(tree map[string]any, podSets []any) error {
 	value, err := e.eval(tree, podSets)
 	if err != nil {

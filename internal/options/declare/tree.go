@@ -9,7 +9,7 @@ import (
 
 func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
-// set writes a value below maps, which are made where they are missing; nil removes it.
+// set sets a value at a path, and creates missing maps; nil removes it.
 func set(tree map[string]any, path []string, value any) {
 	for _, name := range path[:len(path)-1] {
 		next, ok := tree[name].(map[string]any)
@@ -29,7 +29,7 @@ func set(tree map[string]any, path []string, value any) {
 	}
 }
 
-// at follows a path such as spec.roles[0].template to a map; nil if there is none.
+// at returns the map at a path such as spec.roles[0].template; nil if there is none.
 func at(tree map[string]any, path string) map[string]any {
 	for part := range strings.SplitSeq(strings.TrimPrefix(path, "."), ".") {
 		name, rest, indexed := strings.Cut(part, "[")
@@ -50,7 +50,7 @@ func at(tree map[string]any, path string) map[string]any {
 	return tree
 }
 
-// merge applies a merge patch. What the patch leaves empty is removed, and so are the maps around it that it emptied.
+// merge applies a merge patch. Values that are empty in the patch are removed, and so are maps that become empty by it.
 func merge(tree, patch map[string]any) {
 	for _, key := range sortedKeys(patch) {
 		value := patch[key]

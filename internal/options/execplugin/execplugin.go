@@ -13,8 +13,7 @@ var interactiveModes = []configv1beta2.ExecInteractiveMode{
 	configv1beta2.NeverInteractive, configv1beta2.IfAvailableInteractive, configv1beta2.AlwaysInteractive,
 }
 
-// Validate checks credential plugins as far as their kubeconfig
-// counterpart is checked.
+// Validate applies the rules for credential plugins of a kubeconfig.
 func Validate(list []configv1beta2.ClusterProfileProvider, path *field.Path) field.ErrorList {
 	errs := field.ErrorList{}
 	for i, p := range list {

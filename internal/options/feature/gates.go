@@ -1,6 +1,5 @@
-// Package feature knows every feature gate by name, its stage and its default,
-// and resolves once, from a configuration file and the flag, which are on.
-// Whoever acts on a gate asks [Gates.On]; nothing asks by name.
+// Package feature is the table of feature gates with their stages and defaults. It resolves them once, from a configuration file and the
+// flag. Code calls [Gates.On] with a constant; no code uses names.
 package feature
 
 import (
@@ -16,10 +15,10 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Flag is the name of the flag whose value ParseFlag takes.
+// Flag is the name of the flag for ParseFlag.
 const Flag = "--feature-gates"
 
-// Stage is how far a feature has come.
+// Stage is the maturity of a feature.
 type Stage uint8
 
 // The stages of a feature gate.
@@ -30,21 +29,18 @@ const (
 	Deprecated
 )
 
-// row is what is known of one gate.
 type row struct {
 	name   string
 	stage  Stage
 	on     bool // by default
 	locked bool // at its default
-	// needs are the gates that must be on for this one to be on.
+	// needs are the parents: gates that must be on for this one.
 	needs []Gate
-	// acted is true when turning the gate changes what this build does.
+	// acted is true if the gate has an effect in this version.
 	acted bool
 }
 
-// Gates says of every gate whether it is on. It is a plain value: comparable,
-// copied freely and never changed after it was resolved. The zero value has
-// every gate off; see Default.
+// Gates are the resolved gates: a plain, comparable value. The zero value has every gate off; see Default.
 type Gates struct {
 	on [count]bool
 }
@@ -58,13 +54,13 @@ func (g Gates) OnByName(name string) bool {
 	return known && g.on[gate]
 }
 
-// With returns a copy with one gate turned; it checks nothing.
+// With returns a copy with one gate changed, without checks.
 func (g Gates) With(gate Gate, on bool) Gates {
 	g.on[gate] = on
 	return g
 }
 
-// Default has every gate at its default.
+// Default returns every gate at its default.
 func Default() Gates {
 	var g Gates
 	for i, spec := range table {
@@ -73,21 +69,20 @@ func Default() Gates {
 	return g
 }
 
-// Stage is how far the feature has come.
+// Stage returns the maturity of the feature.
 func (g Gate) Stage() Stage { return table[g].stage }
 
-// String gives the name of the gate, as it is written in a configuration.
+// String returns the name of the gate in a configuration.
 func (g Gate) String() string { return table[g].name }
 
-// The names that set every gate of a stage that is not set by its own name.
+// Names that set every gate of a stage, except gates that are set by their own name.
 const (
 	allAlpha = "AllAlpha"
 	allBeta  = "AllBeta"
 )
 
-// retired are names that releases since 0.13 of upstream knew and that
-// are gone: their feature is always there, or was dropped. They are accepted
-// with a warning (spec: 70 §5.7, 40 §5).
+// retired are removed gates of upstream releases since 0.13: their feature is always on, or was dropped. They are accepted with a warning
+// (spec: 70 §5.7, 40 §5).
 var retired = map[string]bool{
 	"AdmissionCheckValidationRules":                   true,
 	"ConfigurableResourceTransformations":             true,
@@ -116,29 +111,28 @@ var retired = map[string]bool{
 	"WorkloadResourceRequestsSummary":                 true,
 }
 
-// Setting is one name and value that the user wrote.
+// Setting is one name and value of the user.
 type Setting struct {
 	Name string
 	On   bool
-	At   strict.Problem // where; its Detail is empty
+	At   strict.Problem // the position, without a Detail
 }
 
-// problem says what is wrong with the setting.
 func (s Setting) problem(format string, args ...any) strict.Problem {
 	p := s.At
 	p.Detail = fmt.Sprintf(format, args...)
 	return p
 }
 
-// Result is what the settings come to.
+// Result are the resolved settings.
 type Result struct {
 	Gates    Gates
-	Inert    []string // names that were set and change nothing, sorted
+	Inert    []string // names that were set without an effect, sorted
 	Warnings []string
 	Problems []strict.Problem
 }
 
-// Resolve applies settings to the defaults. No name may be in them twice.
+// Resolve applies settings with unique names to the defaults.
 func Resolve(settings []Setting) Result {
 	r := Result{Gates: Default()}
 	gates := byName()
@@ -175,7 +169,6 @@ func Resolve(settings []Setting) Result {
 	return r
 }
 
-// applyStages turns whole stages, as AllAlpha and AllBeta ask.
 func (r *Result) applyStages(settings []Setting, explicit map[Gate]Setting) {
 	for _, s := range settings {
 		for i, spec := range table {
@@ -188,8 +181,7 @@ func (r *Result) applyStages(settings []Setting, explicit map[Gate]Setting) {
 	}
 }
 
-// followParents turns off the gates whose parents are off. One that was turned
-// on by its own name is a mistake; the others follow with a line in the log
+// followParents turns off the gates whose parents are off, with a warning. It is a problem if such a gate was set by its own name
 // (spec: 70 §5.7, §6 #23).
 func (r *Result) followParents(explicit map[Gate]Setting) {
 	followers := map[Gate][]string{}
@@ -215,8 +207,7 @@ func (r *Result) followParents(explicit map[Gate]Setting) {
 	}
 }
 
-// ParseFlag reads A=true,B=false. Blanks around names and values are
-// ignored, as is an empty entry.
+// ParseFlag parses A=true,B=false. Blanks around names and values and empty entries are ignored.
 func ParseFlag(flag string) (map[string]bool, []strict.Problem) {
 	settings := map[string]bool{}
 	var problems []strict.Problem
@@ -245,9 +236,8 @@ func ParseFlag(flag string) (map[string]bool, []strict.Problem) {
 	return settings, problems
 }
 
-// Merge joins the gates of the file with those of the flag. Upstream
-// refuses to start with both; here equal values pass with a warning and
-// different ones are a mistake (spec: 70 §6 #3, example 20).
+// Merge joins the gates of the file and the flag. Upstream refuses to start with both; here equal values are a warning and different ones a
+// problem (spec: 70 §6 #3, example 20).
 func Merge(file map[string]bool, where func(name string) strict.Problem, flag map[string]bool) (settings []Setting, warnings []string, problems []strict.Problem) {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		s := Setting{Name: name, On: file[name], At: where(name)}
@@ -268,7 +258,6 @@ func Merge(file map[string]bool, where func(name string) strict.Problem, flag ma
 	return settings, warnings, problems
 }
 
-// byName indexes the table.
 func byName() map[string]Gate {
 	byName := make(map[string]Gate, count)
 	for i, spec := range table {
@@ -277,8 +266,7 @@ func byName() map[string]Gate {
 	return byName
 }
 
-// ofAPIServer are the names that the library behind the visibility API
-// knows. Upstream's registry holds them too, so files may name them.
+// ofAPIServer returns the gates of the library of the visibility API. Upstream registers them, too, so files may name them.
 func ofAPIServer() map[string]bool {
 	names := map[string]bool{}
 	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
@@ -287,8 +275,7 @@ func ofAPIServer() map[string]bool {
 	return names
 }
 
-// suggest says which gate a misspelt name meant. There are too many gates
-// to list them all.
+// suggest returns advice about an unknown gate. There are too many gates to list them all.
 func suggest(name string, known []string) string {
 	if near := strict.Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"

@@ -38,8 +38,7 @@ func TestGateTable(t *testing.T) {
 	}
 }
 
-// Whatever is set, a gate that is on has its parents on, a locked gate keeps
-// its value, and the order of the names does not matter.
+// With any settings, the parents of an enabled gate are on, a locked gate keeps its value, and the order of names does not matter.
 func TestGateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfDistinct(rapid.IntRange(0, int(count)-1), rapid.ID[int]).Draw(t, "gates")
@@ -73,15 +72,13 @@ func TestGateProperties(t *testing.T) {
 	})
 }
 
-// unbuilt are gates that some code asks for although what they are for is not built: what belongs to it is read and checked,
-// and nothing comes of it.
+// unbuilt are gates that some code reads although their feature does not exist: its configuration is only parsed and checked.
 var unbuilt = []Gate{
 	AdmissionFairSharing, TopologyAwareScheduling, TASMultiLayerTopology,
 	KueueDRAIntegrationPartitionableDevices, KueueDRAIntegrationConsumableCapacity,
 }
 
-// A gate is said to be without effect if, and only if, nothing asks for it: the rest of the code is the list. A locked one has
-// the effect that it always has.
+// A gate is reported as inert if, and only if, no code reads it. Locked gates are never inert.
 func TestActedUpon(t *testing.T) {
 	asked := map[string]bool{}
 	err := fs.WalkDir(os.DirFS("../../.."), ".", func(path string, d fs.DirEntry, err error) error {

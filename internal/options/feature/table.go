@@ -1,24 +1,23 @@
 package feature
 
-// Gate is a feature that can be turned on or off by name. The zero Gate is a
-// gate like any other; values have no meaning outside a process.
+// Gate is a feature that can be turned on or off by name. The zero Gate is a gate like any other; values are not stable between builds.
 type Gate uint8
 
-// Every gate, by area. A gate whose comment is a thing done does it when on.
+// Every gate, by area, with its effect if it is on.
 const (
 	// Queueing and scheduling.
 	PartialAdmission                                Gate = iota // admit with fewer pods, down to minCount
-	FlavorFungibility                                           // try the next flavor before borrowing or preempting, as the queue says
-	FlavorFungibilityPreserveScanProgress                       // go on with the flavor search where the last cycle stopped
+	FlavorFungibility                                           // try the next flavor before borrowing or preempting, as configured in the queue
+	FlavorFungibilityPreserveScanProgress                       // continue the flavor search at the end of the last cycle
 	PrioritySortingWithinCohort                                 // order the heads of a cohort by priority
-	SchedulingEquivalenceHashing                                // park equal Workloads together
-	RecomputeAssignmentUponPreemptionTargetsOverlap             // look again when two heads want the same victim
-	PrioritizePreemptorWorkloads                                // hold freed quota for the preemptor
+	SchedulingEquivalenceHashing                                // evaluate equivalent Workloads once
+	RecomputeAssignmentUponPreemptionTargetsOverlap             // recompute the assignment if two heads have the same victim
+	PrioritizePreemptorWorkloads                                // reserve freed quota for the preemptor
 	VectorizedResourceRequests                                  // performance only
 	SchedulerLibraryIntegration                                 // upstream's use of the Kubernetes scheduler as a library
 	ReclaimablePods                                             // release the quota of pods that are done
 	QuotaCheckStrategy                                          // honour resources.quotaCheckStrategy
-	AdmissionGatedBy                                            // honour the annotation that keeps a Workload out of the queue
+	AdmissionGatedBy                                            // honour the annotation that excludes a Workload from its queue
 	PriorityBoost                                               // honour the annotation that raises or lowers a priority
 	ConcurrentAdmission                                         // try several flavors of one Workload at once
 	UnadmittedWorkloadsObservability                            // granular reasons for waiting
@@ -112,11 +111,10 @@ const (
 	MultiKueueExternalTransforms // transforms of external frameworks
 	RuntimePatchSelectors        // selectors in runtime patches
 
-	count // how many there are; not a gate
+	count // the number of gates
 )
 
-// table says of every gate its stage, its default and the gates it needs
-// (spec: 70 §5.7, 10 §5.5, 20 §5.8, 30 §5.6, 40 §5, 50 §5.6, 60 §5.8).
+// table is the definition of every gate (spec: 70 §5.7, 10 §5.5, 20 §5.8, 30 §5.6, 40 §5, 50 §5.6, 60 §5.8).
 var table = [count]row{
 	PartialAdmission:                                  {name: "PartialAdmission", stage: Beta, on: true, acted: true},
 	FlavorFungibility:                                 {name: "FlavorFungibility", stage: Beta, on: true, acted: true},

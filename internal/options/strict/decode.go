@@ -1,6 +1,5 @@
-// Package strict reads YAML into Go values and takes nothing for granted: a field that is unknown, repeated or of the wrong
-// type is a mistake that is told with its line, its full path and the name that was likely meant. It remembers where every
-// field stood, so that whoever checks the values can say so too.
+// Package strict reads YAML into Go values. An unknown, repeated or mistyped field is a problem with its line, its full path and the nearest
+// known name. The position of every field is recorded for later checks.
 package strict
 
 import (
@@ -10,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
@@ -23,24 +23,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxNodes bounds the values of one file. It is far above any honest file; it
-// stops aliases that refer to each other from growing without end.
+// maxNodes bounds the values of one file, far above legitimate files: aliases of aliases grow exponentially.
 const maxNodes = 100_000
 
 // Problem is one mistake.
 type Problem struct {
 	// Source is the file, or the flag, that holds the mistake.
 	Source string
-	// Line in the file, from 1; 0 when there is none to name.
+	// Line in the file, from 1; 0 if unknown.
 	Line int
-	// Field is the full path of the field, such as
-	// integrations.frameworks[1]; empty when it is the whole file.
+	// Field is the full path of the field, such as integrations.frameworks[1]; empty for the whole file.
 	Field string
-	// Detail says what is wrong and what to do.
+	// Detail is what is wrong and what to do.
 	Detail string
 }
 
-// String writes a problem on one line: file:line: field: detail.
+// String returns the problem on one line: file:line: field: detail.
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.Source)
@@ -54,8 +52,7 @@ func (p Problem) String() string {
 	return strings.Map(printable, b.String())
 }
 
-// printable keeps what is quoted from the file from breaking a line, or a
-// terminal.
+// printable replaces characters of the file that would break a line or a terminal.
 func printable(r rune) rune {
 	if unicode.IsPrint(r) {
 		return r
@@ -63,24 +60,23 @@ func printable(r rune) rune {
 	return ' '
 }
 
-// Decoder fills Go values from YAML nodes and remembers where each field was.
+// Decoder decodes YAML nodes into Go values and records the positions of fields.
 type Decoder struct {
 	// Source is the name of the file.
 	Source string
-	// Hints are the answers to fields, by path, that older files have.
-	Hints map[string]string
-	// Problems are all mistakes found so far.
+	// Hints are advice about fields of older files, by path.
+	Hints    map[string]string
 	Problems []Problem
-	// Lines has the line of every field that the file sets, by path.
+	// Lines are the lines of all fields of the file, by path.
 	Lines map[string]int
-	// Order has the same paths in the order of the file.
+	// Order are the same paths in the order of the file.
 	Order []string
 	nodes int
 }
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// Documents are those of a file that are not empty. One that is no YAML is a problem, and the last.
+// Documents iterates over the documents of a file that are not empty. Invalid YAML is a problem and ends it.
 func (d *Decoder) Documents(data []byte) iter.Seq[*yaml.Node] {
 	return func(yield func(*yaml.Node) bool) {
 		for reader := yaml.NewDecoder(bytes.NewReader(data)); ; {
@@ -110,7 +106,7 @@ func (d *Decoder) syntax(err error) {
 	d.Problems = append(d.Problems, p)
 }
 
-// Decode fills the value that into points to from a whole document.
+// Decode decodes a document into the value that into points to.
 func (d *Decoder) Decode(root *yaml.Node, into any) {
 	if d.Lines == nil {
 		d.Lines = map[string]int{}
@@ -118,7 +114,6 @@ func (d *Decoder) Decode(root *yaml.Node, into any) {
 	d.decode(root, reflect.ValueOf(into).Elem(), "")
 }
 
-// decode fills into from node. path is where node stands in the file.
 func (d *Decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 	if d.nodes++; d.nodes > maxNodes {
 		if d.nodes == maxNodes+1 {
@@ -150,7 +145,6 @@ func (d *Decoder) decode(node *yaml.Node, into reflect.Value, path string) {
 	}
 }
 
-// structure fills a struct from a mapping, field by field.
 func (d *Decoder) structure(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.MappingNode {
 		d.wrongType(node, into.Type(), path)
@@ -166,14 +160,13 @@ func (d *Decoder) structure(node *yaml.Node, into reflect.Value, path string) {
 			return
 		}
 		if IsNull(value) {
-			return // written, but left empty: the same as not written
+			return // an empty field is the same as an omitted one
 		}
 		d.record(at, key.Line)
 		d.decode(value, into.FieldByIndex(field.Index), at)
 	})
 }
 
-// dictionary fills a map with string keys.
 func (d *Decoder) dictionary(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.MappingNode {
 		d.wrongType(node, into.Type(), path)
@@ -190,7 +183,7 @@ func (d *Decoder) dictionary(node *yaml.Node, into reflect.Value, path string) {
 	})
 }
 
-// list fills a slice. An empty list is not nil: it was written.
+// list decodes a sequence into a slice, which is not nil even if it is empty.
 func (d *Decoder) list(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.SequenceNode {
 		d.wrongType(node, into.Type(), path)
@@ -209,8 +202,8 @@ func (d *Decoder) list(node *yaml.Node, into reflect.Value, path string) {
 	}
 }
 
-// eachPair calls f for every key of a mapping and refuses repeated keys, keys
-// that are no plain text and merge keys. name gives the path of a key.
+// eachPair calls f for every key of a mapping, except repeated keys, keys that are no plain text and merge keys, which are problems. name
+// returns the path of a key.
 func (d *Decoder) eachPair(node *yaml.Node, path string, name func(key string) string, f func(key, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -235,7 +228,6 @@ func (d *Decoder) eachPair(node *yaml.Node, path string, name func(key string) s
 	}
 }
 
-// unmarshal fills a value that reads itself from a JSON scalar.
 func (d *Decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string) {
 	t := reflect.TypeOf(into).Elem()
 	if node.Kind != yaml.ScalarNode || IsNull(node) {
@@ -252,7 +244,6 @@ func (d *Decoder) unmarshal(node *yaml.Node, into json.Unmarshaler, path string)
 	}
 }
 
-// scalar fills a bool, a number or a string.
 func (d *Decoder) scalar(node *yaml.Node, into reflect.Value, path string) {
 	if node.Kind != yaml.ScalarNode {
 		d.wrongType(node, into.Type(), path)
@@ -277,8 +268,7 @@ func (d *Decoder) scalar(node *yaml.Node, into reflect.Value, path string) {
 	}
 }
 
-// setBool reads true and false, and the words yes, no, on and off without
-// quotes, which older YAML took for bools.
+// setBool reads true and false, and unquoted yes, no, on and off, which are bools in YAML 1.1.
 func setBool(node *yaml.Node, into reflect.Value) bool {
 	tag := node.ShortTag()
 	if tag != "!!bool" && (tag != "!!str" || node.Style != 0) {
@@ -292,7 +282,6 @@ func setBool(node *yaml.Node, into reflect.Value) bool {
 	return true
 }
 
-// setInt reads a whole number that fits.
 func setInt(node *yaml.Node, into reflect.Value) bool {
 	var v int64
 	if node.ShortTag() != "!!int" || node.Decode(&v) != nil || into.OverflowInt(v) {
@@ -302,7 +291,6 @@ func setInt(node *yaml.Node, into reflect.Value) bool {
 	return true
 }
 
-// setFloat reads a finite number that fits.
 func setFloat(node *yaml.Node, into reflect.Value) bool {
 	if tag := node.ShortTag(); tag != "!!int" && tag != "!!float" {
 		return false
@@ -319,7 +307,7 @@ func (d *Decoder) wrongType(node *yaml.Node, want reflect.Type, path string) {
 	d.Fault(node, path, fmt.Sprintf("want %s, got %s", Wanted(want), Got(node, want)))
 }
 
-// Fault notes a mistake at a node.
+// Fault records a problem at a node.
 func (d *Decoder) Fault(node *yaml.Node, path, detail string) {
 	d.Problems = append(d.Problems, Problem{Source: d.Source, Line: node.Line, Field: path, Detail: detail})
 }
@@ -329,8 +317,7 @@ func (d *Decoder) record(path string, line int) {
 	d.Order = append(d.Order, path)
 }
 
-// Line gives the line of a path, or of the nearest field around it that the
-// file sets; 0 when the file sets none of them.
+// Line returns the line of a path, or of the nearest outer field that the file sets; 0 if there is none.
 func (d *Decoder) Line(path string) int {
 	for path != "" {
 		if n, ok := d.Lines[path]; ok {
@@ -341,7 +328,7 @@ func (d *Decoder) Line(path string) int {
 	return 0
 }
 
-// Wanted describes a type to the author of the file.
+// Wanted describes a type for messages.
 func Wanted(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration]():
@@ -371,7 +358,7 @@ func Wanted(t reflect.Type) string {
 	return "a whole number"
 }
 
-// Got describes what the file has in its place.
+// Got describes a node for messages.
 func Got(node *yaml.Node, want reflect.Type) string {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -392,21 +379,14 @@ func Got(node *yaml.Node, want reflect.Type) string {
 	return strconv.Quote(value)
 }
 
-// unknownField says what to write in place of a field nobody knows.
 func (d *Decoder) unknownField(path, key string, fields map[string]reflect.StructField) string {
 	if hint, ok := d.Hints[path]; ok {
 		return hint
 	}
-	known := make([]string, 0, len(fields))
-	for name := range fields {
-		known = append(known, name)
-	}
-	slices.Sort(known)
-	return DidYouMean(key, known)
+	return DidYouMean(key, slices.Sorted(maps.Keys(fields)))
 }
 
-// Fields gives the fields of a struct by their JSON names, those of
-// inlined structs among them.
+// Fields returns the fields of a struct by their JSON names, including inlined structs.
 func Fields(t reflect.Type) map[string]reflect.StructField {
 	fields := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(t) {
@@ -419,8 +399,7 @@ func Fields(t reflect.Type) map[string]reflect.StructField {
 	return fields
 }
 
-// inlined reports whether every struct on the way to a promoted field is
-// written into the mapping around it.
+// inlined reports whether every struct around a promoted field is inlined.
 func inlined(t reflect.Type, index []int) bool {
 	for i := range len(index) - 1 {
 		if !strings.Contains(t.FieldByIndex(index[:i+1]).Tag.Get("json"), "inline") {
@@ -430,12 +409,12 @@ func inlined(t reflect.Type, index []int) bool {
 	return true
 }
 
-// IsNull reports whether a value was left empty.
+// IsNull reports whether a value is empty.
 func IsNull(node *yaml.Node) bool {
 	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }
 
-// JoinField writes the path of a field of a struct.
+// JoinField returns the path of a field of a struct.
 func JoinField(path, field string) string {
 	if path == "" {
 		return field

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Nearest gives the known name that a misspelt one most likely meant, or ""
-// when none is near. Ties go to the first known name.
+// Nearest returns the known name that a misspelt one most likely meant, the first one of equally near names, or "" if none is near.
 func Nearest(name string, known []string) string {
 	best, bestCost := "", min(max(1, len(name)/2), max(2, len(name)/3), 6)+1
 	for _, k := range known {
@@ -17,8 +16,7 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// DidYouMean says what to write in place of an unknown name: the nearest
-// known one, or else all of them.
+// DidYouMean returns advice about an unknown name: the nearest known one, or all of them.
 func DidYouMean(name string, known []string) string {
 	if near := Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"
@@ -29,8 +27,7 @@ func DidYouMean(name string, known []string) string {
 	return "known here: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }
 
-// distance is the number of single-byte edits, and swaps of neighbours, that
-// turn a into b.
+// distance returns the number of single-byte edits and swaps of neighbours between a and b.
 func distance(a, b string) int {
 	const tooLong = 128
 	if len(a) > tooLong || len(b) > tooLong {

@@ -113,7 +113,7 @@ func joined[V any](first, second map[string]V) map[string]V {
 	return out
 }
 
-// Protocols are those that the listeners may negotiate.
+// Protocols are what the listeners may negotiate.
 type Protocols struct {
 	MinVersion   uint16 // 0: the library's
 	CipherSuites []uint16

@@ -13,7 +13,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 )
 
-// Options result from the configuration. The names of policies and modes are those of the file.
+// Options result from the configuration. Policies and modes have their names of the file.
 type Options struct {
 	ConflictPolicy, OwnershipMode   string
 	Reserved                        []configv1beta2.ReservedManager
@@ -21,7 +21,7 @@ type Options struct {
 	RestrictMetadata, StrictTargets bool
 	// RecreateDeletedJobSet creates deleted JobSets again.
 	RecreateDeletedJobSet bool
-	// GPUResources count as GPUs besides those that contain "gpu".
+	// GPUResources count as GPUs besides resources whose name contains "gpu".
 	GPUResources []string
 	// CountMergedResources counts the processes of a node by the resources of runtime and TrainJob together.
 	CountMergedResources bool
@@ -65,7 +65,7 @@ func SetDefaults(t *configv1beta2.Trainer, namespace string) {
 	if p.Ownership.Mode == "" {
 		p.Ownership.Mode = ownershipModes[0]
 	}
-	if p.Ownership.Reserved == nil { // an empty list was meant
+	if p.Ownership.Reserved == nil { // an empty list is intended
 		p.Ownership.Reserved = []configv1beta2.ReservedManager{{Manager: queueManagers, Subjects: []string{accountPrefix + namespace + ":" + managerAccount}}}
 	}
 	if p.SchedulingManagers == nil {

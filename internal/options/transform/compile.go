@@ -24,8 +24,7 @@ const (
 
 const gateNeeded = "needs featureGates.MultiKueueExternalTransforms: true"
 
-// Compile checks what a configuration says about external frameworks. allowed says that they may have more than a name; path is where
-// the list stands in the file. Names are not checked here.
+// Compile compiles external frameworks at path. allowed permits more than a name. Names are not checked.
 func Compile(list []configv1beta2.MultiKueueExternalFramework, allowed bool, path *field.Path) ([]*Framework, field.ErrorList) {
 	var out []*Framework
 	var errs field.ErrorList
@@ -43,7 +42,6 @@ func Compile(list []configv1beta2.MultiKueueExternalFramework, allowed bool, pat
 	return out, errs
 }
 
-// compiler makes one framework.
 type compiler struct {
 	in   *configv1beta2.MultiKueueExternalFramework
 	path *field.Path
@@ -55,7 +53,7 @@ func (c *compiler) invalid(at *field.Path, value any, message string) {
 	c.errs = append(c.errs, field.Invalid(at, value, message))
 }
 
-// oneOf takes the value of a field that is one of some words, in any case; the first is the default.
+// oneOf returns the value of an enumeration, in any case; the first word is the default.
 func (c *compiler) oneOf(at *field.Path, value string, words ...string) string {
 	if value == "" {
 		return words[0]
@@ -69,7 +67,7 @@ func (c *compiler) oneOf(at *field.Path, value string, words ...string) string {
 	return words[0]
 }
 
-// extensions are the fields beyond the name that are set, by their names.
+// extensions returns the names of all set fields beyond the name.
 func extensions(in *configv1beta2.MultiKueueExternalFramework) []string {
 	var out []string
 	for _, f := range []struct {
@@ -221,12 +219,11 @@ func (c *compiler) limits() {
 	c.out.MaxBytes = int(lower("maxObjectBytes", in.MaxObjectBytes, maxBytes))
 }
 
-// scope is the language of a phase.
 func (c *compiler) scope(names []string) cel.Scope {
 	return cel.Scope{Names: append(slices.Clone(names), variablesName), Patches: true, Cost: c.out.costPerExpression}
 }
 
-// everything are all names of all phases.
+// everything are the variables of all phases.
 var everything = []string{"object", "localObject", "remoteObject", "workload", "cluster", "origin"}
 
 func (c *compiler) variables() {
@@ -245,7 +242,7 @@ func (c *compiler) variables() {
 	}
 }
 
-// expression compiles one in the scope of a phase, with the variables that it reads.
+// expression compiles an expression in the scope of a phase, with the variables that it reads.
 func (c *compiler) expression(phase, name, text string, at *field.Path, gives cel.Result) *cel.Expression {
 	if strings.TrimSpace(text) == "" {
 		c.errs = append(c.errs, field.Required(at, "an expression in CEL"))
@@ -262,7 +259,7 @@ func (c *compiler) expression(phase, name, text string, at *field.Path, gives ce
 	return e
 }
 
-// reads compiles the variables that an expression reads, which are among the first known ones, for a phase.
+// reads compiles the variables that an expression of a phase reads. It may read the first known ones.
 func (c *compiler) reads(phase string, e *cel.Expression, known int) error {
 	names, plain := e.Fields(variablesName)
 	if !plain {
@@ -294,7 +291,7 @@ func (c *compiler) reads(phase string, e *cel.Expression, known int) error {
 	return nil
 }
 
-// unused compiles the variables that no phase reads, with all names there are.
+// unused checks the variables that no phase reads, with the names of all phases.
 func (c *compiler) unused() {
 	for i, v := range c.in.Variables {
 		used := false
@@ -338,7 +335,6 @@ func (c *compiler) rules() {
 	}
 }
 
-// name checks that something has a name of its own.
 func (c *compiler) name(names []string, name string, at *field.Path) []string {
 	switch {
 	case name == "":
@@ -483,7 +479,7 @@ func (c *compiler) lifecycle() {
 // reserved are the domains of keys that belong to Kubernetes and to the queue.
 var reserved = []string{"kueue.x-k8s.io", "kubernetes.io", "k8s.io", "berth.dev"}
 
-// Reserved reports whether the key of a label or an annotation is not for transforms: its domain is one of those, or below it.
+// Reserved reports whether transforms must not touch the key of a label or annotation: its domain is reserved, or below a reserved one.
 func Reserved(key string) bool {
 	domain, _, ok := strings.Cut(strings.ToLower(key), "/")
 	if !ok || domain == "app.kubernetes.io" {

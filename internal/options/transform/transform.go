@@ -27,7 +27,6 @@ const (
 	Lifecycle    = "lifecycle"
 )
 
-// scopes are the variables of each phase.
 var scopes = map[string][]string{
 	Precondition: {"localObject", "workload"},
 	Creation:     {"object", "localObject", "workload", "cluster", "origin"},
@@ -59,7 +58,7 @@ type Framework struct {
 	RetryOnError bool
 	// StatusMode is Replace, Mutate or Disabled, Subresource Auto, Status or Main.
 	StatusMode, Subresource string
-	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs take from their copies.
+	// AnnotationPrefixes and LabelPrefixes select the keys that are mirrored from copies to their jobs.
 	AnnotationPrefixes, LabelPrefixes []string
 	// SpecPaths may change on the copy.
 	SpecPaths [][]string
@@ -74,7 +73,7 @@ type Framework struct {
 
 	costPerExpression, costPerPass uint64
 	variables                      []string
-	compiled                       map[string][]*cel.Expression // of variables, by phase; nil where they are not used
+	compiled                       map[string][]*cel.Expression // of variables, by phase; nil if unused
 	preconditions                  []precondition
 	mutations                      map[string][]mutation
 	when, finished, active         *cel.Expression
@@ -247,7 +246,6 @@ func (p *pass) eval(e *cel.Expression) (any, error) {
 	return value, err
 }
 
-// variable evaluates a variable when it is first read.
 func (p *pass) variable(name string) (any, error) {
 	if value, ok := p.values[name]; ok {
 		return value, nil

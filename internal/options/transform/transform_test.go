@@ -26,7 +26,7 @@ func compiled(t testing.TB, text string) (*Framework, field.ErrorList) {
 	return out[0], errs
 }
 
-// TestMistakes is what a configuration may not say, and where it is told (spec: 40 §4.13.1, §7.77).
+// TestMistakes: invalid configurations, with the fields of their errors (spec: 40 §4.13.1, §7.77).
 func TestMistakes(t *testing.T) {
 	for name, tc := range map[string]struct{ text, at, says string }{
 		"a type":                           {"controllerType: Other", "controllerType", "supported values"},
@@ -103,7 +103,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestHostile has expressions that are accepted, and that no job may suffer for (spec: 40 §4.13.4, §7.53).
+// TestHostile: valid expressions that are expensive to evaluate (spec: 40 §4.13.4, §7.53).
 func TestHostile(t *testing.T) {
 	long := []any{}
 	for i := range 10000 {
@@ -151,7 +151,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestLargeValues is that no value is written out that is far larger than all it was made of.
+// TestLargeValues: values far larger than their inputs are refused.
 func TestLargeValues(t *testing.T) {
 	long := []any{}
 	for i := range 3000 {
@@ -177,7 +177,7 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// TestPassCost is that many expressions, each cheap enough, are too much together.
+// TestPassCost: many cheap expressions exceed the limit of a pass.
 func TestPassCost(t *testing.T) {
 	f, errs := compiled(t, `
 name: Run.v1.x.dev
@@ -203,7 +203,7 @@ limits: {costPerPass: 500}`)
 	}
 }
 
-// TestLazyVariables is that a variable is worked out where it is read, and nowhere else.
+// TestLazyVariables: a variable is only evaluated if it is read.
 func TestLazyVariables(t *testing.T) {
 	f, errs := compiled(t, `
 name: Run.v1.x.dev
@@ -223,7 +223,7 @@ preconditions: [{name: p, expression: "localObject.n == 3 ? variables.double == 
 	}
 }
 
-// TestSameBytes is that a mutation over the keys of a map gives the same patch each time (spec: 40 §7.75).
+// TestSameBytes: a mutation over the keys of a map always returns the same patch (spec: 40 §7.75).
 func TestSameBytes(t *testing.T) {
 	f, errs := compiled(t, `
 name: Run.v1.x.dev
@@ -261,7 +261,7 @@ creation:
 	}
 }
 
-// TestPatches are the forms that patches have.
+// TestPatches: the forms of patches.
 func TestPatches(t *testing.T) {
 	for expression, want := range map[string]any{
 		`[JSONPatch{op: "add", path: "/a", value: Object.spec{x: [1, Object.spec.x{y: dyn("z")}]}}]`: []any{map[string]any{
@@ -302,7 +302,7 @@ func check(t *testing.T, kind, name, expression string, want any) {
 	}
 }
 
-// TestExample compiles the configuration that the documentation shows.
+// TestExample compiles the configuration of the documentation.
 func TestExample(t *testing.T) {
 	raw, err := os.ReadFile("../../../docs/examples/multicluster/tekton.yaml")
 	if err != nil {
@@ -317,7 +317,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestObserved tells of every pass how it went and what it cost.
+// TestObserved: every pass is observed with its result and cost.
 func TestObserved(t *testing.T) {
 	f, errs := compiled(t, `
 name: Run.v1.x.dev
@@ -336,7 +336,7 @@ limits: {costPerExpression: 1000}`)
 		long[i] = int64(i)
 	}
 	for _, list := range []any{[]any{int64(1)}, "no list", long} {
-		_, _, _, _ = f.Preconditions(map[string]any{"localObject": map[string]any{"list": list}}) // what it says is tested above
+		_, _, _, _ = f.Preconditions(map[string]any{"localObject": map[string]any{"list": list}}) // the result is tested above
 	}
 	if diff := cmp.Diff([]string{"precondition success", "precondition error", "precondition too_costly"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -3,10 +3,8 @@
 //	admitted slice: main x6 ──┐
 //	pods of the chain ────────┴─► room = 6 − pods that run ─► the first gated ones, by name
 //
-// A pod of an elastic job is born with a scheduling gate. It loses the gate when
-// a slice is admitted that has room for it, and in the same write gets what the
-// admission says about its pod set: a job that is resized while it runs cannot
-// get that into its template any more (spec: 30 §4.11).
+// A pod of an elastic job is created with a scheduling gate. The gate is removed once a slice with room for it is admitted. The same
+// write sets the node selector and labels of its pod set: the template of a running job cannot change any more (spec: 30 §4.11).
 package plan
 
 import (
@@ -22,7 +20,7 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// Chain is the chain of slices that a pod belongs to, or empty.
+// Chain returns the chain of slices that a pod belongs to, or empty.
 func Chain(pod *corev1.Pod) string {
 	if name := pod.Annotations[kueue.WorkloadSliceNameAnnotation]; name != "" {
 		return name
@@ -35,23 +33,23 @@ func IsGated(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.SchedulingG
 
 var gate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
 
-// IsOver reports whether the pod uses nothing any more.
+// IsOver reports whether the pod uses no resources any more.
 func IsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // Observed is a chain of slices and its pods.
 type Observed struct {
-	// Slice is the one that lets pods run, and Infos is what its admission says, by pod set.
+	// Slice is the admitted slice, and Infos are its assignments, by pod set.
 	Slice *kueue.Workload
 	Infos []job.PodSetInfo
-	// Pods are all pods of the chain, without the gate from when it was removed.
+	// Pods are all pods of the chain, including our own writes that the cache does not show yet.
 	Pods []*corev1.Pod
 }
 
-// Decide lists the pods that lose their gate, as they are to be. Every pod set has room for as many as are granted, less
-// those without a gate that are not over; one that is being deleted still uses its part. A pod that names no pod set of the
-// slice, or whose node selector contradicts what was admitted, stays as it is and takes no room.
+// Decide returns the pods to ungate, as they should be. A pod set has room for the granted count, less its ungated pods that are not
+// over; a terminating pod still uses its part. A pod that names no pod set of the slice, or whose node selector contradicts the
+// admission, stays unchanged and takes no room.
 func Decide(o *Observed) []*corev1.Pod {
 	var out []*corev1.Pod
 	pods := slices.SortedFunc(slices.Values(o.Pods), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -72,8 +70,8 @@ func Decide(o *Observed) []*corev1.Pod {
 			if room <= 0 {
 				break
 			}
-			if free := Free(pod, info); free != nil {
-				out = append(out, free)
+			if next := Free(pod, info); next != nil {
+				out = append(out, next)
 				room--
 			}
 		}
@@ -81,8 +79,8 @@ func Decide(o *Observed) []*corev1.Pod {
 	return out
 }
 
-// Free is the pod without the gate and with what its pod set gets. Node selectors can only be added, so one that has
-// another value makes it nil. Labels and annotations that an earlier admission left are overwritten.
+// Free returns the pod without the gate and with the assignments of its pod set. It returns nil if a node selector has another value,
+// since they can only be added. Labels and annotations of an earlier admission are overwritten.
 func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 	for _, key := range slices.Sorted(maps.Keys(info.NodeSelector)) {
 		if has, ok := pod.Spec.NodeSelector[key]; ok && has != info.NodeSelector[key] {

@@ -1,13 +1,11 @@
-// Package ungate lets the pods of elastic jobs be scheduled, as many as are
-// admitted. It looks at one chain of slices at a time: a change of a Workload or
-// of a pod of the chain brings it back.
+// Package ungate removes the scheduling gates of the pods of elastic jobs, as many as are admitted. It reconciles chains of slices: a
+// change of a Workload or of a pod of the chain requeues it.
 //
-//	Workloads of the job ─► the slice that is admitted ─┐
-//	pods of the chain ──────────────────────────────────┴─► ungate.Decide ─► one patch for each pod
+//	Workloads of the job ─► the admitted slice ─┐
+//	pods of the chain ──────────────────────────┴─► plan.Decide ─► one patch for each pod
 //
-// A pod is let go by a patch at the resource version that was seen. What was let
-// go counts as running at once, whatever the cache still shows, so that no pod
-// gets the room of another (spec: 30 §4.11).
+// A patch has the resource version of the pod that was read. An ungated pod counts as running at once, even if the cache does not show it
+// yet, so that no two pods get the same room (spec: 30 §4.11).
 package ungate
 
 import (
@@ -34,31 +32,28 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// workers is how many chains are handled at once.
 const workers = 4
 
 // Indexes of the cache.
 const (
-	byChain = "berth.chain"        // of pods, and of Workloads: the name of their chain
+	byChain = "berth.chain"        // of pods and Workloads: the name of their chain
 	byOwner = "berth.elasticOwner" // of Workloads: the UID of their controller
 )
 
-// Options say what to ungate.
+// Options are the settings of the controller.
 type Options struct {
 	Config *job.Config
-	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group; may be
-	// nil.
+	// Ungated is called for every ungated pod with its Workload, the removed gates, and whether it belongs to a group; may be nil.
 	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	Now     func() time.Time
 }
 
-// reconciler lets pods go.
 type reconciler struct {
 	Options
 	gate   *lookup.Gate
 	client client.Client
 	live   client.Reader
-	pods   *reconcile.Pods // those that were started for an admission; filled once there is an elastic job
+	pods   *reconcile.Pods // pods that were started for an admission; filled once there is an elastic job
 	watch  func() error
 
 	filling sync.Mutex
@@ -126,7 +121,7 @@ func ofWorkload(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	return request(w.Namespace, slices.Chain(w))
 }
 
-// ofPod finds the chain of a pod. A pod that names a Workload and no chain, and has no gate, is none of ours.
+// ofPod returns the chain of a pod. A pod that names a Workload and no chain, and has no gate, does not belong to an elastic job.
 func ofPod(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	if pod.Annotations[kueue.WorkloadSliceNameAnnotation] == "" && !plan.IsGated(pod) {
 		return nil
@@ -144,7 +139,7 @@ func request(namespace, chain string) []ctrlreconcile.Request {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=kueue-manager-elastic-role
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads;resourceflavors,verbs=get;list;watch
 
-// Reconcile lets go the pods of one chain for which there is room.
+// Reconcile ungates the pods of one chain for which there is room.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	err := r.reconcile(ctx, req.NamespacedName)
 	return reconcile.Retry(err).Result(ctx)
@@ -163,7 +158,7 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	if !managed {
-		return r.giveBack(ctx, o.Pods)
+		return r.ungateAll(ctx, o.Pods)
 	}
 	for i, pod := range o.Pods {
 		if o.Pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
@@ -181,30 +176,28 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	for _, pod := range plan.Decide(o) {
-		if err := r.free(ctx, o, pod); err != nil {
+		if err := r.ungate(ctx, o, pod); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// giveBack opens the gates of pods that a running job makes after its namespace left management: its template has the gate, and can no longer
-// change. Only pods of a job that Berth started name a chain (spec: 30 §4.2.5 rule 2).
-func (r *reconciler) giveBack(ctx context.Context, pods []*corev1.Pod) error {
+// ungateAll removes the gates of pods whose namespace left management while their job runs: its template has the gate, and cannot change
+// any more. Only pods of a job that Berth started name a chain (spec: 30 §4.2.5 rule 2).
+func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 	for _, pod := range pods {
 		if !plan.IsGated(pod) || pod.DeletionTimestamp != nil {
 			continue
 		}
-		next := plan.Free(pod, &job.PodSetInfo{})
-		patch := client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})
-		if err := r.client.Patch(ctx, next, patch, client.FieldOwner("kueue")); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		if err := r.patch(ctx, pod, plan.Free(pod, &job.PodSetInfo{})); client.IgnoreNotFound(err) != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// fill begins to watch pods, once. Most clusters have no elastic job, and many pods.
+// fill starts to watch pods, once. Most clusters have no elastic job, and many pods.
 func (r *reconciler) fill(ctx context.Context) error {
 	r.filling.Lock()
 	defer r.filling.Unlock()
@@ -236,8 +229,8 @@ func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]
 	return out, nil
 }
 
-// granting finds the slice that lets pods run: of all slices of the job that the chain belongs to. If nothing is left of
-// the chain but pods, the job is the one that controls them.
+// granting returns the admitted slice of the job that the chain belongs to, nil if there is none. If only pods remain of the chain, the
+// job is their controller.
 func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, pods []*corev1.Pod) (*kueue.Workload, error) {
 	named, err := r.workloads(ctx, chain.Namespace, byChain, chain.Name)
 	if err != nil {
@@ -251,23 +244,25 @@ func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, p
 			named = append(named, &w)
 		}
 	}
-	owner, known := "", false
-	for _, w := range named {
-		known = true
-		if ref := metav1.GetControllerOf(w); ref != nil {
-			owner = string(ref.UID)
-		}
-	}
-	for _, pod := range pods {
-		if ref := metav1.GetControllerOf(pod); ref != nil && !known {
-			owner = string(ref.UID)
-		}
+	owner := lastController(named)
+	if len(named) == 0 {
+		owner = lastController(pods)
 	}
 	if owner == "" {
 		return slices.Granting(named), nil
 	}
 	all, err := r.workloads(ctx, chain.Namespace, byOwner, owner)
 	return slices.Granting(all), err
+}
+
+// lastController returns the UID of the controller of the last object that has one, empty for none.
+func lastController[O metav1.Object](objects []O) (uid string) {
+	for _, o := range objects {
+		if ref := metav1.GetControllerOf(o); ref != nil {
+			uid = string(ref.UID)
+		}
+	}
+	return uid
 }
 
 func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
@@ -299,21 +294,27 @@ func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavor
 	return out, nil
 }
 
-// free takes the gate off one pod.
-func (r *reconciler) free(ctx context.Context, o *plan.Observed, pod *corev1.Pod) error {
+func (r *reconciler) ungate(ctx context.Context, o *plan.Observed, pod *corev1.Pod) error {
 	for _, old := range o.Pods {
 		if old.UID != pod.UID {
 			continue
 		}
-		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-		err := r.client.Patch(ctx, pod, patch, client.FieldOwner("kueue"))
+		err := r.patch(ctx, old, pod)
 		r.written.Wrote(old, pod, err)
 		if err != nil {
-			return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			return err
 		}
 		if r.Ungated != nil {
 			r.Ungated(o.Slice, []string{kueue.ElasticJobSchedulingGate}, false, r.Now())
 		}
+	}
+	return nil
+}
+
+func (r *reconciler) patch(ctx context.Context, old, next *corev1.Pod) error {
+	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, next, patch, client.FieldOwner("kueue")); err != nil {
+		return fmt.Errorf("taking the gate off pod %s/%s: %w", old.Namespace, old.Name, err)
 	}
 	return nil
 }

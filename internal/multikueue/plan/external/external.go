@@ -57,7 +57,7 @@ const (
 	specSync   = "specSync"
 )
 
-// Expressions are those of a framework. They read the scope and do not modify their arguments.
+// Expressions are the expressions of a framework. They read the scope and do not modify their arguments.
 type Expressions interface {
 	// Preconditions returns the name and message of the first rule that does not hold.
 	Preconditions(scope map[string]any) (name, message string, ok bool, err error)
@@ -93,7 +93,7 @@ type Framework struct {
 	NoStatus, Mutates, Main bool
 	// AutoStatus writes the object itself if there is no status subresource.
 	AutoStatus bool
-	// AnnotationPrefixes and LabelPrefixes are those of keys that jobs take from their copies.
+	// AnnotationPrefixes and LabelPrefixes select the keys that are mirrored from copies to their jobs.
 	AnnotationPrefixes, LabelPrefixes []string
 	// SpecPaths may change on a copy. None: the spec is not forwarded.
 	SpecPaths [][]string

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/options/transform"
 )
 
-// tree is a YAML text with whole numbers as int64, as in an object from an API server.
+// tree parses YAML with whole numbers as int64, as in an object of an API server.
 func tree(t testing.TB, text string) map[string]any {
 	t.Helper()
 	raw, err := yaml.ToJSON([]byte(text))
@@ -31,7 +31,7 @@ func tree(t testing.TB, text string) map[string]any {
 	return out
 }
 
-// patches is a framework whose mutations are given.
+// patches is a framework with given mutations.
 type patches struct {
 	Expressions
 	list []any
@@ -63,7 +63,7 @@ kind: Run
 metadata: {name: r, namespace: ns, labels: {own: l, kueue.x-k8s.io/queue-name: q}, annotations: {a: b, "slash/ed": "1"}}
 spec: {managedBy: kueue.x-k8s.io/multikueue, size: 2, list: [1, 2, 3], deep: {er: x}}`
 
-// ops are operations, one as a list of op, path and value or from.
+// ops returns operations, each given as op, path and value or from.
 func ops(list ...[]any) []any {
 	out := []any{}
 	for _, o := range list {
@@ -79,11 +79,11 @@ func ops(list ...[]any) []any {
 	return out
 }
 
-// TestCreate is what a creation may change, and what it may not (spec: 40 §4.13.2, §4.13.3, §7.51 to §7.55).
+// TestCreate: allowed and forbidden changes of a creation (spec: 40 §4.13.2, §4.13.3, §7.51 to §7.55).
 func TestCreate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		patch any
-		want  string // what changes, as path=value; or the code of the error
+		want  string // the changes, as path=value; or the code of the error
 	}{
 		"nothing":                         {ops(), ""},
 		"a field":                         {ops([]any{"replace", "/spec/size", int64(5)}), "/spec/size=5"},
@@ -155,8 +155,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestManagedByOverlaps is that what says who runs a job is not changed by what is above it or below it either, wherever it is, in a creation and
-// afterwards; and that without such a field nothing is kept from change for it.
+// TestManagedByOverlaps: the managedBy field cannot be changed by a path above or below it, in a creation and later. Without such a field no
+// path is forbidden for it.
 func TestManagedByOverlaps(t *testing.T) {
 	for name, tc := range map[string]struct {
 		managedBy []string
@@ -189,12 +189,12 @@ func TestManagedByOverlaps(t *testing.T) {
 	}
 }
 
-// TestSpecPaths is that only what is named may change on a copy: what is around it stays, also if nothing is left in it.
+// TestSpecPaths: only the allowed paths may change on a copy. Maps around them stay, even if they become empty.
 func TestSpecPaths(t *testing.T) {
 	for name, tc := range map[string]struct {
 		paths [][]string
 		patch any
-		want  string // what changes; or the code of the error
+		want  string // the changes; or the code of the error
 	}{
 		"a path":                        {[][]string{{"spec", "deep", "er"}}, ops([]any{"replace", "/spec/deep/er", "y"}), `/spec/deep/er="y"`},
 		"removed":                       {[][]string{{"spec", "deep", "er"}}, ops([]any{"remove", "/spec/deep/er"}), "/spec/deep/er=gone"},
@@ -248,7 +248,7 @@ func nested(n int) any {
 	return out
 }
 
-// FuzzGuard lets operations be anything: what comes out of a creation has the identity of the base, and its reserved keys.
+// FuzzGuard: with any operations, the result of a creation has the identity and the reserved keys of the base.
 func FuzzGuard(f *testing.F) {
 	for _, seed := range []string{
 		`[{"op":"replace","path":"","value":{"kind":"Secret"}}]`, `[{"op":"move","from":"/metadata","path":"/spec/m"},{"op":"copy","from":"/spec/m","path":"/metadata"}]`,
@@ -335,13 +335,13 @@ func unmarshal(raw []byte, into any) error {
 	return nil
 }
 
-// TestMirroredKeys is that a key vanishes here only after its own copy had it and lost it: what a creation left out, what another copy had, and
-// what the user added stays (spec: 40 §4.13.1).
+// TestMirroredKeys: a key is removed here only after its copy had it and lost it. Keys that the creation dropped, of another copy, or of the
+// user stay (spec: 40 §4.13.1).
 func TestMirroredKeys(t *testing.T) {
 	const r = "results.x.dev/"
 	for name, tc := range map[string]struct {
 		local  map[string]any   // annotations, and labels alike
-		copies []map[string]any // the same of the copy, one after the other; another "uid" is another copy
+		copies []map[string]any // the same of the copy, over time; another "uid" is another copy
 		want   map[string]any
 	}{
 		"left out by the creation":     {map[string]any{r + "a": "1", "own": "x"}, []map[string]any{{}, {}}, map[string]any{r + "a": "1", "own": "x"}},
@@ -374,7 +374,7 @@ func TestMirroredKeys(t *testing.T) {
 					delete(keys, "uid")
 				}
 				remote := map[string]any{"metadata": map[string]any{"uid": uid, "annotations": keys, "labels": maps.Clone(keys)}}
-				for pass, changes := range []bool{true, false} { // the second one has nothing to do
+				for pass, changes := range []bool{true, false} { // the second one changes nothing
 					next, err := f.Status(&Scope{Local: job, Remote: remote})
 					if err != nil {
 						t.Fatal(err)

@@ -18,8 +18,8 @@ type mirrored struct {
 	Labels      []string `json:"labels,omitempty"`
 }
 
-// mirrorKeys copies the labels and annotations with the configured prefixes from a copy to its job, removes those that the copy no longer
-// has, and returns the present ones (spec: 40 §4.13.1, statusSync.metadata).
+// mirrorKeys mirrors the labels and annotations with the configured prefixes from a copy to its job, and returns the present ones. Keys
+// that the copy has lost are removed (spec: 40 §4.13.1, statusSync.metadata).
 func (f *Framework) mirrorKeys(object, from map[string]any) mirrored {
 	uid, _ := get(from, []string{"metadata", "uid"})
 	now := mirrored{}

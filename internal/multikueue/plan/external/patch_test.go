@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestApplyJSON is RFC 6902, as far as a mistake in it could go unnoticed.
+// TestApplyJSON: the subtle cases of RFC 6902.
 func TestApplyJSON(t *testing.T) {
 	type m = map[string]any
 	op := func(verb, path string, rest ...any) []any {
@@ -45,7 +45,7 @@ func TestApplyJSON(t *testing.T) {
 	}
 }
 
-// TestChanges notices null in the place of nothing, which is no value.
+// TestChanges: null in place of an absent field is a change.
 func TestChanges(t *testing.T) {
 	type m = map[string]any
 	if got := changes(m{}, m{"a": nil}); !cmp.Equal(got, [][]string{{"a"}}) {
@@ -53,7 +53,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// rules are expressions that say the same of everything.
+// rules are expressions with constant results.
 type rules struct {
 	Expressions
 	ok, now bool
@@ -64,7 +64,7 @@ func (r rules) Preconditions(map[string]any) (name, message string, ok bool, err
 }
 func (r rules) When(map[string]any) (bool, error) { return r.now, nil }
 
-// TestFramework is what an entry says beside its mutations.
+// TestFramework: the options of a framework besides its mutations.
 func TestFramework(t *testing.T) {
 	type m = map[string]any
 	reserved := func(key string) bool { return strings.HasPrefix(key, "k8s.io/") }

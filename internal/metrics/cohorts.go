@@ -8,10 +8,9 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// cohortTree is the cohort tree as the API server has it, with what is admitted in each
-// ClusterQueue. It exists for one gauge and one counter: what is admitted below a cohort
-// does not follow edits of the tree. A cohort's figure stands as it was before the edit,
-// until a Workload is admitted or released below. spec: 70 §5.3.
+// cohortTree is the cohort tree of the API server, with the number of admitted Workloads in each ClusterQueue. It exists for one gauge
+// and one counter: the number of Workloads admitted below a cohort does not follow edits of the tree. It stays as before the edit until
+// a Workload is admitted or released below. spec: 70 §5.3.
 type cohortTree struct {
 	queues  map[string]*treeQueue
 	cohorts map[string]*treeCohort
@@ -27,16 +26,15 @@ type treeQueue struct {
 
 type treeCohort struct {
 	defined bool
-	// deleted: its object is gone, and it is only named since before that. It has no series
-	// until a Workload is admitted or released below, or it is created or named anew.
+	// deleted is true if its object is gone and older references remain. It has no series until a Workload is admitted or released below,
+	// or it is created or referenced again.
 	deleted bool
 	parent  string
 	values  []string // of the custom labels
-	kids    int      // queues and cohorts that name it
-	// While live, the figure is what is admitted below now; otherwise it is standing,
-	// if there is one.
+	members int      // queues and cohorts that name it
+	// If live, the gauge is the number of Workloads that are admitted below now; otherwise it is frozen. Unless known it has no series.
 	live, known bool
-	standing    int
+	frozen      int
 }
 
 func newCohortTree() *cohortTree {
@@ -61,7 +59,7 @@ func (t *cohortTree) cohort(name string) *treeCohort {
 	return c
 }
 
-// count notes an admission (+1) or a release (−1) in a ClusterQueue.
+// count adds an admission (+1) or a release (−1) in a ClusterQueue.
 func (t *cohortTree) count(queue string, n int) {
 	q := t.queue(queue)
 	q.admitted += n
@@ -72,7 +70,7 @@ func (t *cohortTree) count(queue string, n int) {
 	t.tidy(queue)
 }
 
-// above visits a cohort and all above it, each once.
+// above visits a cohort and its ancestors, each once.
 func (t *cohortTree) above(name string, visit func(string, *treeCohort)) {
 	for range len(t.cohorts) {
 		c := t.cohorts[name]
@@ -84,7 +82,7 @@ func (t *cohortTree) above(name string, visit func(string, *treeCohort)) {
 	}
 }
 
-// ancestors are the cohorts above a ClusterQueue that have series, the lowest first.
+// ancestors returns the cohorts above a ClusterQueue that have series, the lowest first.
 func (t *cohortTree) ancestors(queue string) (names []string) {
 	if q := t.queues[queue]; q != nil {
 		t.above(q.cohort, func(name string, c *treeCohort) {
@@ -96,19 +94,18 @@ func (t *cohortTree) ancestors(queue string) (names []string) {
 	return names
 }
 
-// isDeleted reports whether a cohort has no series since its object was deleted.
+// isDeleted reports whether a cohort has no series because its object was deleted.
 func (t *cohortTree) isDeleted(name string) bool {
 	c := t.cohorts[name]
 	return c != nil && c.deleted
 }
 
-// edit changes the tree: what the cohorts above the two ends show stands as it is. It
-// returns the cohorts that are gone by it.
+// edit changes the tree, and freezes the gauges of the cohorts above both ends. It returns the cohorts that no longer exist.
 func (t *cohortTree) edit(from, to string, change func()) (gone []string) {
 	counts := t.counts()
 	freeze := func(name string, c *treeCohort) {
 		if c.live {
-			c.live, c.standing = false, counts[name]
+			c.live, c.frozen = false, counts[name]
 		}
 	}
 	t.above(from, freeze)
@@ -117,12 +114,12 @@ func (t *cohortTree) edit(from, to string, change func()) (gone []string) {
 	change()
 	if to != "" {
 		c := t.cohort(to)
-		c.kids++
-		c.deleted = false // named anew
+		c.members++
+		c.deleted = false // referenced again
 	}
 	if c := t.cohorts[from]; c != nil {
-		c.kids--
-		if c.kids == 0 && !c.defined {
+		c.members--
+		if c.members == 0 && !c.defined {
 			delete(t.cohorts, from)
 			gone = append(gone, from)
 		}
@@ -130,7 +127,7 @@ func (t *cohortTree) edit(from, to string, change func()) (gone []string) {
 	return gone
 }
 
-// counts are what is admitted below each cohort now.
+// counts returns the number of Workloads that are admitted below each cohort now.
 func (t *cohortTree) counts() map[string]int {
 	counts := map[string]int{}
 	for _, q := range t.queues {
@@ -163,7 +160,7 @@ func (t *cohortTree) deleteQueue(name string) (gone []string) {
 	return gone
 }
 
-// tidy forgets a queue that does not exist and holds nothing.
+// tidy drops a queue that does not exist and has no admitted Workloads.
 func (t *cohortTree) tidy(name string) {
 	if q := t.queues[name]; !q.exists && q.admitted == 0 {
 		delete(t.queues, name)
@@ -179,7 +176,7 @@ func (t *cohortTree) setCohort(name, parent string, values []string) (gone []str
 	return t.edit(c.parent, parent, func() { c.parent = parent })
 }
 
-// deleteCohort leaves a cohort that is only named, if it is, with nothing to show.
+// deleteCohort removes the object of a cohort. One that is still referenced stays without series.
 func (t *cohortTree) deleteCohort(name string) (gone []string) {
 	c := t.cohorts[name]
 	if c == nil || !c.defined {
@@ -190,7 +187,7 @@ func (t *cohortTree) deleteCohort(name string) (gone []string) {
 		gone = t.edit(c.parent, "", func() { c.parent = "" })
 	}
 	c.defined, c.deleted, c.values, c.live, c.known = false, true, nil, false, false
-	if c.kids == 0 {
+	if c.members == 0 {
 		delete(t.cohorts, name)
 	}
 	return gone
