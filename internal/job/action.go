@@ -68,9 +68,9 @@ const (
 	// PatchJobStatus patches the status of the job, then deletes the objects in Family.
 	PatchJobStatus
 	// PatchFamily patches the objects in Family, which belong to the job, to be as they are there.
-	PatchFamily
+	PatchChildren
 	// DeleteFamily deletes the objects in Family.
-	DeleteFamily
+	DeleteChildren
 	// DeleteJob deletes the job, its children in the background. Of a Composite these three write the members that are in
 	// Job.
 	DeleteJob
@@ -84,7 +84,7 @@ type Action struct {
 	// Job is the job as it is to be, likewise. A Composite has only the members that are written, or concerned.
 	Job Object
 	// Family are objects that belong to the job: its children, or pods.
-	Family []Object
+	Children []Object
 	// Events are to be recorded once the write is made. Without a write they tell of a state, and are recorded when
 	// their text changes.
 	Events []Event

@@ -99,12 +99,12 @@ type Guard struct {
 	// the one that leads it, which is the Ancestor.
 	Check func(job, old Object, in *Setting) (warnings []string, errs field.ErrorList)
 	// LedBy says of an ancestor of a job that it leads the job, so that the job is neither stopped nor started by itself. Nil: none does.
-	LedBy func(*Owner) bool
+	GatedBy func(*Owner) bool
 }
 
 // IsLedBy reports whether an ancestor leads jobs of the kind.
-func (d *Descriptor) IsLedBy(ancestor *Owner) bool {
-	return d.Guard != nil && d.Guard.LedBy != nil && d.Guard.LedBy(ancestor)
+func (d *Descriptor) IsGatedBy(ancestor *Owner) bool {
+	return d.Guard != nil && d.Guard.GatedBy != nil && d.Guard.GatedBy(ancestor)
 }
 
 // Open lets objects of a kind that bear no mark of a queue be stored while no manager answers, as the cluster itself needs them to run.

@@ -37,8 +37,8 @@ type Composite interface {
 
 // Standing is where the members of a job stand against its Workload.
 type Standing struct {
-	Kept    []Object // have a place in a pod set
-	LetGo   []Object // are over and have a finalizer that is not needed any more
-	Surplus []Object // are to be deleted: there is no place for them
-	Absent  int      // is how many places are empty
+	Kept       []Object // have a place in a pod set
+	Releasable []Object // are over and have a finalizer that is not needed any more
+	Surplus    []Object // are to be deleted: there is no place for them
+	Absent     int      // is how many places are empty
 }

@@ -84,18 +84,18 @@ type Descriptor struct {
 	SetManagedBy func(Object, string)
 	OwnManager   string
 
-	Stops       *Stops       // a stop takes several writes
-	StartErrors *StartErrors // errors of a start that the kind knows
-	States      *States      // states in which a job does not run by itself
-	Once        *Once        // an object runs once, and is marked when it is made
-	Declared    *Declared    // a configuration describes the kind
-	Groups      *Groups      // several objects can be one job
-	Elastic     *Elastic     // jobs can be resized while they run
-	Family      *Family      // objects of a job have pods that outlive them
-	Guard       *Guard       // changes of a job are held back
-	Sets        *Sets        // pods of a kind that serves are queued together
-	Open        *Open        // unmarked objects are stored while no manager answers
-	Remote      *Remote      // jobs are copied to worker clusters
+	Stops           *Stops           // a stop takes several writes
+	StartErrors     *StartErrors     // errors of a start that the kind knows
+	States          *States          // states in which a job does not run by itself
+	Once            *Once            // an object runs once, and is marked when it is made
+	Declared        *Declared        // a configuration describes the kind
+	Groups          *Groups          // several objects can be one job
+	Elastic         *Elastic         // jobs can be resized while they run
+	ManagedChildren *ManagedChildren // objects of a job have pods that outlive them
+	Guard           *Guard           // changes of a job are held back
+	Sets            *Sets            // pods of a kind that serves are queued together
+	Open            *Open            // unmarked objects are stored while no manager answers
+	Remote          *Remote          // jobs are copied to worker clusters
 
 	// Serving says that the object only makes others that are queued. It has no Workload, and so no PodSets and the like. Its
 	// defaults are set when it changes, too. Without Sets its pods are queued one by one.
@@ -186,7 +186,7 @@ type Setting struct {
 	*Config
 	Objects map[Reference]Object
 	// Reach is how far Berth's hands go for the job, where its defaults are set, and Ancestor what it follows.
-	Reach    Reach
+	Mode     Mode
 	Ancestor *Owner
 	// Children and Pods are what belongs to a job of a kind with a Family, and Workloads are those of the job.
 	Children  []Object

@@ -75,11 +75,11 @@ type Kinds map[schema.GroupVersionKind]bool
 const maxOwners = 10
 
 // Reach is how far Berth's hands go for one object.
-type Reach int
+type Mode int
 
 const (
 	// Undecided means that an owner must be looked up first.
-	Undecided Reach = iota
+	Undecided Mode = iota
 	// Unmanaged means that the namespace is off limits: the object, its owners and its descendants are left alone.
 	Unmanaged
 	// Ignored means that the object is not queued.
@@ -100,7 +100,7 @@ type Owner struct {
 
 // Verdict is the answer of Judge.
 type Verdict struct {
-	Reach Reach
+	Mode Mode
 	// Ancestor is the top-most managed owner, with Follows.
 	Ancestor *Owner
 	// IsPart says that the controller owner is of a managed kind, whatever its labels say, and has made the object.
@@ -122,17 +122,17 @@ type Verdict struct {
 func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, chain []Owner) Verdict {
 	object := of.Object
 	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
-		return Verdict{Reach: Unmanaged}
+		return Verdict{Mode: Unmanaged}
 	}
 	v := climb(cfg, rules, of, chain)
 	switch {
 	case v.Need != nil || v.Err != nil:
 	case v.Ancestor != nil:
-		v.Reach = Follows
+		v.Mode = Follows
 	case cfg.ManageAll || QueueName(object) != "":
-		v.Reach = Managed
+		v.Mode = Managed
 	default:
-		v.Reach = Ignored
+		v.Mode = Ignored
 	}
 	return v
 }
@@ -141,11 +141,11 @@ func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, 
 func JudgeMarked(cfg *Config, namespace map[string]string, marked bool) Verdict {
 	switch {
 	case cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)):
-		return Verdict{Reach: Unmanaged}
+		return Verdict{Mode: Unmanaged}
 	case marked:
-		return Verdict{Reach: Managed}
+		return Verdict{Mode: Managed}
 	default:
-		return Verdict{Reach: Ignored}
+		return Verdict{Mode: Ignored}
 	}
 }
 

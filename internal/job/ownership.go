@@ -17,11 +17,11 @@ type Child struct {
 	// Relayed says that Made checks what is relayed from below, too: only such an owner counts it.
 	Relayed bool
 	// Made returns why the controller cannot have made the object, and nil if it can. Nil: the kind is all there is to check.
-	Made func(*Kinship) error
+	Made func(*OwnedBy) error
 }
 
 // Kinship is an object beside the controller owner that it names.
-type Kinship struct {
+type OwnedBy struct {
 	*Config
 	// Owner is complete, and of the UID that the object names.
 	Owner Object
@@ -36,7 +36,7 @@ type Kinship struct {
 }
 
 // Setting is what the owner is read in.
-func (k *Kinship) Setting() *Setting { return &Setting{Config: k.Config, Objects: k.Objects} }
+func (k *OwnedBy) Setting() *Setting { return &Setting{Config: k.Config, Objects: k.Objects} }
 
 // Maker is an owner's kind in an [Ownership].
 type Maker struct {
@@ -116,7 +116,7 @@ func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []meta
 	if !ok || !readable {
 		return nil
 	}
-	k := &Kinship{Config: cfg, Owner: of, Objects: owner.Objects, Child: object}
+	k := &OwnedBy{Config: cfg, Owner: of, Objects: owner.Objects, Child: object}
 	if m := t[owned.GVK]; m != nil {
 		k.Kind = m.Kind
 	}

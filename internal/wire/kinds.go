@@ -42,12 +42,12 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 	k := &jobKinds{list: all.DescriptorsWith(&cfg.Options), reader: mgr.GetAPIReader(), log: cfg.Log}
 	cfg.shareRuntimes(k.list)
 	for _, d := range k.list {
-		if !d.Family.CanLead() {
+		if !d.ManagedChildren.CanGate() {
 			continue
 		}
 		if k.pods == nil { // the jobs of all such kinds have pods with the same labels
 			var err error
-			if k.pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
+			if k.pods, err = reconcile.NewGatedPods(mgr, d.ManagedChildren.PodLabel, d.ManagedChildren.PodLabels...); err != nil {
 				return nil, err
 			}
 		}
@@ -60,7 +60,7 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 
 // ready has a kind learn from its CRD, when the manager starts and when jobs of the kind begin to be served.
 func (k *jobKinds) ready(ctx context.Context, d *job.Descriptor) error {
-	if !d.Family.CanLead() {
+	if !d.ManagedChildren.CanGate() {
 		return nil
 	}
 	crd := &unstructured.Unstructured{}
@@ -72,7 +72,7 @@ func (k *jobKinds) ready(ctx context.Context, d *job.Descriptor) error {
 	if err != nil {
 		return fmt.Errorf("reading the CRD of %s: %w", d.Resource, err)
 	}
-	if news := d.Family.Upgrades.Learn(crd.Object); news != "" {
+	if news := d.ManagedChildren.Upgrades.Learn(crd.Object); news != "" {
 		k.log.WithName(strings.ToLower(d.GVK.Kind)).Info(news)
 	}
 	return nil

@@ -46,7 +46,7 @@ func (r *reconciler) delegated(ctx context.Context, o *job.Observed) error {
 }
 
 // given adds the Workloads that the manager of another cluster made for an object that it made: they have no owner yet.
-func (r *sets) given(ctx context.Context, o *decide.ObservedSets) error {
+func (r *sets) addRemoteWorkloads(ctx context.Context, o *decide.ObservedSets) error {
 	if !job.IsRemote(o.Job) {
 		return nil
 	}

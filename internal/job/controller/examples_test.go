@@ -17,7 +17,7 @@ import (
 )
 
 // TestFinishedIsToldOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
-func TestFinishedIsToldOnce(t *testing.T) {
+func TestFinishedEventIsRecordedOnce(t *testing.T) {
 	w := newWorld(t, defaultConfig())
 	w.started("train")
 	w.complete("train")
@@ -26,7 +26,7 @@ func TestFinishedIsToldOnce(t *testing.T) {
 	for range 5 {
 		w.stop()
 		w.start()
-		w.settle()
+		w.waitUntilStable()
 	}
 	w.expectEvents("train", "CreatedWorkload", "FinishedWorkload", "Started")
 	if after := w.writes.in(w.namespace); len(after) > before+1 { // the finalizer of the Workload may have been left to the next one
@@ -69,7 +69,7 @@ func TestAdmissionTakenBack(t *testing.T) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if got := w.get(wl); got.UID != wl.UID {
 		t.Error("the workload was replaced")
 	}

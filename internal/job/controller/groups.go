@@ -146,7 +146,7 @@ func (r *reconciler) groups(ctx context.Context, namespace string, options ...cl
 }
 
 // gatherGroup reads what decides about a job of several objects: these, and the Workload of its name.
-func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+func (r *reconciler) observeGroup(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
 	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
 	var w *kueue.Workload
 	var found kueue.Workload
@@ -170,7 +170,7 @@ func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) 
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
-	managed := o.Verdict.Reach == job.Managed
+	managed := o.Verdict.Mode == job.Managed
 	if w != nil && (managed || w.Annotations[kueue.IsGroupWorkloadAnnotation] != "" || r.cfg.Load().PrebuiltName(o.Job) == key.Name) {
 		o.Workloads = []*kueue.Workload{w}
 	}

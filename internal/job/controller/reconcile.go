@@ -38,13 +38,13 @@ type reconciler struct {
 	// created is told of every Workload that was made; may be nil
 	created func(kind string, job client.Object, w *kueue.Workload)
 	// ungated is told of every pod that was let go; may be nil
-	ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
-	family  *family // of a kind that has one
+	ungated    func(w *kueue.Workload, gates []string, group bool, at time.Time)
+	childCache *childCache // of a kind that has one
 	// refusals are those of starts, by the UID of the Workload
 	refusals *reconcile.Refusals
 	again    chan event.GenericEvent // has an entry when the retention of jobs was changed
 
-	told told
+	lastNotes lastNotes
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;patch;delete
@@ -55,11 +55,11 @@ type reconciler struct {
 
 // Reconcile makes the next write for one job.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	gather := r.gather
+	observe := r.observeJob
 	if r.composed != nil {
-		gather = r.gatherGroup
+		observe = r.observeGroup
 	}
-	o, err := gather(ctx, req.NamespacedName)
+	o, err := observe(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -68,7 +68,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 }
 
 // gather reads what decides about one job.
-func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+func (r *reconciler) observeJob(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
 	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
 	var err error
 	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
@@ -84,7 +84,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
-	switch o.Verdict.Reach {
+	switch o.Verdict.Mode {
 	case job.Follows:
 		o.AncestorRuns = r.gate.Runs(o.Verdict.Ancestor)
 		uid := string(o.Verdict.Ancestor.Object.GetUID())
@@ -94,7 +94,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
 			return nil, err
 		}
-		if err := r.gatherFamily(ctx, o); err != nil {
+		if err := r.observeChildren(ctx, o); err != nil {
 			return nil, err
 		}
 		if err := r.prebuilt(ctx, o); err != nil {

@@ -62,11 +62,11 @@ func TestRetentionChanges(t *testing.T) {
 		})
 	}
 	jobNamed := func(name string) client.Object { return w.newJob(name) }
-	w.settle()
+	w.waitUntilStable()
 	is(true, jobNamed("ours"))
 	w.kept <- new(time.Hour)
 	w.kept <- nil
-	w.settle()
+	w.waitUntilStable()
 	is(true, jobNamed("ours"))
 	w.kept <- new(time.Duration(0))
 	is(false, jobNamed("ours"))
@@ -77,7 +77,7 @@ func TestRetentionChanges(t *testing.T) {
 	is(false, jobNamed("later"))
 	w.kept <- nil
 	start("kept", true)
-	w.settle()
+	w.waitUntilStable()
 	is(true, jobNamed("kept"))
 	is(true, jobNamed("theirs"))
 	if cfg.DeleteDeactivatedAfter != nil {

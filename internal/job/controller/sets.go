@@ -85,7 +85,7 @@ func (r *sets) ofStatefulSet(_ context.Context, o client.Object) []ctrlreconcile
 
 // Reconcile makes the next write for one object: for a Workload, or for some of its pods.
 func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	o, err := r.gather(ctx, req.NamespacedName)
+	o, err := r.observeServer(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -112,7 +112,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 }
 
 // gather reads what decides about one object.
-func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
+func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
 	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, StatefulSets: map[string]*appsv1.StatefulSet{}}
 	var pods corev1.PodList
 	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name})
@@ -141,10 +141,10 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil || o.Job == nil {
 		return o, err
 	}
-	if err := errors.Join(r.legacy(ctx, o), r.given(ctx, o)); err != nil {
+	if err := errors.Join(r.addLegacyWorkload(ctx, o), r.addRemoteWorkloads(ctx, o)); err != nil {
 		return nil, err
 	}
-	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Reach != job.Managed {
+	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Mode != job.Managed {
 		return o, err
 	}
 	if err := r.statefulSets(ctx, o); err != nil {
@@ -155,7 +155,7 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 }
 
 // legacy adds the Workload that an older version made without naming the object as its owner.
-func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
+func (r *sets) addLegacyWorkload(ctx context.Context, o *decide.ObservedSets) error {
 	if len(o.Workloads) > 0 {
 		return nil
 	}

@@ -86,17 +86,17 @@ const (
 func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
 
 // newFamily is what a kind with a family needs, nil for others. All of them look at the same pods.
-func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error) {
-	if d.Family == nil {
+func newChildCache(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*childCache, error) {
+	if d.ManagedChildren == nil {
 		return nil, nil
 	}
 	if o.Pods == nil {
 		var err error
-		if o.Pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
+		if o.Pods, err = reconcile.NewGatedPods(mgr, d.ManagedChildren.PodLabel, d.ManagedChildren.PodLabels...); err != nil {
 			return nil, err
 		}
 	}
-	return &family{pods: o.Pods, written: reconcile.NewOverlay[client.Object](o.Now)}, nil
+	return &childCache{pods: o.Pods, written: reconcile.NewOverlay[client.Object](o.Now)}, nil
 }
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
@@ -122,7 +122,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 		}
 		kept.again = append(kept.again, r.again)
-		if r.family, err = newFamily(mgr, &o, d); err != nil {
+		if r.childCache, err = newChildCache(mgr, &o, d); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
 		if r.composed == nil {
@@ -197,7 +197,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
 		WithOptions(controllerOptions(workers)).
 		Build(r)
-	if err != nil || r.family == nil {
+	if err != nil || r.childCache == nil {
 		return err
 	}
 	return r.watchPods(c)
@@ -272,7 +272,7 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 
 // ofChild finds the elastic job that controls an object, which has the annotations of the job.
 func (r *reconciler) ofChild(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.Family != nil) {
+	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.ManagedChildren != nil) {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
 	switch a.Verb {
 	case job.Nothing, job.Fail, job.Stall:
-		r.tellState(key, o, a)
+		r.recordState(key, o, a)
 		if a.Verb == job.Fail {
 			return reconcile.Retry(a.Err)
 		}
@@ -44,9 +44,9 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 		}
 		return reconcile.Retry(err)
 	}
-	r.tell(o, a)
+	r.recordEvents(o, a)
 	if o.Job == nil {
-		r.told.forget(key)
+		r.lastNotes.forget(key)
 	}
 	return reconcile.Done()
 }
@@ -73,8 +73,8 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	case job.UpdateWorkload:
 		base := observedWorkload(o, a.Workload.UID)
 		err := r.client.Patch(ctx, a.Workload, pinned(base), manager)
-		if r.family != nil && o.Job != nil {
-			r.family.written.Wrote(base, a.Workload, err)
+		if r.childCache != nil && o.Job != nil {
+			r.childCache.written.Wrote(base, a.Workload, err)
 		}
 		return named(err, "updating workload", a.Workload)
 	case job.DeleteWorkload:
@@ -90,8 +90,8 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		return r.status.PodsReady(ctx, a.Workload)
 	case job.WriteReplacements:
 		return r.status.Replacements(ctx, a.Workload, string(manager))
-	case job.PatchFamily, job.DeleteFamily:
-		return r.writeFamily(ctx, o, a, manager)
+	case job.PatchChildren, job.DeleteChildren:
+		return r.writeChildren(ctx, o, a, manager)
 	default:
 		return r.writeJob(ctx, o, a, manager)
 	}
@@ -107,7 +107,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			err := r.client.Patch(ctx, m, pinned(base), manager)
 			if err == nil {
 				_, group := a.Job.(job.Composite)
-				r.letGo(a.Starts, gates, group)
+				r.reportUngated(a.Starts, gates, group)
 			}
 			return named(err, "updating "+r.d.GVK.Kind, m)
 		case job.PatchJobStatus:
@@ -117,7 +117,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager); err != nil {
 				return named(err, "updating the status of "+r.d.GVK.Kind, m)
 			}
-			return r.deleteUnnamed(ctx, a.Family)
+			return r.deleteUnnamed(ctx, a.Children)
 		case job.DeleteJob:
 			uid, version := m.GetUID(), m.GetResourceVersion()
 			err := r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -162,7 +162,7 @@ func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
 }
 
 // tell records the events of a write. The job is the one that was written, if it was.
-func (r *reconciler) tell(o *job.Observed, a job.Action) {
+func (r *reconciler) recordEvents(o *job.Observed, a job.Action) {
 	concerned := members(o.Job)
 	switch {
 	case a.Job != nil:
@@ -190,13 +190,13 @@ func (r *reconciler) record(target client.Object, e job.Event) {
 }
 
 // tellState records the events of a state in which nothing is written: once for each text.
-func (r *reconciler) tellState(key types.NamespacedName, o *job.Observed, a job.Action) {
+func (r *reconciler) recordState(key types.NamespacedName, o *job.Observed, a job.Action) {
 	if o.Job == nil {
-		r.told.forget(key)
+		r.lastNotes.forget(key)
 		return
 	}
 	for _, e := range a.Events {
-		if !r.told.isNews(key, e.Reason, e.Note) {
+		if !r.lastNotes.isNews(key, e.Reason, e.Note) {
 			continue
 		}
 		for i, m := range members(o.Job) {

@@ -21,7 +21,7 @@ func ended(w *world) {
 	w.admit(wl)
 	w.started(o)
 	w.status(o, Active)
-	w.settle()
+	w.waitUntilStable()
 	was := w.again(o).GetGeneration()
 	w.evict(wl)
 	w.eventually("the job is told to stop", func() error {
@@ -30,7 +30,7 @@ func ended(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if got := w.again(o); got.GetGeneration() != was+1 || !lifecycle.IsReserved(w.get(wl)) {
 		w.t.Errorf("%d changes of a job that has to stop, want 1; reserved: %v", got.GetGeneration()-was, lifecycle.IsReserved(w.get(wl)))
 	}
@@ -53,7 +53,7 @@ func lost(w *world) {
 	wl := w.workloadOf(o)
 	w.admit(wl)
 	w.started(o)
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.c.Patch(w.ctx, w.get(wl), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	w.must(w.c.Delete(w.ctx, wl))
 	w.eventually("the job is stopped", func() error { return w.stopped(o) })
@@ -64,7 +64,7 @@ func lost(w *world) {
 		}
 		return w.suspended(o)
 	})
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}
@@ -79,7 +79,7 @@ func stoppedByUser(w *world) {
 	w.admit(wl)
 	w.started(o)
 	w.status(o, Active)
-	w.settle()
+	w.waitUntilStable()
 	mark := func(change func(job.Object, map[string]string)) {
 		w.eventually("the job can be changed", func() error {
 			got := w.again(o)
@@ -96,7 +96,7 @@ func stoppedByUser(w *world) {
 		w.kind.Descriptor.Suspend(got)
 		annotations[job.UserStopAnnotation] = "true"
 	})
-	w.settle()
+	w.waitUntilStable()
 	if !lifecycle.IsReserved(w.get(wl)) {
 		w.t.Error("the quota is released while pods run")
 	}
@@ -107,7 +107,7 @@ func stoppedByUser(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}

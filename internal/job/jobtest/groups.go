@@ -148,7 +148,7 @@ func RunGroups(t *testing.T, pods *Kind) {
 		w := newGroupWorld(t, pods, start)
 		a := w.pod("a", "r1", 3)
 		b := w.pod("b", "r1", 3)
-		w.settle()
+		w.waitUntilStable()
 		if n := len(w.workloads()); n > 0 {
 			t.Fatalf("%d workloads for 2 pods of 3", n)
 		}
@@ -221,7 +221,7 @@ func RunGroupDeletions(t *testing.T, pods *Kind) {
 			remove(w, w.pod(name, "r", 3))
 		}
 		w.are("none is left")
-		w.settle()
+		w.waitUntilStable()
 		if n := len(w.workloads()); n > 0 {
 			t.Errorf("%d workloads", n)
 		}
@@ -293,7 +293,7 @@ func joinLater(w *groupWorld) {
 		o.SetFinalizers(nil)
 		o.SetAnnotations(map[string]string{kueue.PodSuspendingParentAnnotation: "acme", kueue.RoleHashAnnotation: "r"})
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.none())
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"lq",%q:"g"},"annotations":{%q:"1"}}}`,
 		kueue.ManagedLabel, kueue.QueueNameLabel, kueue.PodGroupNameLabel, kueue.PodGroupTotalCountAnnotation)
@@ -361,7 +361,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		w.workload(name, "main:3")
 		w.says(wl, kueue.WorkloadQuotaReserved, "False/PendingEvaluation")
 		member("web-0")
-		w.settle()
+		w.waitUntilStable()
 		w.are("a pod waits", "web-0 gated")
 		w.admit(wl)
 		w.are("it starts", "web-0 h100")
@@ -369,7 +369,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		w.are("it is stopped")
 		w.until("the quota is released", func() error { return w.released(wl) })
 		w.must(w.c.Delete(w.ctx, set))
-		letGo := func(wl *kueue.Workload) {
+		released := func(wl *kueue.Workload) {
 			w.until("the workload is let go", func() error {
 				if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
 					return fmt.Errorf("finalizers %v", got.Finalizers)
@@ -377,7 +377,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 				return nil
 			})
 		}
-		letGo(wl)
+		released(wl)
 		collected := &kueue.Workload{ // the garbage collector was first, and took the reference to the StatefulSet
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: w.namespace, Name: "collected", Finalizers: []string{kueue.ResourceInUseFinalizer},
@@ -389,7 +389,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 			Spec: wl.Spec,
 		}
 		w.must(w.c.Create(w.ctx, collected))
-		letGo(collected)
+		released(collected)
 	})
 }
 

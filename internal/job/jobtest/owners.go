@@ -56,7 +56,7 @@ func queuedBelow(w *world) {
 	w.must(w.c.Create(w.ctx, set))
 	o := w.ownedJob("job", set, set.GroupVersionKind(), "lq")
 	wl := w.workloadOf(o)
-	w.settle()
+	w.waitUntilStable()
 	if owner := metav1.GetControllerOf(wl); owner.UID != o.UID || len(w.workloads()) != 1 {
 		w.t.Errorf("%d workloads, the owner of one is %v", len(w.workloads()), owner)
 	}
@@ -86,7 +86,7 @@ func oneForAll(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if all := w.workloads(); len(all) != 1 || all[0].UID != wl.UID || metav1.GetControllerOf(&all[0]).UID != aw.GetUID() {
 		w.t.Errorf("%d workloads, want one, of the AppWrapper", len(all))
 	}
@@ -133,7 +133,7 @@ func forged(w *world) {
 			w.t.Errorf("the Workload of %s is owned by %s", j.Name, owner.Name)
 		}
 	}
-	w.settle()
+	w.waitUntilStable()
 	if n := len(w.workloads()); n != len(own)+3 { // the small Job and the two JobSets
 		w.t.Errorf("%d workloads, want %d: one of %s is too many", n, len(own)+3, genuine.Name)
 	}
@@ -142,7 +142,7 @@ func forged(w *world) {
 // trusted are the same Jobs where owners are not verified.
 func trusted(w *world) {
 	w.jobsOf()
-	w.settle()
+	w.waitUntilStable()
 	if n := len(w.workloads()); n != 3 {
 		w.t.Errorf("%d workloads, want those of the owners", n)
 	}
@@ -164,7 +164,7 @@ func tooDeep(w *world) {
 		}
 	}
 	w.tells(above, "JobNestingTooDeep")
-	w.settle()
+	w.waitUntilStable()
 	if n := len(w.workloads()); n != 1 {
 		w.t.Errorf("%d workloads, want that of the outermost", n)
 	}

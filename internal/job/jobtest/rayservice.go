@@ -309,14 +309,14 @@ func upgradedAndPreempted(w *rayWorld) {
 func upgradeWrites(w *rayWorld) {
 	w.serve(1)
 	w.slice(1, "head:1 workers:1")
-	w.settle()
+	w.waitUntilStable()
 	before, _ := w.traffic.in(w.namespace)
 	w.edit(func(spec map[string]any) {
 		view.Maps(workers(spec), "template", "spec", "containers")[0]["image"] = "ray:2"
 	})
 	w.child()
 	next := w.slice(2, "head:2 workers:2")
-	w.settle()
+	w.waitUntilStable()
 	start := time.Now()
 	w.admit(next)
 	w.until("the gate is open", func() error {
@@ -328,7 +328,7 @@ func upgradeWrites(w *rayWorld) {
 	w.t.Logf("the cluster was let go %s after the admission", time.Since(start).Round(time.Millisecond))
 	w.serves("the new cluster serves")
 	w.slice(1, "head:1 workers:1")
-	w.settle()
+	w.waitUntilStable()
 	after, _ := w.traffic.in(w.namespace)
 	if writes := after[len(before):]; len(writes)+1 > 8 {
 		w.t.Errorf("%d writes and the admission, want 8 at most:\n%s", len(writes), strings.Join(writes, "\n"))

@@ -45,7 +45,7 @@ func opened(w *rayWorld) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.guard()
 	if got := w.free(); got != "head:1 workers:2" {
 		w.t.Errorf("%s run: the gates of the pods hold what the cluster does not", got)

@@ -45,7 +45,7 @@ func refused(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("the job was changed -want +got:\n%s", diff)
 	}

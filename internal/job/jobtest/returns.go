@@ -114,7 +114,7 @@ func (w *world) touch(o job.Object) {
 // comesBack is a job whose namespace is not managed for a while, told by events that say why, in a number of writes that does not grow.
 func comesBack(w *world) {
 	w.away(func(*world) revival { return nil }, false)
-	w.settle()
+	w.waitUntilStable()
 	if w.kind.Deleted || w.kind.Ends {
 		return
 	}
@@ -156,7 +156,7 @@ func givenBack(w *world) {
 	w.workloadOf(mine)
 	w.relabel("no")
 	w.eventually("the workload is let go", func() error { return isOutOfSync(w.workloadOf(mine)) })
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.suspended(mine))
 	if w.kind.Ends {
 		return
@@ -176,7 +176,7 @@ func givenBack(w *world) {
 		d.Suspend(got)
 		return w.c.Update(w.ctx, got)
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.suspended(moment))
 	w.must(w.suspended(mine))
 }
@@ -189,6 +189,6 @@ func (w *world) resumes(o job.Object) {
 		}
 		return w.runs(o)
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.runs(o))
 }

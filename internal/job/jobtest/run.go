@@ -207,13 +207,13 @@ func life(w *world) {
 	if owner := metav1.GetControllerOf(wl); owner == nil || owner.UID != o.GetUID() || wl.Spec.QueueName != "lq" {
 		w.t.Errorf("owner %v, queue %s", owner, wl.Spec.QueueName)
 	}
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(o.GetResourceVersion(), w.again(o).GetResourceVersion()); diff != "" {
 		w.t.Errorf("a waiting job was touched: %s", diff)
 	}
 	w.admit(wl)
 	w.started(o)
-	w.settle()
+	w.waitUntilStable()
 	if got := w.get(wl); !lifecycle.IsAdmitted(got) || len(w.workloads()) != 1 {
 		w.t.Errorf("conditions %v, %d workloads", conditions(got), len(w.workloads()))
 	}
@@ -229,7 +229,7 @@ func life(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	writes, _ := w.traffic.in(w.namespace)
 	want := 4 // create the Workload, start, finish, let go
 	if w.kind.Writes != 0 {
@@ -251,16 +251,16 @@ func preempted(w *world) {
 		w.admit(wl)
 		w.started(o)
 		w.status(o, Active)
-		w.settle()
+		w.waitUntilStable()
 		w.evict(wl)
 		w.eventually("the job is stopped", func() error { return w.stopped(o) })
-		w.settle()
+		w.waitUntilStable()
 		if !lifecycle.IsReserved(w.get(wl)) {
 			w.t.Errorf("round %d: the quota is released while pods run", round)
 		}
 		w.status(o, Stopped)
 		w.eventually("the quota is released", func() error { return w.released(wl) })
-		w.settle()
+		w.waitUntilStable()
 		if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 			w.t.Errorf("round %d: not what the user wrote -want +got:\n%s", round, diff)
 		}
@@ -375,7 +375,7 @@ func contradiction(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	got := w.again(o)
 	if diff := cmp.Diff(before, spec(w.t, got)); diff != "" || !w.kind.Descriptor.IsSuspended(got) {
 		w.t.Errorf("a job that cannot be started was changed -want +got:\n%s", diff)
@@ -397,7 +397,7 @@ func byHand(w *world) {
 		return w.c.Update(w.ctx, got)
 	})
 	w.eventually("it is stopped again", func() error { return w.suspended(o) })
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(was, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("-want +got:\n%s", diff)
 	}
@@ -460,7 +460,7 @@ func unmanaged(w *world) {
 	})
 	w.status(o, Active)
 	w.must(w.c.Patch(w.ctx, w.again(owned), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
-	w.settle()
+	w.waitUntilStable()
 	if writes, events := w.traffic.in(w.namespace); len(writes) > 0 || len(events) > 0 || len(w.workloads()) > 0 {
 		w.t.Errorf("writes %v, events %v, %d workloads", writes, events, len(w.workloads()))
 	}
@@ -482,7 +482,7 @@ func namespaceChanges(w *world) {
 			return nil
 		})
 	}
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.runs(runs))
 	if w.kind.Descriptor.Once == nil { // a pod that waits was gated by Berth
 		w.must(w.suspended(waits))
@@ -491,7 +491,7 @@ func namespaceChanges(w *world) {
 	was := w.again(runs)
 	writes, _ := w.traffic.in(w.namespace)
 	w.status(runs, Active)
-	w.settle()
+	w.waitUntilStable()
 	if after, _ := w.traffic.in(w.namespace); len(after) != len(writes) {
 		w.t.Errorf("written after the namespace was given up: %v", after[len(writes):])
 	}
@@ -519,7 +519,7 @@ func child(w *world) {
 	})
 	w.eventually("the child is suspended", func() error { return w.stopped(o) })
 	w.admit(wl)
-	w.settle()
+	w.waitUntilStable()
 	// Its parent starts it, and it is left running.
 	w.eventually("the parent starts it", func() error {
 		got := w.again(o)
@@ -528,7 +528,7 @@ func child(w *world) {
 		}
 		return w.c.Update(w.ctx, got)
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.runs(o))
 	if n := len(w.workloads()); n != 1 {
 		w.t.Errorf("%d workloads, want that of the parent", n)

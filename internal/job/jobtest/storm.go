@@ -115,14 +115,14 @@ func calmChain(w *world) {
 		})
 		w.admit(wl)
 		w.eventually("all run", func() error { return c.all(false) })
-		w.settle()
+		w.waitUntilStable()
 		return wl
 	}
 	calm := func(what string, most int64, happens func()) {
 		w.t.Helper()
 		before := c.resumed.Load()
 		happens()
-		w.settle()
+		w.waitUntilStable()
 		if n := c.resumed.Load() - before; n > most {
 			w.t.Errorf("%s: children were resumed %d times, want at most %d", what, n, most)
 		}
@@ -132,7 +132,7 @@ func calmChain(w *world) {
 		calm("the namespace is not managed", 0, func() {
 			w.relabel("no")
 			w.eventually("the workload is out of sync", func() error { return isOutOfSync(w.get(wl)) })
-			w.settle()
+			w.waitUntilStable()
 			w.must(c.all(false))
 		})
 		calm("the namespace is managed again", 2+2, func() { // one pass, and the start
@@ -156,7 +156,7 @@ func calmChain(w *world) {
 			}
 			return nil
 		})
-		w.settle()
+		w.waitUntilStable()
 		w.must(c.all(false))
 	})
 }

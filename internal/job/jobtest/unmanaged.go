@@ -54,9 +54,9 @@ func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	controller := &jobSetController{world: w, name: "etl"}
 	stop := controller.start()
 	w.eventually("the child Jobs exist", func() error { return controller.err(2) })
-	w.settle()
+	w.waitUntilStable()
 	w.must(controller.finish())
-	w.settle()
+	w.waitUntilStable()
 	stop()
 	if n := controller.resumed.Load(); n > 0 {
 		t.Errorf("child Jobs had to be resumed %d times", n)
@@ -101,10 +101,10 @@ func (w *world) relabelled() {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	before, _ := w.traffic.in(w.namespace)
 	w.must(w.c.Create(w.ctx, w.jobSet("last")))
-	w.settle()
+	w.waitUntilStable()
 	if after, _ := w.traffic.in(w.namespace); len(after) > len(before) {
 		w.t.Errorf("written once the namespace was given up: %v", after[len(before):])
 	}

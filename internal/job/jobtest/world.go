@@ -200,7 +200,7 @@ func (w *world) eventually(what string, check func() error) {
 }
 
 // settle waits until the manager has written nothing for a while.
-func (w *world) settle() {
+func (w *world) waitUntilStable() {
 	w.t.Helper()
 	for last, since := w.traffic.count(), time.Now(); time.Since(since) < 300*time.Millisecond; time.Sleep(20 * time.Millisecond) {
 		if n := w.traffic.count(); n != last {

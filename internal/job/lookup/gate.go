@@ -60,7 +60,7 @@ func (g *Gate) IsManaged(ctx context.Context, namespace string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return job.Judge(g.cfg, nil, labels, job.Owner{Object: &metav1.ObjectMeta{}}, nil).Reach != job.Unmanaged, nil
+	return job.Judge(g.cfg, nil, labels, job.Owner{Object: &metav1.ObjectMeta{}}, nil).Mode != job.Unmanaged, nil
 }
 
 // climb judges with owners from the cache, if there is one, and the API server. It reports whether one is from the cache.
@@ -187,7 +187,7 @@ func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerRef
 func replicaSets() *job.Maker {
 	return &job.Maker{
 		New: func() job.Object { return &appsv1.ReplicaSet{} },
-		Children: []job.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: func(k *job.Kinship) error {
+		Children: []job.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: func(k *job.OwnedBy) error {
 			owner := k.Owner.(*appsv1.ReplicaSet)
 			if !job.HasPrefix(k.Child, owner.Name) {
 				return job.ErrOtherName

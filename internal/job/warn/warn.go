@@ -90,7 +90,7 @@ type reconciler struct {
 
 	mu    sync.Mutex
 	kinds map[schema.GroupVersionKind]*watched // those that are served
-	told  map[request]string                   // UID and sentence of the last event
+	noted map[request]string                   // UID and sentence of the last event
 }
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -103,7 +103,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{
 		o: o, client: mgr.GetClient(), namespaces: mgr.GetCache(), limiter: rate.NewLimiter(eventsPerSecond, eventsBurst), instance: instance(),
-		kinds: map[schema.GroupVersionKind]*watched{}, told: map[request]string{},
+		kinds: map[schema.GroupVersionKind]*watched{}, noted: map[request]string{},
 	}
 	c, err := controller.NewTyped(reporter, mgr, controller.TypedOptions[request]{
 		Reconciler:  r,
@@ -215,7 +215,7 @@ func requestOf(d *job.Descriptor, o client.Object) request {
 func (r *reconciler) knows(req request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.told[req] != ""
+	return r.noted[req] != ""
 }
 
 // relabelled enqueues the labelled objects of a namespace whose labels changed.
@@ -302,11 +302,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, e
 func (r *reconciler) remember(req request, known string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[req] == known {
+	if r.noted[req] == known {
 		return false
 	}
-	if r.told[req] = known; known == "" {
-		delete(r.told, req)
+	if r.noted[req] = known; known == "" {
+		delete(r.noted, req)
 	}
 	return true
 }

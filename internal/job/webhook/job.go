@@ -80,13 +80,13 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err := s.defaultLabels(ctx, namespace, object, v.IsPart); err != nil {
 		return err
 	}
-	if v.Reach == job.Ignored && s.isQueued(object) && !s.isGoing(object) {
-		v.Reach = job.Managed // by the queue that it has just got
+	if v.Mode == job.Ignored && s.isQueued(object) && !s.isBeingDeleted(object) {
+		v.Mode = job.Managed // by the queue that it has just got
 	}
 	sent := object.DeepCopyObject().(client.Object)
-	reach := v.Reach
-	if reach == job.Managed {
-		hold(ctx, d, object, &v)
+	mode := v.Mode
+	if mode == job.Managed {
+		suspendJob(ctx, d, object, &v)
 	}
 	if err := s.delegate(ctx, d, namespace, object); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err != nil {
 		return err
 	}
-	in.Reach, in.Ancestor = reach, v.Ancestor
+	in.Mode, in.Ancestor = mode, v.Ancestor
 	if d.Guard != nil {
 		if err := s.siblings(ctx, d, &v, in); err != nil {
 			return err
@@ -106,12 +106,12 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 		warnings, _ := d.Guard.Check(sent, nil, in)
 		review.Advise(ctx, warnings...)
 	}
-	d.Default(object, reach == job.Managed, in)
+	d.Default(object, mode == job.Managed, in)
 	return nil
 }
 
 // hold stops a job that is going to have a Workload, and says so to a user who expects that of its owner.
-func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
+func suspendJob(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
 	if !d.Serving && !d.IsSuspended(object) && !d.Skips(object) {
 		d.Suspend(object)
 	}
@@ -172,14 +172,14 @@ func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.O
 }
 
 // isGoing reports whether an object is deleted, and its owners are not asked any more.
-func (s *server) isGoing(object client.Object) bool {
+func (s *server) isBeingDeleted(object client.Object) bool {
 	return object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting
 }
 
 // judge asks the hard gate about an object that is created, or that serves and is changed (spec: 30 §4.2.3).
 func (s *server) judge(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Verdict, error) {
-	if s.isGoing(object) {
-		return job.Verdict{Reach: job.Ignored, IsPart: s.o.Jobs.HasManagedOwner(object)}, nil
+	if s.isBeingDeleted(object) {
+		return job.Verdict{Mode: job.Ignored, IsPart: s.o.Jobs.HasManagedOwner(object)}, nil
 	}
 	v, err := s.gate.Judge(ctx, d, namespace, object)
 	switch {

@@ -102,7 +102,7 @@ func TestMarkedMissesNothing(t *testing.T) {
 					rules.old = old
 					errs = append(errs, rules.update()...)
 				}
-				in := &job.Setting{Config: cfg, Reach: job.Ignored}
+				in := &job.Setting{Config: cfg, Mode: job.Ignored}
 				if of.d.Validate != nil {
 					errs = append(errs, of.d.Validate(object, old, in)...)
 				}

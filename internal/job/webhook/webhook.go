@@ -57,7 +57,7 @@ func Webhooks(o *Options, r *review.Readers) []review.Webhook {
 	}
 	var out []review.Webhook
 	for _, d := range s.descriptors {
-		out = append(append(out, s.ofKind(d)...), s.ofFamily(d)...)
+		out = append(append(out, s.ofKind(d)...), s.ofChildPods(d)...)
 	}
 	return out
 }

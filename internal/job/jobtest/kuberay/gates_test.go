@@ -54,10 +54,10 @@ func TestGatesRemovedInALoop(t *testing.T) {
 			w := newWorld(t, hold)
 			w.quota = 4
 			must(w, w.c.Create(w.ctx, manifest(2, "1")))
-			w.settle()
+			w.runUntilStable()
 			active, pods := w.serving()
 			w.edit(func(spec map[string]any) { ask(spec, 2) })
-			w.settle()
+			w.runUntilStable()
 			webhooks := w.m.Admit
 			w.m.Admit, w.blind = nil, true
 			for n := range 20 {
@@ -75,7 +75,7 @@ func TestGatesRemovedInALoop(t *testing.T) {
 				}
 			}
 			w.m.Admit = webhooks
-			w.settle()
+			w.runUntilStable()
 			if now, n := w.serving(); now != active || n != pods {
 				w.fail("cluster %s served with %d pods, and %s does now, with %d", active, pods, now, n)
 			}
@@ -83,7 +83,7 @@ func TestGatesRemovedInALoop(t *testing.T) {
 				w.fail("the cluster is let go without quota")
 			}
 			w.quota = 100
-			w.settle()
+			w.runUntilStable()
 			if err := w.served(kuberay.HashOf(view.Map(w.get().Object, "spec", "rayClusterConfig"))); err != nil {
 				w.fail("%v", err)
 			}

@@ -34,7 +34,7 @@ func TestServicesUnderAnySchedule(t *testing.T) {
 		w.trouble(rapid.SampledFrom([]string{"none", "dies", "slow", "shuffled", "all"}).Draw(t, "KubeRay"))
 		w.lags, w.checks = rapid.Bool().Draw(t, "informers lag"), rapid.Bool().Draw(t, "checks")
 		must(w, w.c.Create(w.ctx, manifest(rapid.IntRange(1, 3).Draw(t, "workers"), "1")))
-		w.settle()
+		w.runUntilStable()
 		names := slices.Sorted(keys(events))
 		for range rapid.IntRange(1, 25).Draw(t, "events") {
 			name := rapid.SampledFrom(names).Draw(t, "event")
@@ -73,7 +73,7 @@ func takenBack(t *testing.T, hold, by string, steps int) {
 	w := newWorld(t, hold)
 	w.quota = 4
 	must(w, w.c.Create(w.ctx, manifest(2, "1")))
-	w.settle()
+	w.runUntilStable()
 	active, pods := w.serving()
 	w.edit(func(spec map[string]any) {
 		ask(spec, 2)
@@ -96,7 +96,7 @@ func takenBack(t *testing.T, hold, by string, steps int) {
 	})
 	for _, quota := range []int64{4, 100} {
 		w.quota = quota
-		w.settle()
+		w.runUntilStable()
 		w.withdrawn()
 		if now, n := w.serving(); now != active || n != pods {
 			w.fail("cluster %s served with %d pods, and %s does now, with %d", active, pods, now, n)
@@ -155,7 +155,7 @@ func (w *world) some(n int) {
 
 // settle has everybody work until nothing changes any more, though nothing troubles KubeRay: what it was too slow for, or died of,
 // it does first.
-func (w *world) settle() {
+func (w *world) runUntilStable() {
 	dies, skips := w.op.Dies, w.op.Skips
 	defer func() { w.op.Dies, w.op.Skips = dies, skips }()
 	for round, quiet := 0, 0; quiet < 8+w.op.Lingers*4; round++ {
@@ -211,7 +211,7 @@ var events = map[string]func(w *world, n int){
 	"check": func(w *world, n int) {
 		w.checked(n/3, []kueue.CheckState{kueue.CheckStateReady, kueue.CheckStateRetry, kueue.CheckStateRejected}[n%3])
 	},
-	"settled": func(w *world, _ int) { w.settle() },
+	"settled": func(w *world, _ int) { w.runUntilStable() },
 	"quota":   func(w *world, n int) { w.quota = []int64{0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 30, 40}[n] },
 	"preempted": func(w *world, _ int) {
 		if x := w.holder(); x != nil {
@@ -236,7 +236,7 @@ var events = map[string]func(w *world, n int){
 	"upgrade without quota": func(w *world, n int) {
 		w.quota = 0
 		w.edit(func(spec map[string]any) { container(spec)["image"] = fmt.Sprintf("ray:new-%d", n) })
-		w.settle()
+		w.runUntilStable()
 	},
 	"taken back": func(w *world, _ int) { w.edit(w.takeBack) },
 	"replicas": func(w *world, n int) {
@@ -442,7 +442,7 @@ func (w *world) end() {
 	w.op.Dies, w.op.Skips, w.op.Order, w.op.Lingers = nil, nil, nil, 0
 	w.logf("end")
 	before, _ := w.serving()
-	w.settle()
+	w.runUntilStable()
 	if now, pods := w.serving(); before != "" && pods == 0 {
 		w.fail("cluster %s served, and now %q does, with no pods", before, now)
 	}
@@ -450,7 +450,7 @@ func (w *world) end() {
 	w.logf("enough quota")
 	w.quota = 1000
 	w.activate()
-	w.settle()
+	w.runUntilStable()
 	if err := w.served(kuberay.HashOf(view.Map(w.get().Object, "spec", "rayClusterConfig"))); err != nil {
 		w.fail("%v", err)
 	}
@@ -479,7 +479,7 @@ func (w *world) deleted() {
 	w.op.Dies, w.op.Skips, w.op.Order, w.op.Lingers = nil, nil, nil, 0
 	w.logf("no service any more")
 	must(w, w.c.Delete(w.ctx, w.get()))
-	w.settle()
+	w.runUntilStable()
 	if left := len(w.op.Objects(w.ctx, "RayCluster")); left > 0 || len(w.live()) > 0 {
 		w.fail("%d clusters and %d slices are left of a deleted service", left, len(w.live()))
 	}

@@ -147,7 +147,7 @@ func (s *server) start(scheme *runtime.Scheme) {
 func (s *server) create(o *unstructured.Unstructured) {
 	o.SetNamespace(s.op.Namespace)
 	s.service.Suspend(o)
-	s.service.Default(o, true, &job.Setting{Config: s.cfg, Reach: job.Managed})
+	s.service.Default(o, true, &job.Setting{Config: s.cfg, Mode: job.Managed})
 	must(s.world, s.c.Create(s.ctx, o))
 }
 

@@ -256,7 +256,7 @@ func newest[T client.Object](w *world, shown T, kept map[types.UID]noted) T {
 // observe is what Berth sees.
 func (w *world) observe() *job.Observed {
 	o := &job.Observed{
-		Verdict: job.Verdict{Reach: job.Managed}, Now: w.now(),
+		Verdict: job.Verdict{Mode: job.Managed}, Now: w.now(),
 		Flavors: job.Flavors{"f": &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "f"}}}},
 	}
 	var uid types.UID
@@ -324,8 +324,8 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 		if view.Bool(is.Object, "spec", "suspend") && !view.Bool(was.Object, "spec", "suspend") && chain.Granting(o.Workloads) != nil && !deleted {
 			w.fail("Berth stops a service that is admitted")
 		}
-	case job.PatchFamily:
-		for _, m := range a.Family {
+	case job.PatchChildren:
+		for _, m := range a.Children {
 			if c, ok := m.(*unstructured.Unstructured); ok && view.Bool(c.Object, "spec", "suspend") && c.GetAnnotations()[plan.UngatedAnnotation] != plan.Reheld {
 				at := slices.IndexFunc(o.Children, func(x job.Object) bool { return x.GetUID() == c.GetUID() })
 				if !view.Bool(o.Children[at].(*unstructured.Unstructured).Object, "spec", "suspend") {
@@ -333,8 +333,8 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 				}
 			}
 		}
-	case job.DeleteFamily:
-		for _, m := range a.Family {
+	case job.DeleteChildren:
+		for _, m := range a.Children {
 			if m.GetLabels()[kueue.PodSetLabel] != "" {
 				w.fail("Berth deletes pod %s, which it let go", m.GetName())
 			}
@@ -366,14 +366,14 @@ func (w *world) action(a *job.Action) string {
 	case job.PatchJob:
 		return fmt.Sprintf("service, suspend %v", view.Bool(a.Job.(*unstructured.Unstructured).Object, "spec", "suspend"))
 	case job.PatchJobStatus:
-		return fmt.Sprintf("status of the service, and delete %s", a.Family[0].GetName())
+		return fmt.Sprintf("status of the service, and delete %s", a.Children[0].GetName())
 	default:
 	}
 	var names []string
-	for _, m := range a.Family {
+	for _, m := range a.Children {
 		names = append(names, m.GetName())
 	}
-	return fmt.Sprintf("%s of %v", map[job.Verb]string{job.PatchFamily: "patch", job.DeleteFamily: "delete"}[a.Verb], names)
+	return fmt.Sprintf("%s of %v", map[job.Verb]string{job.PatchChildren: "patch", job.DeleteChildren: "delete"}[a.Verb], names)
 }
 
 func (w *world) write(a *job.Action) error {
@@ -393,7 +393,7 @@ func (w *world) write(a *job.Action) error {
 		return w.c.Update(w.ctx, a.Job)
 	case job.PatchJobStatus:
 		err := w.c.Status().Update(w.ctx, a.Job)
-		for _, m := range a.Family {
+		for _, m := range a.Children {
 			if err != nil || w.rng.IntN(4) == 0 { // it may die between the two
 				return err
 			}
@@ -401,10 +401,10 @@ func (w *world) write(a *job.Action) error {
 			err = client.IgnoreNotFound(w.c.Delete(w.ctx, m, client.Preconditions{UID: &uid}))
 		}
 		return err
-	case job.PatchFamily, job.DeleteFamily:
-		for _, m := range a.Family {
+	case job.PatchChildren, job.DeleteChildren:
+		for _, m := range a.Children {
 			over, err := m.GetResourceVersion(), error(nil)
-			if a.Verb == job.DeleteFamily {
+			if a.Verb == job.DeleteChildren {
 				uid := m.GetUID()
 				if err = client.IgnoreNotFound(w.c.Delete(w.ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &over})); err == nil {
 					m.SetDeletionTimestamp(new(metav1.Now()))
@@ -481,7 +481,7 @@ func (w *world) admission(old, object client.Object) error {
 	}
 	switch kind {
 	case "RayService":
-		in := &job.Setting{Config: w.cfg, Reach: job.Managed}
+		in := &job.Setting{Config: w.cfg, Mode: job.Managed}
 		if old == nil {
 			w.service.Suspend(object.(job.Object))
 			w.service.Default(object.(job.Object), true, in)
@@ -491,7 +491,7 @@ func (w *world) admission(old, object client.Object) error {
 		_, errs := w.service.Guard.Check(object.(job.Object), old.(job.Object), in)
 		return errs.ToAggregate()
 	case "RayCluster":
-		in, ok := w.family(object)
+		in, ok := w.dependents(object)
 		switch {
 		case !ok:
 			return nil
@@ -524,7 +524,7 @@ func (w *world) shrinks(old client.Object, now *kueue.Workload) {
 }
 
 // family is the setting of an object of the service, as it is now.
-func (w *world) family(object client.Object) (*job.Setting, bool) {
+func (w *world) dependents(object client.Object) (*job.Setting, bool) {
 	svc := w.get()
 	if ref := metav1.GetControllerOf(object); ref == nil || svc == nil || ref.UID != svc.GetUID() {
 		return nil, false
@@ -533,7 +533,7 @@ func (w *world) family(object client.Object) (*job.Setting, bool) {
 }
 
 func (w *world) setting(svc *unstructured.Unstructured) *job.Setting {
-	in := &job.Setting{Config: w.cfg, Reach: job.Follows, Ancestor: &job.Owner{GVK: w.service.GVK, Object: svc}, Workloads: w.live()}
+	in := &job.Setting{Config: w.cfg, Mode: job.Follows, Ancestor: &job.Owner{GVK: w.service.GVK, Object: svc}, Workloads: w.live()}
 	w.each("RayCluster", func(o client.Object) { in.Children = append(in.Children, o.(job.Object)) })
 	w.each("Pod", func(o client.Object) { in.Pods = append(in.Pods, o.(*corev1.Pod)) })
 	return in
@@ -551,7 +551,7 @@ func (w *world) admitPod(old client.Object, pod *corev1.Pod) error {
 		return nil
 	}
 	was := old.(*corev1.Pod)
-	if podset.HasGate(was.Spec.SchedulingGates) && !podset.HasGate(pod.Spec.SchedulingGates) && !w.service.Family.Upgrades.MayRun(svc.DeepCopy(), was, w.setting(svc)) {
+	if podset.HasGate(was.Spec.SchedulingGates) && !podset.HasGate(pod.Spec.SchedulingGates) && !w.service.ManagedChildren.Upgrades.MayRun(svc.DeepCopy(), was, w.setting(svc)) {
 		return fmt.Errorf("pod %s waits for quota", pod.Name)
 	}
 	return nil

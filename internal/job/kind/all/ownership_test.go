@@ -138,7 +138,7 @@ func TestOwnership(t *testing.T) {
 				if v.Ancestor != nil {
 					got = v.Ancestor.GVK.Kind
 				}
-				if got != want || v.Err != nil || v.Need != nil || (want == own) != (v.Reach == plan.Managed) {
+				if got != want || v.Err != nil || v.Need != nil || (want == own) != (v.Mode == plan.Managed) {
 					t.Errorf("verified %v: it follows %q, want %q: %v, %v", verified, got, want, v.NotMade, v.Err)
 				}
 			}

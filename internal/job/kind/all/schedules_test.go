@@ -41,12 +41,12 @@ func TestSchedules(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				s := newSchedule(t, kind)
 				for range rapid.IntRange(1, 30).Draw(t, "turns") {
-					s.turn()
+					s.pickTurn()
 				}
-				s.settle()
+				s.runUntilStable()
 				s.check()
 				s.flip()
-				s.settle()
+				s.runUntilStable()
 				s.check()
 			})
 		})
@@ -111,7 +111,7 @@ func (s *schedule) make() {
 	if !s.cfg.ManageAll {
 		u.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
 	}
-	if s.cfg.ElasticJobs && s.d.Elastic != nil && !s.d.Family.CanLead() {
+	if s.cfg.ElasticJobs && s.d.Elastic != nil && !s.d.ManagedChildren.CanGate() {
 		u.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true"})
 	}
 	s.top = s.d.New()
@@ -163,13 +163,13 @@ func (s *schedule) runs() bool { return !s.finished() && !s.d.IsSuspended(s.top)
 func (s *schedule) reconcile() bool {
 	o := &plan.Observed{
 		Job: s.top, Workloads: slices.Clone(s.workloads), Objects: s.objects, Now: metav1.NewTime(s.now), Flavors: plan.Flavors{"f": {}},
-		Verdict: plan.Verdict{Reach: plan.Unmanaged},
+		Verdict: plan.Verdict{Mode: plan.Unmanaged},
 	}
 	if s.managed {
-		o.Verdict.Reach = plan.Managed
+		o.Verdict.Mode = plan.Managed
 	}
 	if s.top != nil && s.d.Once != nil && s.managed && !s.d.Once.Marked(s.top, s.cfg) {
-		o.Verdict.Reach = plan.Ignored
+		o.Verdict.Mode = plan.Ignored
 	}
 	planned.SortByAge(o.Workloads)
 	return s.apply(&s.top, planned.Next(s.cfg, s.d, o))
@@ -180,9 +180,9 @@ func (s *schedule) reconcileChild() bool {
 	if s.child == nil || s.top == nil {
 		return false
 	}
-	o := &plan.Observed{Job: s.child, Now: metav1.NewTime(s.now), Verdict: plan.Verdict{Reach: plan.Unmanaged}}
+	o := &plan.Observed{Job: s.child, Now: metav1.NewTime(s.now), Verdict: plan.Verdict{Mode: plan.Unmanaged}}
 	if s.managed {
-		o.Verdict = plan.Verdict{Reach: plan.Follows, Ancestor: &plan.Owner{GVK: s.d.GVK, Object: s.top}}
+		o.Verdict = plan.Verdict{Mode: plan.Follows, Ancestor: &plan.Owner{GVK: s.d.GVK, Object: s.top}}
 		o.AncestorWorkloads, o.AncestorRuns = slices.Clone(s.workloads), s.runs()
 	}
 	was := s.childs.IsSuspended(s.child)
@@ -323,7 +323,7 @@ func (s *schedule) live() *kueue.Workload {
 }
 
 // turn does one thing that happens in a cluster.
-func (s *schedule) turn() {
+func (s *schedule) pickTurn() {
 	t, w := s.t, s.live()
 	what := rapid.SampledFrom([]string{
 		"reconcile", "reconcile", "reconcile", "child", "child", "control", "control", "flip", "flip", "admit", "admit", "evict", "finish", "shrink",
@@ -372,7 +372,7 @@ func (s *schedule) admit(w *kueue.Workload) {
 }
 
 // settle gives all their turns until nothing changes.
-func (s *schedule) settle() {
+func (s *schedule) runUntilStable() {
 	s.passes = 0
 	s.log = append(s.log, fmt.Sprintf("settle (managed %v)", s.managed))
 	for range 60 {

@@ -16,7 +16,7 @@ import (
 
 // wrapped says why an object is none of the components of an AppWrapper: it has another kind or name, or more pods, or larger ones, than
 // the component counts.
-func wrapped(k *plan.Kinship) error {
+func wrapped(k *plan.OwnedBy) error {
 	child, err := treeOf(k.Child)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func wrapped(k *plan.Kinship) error {
 }
 
 // isNamed compares kind and name.
-func isNamed(k *plan.Kinship, template map[string]any) bool {
+func isNamed(k *plan.OwnedBy, template map[string]any) bool {
 	gvk := schema.FromAPIVersionAndKind(view.String(template, "apiVersion"), view.String(template, "kind"))
 	if k.Kind != nil && gvk.GroupKind() != k.Kind.GVK.GroupKind() {
 		return false

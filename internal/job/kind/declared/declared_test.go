@@ -95,7 +95,7 @@ func TestUnreadableJob(t *testing.T) {
 		if change != nil {
 			change(o, wl)
 		}
-		return &plan.Observed{Job: o, Verdict: plan.Verdict{Reach: plan.Managed}, Workloads: []*kueue.Workload{wl}, Now: now}
+		return &plan.Observed{Job: o, Verdict: plan.Verdict{Mode: plan.Managed}, Workloads: []*kueue.Workload{wl}, Now: now}
 	}
 	running := func(o *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(o.Object, false, "spec", "suspend")
@@ -191,7 +191,7 @@ func TestUserStopRestores(t *testing.T) {
 		Spec:       kueue.WorkloadSpec{QueueName: "lq", PodSets: wanted},
 	}
 	cfg.Lifecycle.Reserve(wl, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "cook"}}}, nil, metav1.Now())
-	observed := &plan.Observed{Job: o, Verdict: plan.Verdict{Reach: plan.Managed}, Workloads: []*kueue.Workload{wl}}
+	observed := &plan.Observed{Job: o, Verdict: plan.Verdict{Mode: plan.Managed}, Workloads: []*kueue.Workload{wl}}
 	a := decide.Next(cfg, crew, observed)
 	if a.Verb != plan.PatchJob {
 		t.Fatalf("verb %d: %v", a.Verb, a.Err)

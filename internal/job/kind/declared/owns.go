@@ -23,7 +23,7 @@ func (k kind) owns() []plan.Child {
 }
 
 // made says why an object is none of a job: it has pods that are in no pod set of the job, or more of them.
-func (k kind) made(of *plan.Kinship) error {
+func (k kind) made(of *plan.OwnedBy) error {
 	sets, err := k.podSets(of.Owner, of.Setting())
 	if err != nil {
 		return err

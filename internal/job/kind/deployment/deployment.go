@@ -43,7 +43,7 @@ func Descriptor() *plan.Descriptor {
 
 // madeReplicaSet goes by the name: those of earlier templates are there too, and the controller of Deployments empties any that is not of
 // the newest.
-func madeReplicaSet(k *plan.Kinship) error {
+func madeReplicaSet(k *plan.OwnedBy) error {
 	if !plan.HasPrefix(k.Child, k.Owner.GetName()+"-") {
 		return plan.ErrOtherName
 	}

@@ -12,7 +12,7 @@ import (
 const oldUIDLabel = "controller-uid"
 
 // madePod says why a pod is none of a Job. How many there are is not checked: the Job controller deletes those beyond spec.parallelism.
-func madePod(k *plan.Kinship) error {
+func madePod(k *plan.OwnedBy) error {
 	owner := k.Owner.(*batchv1.Job)
 	labels, uid := k.Child.GetLabels(), string(owner.UID)
 	if labels[batchv1.ControllerUidLabel] != uid && labels[oldUIDLabel] != uid {

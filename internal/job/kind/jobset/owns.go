@@ -13,7 +13,7 @@ import (
 )
 
 // madeJob says why a Job is none of a JobSet: its name is that of another index, or it is larger than its template.
-func madeJob(k *plan.Kinship) error {
+func madeJob(k *plan.OwnedBy) error {
 	child, ok := k.Child.(*batchv1.Job)
 	if !ok {
 		return errors.New("it cannot be read")

@@ -23,7 +23,7 @@ func (k kind) owns(isMPI bool) []plan.Child {
 }
 
 // madePod says why a pod is none of a job: its name is none of NAME-ROLE-INDEX, or it is larger than the template of the role.
-func (k kind) madePod(of *plan.Kinship) error {
+func (k kind) madePod(of *plan.OwnedBy) error {
 	roles, err := k.find(view.Of(of.Owner), nil)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func fits(pod plan.Object, tree map[string]any) error {
 }
 
 // madeLauncher says why a Job is not that of the launcher.
-func madeLauncher(of *plan.Kinship) error {
+func madeLauncher(of *plan.OwnedBy) error {
 	child, ok := of.Child.(*batchv1.Job)
 	template := view.Map(view.Of(of.Owner).Object, "spec", "mpiReplicaSpecs", launcher, "template")
 	switch {

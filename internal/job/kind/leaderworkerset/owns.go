@@ -12,7 +12,7 @@ import (
 
 // madeSet says why a StatefulSet is none of a LeaderWorkerSet: it is not that of the leaders, and none of workers, which a leader owns.
 // While a roll-out surges or shrinks, there are as many as the status counts.
-func madeSet(k *plan.Kinship) error {
+func madeSet(k *plan.OwnedBy) error {
 	child, ok := k.Child.(*appsv1.StatefulSet)
 	if !ok {
 		return errors.New("it cannot be read")

@@ -50,7 +50,7 @@ func Descriptor() *plan.Descriptor {
 		PodsReady:   podsReady,
 		Owns:        owns,
 		Once: &plan.Once{
-			Marked: marked, Finalize: func(o plan.Object) bool { return podgroup.LetGo(o.(*corev1.Pod)) }, Alone: true,
+			Marked: marked, Finalize: func(o plan.Object) bool { return podgroup.RemoveFinalizer(o.(*corev1.Pod)) }, Alone: true,
 			StatusManager: podgroup.StatusManager, Warn: warn,
 		},
 		Open:       &plan.Open{},

@@ -81,7 +81,7 @@ func (r *Settings) cluster() *plan.Descriptor {
 	d.Remote.Resize = resizeAt("spec")
 	d.Owns = clusterOwns
 	d.PodLabels = plan.PodsByName(rayplan.ClusterLabel)
-	d.Guard = &plan.Guard{Check: r.guardCluster, LedBy: r.isOfService}
+	d.Guard = &plan.Guard{Check: r.guardCluster, GatedBy: r.isOfService}
 	return d
 }
 

@@ -26,7 +26,7 @@ func gateCluster(o view.Object, in *plan.Setting) {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		ofRay = schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) == gvk("RayJob")
 	}
-	if isElastic(o, in) && (in.Reach == plan.Managed || (in.Reach == plan.Follows && ofRay)) {
+	if isElastic(o, in) && (in.Mode == plan.Managed || (in.Mode == plan.Follows && ofRay)) {
 		gateTemplates(view.Map(o.Object, "spec"))
 	}
 }

@@ -23,13 +23,13 @@ func (r *Settings) isOfService(ancestor *plan.Owner) bool {
 // holdCluster has a new cluster of a service wait. One of a service that is led does so until it is covered; one of any
 // other service does if there is another cluster: the service will be stopped, and start anew with what it asks for now.
 func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
-	if in.Reach != plan.Follows || !r.isOfService(in.Ancestor) {
+	if in.Mode != plan.Follows || !r.isOfService(in.Ancestor) {
 		return
 	}
 	spec := view.Map(o.Object, "spec")
 	switch {
 	case spec == nil:
-	case r.isLed(in.Ancestor.Object, in):
+	case r.isGated(in.Ancestor.Object, in):
 		gateTemplates(spec)
 		if !r.GatedPods {
 			spec["suspend"] = true
@@ -42,20 +42,20 @@ func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
 // guardCluster keeps the gates of a cluster of a service that is led, and lets it go only if there is quota for it.
 func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil || !r.isOfService(in.Ancestor) || !r.isLed(in.Ancestor.Object, in) {
+	if old == nil || !r.isOfService(in.Ancestor) || !r.isGated(in.Ancestor.Object, in) {
 		return nil, nil
 	}
 	gateTemplates(view.Map(o.Object, "spec"))
 	if r.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
 		return nil, nil
 	}
-	leader, ok := in.Ancestor.Object.(view.Object)
+	service, ok := in.Ancestor.Object.(view.Object)
 	if !ok {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
 	}
-	s, err := r.observe(leader, in)
+	s, err := r.observe(service, in)
 	if err != nil || !s.MayRelease(o.GetUID()) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+leader.GetName()+
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+service.GetName()+
 			" waits for quota, and Berth lets it go when there is some: see kubectl berth explain"))
 	}
 	return nil, errs
@@ -66,10 +66,10 @@ var errNotRead = errors.New("the RayService of the cluster could not be read")
 // guardService keeps what holds the clusters of a service that is led.
 func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil && in.Reach == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
+	if old == nil && in.Mode == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
 		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}, nil
 	}
-	if !r.isLed(o, in) || in.Reach != plan.Managed {
+	if !r.isGated(o, in) || in.Mode != plan.Managed {
 		return nil, nil
 	}
 	if old == nil {
@@ -85,7 +85,7 @@ func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warn
 		view.Set(o.Object, true, topSuspend...)
 		warnings = append(warnings, "spec.suspend stays true until the service is admitted: Berth starts it then")
 	}
-	r.mend(o, in)
+	r.repair(o, in)
 	return warnings, nil
 }
 

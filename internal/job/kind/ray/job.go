@@ -71,7 +71,7 @@ func Job(s Settings) *plan.Descriptor {
 	d.Elastic = &plan.Elastic{Children: []schema.GroupVersionKind{gvk("RayCluster")}, Annotate: annotate, NameExtra: generationOfChild}
 	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
 	d.Refers, d.PodLabels = child, podsAt("status", "rayClusterName")
-	d.Family = jobFamily()
+	d.ManagedChildren = jobChildren()
 	d.Owns = jobOwns
 	return d
 }
@@ -90,8 +90,8 @@ func stopWaiting(d *plan.Descriptor, object plan.Object) bool {
 
 // jobFamily is the cluster of a job and its pods, and the pod that submits it. KubeRay says that a job is suspended, or begins to
 // try it again, as soon as the cluster and the Job of that pod are gone; both are deleted before their pods are.
-func jobFamily() *plan.Family {
-	return &plan.Family{
+func jobChildren() *plan.ManagedChildren {
+	return &plan.ManagedChildren{
 		Child: gvk("RayCluster"), PodLabel: rayplan.ClusterLabel, PodLabels: []string{rayplan.GroupLabel},
 		IsActive: hasClusters,
 		Others: func(o plan.Object) map[string]string {

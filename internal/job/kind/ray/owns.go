@@ -29,7 +29,7 @@ var (
 )
 
 // madePod says why a pod is none of a cluster. How many a group has is not checked: KubeRay deletes what is more.
-func madePod(k *plan.Kinship) error {
+func madePod(k *plan.OwnedBy) error {
 	labels := k.Child.GetLabels()
 	if labels[rayplan.ClusterLabel] != k.Owner.GetName() {
 		return errors.New("the label " + rayplan.ClusterLabel + " does not name the cluster")
@@ -46,7 +46,7 @@ func madePod(k *plan.Kinship) error {
 }
 
 // setOf is a pod set of a cluster.
-func setOf(k *plan.Kinship, name string) (*kueue.PodSet, error) {
+func setOf(k *plan.OwnedBy, name string) (*kueue.PodSet, error) {
 	sets, err := view.PodSetsOf(view.Of(k.Owner), ownRoles, k.Setting())
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func setOf(k *plan.Kinship, name string) (*kueue.PodSet, error) {
 }
 
 // madeCleanup says why a Job is not the one that cleans up after a cluster which tolerates faults, in the place of its head.
-func madeCleanup(k *plan.Kinship) error {
+func madeCleanup(k *plan.OwnedBy) error {
 	head, err := setOf(k, headRole)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func madeCleanup(k *plan.Kinship) error {
 }
 
 // isSingle compares a Job of one pod.
-func isSingle(k *plan.Kinship, name string, template *corev1.PodSpec) error {
+func isSingle(k *plan.OwnedBy, name string, template *corev1.PodSpec) error {
 	child, ok := k.Child.(*batchv1.Job)
 	switch {
 	case !ok:
@@ -83,7 +83,7 @@ func isSingle(k *plan.Kinship, name string, template *corev1.PodSpec) error {
 }
 
 // madeSubmitter says why a Job is not the one that submits.
-func madeSubmitter(k *plan.Kinship) error {
+func madeSubmitter(k *plan.OwnedBy) error {
 	sets, err := view.PodSetsOf(view.Of(k.Owner), jobRoles, k.Setting())
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func madeSubmitter(k *plan.Kinship) error {
 
 // madeByJob says why a cluster is none of a RayJob. One at a time has the name that the status says. The pods of an elastic one are held
 // by their gates, so it has as many as it likes.
-func madeByJob(k *plan.Kinship) error {
+func madeByJob(k *plan.OwnedBy) error {
 	owner, child := view.Of(k.Owner), view.Of(k.Child)
 	if name := view.String(owner.Object, "status", "rayClusterName"); name != "" && child.GetName() != "" && child.GetName() != name {
 		return fmt.Errorf("its cluster is %s", name)
@@ -116,12 +116,12 @@ func madeByJob(k *plan.Kinship) error {
 
 // madeByService says why a cluster is none of a RayService. Those of a service that is led wait for quota one by one, whatever they ask for.
 // A cluster that serves may be of an earlier spec: KubeRay has it in the status.
-func (r *Settings) madeByService(k *plan.Kinship) error {
+func (r *Settings) madeByService(k *plan.OwnedBy) error {
 	owner := view.Of(k.Owner)
 	if !plan.HasPrefix(k.Child, owner.GetName()+"-") {
 		return plan.ErrOtherName
 	}
-	if r.isLed(owner, k.Setting()) {
+	if r.isGated(owner, k.Setting()) {
 		return nil
 	}
 	for _, status := range []string{"activeServiceStatus", "pendingServiceStatus"} {
@@ -137,7 +137,7 @@ func (r *Settings) madeByService(k *plan.Kinship) error {
 }
 
 // clusterFits compares a cluster to the pod sets of its owner.
-func clusterFits(k *plan.Kinship, of []kueue.PodSet, anyCount bool) error {
+func clusterFits(k *plan.OwnedBy, of []kueue.PodSet, anyCount bool) error {
 	sets, err := view.PodSetsOf(view.Of(k.Child), ownRoles, k.Setting())
 	if err != nil {
 		return err

@@ -225,24 +225,24 @@ func TestGates(t *testing.T) {
 	const group = ", workerGroupSpecs: [{groupName: a, template: {spec: {schedulingGates: [{name: other}]}}}]"
 	const ofJob = "ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: j, uid: u, controller: true}]"
 	tests := map[string]struct {
-		meta  string
-		reach plan.Reach
-		off   bool
-		want  int
+		meta string
+		mode plan.Mode
+		off  bool
+		want int
 	}{
-		"queued":                   {reach: plan.Managed, want: 2},
-		"not queued":               {reach: plan.Ignored},
-		"of an elastic job":        {meta: ofJob, reach: plan.Follows, want: 2},
-		"of a job that waits not":  {meta: ofJob, reach: plan.Ignored},
-		"of some other kind":       {meta: strings.ReplaceAll(ofJob, "RayJob", "AppWrapper"), reach: plan.Follows},
-		"the feature gate is off":  {reach: plan.Managed, off: true},
-		"in an unmanaged space":    {reach: plan.Unmanaged},
-		"an old version of RayJob": {meta: strings.ReplaceAll(ofJob, "v1", "v1alpha1"), reach: plan.Follows},
+		"queued":                   {mode: plan.Managed, want: 2},
+		"not queued":               {mode: plan.Ignored},
+		"of an elastic job":        {meta: ofJob, mode: plan.Follows, want: 2},
+		"of a job that waits not":  {meta: ofJob, mode: plan.Ignored},
+		"of some other kind":       {meta: strings.ReplaceAll(ofJob, "RayJob", "AppWrapper"), mode: plan.Follows},
+		"the feature gate is off":  {mode: plan.Managed, off: true},
+		"in an unmanaged space":    {mode: plan.Unmanaged},
+		"an old version of RayJob": {meta: strings.ReplaceAll(ofJob, "v1", "v1alpha1"), mode: plan.Follows},
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nmetadata: {annotations: {kueue.x-k8s.io/elastic-job: \"true\"}, "+tc.meta+"}\nspec: {"+head+group+"}")
 		for range 2 {
-			ray.Cluster(ray.Settings{}).Default(o, tc.reach == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Reach: tc.reach})
+			ray.Cluster(ray.Settings{}).Default(o, tc.mode == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Mode: tc.mode})
 		}
 		raw, err := o.MarshalJSON()
 		if err != nil {

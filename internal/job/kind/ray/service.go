@@ -85,13 +85,13 @@ func (r *Settings) service() *plan.Descriptor {
 	}
 	d.PodsReady = r.serviceIsReady
 	d.Default = func(o plan.Object, managed bool, in *plan.Setting) {
-		if managed && r.isLed(view.Of(o), in) {
-			r.mend(o, in)
+		if managed && r.isGated(view.Of(o), in) {
+			r.repair(o, in)
 		}
 	}
 	d.Guard = &plan.Guard{Check: r.guardService}
 	d.Owns = []plan.Child{{GVK: gvk("RayCluster"), Made: r.madeByService}}
-	d.Family = &plan.Family{
+	d.ManagedChildren = &plan.ManagedChildren{
 		Child: gvk("RayCluster"), PodLabel: rayplan.ClusterLabel, PodLabels: []string{rayplan.GroupLabel},
 		IsActive: func(o plan.Object, in *plan.Setting) bool {
 			if r.isLegacy() { // its clusters stay, without pods
@@ -101,7 +101,7 @@ func (r *Settings) service() *plan.Descriptor {
 		},
 		Upgrades: &plan.Upgrades{
 			Configured: r.isConfigured, Learn: r.learn,
-			Leads: r.leads, Mend: r.mend, Start: r.startLed, Step: r.step, Waits: r.waits, Lingers: r.lingers,
+			GatesChildren: r.gatesChildren, Repair: r.repair, Start: r.startGated, Step: r.step, Waits: r.waits, HoldsDeletion: r.holdsDeletion,
 			MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
 				s, err := r.observe(view.Of(o), in)
 				return err == nil && s.HasRoom(pod)
@@ -112,7 +112,7 @@ func (r *Settings) service() *plan.Descriptor {
 }
 
 // lingers reports whether KubeRay still cleans up what a cluster stored.
-func (r *Settings) lingers(_ plan.Object, in *plan.Setting) bool {
+func (r *Settings) holdsDeletion(_ plan.Object, in *plan.Setting) bool {
 	return r.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
 		return slices.Contains(c.GetFinalizers(), redisFinalizer)
 	})
@@ -121,11 +121,11 @@ func (r *Settings) lingers(_ plan.Object, in *plan.Setting) bool {
 // isConfigured reports whether elastic services are led if KubeRay has the switch for it, and leads whether it has.
 func (r *Settings) isConfigured(cfg *plan.Config) bool { return cfg.ElasticJobs && r.Gating }
 
-func (r *Settings) leads(cfg *plan.Config) bool { return r.isConfigured(cfg) && !r.isLegacy() }
+func (r *Settings) gatesChildren(cfg *plan.Config) bool { return r.isConfigured(cfg) && !r.isLegacy() }
 
 // isLed reports whether a service is.
-func (r *Settings) isLed(o metav1.Object, in *plan.Setting) bool {
-	return in != nil && in.Config != nil && r.leads(in.Config) && plan.IsElastic(o)
+func (r *Settings) isGated(o metav1.Object, in *plan.Setting) bool {
+	return in != nil && in.Config != nil && r.gatesChildren(in.Config) && plan.IsElastic(o)
 }
 
 // setNested writes the suspend of clusters that are still to be made, if there is anything to suspend.
@@ -158,7 +158,7 @@ func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 // servicePodSets are what a service that is led needs next, and what the clusters of any other one have, or would have.
 func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	o := view.Of(object)
-	if r.isLed(o, in) {
+	if r.isGated(o, in) {
 		s, err := r.observe(o, in)
 		if err != nil {
 			return nil, err
@@ -191,7 +191,7 @@ func serviceIsActive(o view.Object) bool {
 // active cluster.
 func (r *Settings) serviceIsReady(object plan.Object, in *plan.Setting) bool {
 	o := view.Of(object)
-	if r.isLed(o, in) {
+	if r.isGated(o, in) {
 		active := view.String(o.Object, "status", "activeServiceStatus", "rayClusterName")
 		held := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return view.Bool(view.Of(c).Object, "spec", "suspend") })
 		for _, c := range in.Children {
@@ -205,12 +205,12 @@ func (r *Settings) serviceIsReady(object plan.Object, in *plan.Setting) bool {
 
 // observe is the service with all that belongs to it, as the plan takes it. What one that runs on another cluster has there it was told.
 func (r *Settings) observe(o view.Object, in *plan.Setting) (*rayplan.Service, error) {
-	if !isElsewhere(o) {
+	if !isRemote(o) {
 		return r.observeAt(o, o, in)
 	}
 	s, err := r.withoutClusters(o, in)
 	if err == nil && !s.Suspended {
-		s.Recall(o.GetAnnotations()[rayplan.ClustersAnnotation])
+		s.RestoreClusters(o.GetAnnotations()[rayplan.ClustersAnnotation])
 	}
 	return s, err
 }
@@ -265,7 +265,7 @@ func (r *Settings) observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Serv
 }
 
 // startLed lets a service run whose clusters are let go one by one.
-func (r *Settings) startLed(object plan.Object, _ *plan.Setting) {
+func (r *Settings) startGated(object plan.Object, _ *plan.Setting) {
 	o := view.Of(object)
 	view.Set(o.Object, false, topSuspend...)
 	setNested(o, !r.GatedPods)
@@ -273,7 +273,7 @@ func (r *Settings) startLed(object plan.Object, _ *plan.Setting) {
 }
 
 // mend puts back what holds the clusters and the pods of a service that is led. None of it moves KubeRay's hash.
-func (r *Settings) mend(object plan.Object, _ *plan.Setting) bool {
+func (r *Settings) repair(object plan.Object, _ *plan.Setting) bool {
 	o := view.Of(object)
 	if view.Map(o.Object, clusterConfig...) == nil {
 		return false
@@ -299,20 +299,20 @@ func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 	if err != nil {
 		return nil // the reconcile of the job says so
 	}
-	if isElsewhere(o) {
+	if isRemote(o) {
 		return crowded(s) // the worker does the rest
 	}
 	for _, c := range in.Children {
 		next := view.Of(c).DeepCopy()
 		if c.GetDeletionTimestamp() == nil && gateTemplates(view.Map(next.Object, "spec")) {
-			return &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+			return &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 		}
 	}
 	if a := hold(s, in); a != nil {
 		return a
 	}
 	if excess := s.Excess(); len(excess) > 0 {
-		return &plan.Action{Verb: plan.DeleteFamily, Family: objects(excess), Events: []plan.Event{{
+		return &plan.Action{Verb: plan.DeleteChildren, Children: objects(excess), Events: []plan.Event{{
 			Warning: true, Reason: "UpgradeUnheld", Note: "Deleted pods that ran without quota: somebody removed what held them",
 		}}}
 	}
@@ -328,7 +328,7 @@ func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 			return &plan.Action{Verb: plan.Fail, Err: err}
 		}
 		if free := s.Free(infos); len(free) > 0 {
-			return &plan.Action{Verb: plan.PatchFamily, Family: objects(free), Workload: w}
+			return &plan.Action{Verb: plan.PatchChildren, Children: objects(free), Workload: w}
 		}
 	}
 	return crowded(s)
@@ -355,7 +355,7 @@ func hold(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	}
 	annotations[rayplan.UngatedAnnotation] = note
 	next.SetAnnotations(annotations)
-	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+	a := &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 	if note == rayplan.Reheld {
 		view.Set(next.Object, true, "spec", "suspend")
 		a.Events = []plan.Event{{
@@ -381,7 +381,7 @@ func withdraw(s *rayplan.Service, o view.Object, in *plan.Setting) *plan.Action 
 	}
 	next := o.DeepCopy()
 	view.Set(next.Object, map[string]any{}, "status", "pendingServiceStatus")
-	return &plan.Action{Verb: plan.PatchJobStatus, Job: next, Family: []plan.Object{childOfService(in, c)}, Events: []plan.Event{{
+	return &plan.Action{Verb: plan.PatchJobStatus, Job: next, Children: []plan.Object{childOfService(in, c)}, Events: []plan.Event{{
 		Warning: true, Reason: "UpgradeHoldStale",
 		Note: "Cluster " + c.Name + " is not wanted any more: the active one is what the service asks for, and goes on; none of its pods has run",
 	}}}
@@ -399,7 +399,7 @@ func release(s *rayplan.Service, in *plan.Setting) *plan.Action {
 		delete(annotations, rayplan.UngatedAnnotation)
 		next.SetAnnotations(annotations)
 	}
-	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+	a := &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 	upgrade := slices.ContainsFunc(s.Clusters, func(x rayplan.Cluster) bool { return x.Rank == rayplan.Active && x.UID != c.UID })
 	switch {
 	case stale:

@@ -7,7 +7,7 @@ import (
 
 // madeDriver says why a pod is not the driver of an application, or one below it not an executor of its size. How many executors there
 // are their names do not tell.
-func madeDriver(k *plan.Kinship) error {
+func madeDriver(k *plan.OwnedBy) error {
 	app := view.Of(k.Owner)
 	name := view.String(app.Object, "spec", driver, "podName")
 	if name == "" {

@@ -9,7 +9,7 @@ import (
 )
 
 // madePod says why a pod is none of a StatefulSet.
-func madePod(k *plan.Kinship) error {
+func madePod(k *plan.OwnedBy) error {
 	owner := k.Owner.(*appsv1.StatefulSet)
 	n, ok := plan.Ordinal(k.Child.GetName(), owner.Name+"-")
 	if !ok {

@@ -393,7 +393,7 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		objects := maps.Clone(in.Objects)
 		delete(objects, snapshotRef(o))
 		fresh := plan.NewSetting(in.Config, &plan.Observed{Objects: objects})
-		fresh.Reach, fresh.Ancestor = in.Reach, in.Ancestor
+		fresh.Mode, fresh.Ancestor = in.Mode, in.Ancestor
 		in = fresh
 		bare := maps.Clone(view.Of(o).Object)
 		delete(bare, "status") // the API server drops it

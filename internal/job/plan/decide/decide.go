@@ -40,15 +40,15 @@ func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
 	}
 	s.suspended, s.elastic = d.IsSuspended(o.Job), isElastic(cfg, d, o.Job)
 	s.message, s.success, s.finished = d.Finished(o.Job)
-	switch o.Verdict.Reach {
+	switch o.Verdict.Mode {
 	case job.Unmanaged:
-		return s.letGo()
+		return s.leaveManagement()
 	case job.Ignored:
 		return s.leaveQueue()
 	case job.Follows:
 		return s.follow()
 	case job.Managed:
-		return s.lead()
+		return s.manageWithChildren()
 	default:
 		return s.undecided()
 	}
@@ -71,20 +71,20 @@ type decider struct {
 // finalize (step 2) lets the Workloads of a deleted job go: nobody will finish them any more.
 func (s *decider) finalize() job.Action {
 	for _, w := range s.o.Workloads {
-		if s.runsAlone() && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsElsewhere(w) {
+		if s.runsAlone() && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsOnWorker(w) {
 			return s.release(w) // the pod was deleted to end the eviction, which is told first
 		}
 		if a, ok := s.orphan(w); ok {
 			return a
 		}
 	}
-	return s.letJobGo()
+	return s.finalizeJob()
 }
 
 // letJobGo is the finalize hook of the job.
-func (s *decider) letJobGo() job.Action {
+func (s *decider) finalizeJob() job.Action {
 	if c, ok := s.job.(job.Composite); ok {
-		return orNothing(s.free(c, c.Members()))
+		return orNothing(s.releaseMembers(c, c.Members()))
 	}
 	if s.d.Once == nil || s.job == nil {
 		return job.Action{}
@@ -164,7 +164,7 @@ func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compare
 func (s *decider) manage() job.Action {
 	if s.d.Declared != nil {
 		if err := s.d.Declared.Unreadable(s.job, s.in); err != nil {
-			return s.blind(err)
+			return s.manageUnreadable(err)
 		}
 	}
 	ensure := s.ensure
@@ -186,7 +186,7 @@ func (s *decider) manage() job.Action {
 		return *a
 	}
 	switch {
-	case s.leaves(w):
+	case s.followsEviction(w):
 		return s.evicted(w)
 	case composite:
 		return s.runTogether(w)
@@ -202,9 +202,9 @@ func (s *decider) manage() job.Action {
 
 // blind is about a job that does not tell what it should. Nothing is begun with it, but what is at its end comes to its end,
 // and what has to make room does so: others wait for that.
-func (s *decider) blind(err error) job.Action {
+func (s *decider) manageUnreadable(err error) job.Action {
 	for _, w := range s.o.Workloads {
-		if !s.isController(w) || s.isPredecessor(w) {
+		if !s.isController(w) || s.isOfEarlierJob(w) {
 			continue
 		}
 		if a := s.ending(w); a != nil {
@@ -255,7 +255,7 @@ func orNothing(a *job.Action) job.Action {
 // workloadFinished (step 7) lets a finished Workload go.
 func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
 	if !hasFinalizer(w) {
-		a := s.letJobGo()
+		a := s.finalizeJob()
 		if a.Verb == job.Nothing && s.hasLeft(w) && !s.finished && !job.IsRemote(w) { // a user made it: see hasLeft
 			a.Events = warning(eventCompose, fmt.Sprintf("Workload %s/%s, which the job names, ended when the job left management: create it anew, or remove %s",
 				w.Namespace, w.Name, kueue.PrebuiltWorkloadLabel))
@@ -299,7 +299,7 @@ func (s *decider) hold(w *kueue.Workload) job.Action {
 // jobFinished (step 10) finishes the Workload with the job.
 func (s *decider) jobFinished(w *kueue.Workload) job.Action {
 	if w == nil {
-		return s.letJobGo()
+		return s.finalizeJob()
 	}
 	reason := kueue.ReasonFailed
 	if s.success {
@@ -318,7 +318,7 @@ func (s *decider) create() job.Action {
 			return orNothing(a)
 		}
 	}
-	if s.isActive() && !s.isElsewhere() && (!s.elastic || prebuilt != "") {
+	if s.isActive() && !s.isDispatched() && (!s.elastic || prebuilt != "") {
 		return s.untilInactive()
 	}
 	if prebuilt != "" {
@@ -333,7 +333,7 @@ func (s *decider) create() job.Action {
 }
 
 // createFor makes a Workload of the given pod sets; that of an elastic job may be to take the place of another.
-func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) job.Action {
+func (s *decider) createFor(podSets []kueue.PodSet, replaces *kueue.Workload) job.Action {
 	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
 	if err != nil {
 		return classMissing(err)
@@ -343,7 +343,7 @@ func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) job.
 		return job.Action{Verb: job.Fail, Err: err, Events: warning(eventCompose, err.Error())}
 	}
 	if s.elastic {
-		s.asSlice(w, before)
+		s.asSlice(w, replaces)
 	}
 	return job.Action{Verb: job.CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
 }
@@ -368,7 +368,7 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 		return orNothing(a)
 	}
 	if lifecycle.IsReserved(w) {
-		if s.isActive() || s.runsElsewhere(w) {
+		if s.isActive() || s.runsOnWorker(w) {
 			return s.untilInactive()
 		}
 		return s.release(w)
@@ -381,7 +381,7 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 		}
 		note := normal(eventDeleted, "Deleted some time after its workload was deactivated")
 		if c, ok := s.job.(job.Composite); ok {
-			return orNothing(s.remove(c, c.Members(), note))
+			return orNothing(s.removeMembers(c, c.Members(), note))
 		}
 		return job.Action{Verb: job.DeleteJob, Job: s.job, Events: note}
 	}
@@ -392,7 +392,7 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 }
 
 // leaves reports whether an eviction is to be followed. A successor that failed and has given its quota back only waits.
-func (s *decider) leaves(w *kueue.Workload) bool {
+func (s *decider) followsEviction(w *kueue.Workload) bool {
 	return lifecycle.IsEvicted(w) && (s.head == nil || lifecycle.IsReserved(w))
 }
 
@@ -455,7 +455,7 @@ func (s *decider) isDelegated(w *kueue.Workload) bool {
 
 // runsElsewhere reports whether pods of a Workload may run on another cluster although its pods here, which wait, do not tell. What sent it there
 // says when that is over; it does not once the check says that it will not be sent at all, or is gone.
-func (s *decider) runsElsewhere(w *kueue.Workload) bool {
+func (s *decider) runsOnWorker(w *kueue.Workload) bool {
 	return lifecycle.RunsRemotely(w) && slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
 		return s.o.Delegated[c.Name] && c.State != kueue.CheckStateRejected
 	})
@@ -463,7 +463,7 @@ func (s *decider) runsElsewhere(w *kueue.Workload) bool {
 
 // isElsewhere reports whether the pods of a job without a Workload are on another cluster. Whatever its status says still, they go: what sent it
 // there takes it back with its Workload.
-func (s *decider) isElsewhere() bool {
+func (s *decider) isDispatched() bool {
 	return s.d.ManagedBy != nil && s.d.ManagedBy(s.job) == kueue.MultiKueueControllerName
 }
 

@@ -44,7 +44,7 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 		return nil, a
 	}
 	if match == nil {
-		if s.d.Family != nil && s.suspended && s.isActive() && !s.isElsewhere() {
+		if s.d.ManagedChildren != nil && s.suspended && s.isActive() && !s.isDispatched() {
 			return nil, new(s.untilInactive()) // what it has is in use until all of it is gone
 		}
 		if a := s.mismatch(podSets, rest); a != nil {
@@ -64,7 +64,7 @@ func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*
 		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
 			continue
 		}
-		if s.isPredecessor(w) {
+		if s.isOfEarlierJob(w) {
 			if a, ok := s.orphan(w); ok {
 				return nil, nil, &a
 			}
@@ -88,7 +88,7 @@ func (s *decider) isController(w *kueue.Workload) bool {
 }
 
 // isPredecessor reports whether the Workload belongs to an earlier job of the same name.
-func (s *decider) isPredecessor(w *kueue.Workload) bool {
+func (s *decider) isOfEarlierJob(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOf(w)
 	return s.cfg.FinishOrphans && owner != nil && owner.UID != s.job.GetUID()
 }
@@ -187,9 +187,9 @@ func (s *decider) isSized(w *kueue.Workload, podSets []kueue.PodSet) bool {
 	switch {
 	case !s.elastic:
 		return false
-	case s.led() && job.IsRemote(s.job): // pods that it has no room for keep their gates
+	case s.gatesChildren() && job.IsRemote(s.job): // pods that it has no room for keep their gates
 		return true
-	case w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "", s.led() && chain.CompareShaped(w, podSets) != chain.Grows:
+	case w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "", s.gatesChildren() && chain.CompareShaped(w, podSets) != chain.Grows:
 		return true
 	case !job.IsRemote(s.job) || chain.Compare(w, podSets) == chain.Incompatible:
 		return false

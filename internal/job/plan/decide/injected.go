@@ -41,7 +41,7 @@ func withoutInjected(o metav1.Object, podSets []kueue.PodSet) []kueue.PodSet {
 func (s *decider) toRestore(w *kueue.Workload) []kueue.PodSet {
 	own, err := s.d.PodSets(s.job, s.in)
 	switch {
-	case s.led(): // nothing was put in
+	case s.gatesChildren(): // nothing was put in
 		return nil
 	case w != nil && (err != nil || len(own) == len(w.Spec.PodSets)):
 		return w.Spec.PodSets
@@ -52,7 +52,7 @@ func (s *decider) toRestore(w *kueue.Workload) []kueue.PodSet {
 }
 
 // clean takes out of a job that is about to start what an earlier start left in it, which would contradict the new one.
-func (s *decider) clean(next job.Object) []kueue.PodSet {
+func (s *decider) removeInjected(next job.Object) []kueue.PodSet {
 	own, err := s.d.PodSets(next, s.in)
 	if err != nil {
 		return nil

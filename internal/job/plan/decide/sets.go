@@ -30,7 +30,7 @@ type ObservedSets struct {
 func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*corev1.Pod) {
 	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, sets: o.StatefulSets}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
-		if freed := s.free(); len(freed) > 0 {
+		if freed := s.ungateOrphans(); len(freed) > 0 {
 			return job.Action{}, freed
 		}
 		for _, w := range s.o.Workloads {
@@ -38,11 +38,11 @@ func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*c
 				return a, nil
 			}
 		}
-		return s.letJobGo(), nil
+		return s.finalizeJob(), nil
 	}
-	switch o.Verdict.Reach {
+	switch o.Verdict.Mode {
 	case job.Unmanaged:
-		return s.letGo(), nil
+		return s.leaveManagement(), nil
 	case job.Managed:
 		return s.serve()
 	case job.Undecided:
@@ -63,7 +63,7 @@ type setsDecider struct {
 func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 	parts, err := s.d.Sets.Parts(s.job, s.in)
 	if err != nil {
-		return notComposed(err), s.keep(nil, nil, nil)
+		return notComposed(err), s.changedPods(nil, nil, nil)
 	}
 	names, index := make([]string, len(parts)), map[string]int{}
 	for i := range parts {
@@ -100,7 +100,7 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 			names[i] = found[i].Name
 		}
 	}
-	return a, s.keep(parts, names, found) // also after a failure: pods may wait that need no Workload
+	return a, s.changedPods(parts, names, found) // also after a failure: pods may wait that need no Workload
 }
 
 // bring finds the next write that brings the Workloads in step, or else the failure of one of them.
@@ -174,7 +174,7 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 		return nil
 	case len(p.PodSets) == 0:
 		return s.holdPart(w)
-	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0 && !s.runsElsewhere(w): // there is no group to give it back
+	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0 && !s.runsOnWorker(w): // there is no group to give it back
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Release(next, false, s.o.Now)
 		return &job.Action{Verb: job.WriteStatus, Workload: next}
@@ -296,12 +296,12 @@ func (s *setsDecider) syncPart(w *kueue.Workload) *job.Action {
 }
 
 // keep are the pods that are to be changed: put into their groups, kept in their queue, or let through.
-func (s *setsDecider) keep(parts []job.Part, names []string, workloads []*kueue.Workload) []*corev1.Pod {
+func (s *setsDecider) changedPods(parts []job.Part, names []string, workloads []*kueue.Workload) []*corev1.Pod {
 	byName := map[string]int{}
 	for i := range parts {
 		byName[parts[i].Name] = i
 	}
-	out := s.free()
+	out := s.ungateOrphans()
 	for _, pod := range s.pods {
 		if job.PodIsOver(pod) || pod.DeletionTimestamp != nil || slices.ContainsFunc(out, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
 			continue
@@ -379,7 +379,7 @@ func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
 func (s *setsDecider) anyDelegated() bool { return slices.ContainsFunc(s.o.Workloads, s.isDelegated) }
 
 // free lets pods through that nobody is going to admit: their object is gone, or the StatefulSet that they belong to.
-func (s *setsDecider) free() []*corev1.Pod {
+func (s *setsDecider) ungateOrphans() []*corev1.Pod {
 	if !s.d.Sets.Frees || s.anyDelegated() {
 		return nil
 	}

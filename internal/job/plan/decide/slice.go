@@ -13,7 +13,7 @@ import (
 
 // isElastic reports whether a job of a kind is resized by slices (spec: 30 §4.11).
 func isElastic(c *job.Config, d *job.Descriptor, o job.Object) bool {
-	return c.ElasticJobs && d.Elastic != nil && job.IsElastic(o) && (!d.Family.CanLead() || d.Family.Upgrades.Leads(c))
+	return c.ElasticJobs && d.Elastic != nil && job.IsElastic(o) && (!d.ManagedChildren.CanGate() || d.ManagedChildren.Upgrades.GatesChildren(c))
 }
 
 // slice is ensure for an elastic job: it finds the slice that is to be as the job wants to be, or the write that leads
@@ -41,7 +41,7 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	if len(kept.Over) > 0 {
 		return nil, s.endSlice(&kept.Over[0]), true
 	}
-	if a = s.endHeir(kept.Head, live); a != nil {
+	if a = s.endReplacement(kept.Head, live); a != nil {
 		return nil, a, true
 	}
 	w = kept.Selected
@@ -59,7 +59,7 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 // user lets it go on. Another one takes its place.
 func (s *decider) outgrown(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
 	compare := chain.Compare
-	if s.led() {
+	if s.gatesChildren() {
 		compare = chain.CompareShaped
 	}
 	change := compare(w, podSets)
@@ -78,7 +78,7 @@ func (s *decider) ownSlices() ([]*kueue.Workload, *job.Action) {
 	for _, w := range s.o.Workloads {
 		switch {
 		case !s.isController(w):
-		case !s.isPredecessor(w):
+		case !s.isOfEarlierJob(w):
 			own = append(own, w)
 		default:
 			if a, ok := s.orphan(w); ok {
@@ -140,7 +140,7 @@ func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Ac
 // and gets quota for all of the job.
 func (s *decider) isDangling(w *kueue.Workload) bool {
 	replaced := chain.Replaces(w)
-	return s.suspended && !s.led() && replaced != "" && lifecycle.IsReserved(w) && !lifecycle.IsAdmitted(w) && !lifecycle.IsLeaving(w) &&
+	return s.suspended && !s.gatesChildren() && replaced != "" && lifecycle.IsReserved(w) && !lifecycle.IsAdmitted(w) && !lifecycle.IsLeaving(w) &&
 		!slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == replaced })
 }
 
@@ -165,7 +165,7 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Acti
 	if a = s.outgrown(w, podSets); a != nil {
 		return a, true
 	}
-	if s.led() {
+	if s.gatesChildren() {
 		return s.reshape(w, podSets), true
 	}
 	change := chain.Compare(w, podSets)
@@ -198,7 +198,7 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Acti
 // while the job runs describes what the next start gets, here or on another cluster. Those of any other job are returned as they are: it has
 // no Workload made while it runs.
 func (s *decider) written(podSets []kueue.PodSet) []kueue.PodSet {
-	if !s.elastic || s.led() {
+	if !s.elastic || s.gatesChildren() {
 		return podSets
 	}
 	return job.WithoutInjected(s.job, podSets)
@@ -216,13 +216,13 @@ func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
 
 // sliceName is the n-th name of a slice at the job's generation. More than one is needed only if a slice of this
 // generation is over already; of a job that is led several are needed that follow different ones (spec: 30 §4.10.3 rule 6).
-func (s *decider) sliceName(before string, n int) string {
+func (s *decider) sliceName(replaces string, n int) string {
 	extra := strconv.FormatInt(s.job.GetGeneration(), 10)
 	if s.d.Elastic != nil && s.d.Elastic.NameExtra != nil {
 		extra += s.d.Elastic.NameExtra(s.job)
 	}
-	if s.led() && before != "" {
-		extra += "_" + before + "_" + strconv.Itoa(n)
+	if s.gatesChildren() && replaces != "" {
+		extra += "_" + replaces + "_" + strconv.Itoa(n)
 	} else if n > 0 {
 		extra += "_" + strconv.Itoa(n)
 	}
@@ -230,12 +230,12 @@ func (s *decider) sliceName(before string, n int) string {
 }
 
 // asSlice makes a new Workload a slice: the first of a chain, or the successor of another.
-func (s *decider) asSlice(w, before *kueue.Workload) {
+func (s *decider) asSlice(w, replaces *kueue.Workload) {
 	n, name := 0, ""
-	if before != nil {
-		name = before.Name
+	if replaces != nil {
+		name = replaces.Name
 		for _, x := range s.o.Workloads {
-			if s.led() && lifecycle.IsFinished(x) && chain.Replaces(x) == name {
+			if s.gatesChildren() && lifecycle.IsFinished(x) && chain.Replaces(x) == name {
 				n++
 			}
 		}
@@ -248,9 +248,9 @@ func (s *decider) asSlice(w, before *kueue.Workload) {
 	}
 	w.Annotations[kueue.ElasticJobAnnotation] = "true"
 	w.Annotations[kueue.WorkloadSliceNameAnnotation] = w.Name
-	if before != nil {
-		w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(before)
-		w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = chain.Claim(before)
+	if replaces != nil {
+		w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(replaces)
+		w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = chain.Claim(replaces)
 	}
 }
 

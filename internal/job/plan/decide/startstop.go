@@ -23,10 +23,10 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 		}
 	}
 	switch {
-	case err == nil && s.led():
-		s.d.Family.Upgrades.Start(next, s.in)
+	case err == nil && s.gatesChildren():
+		s.d.ManagedChildren.Upgrades.Start(next, s.in)
 	case err == nil:
-		before := s.clean(next)
+		before := s.removeInjected(next)
 		err = s.d.Start(next, infos, s.in)
 		s.noteInjected(next, before, infos)
 		if err != nil && !errors.Is(err, podset.ErrPermanent) {

@@ -12,7 +12,7 @@ import (
 )
 
 // free takes the finalizer off some members.
-func (s *decider) free(c job.Composite, members []job.Object) *job.Action {
+func (s *decider) releaseMembers(c job.Composite, members []job.Object) *job.Action {
 	if freed := c.Freed(members); len(freed.Members()) > 0 {
 		return &job.Action{Verb: job.PatchJob, Job: freed}
 	}
@@ -20,8 +20,8 @@ func (s *decider) free(c job.Composite, members []job.Object) *job.Action {
 }
 
 // remove lets some members go, then deletes those that are not being deleted yet.
-func (s *decider) remove(c job.Composite, members []job.Object, events []job.Event) *job.Action {
-	if a := s.free(c, members); a != nil {
+func (s *decider) removeMembers(c job.Composite, members []job.Object, events []job.Event) *job.Action {
+	if a := s.releaseMembers(c, members); a != nil {
 		return a
 	}
 	members = slices.DeleteFunc(slices.Clone(members), func(o job.Object) bool { return o.GetDeletionTimestamp() != nil })
@@ -32,28 +32,28 @@ func (s *decider) remove(c job.Composite, members []job.Object, events []job.Eve
 }
 
 // tidy lets the members go that nobody waits for.
-func (s *decider) tidy(c job.Composite, w *kueue.Workload) *job.Action {
-	return s.free(c, c.Standing(w).LetGo)
+func (s *decider) releaseUnneeded(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.releaseMembers(c, c.Standing(w).Releasable)
 }
 
 // handOver is tidy for a Workload that members own: those that stay are owners before any other goes, because the garbage collector
 // deletes what only objects own that are gone.
 func (s *decider) handOver(c job.Composite, w *kueue.Workload) *job.Action {
 	if len(w.OwnerReferences) > 0 {
-		if a := s.own(c, w); a != nil {
+		if a := s.addOwners(c, w); a != nil {
 			return a
 		}
 	}
-	return s.tidy(c, w)
+	return s.releaseUnneeded(c, w)
 }
 
 // thin removes the members for whom there is no place.
-func (s *decider) thin(c job.Composite, w *kueue.Workload) *job.Action {
-	return s.remove(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
+func (s *decider) removeSurplus(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.removeMembers(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
 }
 
 // halt stops what runs, since no Workload describes it, and waits until nothing does. Nil: nothing runs.
-func (s *decider) halt(w *kueue.Workload) *job.Action {
+func (s *decider) stopRunning(w *kueue.Workload) *job.Action {
 	a, over := s.stop(job.NoMatchingWorkload, w)
 	if !over {
 		return new(orNothing(a))
@@ -71,7 +71,7 @@ func (s *decider) untilInactive() job.Action {
 			return orNothing(a)
 		}
 	}
-	if f := s.d.Family; f != nil && f.Others != nil && !s.d.IsActive(s.job) {
+	if f := s.d.ManagedChildren; f != nil && f.Others != nil && !s.d.IsActive(s.job) {
 		return job.Action{After: againAfter}
 	}
 	if c, ok := s.job.(job.Composite); ok {
@@ -102,7 +102,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if a := s.handOver(c, w); a != nil {
 		return nil, a
 	}
-	if a := s.thin(c, w); a != nil {
+	if a := s.removeSurplus(c, w); a != nil {
 		return nil, a
 	}
 	if a := s.mismatchTogether(c, w); a != nil {
@@ -113,7 +113,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
 	}
-	if a := s.own(c, w); a != nil {
+	if a := s.addOwners(c, w); a != nil {
 		return nil, a
 	}
 	return w, s.replacements(c, w)
@@ -121,27 +121,27 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 
 // prepare readies the members for a Workload that is not there yet. Nil: it may be made.
 func (s *decider) prepare(c job.Composite) *job.Action {
-	if a := s.tidy(c, nil); a != nil {
+	if a := s.releaseUnneeded(c, nil); a != nil {
 		return a
 	}
 	if s.finished || s.prebuiltName() != "" {
 		return nil
 	}
-	if a := s.halt(nil); a != nil {
+	if a := s.stopRunning(nil); a != nil {
 		return a
 	}
 	if err := c.Check(); err != nil {
 		return &job.Action{Events: warning(eventCompose, err.Error())} // its pods are all that can mend it, and to come is their nature
 	}
-	return s.thin(c, nil)
+	return s.removeSurplus(c, nil)
 }
 
 // nameTaken leaves a Workload alone that is not one of a group, though it has the name of this one.
 func (s *decider) nameTaken(c job.Composite, w *kueue.Workload) *job.Action {
 	if s.finished {
-		return new(s.letJobGo())
+		return new(s.finalizeJob())
 	}
-	if a := s.tidy(c, nil); a != nil {
+	if a := s.releaseUnneeded(c, nil); a != nil {
 		return a
 	}
 	err := fmt.Errorf("workload %s/%s has the name of the pod group and does not belong to it: delete it, or give the group another name", w.Namespace, w.Name)
@@ -162,7 +162,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 		return nil
 	}
 	if !reserved {
-		if a := s.halt(w); a != nil {
+		if a := s.stopRunning(w); a != nil {
 			return a
 		}
 		if total == 0 {
@@ -170,7 +170,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 		}
 		return s.bringUpToDate(w, podSets)
 	}
-	if a := s.halt(w); a != nil {
+	if a := s.stopRunning(w); a != nil {
 		return a
 	}
 	return s.discard(w)
@@ -213,7 +213,7 @@ func places(w *kueue.Workload) int64 {
 }
 
 // own makes the members that have a place owners of their Workload, so that it goes with the last of them.
-func (s *decider) own(c job.Composite, w *kueue.Workload) *job.Action {
+func (s *decider) addOwners(c job.Composite, w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	for _, m := range c.Standing(w).Kept {
 		if !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == m.GetUID() }) {
@@ -250,7 +250,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 		return nil, nil
 	}
 	if s.hasLeft(w) && !s.finished && w.DeletionTimestamp == nil && !job.IsRemote(w) {
-		if a := s.halt(w); a != nil {
+		if a := s.stopRunning(w); a != nil {
 			return nil, a
 		}
 		if w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
@@ -272,7 +272,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 		s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, "The workload does not describe the pods that name it", s.o.Now)
 		return nil, &job.Action{Verb: job.WriteStatus, Workload: next}
 	}
-	return w, s.own(c, w)
+	return w, s.addOwners(c, w)
 }
 
 // runTogether (steps 15 and 16) starts the members that wait, and stops those that run without an admission.

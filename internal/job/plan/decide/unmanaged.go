@@ -23,7 +23,7 @@ func (s *decider) hasLeft(w *kueue.Workload) bool {
 // letGo ends what was begun before the namespace became unmanaged. A running job stays exactly as it is, and one that Berth
 // suspended is given back (spec: 30 §4.2.5 rule 2). A Workload without our finalizer is not one that we
 // began, unless it holds quota: it was about to be made anew.
-func (s *decider) letGo() job.Action {
+func (s *decider) leaveManagement() job.Action {
 	for _, w := range s.o.Workloads {
 		if !hasFinalizer(w) && (lifecycle.IsFinished(w) || !lifecycle.IsReserved(w)) {
 			continue
@@ -39,13 +39,13 @@ func (s *decider) letGo() job.Action {
 		return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 	}
 	if c, ok := s.job.(job.Composite); ok {
-		if a := s.free(c, c.Ended()); a != nil {
+		if a := s.releaseMembers(c, c.Ended()); a != nil {
 			return *a
 		}
 		return s.giveBack()
 	}
 	if s.finished {
-		return s.letJobGo()
+		return s.finalizeJob()
 	}
 	return s.giveBack()
 }
@@ -53,7 +53,7 @@ func (s *decider) letGo() job.Action {
 // isOurs reports whether Berth suspended the job, or gated the pods, and is to give them back. A pod with our label was gated by our webhook. A
 // job that runs on another cluster has no controller here, and the copy of one belongs to the manager of the other cluster.
 func (s *decider) isOurs() bool {
-	if !s.suspended || s.finished || s.d.Resume == nil || s.cfg.IsUserStopped(s.job) || job.IsRemote(s.job) || s.isElsewhere() {
+	if !s.suspended || s.finished || s.d.Resume == nil || s.cfg.IsUserStopped(s.job) || job.IsRemote(s.job) || s.isDispatched() {
 		return false
 	}
 	return job.IsSuspendedByBerth(s.job) || (s.d.Once != nil && s.d.Once.Marked(s.job, s.cfg))
@@ -99,7 +99,7 @@ func (s *decider) stopReturned(own []*kueue.Workload) *job.Action {
 // requeueTogether stops the pods of a group that is managed again, and makes its Workload anew. A controller of ours makes those of objects that
 // serve.
 func (s *decider) requeueTogether(w *kueue.Workload) *job.Action {
-	if a := s.halt(w); a != nil {
+	if a := s.stopRunning(w); a != nil {
 		return a
 	}
 	return s.discard(w)

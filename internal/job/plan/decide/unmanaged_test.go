@@ -19,7 +19,7 @@ func TestLeavesAndComesBack(t *testing.T) {
 		left(s, w)
 		w.Finalizers = nil
 		job.MarkSuspended(s.job)
-		s.o.Verdict.Reach = job.Unmanaged
+		s.o.Verdict.Mode = job.Unmanaged
 	}
 	const resumed = "job: suspend false, stopping \"\", selector map[zone:a]"
 	runDecisions(t, map[string]decision{

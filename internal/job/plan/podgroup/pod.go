@@ -55,7 +55,7 @@ func Open(pod *corev1.Pod, info *job.PodSetInfo) error {
 func isHeld(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, kueue.ManagedFinalizer) }
 
 // LetGo takes our finalizer off a pod, and reports whether it was there.
-func LetGo(pod *corev1.Pod) bool {
+func RemoveFinalizer(pod *corev1.Pod) bool {
 	n := len(pod.Finalizers)
 	pod.Finalizers = slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == kueue.ManagedFinalizer })
 	return len(pod.Finalizers) < n

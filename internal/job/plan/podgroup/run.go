@@ -108,16 +108,16 @@ func stopping(o job.Object) bool {
 // finalize lets all pods go, and leaves only those in the group that were held.
 func finalize(o job.Object) bool {
 	g := o.(*Group)
-	g.Pods = letGo(g.Pods)
+	g.Pods = withoutFinalizers(g.Pods)
 	return len(g.Pods) > 0
 }
 
-func letGo(pods []*corev1.Pod) []*corev1.Pod {
+func withoutFinalizers(pods []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
 		if isHeld(p) {
 			next := p.DeepCopy()
-			LetGo(next)
+			RemoveFinalizer(next)
 			out = append(out, next)
 		}
 	}
@@ -130,7 +130,7 @@ func (g *Group) Freed(pods []job.Object) job.Composite {
 	for _, p := range pods {
 		list = append(list, p.(*corev1.Pod))
 	}
-	return g.only(letGo(list))
+	return g.only(withoutFinalizers(list))
 }
 
 // Of is the group of the given pods.

@@ -15,7 +15,7 @@ import (
 func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	var s job.Standing
 	if w == nil {
-		s.LetGo = objects(g.dead())
+		s.Releasable = objects(g.dead())
 		_, surplus, _ := sift(g.runnable(), nil, g.total())
 		s.Surplus = objects(surplus)
 		return s
@@ -27,7 +27,7 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		roles[string(set.Name)] = true
 		runnable, inactive := g.ofRole(string(set.Name))
 		kept, surplus, replaced := sift(runnable, inactive, set.Count)
-		s.LetGo = append(s.LetGo, objects(slices.DeleteFunc(replaced, isForsaken))...)
+		s.Releasable = append(s.Releasable, objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
 			places[p] = true
 		}
@@ -41,19 +41,19 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	}
 	for _, p := range g.Pods {
 		switch {
-		case isForsaken(p):
-			s.LetGo = append(s.LetGo, p)
+		case isAbandoned(p):
+			s.Releasable = append(s.Releasable, p)
 		case places[p]:
 			s.Kept = append(s.Kept, p)
 		case !roles[role(p)] && isInactive(p) && isHeld(p): // what no pod set is for is not waited for either
-			s.LetGo = append(s.LetGo, p)
+			s.Releasable = append(s.Releasable, p)
 		}
 	}
 	return s
 }
 
 // isForsaken reports whether a pod is deleted, cannot run, and keeps its place for nobody: the manager that made it makes it again.
-func isForsaken(p *corev1.Pod) bool {
+func isAbandoned(p *corev1.Pod) bool {
 	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
 
@@ -112,11 +112,11 @@ func sift(runnable, inactive []*corev1.Pod, n int32) (kept, surplus, replaced []
 	if len(kept) > places {
 		kept, surplus = kept[:places], slices.Clone(kept[places:])
 	}
-	slices.SortStableFunc(dying, compareToLetGo)
+	slices.SortStableFunc(dying, compareForRelease)
 	leave := min(len(dying), max(0, len(dying)+len(kept)-places))
 	inactive = append(slices.Clone(inactive), dying[:leave]...)
 	kept = append(kept, dying[leave:]...)
-	slices.SortStableFunc(inactive, compareToLetGo)
+	slices.SortStableFunc(inactive, compareForRelease)
 	leave = min(len(inactive), max(0, len(inactive)+len(kept)-places))
 	for _, p := range inactive[:leave] {
 		if isHeld(p) {
@@ -140,7 +140,7 @@ func compareToKeep(a, b *corev1.Pod) int {
 
 // compareToLetGo puts those first that are to go: those that were let go already, then those that were active last long
 // ago.
-func compareToLetGo(a, b *corev1.Pod) int {
+func compareForRelease(a, b *corev1.Pod) int {
 	if c := compareBool(isHeld(a), isHeld(b)); c != 0 {
 		return c
 	}

@@ -182,7 +182,7 @@ func (a *adder) inOrder(n *names) []kueue.PodSet {
 // group if no other shape has it, else the name of the group with the digest of the shape.
 type names struct {
 	current []kueue.PodSet
-	given   map[groupShape]kueue.PodSetReference
+	byShape map[groupShape]kueue.PodSetReference
 	plain   map[string]bool // groups whose own name is taken
 }
 
@@ -190,7 +190,7 @@ type groupShape struct{ group, shape string }
 
 // names finds the names of all shapes: of the active cluster first, then of the pending one, the others, and the spec.
 func (s *Service) names() *names {
-	n := &names{given: map[groupShape]kueue.PodSetReference{}, plain: map[string]bool{}}
+	n := &names{byShape: map[groupShape]kueue.PodSetReference{}, plain: map[string]bool{}}
 	if w := s.current(); w != nil {
 		n.current = w.Spec.PodSets
 	}
@@ -199,11 +199,11 @@ func (s *Service) names() *names {
 	}
 	for _, c := range s.ranked() {
 		for i := range c.Groups {
-			n.give(&c.Groups[i])
+			n.nameShape(&c.Groups[i])
 		}
 	}
 	for i := range s.Spec {
-		n.give(&s.Spec[i])
+		n.nameShape(&s.Spec[i])
 	}
 	return n
 }
@@ -222,29 +222,29 @@ func (s *Service) current() *kueue.Workload {
 }
 
 // give names the shape of a group, unless it has a name.
-func (n *names) give(set *kueue.PodSet) {
+func (n *names) nameShape(set *kueue.PodSet) {
 	group := strings.ToLower(string(set.Name))
 	key := groupShape{group, Shape(&set.Template)}
-	if _, ok := n.given[key]; ok {
+	if _, ok := n.byShape[key]; ok {
 		return
 	}
 	suffixed := withSuffix(group, key.shape)
 	for i := range n.current {
 		if name := n.current[i].Name; (name == kueue.PodSetReference(group) && Shape(&n.current[i].Template) == key.shape) || name == suffixed || standsFor(&n.current[i], key) {
-			n.given[key] = name
+			n.byShape[key] = name
 			return
 		}
 	}
 	if !n.plain[group] {
 		n.plain[group] = true
-		n.given[key] = kueue.PodSetReference(group)
+		n.byShape[key] = kueue.PodSetReference(group)
 		return
 	}
-	n.given[key] = suffixed
+	n.byShape[key] = suffixed
 }
 
 func (n *names) of(set *kueue.PodSet) kueue.PodSetReference {
-	return n.given[groupShape{strings.ToLower(string(set.Name)), Shape(&set.Template)}]
+	return n.byShape[groupShape{strings.ToLower(string(set.Name)), Shape(&set.Template)}]
 }
 
 // ofPod is the set of a pod: the one that it was let go for, or that of its group. Empty if it has none.

@@ -109,7 +109,7 @@ func (n *names) fold(sets []kueue.PodSet) bool {
 
 // groupOf is the group that a set is of, empty if no cluster and not the spec has it.
 func (n *names) groupOf(name kueue.PodSetReference) (group string) {
-	for key, has := range n.given { //berth:unordered all that have the name are of one group
+	for key, has := range n.byShape { //berth:unordered all that have the name are of one group
 		if has == name {
 			group = key.group
 		}
@@ -119,9 +119,9 @@ func (n *names) groupOf(name kueue.PodSetReference) (group string) {
 
 // rename gives all that has one name another.
 func (n *names) rename(from, to kueue.PodSetReference) {
-	for key, has := range n.given { //berth:unordered each by itself
+	for key, has := range n.byShape { //berth:unordered each by itself
 		if has == from {
-			n.given[key] = to
+			n.byShape[key] = to
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 )
 
 // told is what was last told about the states of jobs that have an event. The zero value is empty.
-type told struct {
+type lastNotes struct {
 	mu   sync.Mutex
 	jobs map[types.NamespacedName]map[string]string // the note, by reason
 }
 
 // isNews notes what is told about a job, and reports whether it is not what was told last for that reason.
-func (t *told) isNews(job types.NamespacedName, reason, note string) bool {
+func (t *lastNotes) isNews(job types.NamespacedName, reason, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	notes := t.jobs[job]
@@ -32,7 +32,7 @@ func (t *told) isNews(job types.NamespacedName, reason, note string) bool {
 }
 
 // forget drops what was told about a job that is gone.
-func (t *told) forget(job types.NamespacedName) {
+func (t *lastNotes) forget(job types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.jobs, job)

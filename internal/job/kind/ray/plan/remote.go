@@ -29,18 +29,18 @@ type Count struct {
 // Foresee makes of the clusters that are on a worker those that the service is charged for: all that may have pods, in full until they are
 // gone, since nobody here sees their pods; the one that waits to take over; and, if none is what the service asks for now, the one that
 // will be made once the worker is told.
-func (s *Service) Foresee() {
+func (s *Service) ExpectClusters() {
 	wanted := false
 	var out []Cluster
 	for _, c := range s.Clusters {
-		awaited := (c.Current || s.Stays) && !c.Twin && c.Rank <= Pending
-		if c.Held && !awaited {
+		expected := (c.Current || s.Stays) && !c.Twin && c.Rank <= Pending
+		if c.Held && !expected {
 			continue // it goes without having had a pod
 		}
-		if awaited && len(c.Groups) < len(s.Spec) { // KubeRay adds groups in place
+		if expected && len(c.Groups) < len(s.Spec) { // KubeRay adds groups in place
 			c.Groups = slices.Concat(c.Groups, s.Spec[len(c.Groups):])
 		}
-		wanted = wanted || awaited
+		wanted = wanted || expected
 		c.Rank, c.Held, c.Current = min(c.Rank, Pending), false, true
 		out = append(out, c)
 	}
@@ -82,7 +82,7 @@ func (s *Service) Counts() string {
 
 // Recall makes the clusters of the service from what Counts said of them where they are. What their pods are like say the slices. As long as
 // nothing is known the service needs what it has.
-func (s *Service) Recall(text string) {
+func (s *Service) RestoreClusters(text string) {
 	var counts []Count
 	if err := json.Unmarshal([]byte(text), &counts); err != nil {
 		if w := s.current(); w != nil {

@@ -19,26 +19,26 @@ import (
 )
 
 // Family is what belongs to a job of a kind with a Family.
-type Family struct {
+type Dependents struct {
 	Children  []job.Object
 	Pods      []*corev1.Pod
 	Workloads []*kueue.Workload
 }
 
 // Into puts the family into a setting.
-func (f *Family) Into(in *job.Setting) {
+func (f *Dependents) Into(in *job.Setting) {
 	in.Children, in.Pods, in.Workloads = f.Children, f.Pods, f.Workloads
 }
 
 // ReadFamily reads the objects that a job controls, the pods that those control, and the pods of earlier ones: they name the
 // chain of the job's Workloads, of which nil means that they are looked for. Objects come from one reader and pods from
 // another.
-func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Family, error) {
-	f := &Family{Workloads: workloads}
+func ReadDependents(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Dependents, error) {
+	f := &Dependents{Workloads: workloads}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(d.Family.Child.GroupVersion().WithKind(d.Family.Child.Kind + "List"))
+	list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
 	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // without the kind there are none
-		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.Family.Child.Kind, of.GetNamespace(), of.GetName(), err)
+		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
 	}
 	controllers := map[types.UID]bool{} // all there are, and whether the job controls them
 	for i := range list.Items {
@@ -59,7 +59,7 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 		chains[chain.Chain(w)] = true
 	}
 	var all corev1.PodList
-	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.Family.PodLabel}, client.UnsafeDisableDeepCopy)
+	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.ManagedChildren.PodLabel}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
@@ -75,7 +75,7 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 // controls reports whether a pod is of an object of the job, or of one that is gone: those are told by their names.
 func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]bool, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil || ref.Kind != d.Family.Child.Kind {
+	if ref == nil || ref.Kind != d.ManagedChildren.Child.Kind {
 		return false
 	}
 	ours, exists := controllers[ref.UID]

@@ -14,7 +14,7 @@ import (
 )
 
 // isElsewhere reports whether a service runs on another cluster: its clusters and their pods are there.
-func isElsewhere(o view.Object) bool {
+func isRemote(o view.Object) bool {
 	return view.String(o.Object, "spec", "managedBy") == kueue.MultiKueueControllerName
 }
 
@@ -31,7 +31,7 @@ func forgetClusters(o view.Object) {
 // clusters change in one way only that does not stop it here first: in what is in no pod template. The worker stops it for that.
 func (r *Settings) followService(local, remote plan.Object, by *kueue.Workload, in *plan.Setting) (told, changed bool, err error) {
 	ours, theirs := view.Of(local), view.Of(remote)
-	if !r.isLed(ours, in) {
+	if !r.isGated(ours, in) {
 		changed = r.Forward && forwardFields(ours, theirs, true)
 		return false, by != nil && forwardBare(ours, theirs) || changed, nil
 	}
@@ -39,7 +39,7 @@ func (r *Settings) followService(local, remote plan.Object, by *kueue.Workload, 
 	if err != nil {
 		return false, false, err
 	}
-	s.Foresee()
+	s.ExpectClusters()
 	whole := by != nil && s.FitsIn(by)
 	if r.Forward {
 		goal := view.Map(theirs.Object, clusterConfig...)

@@ -117,22 +117,22 @@ func TestFollow(t *testing.T) {
 				want.Object["spec"] = sent(t, false, top+tc.want).Object["spec"]
 			}
 			d := ray.Service(ray.Settings{Gating: true, Forward: !tc.ungated})
-			told, changed, err := d.Remote.Follow(ours, theirs, tc.by, in)
+			localChanged, changed, err := d.Remote.Follow(ours, theirs, tc.by, in)
 			if diff := cmp.Diff(want.Object, theirs.Object); err != nil || changed != (tc.want != "") || diff != "" {
 				t.Errorf("changed %v, %v, -want +got:\n%s", changed, err, diff)
 			}
-			if has := ours.GetAnnotations()[rayplan.ClustersAnnotation] != ""; told == tc.bare || has == tc.bare {
-				t.Errorf("told %v: %v", told, ours.GetAnnotations())
+			if has := ours.GetAnnotations()[rayplan.ClustersAnnotation] != ""; localChanged == tc.bare || has == tc.bare {
+				t.Errorf("told %v: %v", localChanged, ours.GetAnnotations())
 			}
-			if told, changed, err = d.Remote.Follow(ours, theirs, tc.by, in); told || changed || err != nil {
-				t.Errorf("it does not settle: %v, %v, %v", told, changed, err)
+			if localChanged, changed, err = d.Remote.Follow(ours, theirs, tc.by, in); localChanged || changed || err != nil {
+				t.Errorf("it does not settle: %v, %v, %v", localChanged, changed, err)
 			}
 		})
 	}
 }
 
 // TestElsewhereStops: what was told of clusters is forgotten when the service stops, and when it starts, and does not travel.
-func TestElsewhereStops(t *testing.T) {
+func TestRemoteServiceStops(t *testing.T) {
 	d := ray.Service(ray.Settings{Gating: true})
 	service := func() view.Object {
 		o := sent(t, true, "managedBy: kueue.x-k8s.io/multikueue, rayClusterConfig: {"+serving("one")+"}")
@@ -141,14 +141,14 @@ func TestElsewhereStops(t *testing.T) {
 	}
 	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
 	for name, do := range map[string]func(view.Object){
-		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.Family.Upgrades.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
+		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.ManagedChildren.Upgrades.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
 	} {
 		o := service()
 		if do(o); o.GetAnnotations()[rayplan.ClustersAnnotation] != "" {
 			t.Errorf("%s: %v", name, o.GetAnnotations())
 		}
 	}
-	if a := d.Family.Upgrades.Step(&plan.Observed{Job: service()}, in); a != nil {
+	if a := d.ManagedChildren.Upgrades.Step(&plan.Observed{Job: service()}, in); a != nil {
 		t.Errorf("the manager does %+v, which is the worker's", a)
 	}
 }

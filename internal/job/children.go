@@ -7,7 +7,7 @@ import (
 
 // Family is about a kind whose jobs make other objects, which have pods that may outlive them: its controller says that a
 // job is over as soon as those objects are gone. Such a job keeps its quota until the pods are gone, too.
-type Family struct {
+type ManagedChildren struct {
 	// Child is the kind of the objects that a job controls. All their pods have the label PodLabel; PodLabels are further
 	// ones that are looked at.
 	Child     schema.GroupVersionKind
@@ -33,10 +33,10 @@ type Upgrades struct {
 	// controller in a sentence, or nothing.
 	Learn func(crd map[string]any) (news string)
 	// Leads reports whether elastic jobs are led, as things are configured and as far as is learnt.
-	Leads func(*Config) bool
+	GatesChildren func(*Config) bool
 	// Mend puts back what holds the objects and pods of a job, if somebody took it away. It reports whether there is
 	// anything to change.
-	Mend func(job Object, in *Setting) bool
+	Repair func(job Object, in *Setting) bool
 	// Start lets the job run.
 	Start func(job Object, in *Setting)
 	// Step finds the next write to what belongs to a job that is led, nil for none.
@@ -46,8 +46,8 @@ type Upgrades struct {
 	// Waits tells of a new slice for which of the objects wait. It may be empty.
 	Waits func(job Object, in *Setting) []Event
 	// Lingers reports whether a job that is deleted still has something to do.
-	Lingers func(job Object, in *Setting) bool
+	HoldsDeletion func(job Object, in *Setting) bool
 }
 
 // CanLead reports whether there are jobs of the kind that are led; f may be nil.
-func (f *Family) CanLead() bool { return f != nil && f.Upgrades != nil }
+func (f *ManagedChildren) CanGate() bool { return f != nil && f.Upgrades != nil }
