@@ -27,15 +27,15 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// family is how the reconciler sees what belongs to jobs of a kind whose jobs are led.
+// childCache reads the children and pods of jobs with managed children.
 type childCache struct {
 	pods *reconcile.Pods
-	// written are Workloads of jobs and what belongs to jobs. Room that was given to a pod is not given to another one, whatever
-	// the cache still shows.
+	// written overlays written Workloads, children and pods that the cache does not show yet, so that the room of an ungated pod is
+	// not given to another one.
 	written *reconcile.Overlay[client.Object]
 }
 
-// watchPods brings the job back when a pod changes; one that is not led, when a pod is over.
+// watchPods reconciles the job when a pod changes; without gated children, when a pod ends.
 func (r *reconciler) watchPods(c controller.Controller) error {
 	if err := r.childCache.pods.Fill(); err != nil {
 		return err
@@ -49,8 +49,8 @@ func (r *reconciler) watchPods(c controller.Controller) error {
 	return c.Watch(source.Kind(r.childCache.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofChildPod), gone))
 }
 
-// ofFamilyPod finds the job that controls what controls the pod, or, if that is gone, the job of the chain that it names, and those
-// whose objects have such names.
+// ofChildPod returns the job whose child controls the pod. If that child is deleted, it returns the jobs of the slice chain that
+// the pod names, and jobs whose children have such names.
 func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.ManagedChildren.Child {
@@ -79,7 +79,7 @@ func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreco
 	return out
 }
 
-// ofControlled finds the job of our kind that controls an object.
+// ofControlled returns the job of our kind that controls an object.
 func (r *reconciler) ofControlled(o client.Object) []ctrlreconcile.Request {
 	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
@@ -87,7 +87,7 @@ func (r *reconciler) ofControlled(o client.Object) []ctrlreconcile.Request {
 	return nil
 }
 
-// gatherFamily reads what belongs to a job, with what was written to it and the cache does not show yet.
+// observeChildren reads the children and pods of a job, overlaid with written objects that the cache does not show yet.
 func (r *reconciler) observeChildren(ctx context.Context, o *job.Observed) error {
 	if !r.needsChildren(o) {
 		return nil
@@ -104,8 +104,8 @@ func (r *reconciler) observeChildren(ctx context.Context, o *job.Observed) error
 	return r.observeOtherPods(ctx, o)
 }
 
-// needsFamily reports whether what belongs to a job decides about it. That of one that is not led does only when it is stopped, and
-// has quota or is to be queued again.
+// needsChildren reports whether the children of a job affect the decision. Children of ungated kinds matter only while the job is
+// suspended, and holds quota or is to be queued again.
 func (r *reconciler) needsChildren(o *job.Observed) bool {
 	if r.d.ManagedChildren == nil || r.d.ManagedChildren.CanGate() {
 		return r.d.ManagedChildren != nil
@@ -114,7 +114,7 @@ func (r *reconciler) needsChildren(o *job.Observed) bool {
 	return r.d.IsSuspended(o.Job) && (!waits || slices.ContainsFunc(o.Workloads, lifecycle.IsReserved))
 }
 
-// gatherOthers adds the pods that none of the job's objects controls.
+// observeOtherPods adds the pods that none of the job's children controls.
 func (r *reconciler) observeOtherPods(ctx context.Context, o *job.Observed) error {
 	if r.d.ManagedChildren.Others == nil {
 		return nil
@@ -129,7 +129,7 @@ func (r *reconciler) observeOtherPods(ctx context.Context, o *job.Observed) erro
 	return nil
 }
 
-// newest replaces objects that the cache shows by what was written since.
+// newest replaces cached objects by their written versions.
 func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) error {
 	for i, s := range shown {
 		object, err := reconcile.Resolve[client.Object](ctx, r.childCache.written, r.live, s)
@@ -141,7 +141,7 @@ func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) erro
 	return nil
 }
 
-// writeFamily writes objects that belong to the job, or deletes them.
+// writeChildren patches or deletes the children of an action.
 func (r *reconciler) writeChildren(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
 	key := client.ObjectKeyFromObject(o.Job)
 	for _, m := range a.Children {
@@ -171,7 +171,7 @@ func (r *reconciler) writeChildren(ctx context.Context, o *job.Observed, a job.A
 	return nil
 }
 
-// opened are the gates that a pod has and is to have no more; none of what is no pod.
+// opened are the gates that a patch removes from a pod; none for other objects.
 func opened(base, next client.Object) (names []string) {
 	was, isPod := base.(*corev1.Pod)
 	will, stays := next.(*corev1.Pod)
@@ -186,14 +186,14 @@ func opened(base, next client.Object) (names []string) {
 	return names
 }
 
-// letGo tells of a pod whose gates were opened for a Workload; without either there is nothing to tell.
+// reportUngated reports a pod whose gates were removed for a Workload, if there are both.
 func (r *reconciler) reportUngated(w *kueue.Workload, gates []string, group bool) {
 	if r.ungated != nil && w != nil && len(gates) > 0 {
 		r.ungated(w, gates, group, r.now())
 	}
 }
 
-// member is an object that belongs to the job, as it was observed.
+// member returns the observed child or pod of a UID; nil for none.
 func member(o *job.Observed, uid types.UID) client.Object {
 	for _, c := range o.Children {
 		if c.GetUID() == uid {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// do makes the write of an action, then tells about it.
+// do makes the write of an action, then records its events.
 func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
 	switch a.Verb {
 	case job.Nothing, job.Fail, job.Stall:
@@ -40,7 +40,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	}
 	if err != nil {
 		if apierrors.IsNotFound(err) && a.Workload != nil {
-			return reconcile.Done() // the Workload is gone, and its deletion brings the job back
+			return reconcile.Done() // the Workload is deleted, which reconciles the job
 		}
 		return reconcile.Retry(err)
 	}
@@ -51,7 +51,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	return reconcile.Done()
 }
 
-// isFinal reports whether the API server will always refuse to start the job of a Workload: its descriptor says so, or the
+// isFinal reports whether the API server will always refuse to start the job of a Workload: by its descriptor, or because the
 // refusals last.
 func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
 	if err != nil && r.d.StartErrors != nil && r.d.StartErrors.Passes(err) {
@@ -97,7 +97,7 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	}
 }
 
-// writeJob writes a job, or the members of one that are in the action.
+// writeJob writes the job of an action, or its members.
 func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
 	return each(members(a.Job), func(m job.Object) error {
 		switch a.Verb {
@@ -128,7 +128,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 	})
 }
 
-// deleteUnnamed deletes objects that the status of their job does not name any more, whatever became of them since.
+// deleteUnnamed deletes objects that the status of their job no longer names, in whatever state they are.
 func (r *reconciler) deleteUnnamed(ctx context.Context, objects []job.Object) error {
 	for _, m := range objects {
 		uid := m.GetUID()
@@ -139,7 +139,7 @@ func (r *reconciler) deleteUnnamed(ctx context.Context, objects []job.Object) er
 	return nil
 }
 
-// pinned is a merge patch that fails with a conflict if the object has changed since it was read.
+// pinned returns a merge patch that fails with a conflict if the object has changed since it was read.
 func pinned(base client.Object) client.Patch {
 	return client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 }
@@ -151,7 +151,7 @@ func named(err error, what string, o client.Object) error {
 	return fmt.Errorf("%s %s: %w", what, client.ObjectKeyFromObject(o), err)
 }
 
-// observedWorkload is the Workload that an action changes, as it was read.
+// observedWorkload is the observed version of the Workload that an action changes.
 func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
 	for _, w := range o.Workloads {
 		if w.UID == uid {
@@ -161,14 +161,14 @@ func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
 	return o.Prebuilt
 }
 
-// tell records the events of a write. The job is the one that was written, if it was.
+// recordEvents records the events of a write, on the job that was written, if it was.
 func (r *reconciler) recordEvents(o *job.Observed, a job.Action) {
 	concerned := members(o.Job)
 	switch {
 	case a.Job != nil:
 		concerned = members(a.Job)
 	case len(concerned) > 1:
-		concerned = concerned[:1] // one speaks for all
+		concerned = concerned[:1] // one event for all
 	}
 	for _, e := range a.Events {
 		if e.OnWorkload {
@@ -189,7 +189,7 @@ func (r *reconciler) record(target client.Object, e job.Event) {
 	}
 }
 
-// tellState records the events of a state in which nothing is written: once for each text.
+// recordState records the events of a state in which nothing is written: once for each text.
 func (r *reconciler) recordState(key types.NamespacedName, o *job.Observed, a job.Action) {
 	if o.Job == nil {
 		r.lastNotes.forget(key)
@@ -200,7 +200,7 @@ func (r *reconciler) recordState(key types.NamespacedName, o *job.Observed, a jo
 			continue
 		}
 		for i, m := range members(o.Job) {
-			if i == 0 || !e.Warning { // of what is wrong one pod of many tells
+			if i == 0 || !e.Warning { // a warning is recorded on one member only
 				r.record(m, e)
 			}
 		}

@@ -24,13 +24,13 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Three layers hold what belongs to a job that is led: the job, the objects that it makes, and their pods. What a change
-// takes away is put back, and what may not be let go yet is refused. The rules look at what there is, never at who asks, so
-// they hold for Berth's own writes too, also in the middle of a restart (spec: 30 §4.10.3, Limitation 2).
+// Three layers gate the children of a job: the job, its children, and their pods. Removed gates are restored, and early ungating is
+// refused. The rules check the objects, not the user, so they apply to Berth's own writes too, also during a restart (spec: 30
+// §4.10.3, Limitation 2).
 
-// ofFamily are the webhooks of the pods of jobs that are led. There are as many whatever is installed in the cluster: who writes
-// their configurations does not know, and one that nobody serves would keep all those pods from being made. Whether a job is led
-// is asked anew each time.
+// ofChildPods returns the webhooks of the pods of gated children. They do not depend on the CRDs in the cluster: the writer of the
+// webhook configurations cannot know these, and a configured webhook that is not served would block the pods. Each request checks
+// whether the job's children are gated.
 func (s *server) ofChildPods(d *job.Descriptor) []review.Webhook {
 	if !d.ManagedChildren.CanGate() || !d.ManagedChildren.Upgrades.Configured(s.o.Jobs) {
 		return nil
@@ -49,7 +49,7 @@ func (s *server) ofChildPods(d *job.Descriptor) []review.Webhook {
 	return []review.Webhook{create, update}
 }
 
-// leaderOf is the kind of the job that leads an object; nil if nobody does.
+// gatingKind returns the kind of the job that gates an object; nil for none.
 func (s *server) gatingKind(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
 	if v.Mode != job.Follows || !d.IsGatedBy(v.Ancestor) {
 		return nil
@@ -61,7 +61,7 @@ func (s *server) gatingKind(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
 	return s.descriptors[at]
 }
 
-// family reads the leader of an object and all that belongs to it, from the given readers.
+// settingOfAncestor reads the ancestor of an object and the ancestor's dependents, from the given readers.
 func (s *server) settingOfAncestor(ctx context.Context, d *job.Descriptor, owner *job.Owner, objects, pods client.Reader) (*job.Setting, error) {
 	namespace, name := owner.Object.GetNamespace(), owner.Object.GetName()
 	ancestor := &unstructured.Unstructured{}
@@ -78,7 +78,7 @@ func (s *server) settingOfAncestor(ctx context.Context, d *job.Descriptor, owner
 	return in, nil
 }
 
-// guard puts back what a change takes away that holds a job, and refuses to let it go before its time.
+// guard restores gates and suspend fields that a change removed, and refuses early ungating.
 func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
 	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || object.GetDeletionTimestamp() != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 	}
 	v, err := s.gate.Judge(ctx, d, req.Namespace, object)
 	if err != nil || v.Err != nil {
-		return err // a change does not need owners that exist
+		return err // owners of a stored object may be missing
 	}
 	return s.checkGuard(ctx, d, &v, object, old)
 }
@@ -102,7 +102,7 @@ func (s *server) checkGuard(ctx context.Context, d *job.Descriptor, v *job.Verdi
 		}
 	}
 	warnings, errs := d.Guard.Check(object, old, in)
-	if gating := s.gatingKind(d, v); gating != nil && len(errs) > 0 { // not before everything was looked at
+	if gating := s.gatingKind(d, v); gating != nil && len(errs) > 0 { // only the dependents can justify the refusal
 		if in, err = s.settingOfAncestor(ctx, gating, v.Ancestor, s.live, s.live); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (s *server) checkGuard(ctx context.Context, d *job.Descriptor, v *job.Verdi
 	return review.Refuse(errs)
 }
 
-// workloadsOf are the Workloads of a job as the cache has them, and, if none of them is admitted, as the API server has.
+// workloadsOf returns the Workloads of a job from the cache, or from the API server if none is admitted there.
 func (s *server) workloadsOf(ctx context.Context, of client.Object) ([]*kueue.Workload, error) {
 	out, err := lookup.WorkloadsOf(ctx, s.reader, of)
 	if err != nil || slices.ContainsFunc(out, lifecycle.IsAdmitted) {
@@ -124,7 +124,7 @@ func (s *server) workloadsOf(ctx context.Context, of client.Object) ([]*kueue.Wo
 	return lookup.WorkloadsOf(ctx, s.live, of)
 }
 
-// siblings adds what the leader of a new object has already to the setting of the object.
+// siblings adds the children of the gating job of a new object to the setting.
 func (s *server) siblings(ctx context.Context, d *job.Descriptor, v *job.Verdict, in *job.Setting) error {
 	gating := s.gatingKind(d, v)
 	if gating == nil {
@@ -138,12 +138,12 @@ func (s *server) siblings(ctx context.Context, d *job.Descriptor, v *job.Verdict
 	return nil
 }
 
-// nobody is a reader of pods where nobody asks for any.
+// noPods is a reader without pods.
 type noPods struct{ client.Reader }
 
 func (noPods) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// podLeader finds the job that leads the object which controls a pod; nil if the pod is not led.
+// gatingJob returns the job that gates the controller of a pod; nil for none.
 func (s *server) gatingJob(ctx context.Context, d *job.Descriptor, namespace string, pod *corev1.Pod) (*job.Owner, error) {
 	if ok, err := s.managed(ctx, namespace); err != nil || !ok {
 		return nil, err
@@ -173,7 +173,7 @@ func (s *server) gatingJob(ctx context.Context, d *job.Descriptor, namespace str
 	return v.Ancestor, nil
 }
 
-// gateFamilyPod gives a new pod of a job that is led its gate, should the object that it is of have lost it.
+// gateChildPod adds the gate to a new pod of a gated child, if the child's template has lost it.
 func (s *server) gateChildPod(d *job.Descriptor) review.Defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
 		pod := object.(*corev1.Pod)
@@ -188,7 +188,7 @@ func (s *server) gateChildPod(d *job.Descriptor) review.Defaulter {
 	}
 }
 
-// keepFamilyPod lets a pod lose its gate only if there is room for it.
+// validateUngating allows the removal of a pod's gate only if there is room for the pod.
 func (s *server) validateUngating(d *job.Descriptor) review.Validator {
 	return func(ctx context.Context, req *admission.Request, object, oldObject client.Object) error {
 		if req.Operation != admissionv1.Update {

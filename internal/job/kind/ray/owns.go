@@ -28,7 +28,7 @@ var (
 	}
 )
 
-// madePod says why a pod is none of a cluster. How many a group has is not checked: KubeRay deletes what is more.
+// madePod returns why a pod does not belong to a cluster. The number in a group is not checked: KubeRay deletes surplus pods.
 func madePod(k *plan.OwnedBy) error {
 	labels := k.Child.GetLabels()
 	if labels[rayplan.ClusterLabel] != k.Owner.GetName() {
@@ -59,7 +59,7 @@ func setOf(k *plan.OwnedBy, name string) (*kueue.PodSet, error) {
 	return nil, fmt.Errorf("there is no group %s", name)
 }
 
-// madeCleanup says why a Job is not the one that cleans up after a cluster which tolerates faults, in the place of its head.
+// madeCleanup returns why a Job is not the cleanup Job of a fault-tolerant cluster, which replaces its head.
 func madeCleanup(k *plan.OwnedBy) error {
 	head, err := setOf(k, headRole)
 	if err != nil {
@@ -82,7 +82,7 @@ func isSingle(k *plan.OwnedBy, name string, template *corev1.PodSpec) error {
 	return plan.PodExceeds(&child.Spec.Template.Spec, template)
 }
 
-// madeSubmitter says why a Job is not the one that submits.
+// madeSubmitter returns why a Job is not the submitter.
 func madeSubmitter(k *plan.OwnedBy) error {
 	sets, err := view.PodSetsOf(view.Of(k.Owner), jobRoles, k.Setting())
 	if err != nil {
@@ -96,8 +96,8 @@ func madeSubmitter(k *plan.OwnedBy) error {
 	return errors.New("no pod of its own submits it")
 }
 
-// madeByJob says why a cluster is none of a RayJob. One at a time has the name that the status says. The pods of an elastic one are held
-// by their gates, so it has as many as it likes.
+// madeByJob returns why a cluster does not belong to a RayJob. It has the name in the status. The pods of an elastic cluster are
+// gated, so their number is not checked.
 func madeByJob(k *plan.OwnedBy) error {
 	owner, child := view.Of(k.Owner), view.Of(k.Child)
 	if name := view.String(owner.Object, "status", "rayClusterName"); name != "" && child.GetName() != "" && child.GetName() != name {
@@ -114,8 +114,8 @@ func madeByJob(k *plan.OwnedBy) error {
 	return clusterFits(k, of, elastic)
 }
 
-// madeByService says why a cluster is none of a RayService. Those of a service that is led wait for quota one by one, whatever they ask for.
-// A cluster that serves may be of an earlier spec: KubeRay has it in the status.
+// madeByService returns why a cluster does not belong to a RayService. Gated clusters wait for quota one by one, so their pod sets
+// are not checked. A serving cluster may be of an earlier spec: the status names it.
 func (r *Settings) madeByService(k *plan.OwnedBy) error {
 	owner := view.Of(k.Owner)
 	if !plan.HasPrefix(k.Child, owner.GetName()+"-") {
@@ -136,7 +136,7 @@ func (r *Settings) madeByService(k *plan.OwnedBy) error {
 	return clusterFits(k, of, false)
 }
 
-// clusterFits compares a cluster to the pod sets of its owner.
+// clusterFits compares a cluster with the pod sets of its owner.
 func clusterFits(k *plan.OwnedBy, of []kueue.PodSet, anyCount bool) error {
 	sets, err := view.PodSetsOf(view.Of(k.Child), ownRoles, k.Setting())
 	if err != nil {

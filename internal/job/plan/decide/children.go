@@ -10,7 +10,7 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// againAfter is when to look again whether pods are gone that nobody watches.
+// againAfter is the delay of the next check for pods that are not watched.
 const againAfter = time.Second
 
 func (s *decider) gatesChildren() bool { return s.elastic && s.d.ManagedChildren.CanGate() }
@@ -20,8 +20,8 @@ func (s *decider) isActive() bool {
 	return s.d.IsActive(s.job) || (s.d.ManagedChildren != nil && s.d.ManagedChildren.IsActive(s.job, s.in))
 }
 
-// lead is manage, with what belongs to the job: what holds it is put back first, and the objects and pods have their turn
-// when there is nothing to write about the job itself, also if something is wrong with that.
+// manageWithChildren is manage for a job with gated children. It repairs gates first. Children and pods are written when the job
+// and its Workload need no write, also after a failure of that decision.
 func (s *decider) manageWithChildren() job.Action {
 	if !s.gatesChildren() {
 		return s.manage()
@@ -38,7 +38,7 @@ func (s *decider) manageWithChildren() job.Action {
 	return a
 }
 
-// end is finalize, unless a job that is deleted still has something to do.
+// end is finalize, unless the kind holds the deletion.
 func (s *decider) end() job.Action {
 	if s.job != nil && s.d.ManagedChildren.CanGate() && s.o.Verdict.Mode == job.Managed && s.d.ManagedChildren.Upgrades.HoldsDeletion(s.job, s.in) {
 		return job.Action{}
@@ -46,7 +46,7 @@ func (s *decider) end() job.Action {
 	return s.finalize()
 }
 
-// endHeir finishes the slice that waits to take the place of one that was evicted: it is built for a job that stops.
+// endReplacement finishes the slice that replaces an evicted one: it was made for a running job.
 func (s *decider) endReplacement(head *kueue.Workload, live []*kueue.Workload) *job.Action {
 	for _, w := range live {
 		if s.gatesChildren() && head != nil && lifecycle.IsEvicted(head) && w != head && !lifecycle.IsReserved(w) && chain.Replaces(w) == head.Name {
@@ -56,8 +56,8 @@ func (s *decider) endReplacement(head *kueue.Workload, live []*kueue.Workload) *
 	return nil
 }
 
-// reshape brings a slice of a job that is led to what the job needs. While it has no quota it can become anything; with
-// quota it shrinks in place, and gets a successor for anything else.
+// reshape adapts a slice of a job with gated children to the job. Without a quota reservation it changes in place; with one it only
+// shrinks in place, and is replaced for any other change.
 func (s *decider) reshape(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
 	if s.head != nil && chain.CompareShaped(s.head, podSets) != chain.Grows {
 		return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The job does not need more than it has any more"})

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// free takes the finalizer off some members.
+// releaseMembers removes the finalizer of members.
 func (s *decider) releaseMembers(c job.Composite, members []job.Object) *job.Action {
 	if freed := c.Freed(members); len(freed.Members()) > 0 {
 		return &job.Action{Verb: job.PatchJob, Job: freed}
@@ -19,7 +19,7 @@ func (s *decider) releaseMembers(c job.Composite, members []job.Object) *job.Act
 	return nil
 }
 
-// remove lets some members go, then deletes those that are not being deleted yet.
+// removeMembers removes the finalizer of members, then deletes those that are not being deleted yet.
 func (s *decider) removeMembers(c job.Composite, members []job.Object, events []job.Event) *job.Action {
 	if a := s.releaseMembers(c, members); a != nil {
 		return a
@@ -31,13 +31,13 @@ func (s *decider) removeMembers(c job.Composite, members []job.Object, events []
 	return &job.Action{Verb: job.DeleteJob, Job: c.Of(members), Events: events}
 }
 
-// tidy lets the members go that nobody waits for.
+// releaseUnneeded releases members that are no longer needed.
 func (s *decider) releaseUnneeded(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.releaseMembers(c, c.Standing(w).Releasable)
 }
 
-// handOver is tidy for a Workload that members own: those that stay are owners before any other goes, because the garbage collector
-// deletes what only objects own that are gone.
+// handOver is releaseUnneeded for a Workload that members own: the remaining members become owners before any other is released,
+// because the garbage collector deletes an object without existing owners.
 func (s *decider) handOver(c job.Composite, w *kueue.Workload) *job.Action {
 	if len(w.OwnerReferences) > 0 {
 		if a := s.addOwners(c, w); a != nil {
@@ -47,12 +47,12 @@ func (s *decider) handOver(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.releaseUnneeded(c, w)
 }
 
-// thin removes the members for whom there is no place.
+// removeSurplus deletes the members without a place.
 func (s *decider) removeSurplus(c job.Composite, w *kueue.Workload) *job.Action {
 	return s.removeMembers(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
 }
 
-// halt stops what runs, since no Workload describes it, and waits until nothing does. Nil: nothing runs.
+// stopRunning stops running members that no Workload describes, and waits until all have ended. Nil: nothing runs.
 func (s *decider) stopRunning(w *kueue.Workload) *job.Action {
 	a, over := s.stop(job.NoMatchingWorkload, w)
 	if !over {
@@ -64,7 +64,7 @@ func (s *decider) stopRunning(w *kueue.Workload) *job.Action {
 	return nil
 }
 
-// untilInactive waits for the pods to end. If the job itself says that they have, it is not what tells when they did.
+// untilInactive waits for the pods to end. Where the job does not report their end, it polls.
 func (s *decider) untilInactive() job.Action {
 	if s.suspended && s.d.States != nil {
 		if a, over := s.stop(job.NoMatchingWorkload, nil); !over {
@@ -108,7 +108,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if a := s.mismatchTogether(c, w); a != nil {
 		return nil, a
 	}
-	if !hasFinalizer(w) { // it was about to be made anew, and then described its pods again
+	if !hasFinalizer(w) { // discard had begun, and the Workload describes its pods again
 		next := w.DeepCopy()
 		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
@@ -119,7 +119,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	return w, s.replacements(c, w)
 }
 
-// prepare readies the members for a Workload that is not there yet. Nil: it may be made.
+// prepare prepares the members for a Workload that does not exist yet. Nil: it may be created.
 func (s *decider) prepare(c job.Composite) *job.Action {
 	if a := s.releaseUnneeded(c, nil); a != nil {
 		return a
@@ -131,12 +131,12 @@ func (s *decider) prepare(c job.Composite) *job.Action {
 		return a
 	}
 	if err := c.Check(); err != nil {
-		return &job.Action{Events: warning(eventCompose, err.Error())} // its pods are all that can mend it, and to come is their nature
+		return &job.Action{Events: warning(eventCompose, err.Error())} // only new pods can resolve it, and they reconcile the group
 	}
 	return s.removeSurplus(c, nil)
 }
 
-// nameTaken leaves a Workload alone that is not one of a group, though it has the name of this one.
+// nameTaken handles a Workload with the name of this group that is not a group's: it is not touched.
 func (s *decider) nameTaken(c job.Composite, w *kueue.Workload) *job.Action {
 	if s.finished {
 		return new(s.finalizeJob())
@@ -148,8 +148,8 @@ func (s *decider) nameTaken(c job.Composite, w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.Stall, Err: err, Events: warning(eventNameConflict, err.Error())}
 }
 
-// mismatchTogether follows members that their Workload does not describe: a Workload that waits is brought up to date once
-// all members are there; for any other what runs is stopped, and the Workload made anew.
+// mismatchTogether handles members that their Workload does not describe. A pending Workload is updated once all members exist;
+// otherwise running members are stopped, and the Workload is created again.
 func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Action {
 	podSets, err := s.wanted(c)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 	return s.discard(w)
 }
 
-// wanted are the pod sets of the members, none if there is nobody to want any.
+// wanted are the pod sets of the members, none if no member is left to want any.
 func (s *decider) wanted(c job.Composite) ([]kueue.PodSet, error) {
 	if len(c.Ended()) == len(c.Members()) {
 		if sets, err := s.d.PodSets(c, s.in); err == nil && len(sets) == 0 {
@@ -203,7 +203,7 @@ func (s *decider) describes(podSets []kueue.PodSet, w *kueue.Workload) bool {
 	return true
 }
 
-// places is how many pods a Workload is for.
+// places is the number of pods of a Workload.
 func places(w *kueue.Workload) int64 {
 	var n int64
 	for i := range w.Spec.PodSets {
@@ -212,7 +212,7 @@ func places(w *kueue.Workload) int64 {
 	return n
 }
 
-// own makes the members that have a place owners of their Workload, so that it goes with the last of them.
+// addOwners makes the members that have a place owners of their Workload, so that it is deleted with the last of them.
 func (s *decider) addOwners(c job.Composite, w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	for _, m := range c.Standing(w).Kept {
@@ -229,12 +229,12 @@ func (s *decider) addOwners(c job.Composite, w *kueue.Workload) *job.Action {
 	}}}
 }
 
-// ownerRef refers to an object that is not the only owner.
+// ownerRef is a reference to an owner that is not the controller.
 func ownerRef(d *job.Descriptor, o job.Object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: d.GVK.GroupVersion().String(), Kind: d.GVK.Kind, Name: o.GetName(), UID: o.GetUID()}
 }
 
-// replacements (step 6) says on the Workload whether members are missing.
+// replacements (step 6) records on the Workload whether members are missing.
 func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	if !s.cfg.Lifecycle.WaitForReplacements(next, c.Standing(w).Absent, s.o.Now) {
@@ -243,8 +243,8 @@ func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.WriteReplacements, Workload: next}
 }
 
-// adoptTogether takes the Workload that the members name. Nobody counts them: each is an owner as soon as it is there. A
-// Workload that a controller of ours made for them is kept in step by that one.
+// adoptTogether returns the prebuilt Workload of the members. They are not counted: each becomes an owner as soon as it exists. A
+// Workload that a controller of ours made for them is updated by that controller.
 func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Workload, *job.Action) {
 	if metav1.GetControllerOf(w) != nil {
 		return nil, nil
@@ -254,7 +254,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 			return nil, a
 		}
 		if w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
-			return nil, &job.Action{} // the controller of that owner makes it anew
+			return nil, &job.Action{} // the controller of that owner creates it again
 		}
 	}
 	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
@@ -285,7 +285,7 @@ func (s *decider) runTogether(w *kueue.Workload) job.Action {
 	return s.waiting(w)
 }
 
-// newTogether makes the Workload of a job of several objects: it has the name of the job, and all members own it.
+// newTogether returns the Workload of a job of several objects: it has the name of the job, and all members own it.
 func newTogether(c *job.Config, d *job.Descriptor, o job.Composite, podSets []kueue.PodSet, priority job.Priority) (*kueue.Workload, error) {
 	w := bareWorkload(c, o, podSets, priority)
 	w.Name = o.GetName()

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Standing says where the group stands against the counts of its Workload, or against its own total if it has none.
+// Standing compares the group with the counts of its Workload, or with its own total if w is nil.
 func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	var s job.Standing
 	if w == nil {
@@ -20,7 +20,7 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		s.Surplus = objects(surplus)
 		return s
 	}
-	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // else it grows
+	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // otherwise the Workload grows
 	roles, places := map[string]bool{}, map[*corev1.Pod]bool{}
 	for i := range w.Spec.PodSets {
 		set := &w.Spec.PodSets[i]
@@ -45,19 +45,20 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 			s.Releasable = append(s.Releasable, p)
 		case places[p]:
 			s.Kept = append(s.Kept, p)
-		case !roles[role(p)] && isInactive(p) && isHeld(p): // what no pod set is for is not waited for either
+		case !roles[role(p)] && isInactive(p) && isHeld(p): // a pod without a pod set needs no replacement
 			s.Releasable = append(s.Releasable, p)
 		}
 	}
 	return s
 }
 
-// isForsaken reports whether a pod is deleted, cannot run, and keeps its place for nobody: the manager that made it makes it again.
+// isAbandoned reports whether a remote pod is being deleted and cannot run: its manager creates its replacement, so its place is
+// not kept.
 func isAbandoned(p *corev1.Pod) bool {
 	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
 
-// ofRole are the members of a role, those that may hold a place and those that only keep it for another.
+// ofRole returns the members of a role: those that can run, and inactive ones.
 func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
 	for _, p := range g.Pods {
 		switch {
@@ -71,7 +72,6 @@ func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
 	return runnable, inactive
 }
 
-// count is how many pods a Workload is for.
 func count(w *kueue.Workload) int64 {
 	var n int64
 	for i := range w.Spec.PodSets {
@@ -80,8 +80,8 @@ func count(w *kueue.Workload) int64 {
 	return n
 }
 
-// dead are the held pods of a group without a Workload that nobody waits for: those that are inactive, and all if all are
-// being deleted.
+// dead are the held pods of a group without a Workload that no replacement waits for: the inactive ones, and all if all are being
+// deleted.
 func (g *Group) dead() []*corev1.Pod {
 	all := !slices.ContainsFunc(g.Pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && !isInactive(p) })
 	var out []*corev1.Pod
@@ -93,11 +93,11 @@ func (g *Group) dead() []*corev1.Pod {
 	return out
 }
 
-// sift divides the pods of a role that has n places. kept are those in a place, running or not; surplus those for whom
-// there is none; and replaced those that hold a place that another pod has taken, as far as they are held.
+// sift divides the pods of a role with n places: kept pods have a place, running or not; surplus pods have none; replaced pods are
+// held pods whose place another pod has taken.
 //
-// A pod that is being deleted leaves its place as soon as there are enough others, though it may still end on its node:
-// the replacement is the one that stays.
+// A pod that is being deleted leaves its place as soon as there are enough others, though it may still end on its node: the
+// replacement stays.
 func sift(runnable, inactive []*corev1.Pod, n int32) (kept, surplus, replaced []*corev1.Pod) {
 	places := int(n)
 	var dying []*corev1.Pod
@@ -126,8 +126,8 @@ func sift(runnable, inactive []*corev1.Pod, n int32) (kept, surplus, replaced []
 	return append(kept, inactive[leave:]...), surplus, replaced
 }
 
-// compareToKeep puts those first that are to stay: held ones, open ones, old ones. Pods of one age are in the order of
-// their names already.
+// compareToKeep sorts the pods to keep first: held before released, ungated before gated, old before new. Pods of equal age keep
+// the order of their names.
 func compareToKeep(a, b *corev1.Pod) int {
 	if c := compareBool(!isHeld(a), !isHeld(b)); c != 0 {
 		return c
@@ -138,8 +138,7 @@ func compareToKeep(a, b *corev1.Pod) int {
 	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 }
 
-// compareToLetGo puts those first that are to go: those that were let go already, then those that were active last long
-// ago.
+// compareForRelease sorts the pods to release first: released before held, then by the time of their last activity, oldest first.
 func compareForRelease(a, b *corev1.Pod) int {
 	if c := compareBool(isHeld(a), isHeld(b)); c != 0 {
 		return c
@@ -166,14 +165,13 @@ func objects(pods []*corev1.Pod) []job.Object {
 	return out
 }
 
-// isActive reports whether a pod of the group may still use resources: it runs, and is not deleted for longer than it was
-// given to end.
+// isActive reports whether a pod of the group may still use resources: it runs, and its grace period after a deletion is not over.
 func isActive(o job.Object) bool {
 	g := o.(*Group)
 	return slices.ContainsFunc(g.Pods, func(p *corev1.Pod) bool { return g.inactiveAt(p).After(g.now) })
 }
 
-// ActiveFor is how long the group stays active if nothing happens, or 0 for without end.
+// ActiveFor is how long the group stays active if nothing changes, or 0 for no limit.
 func (g *Group) ActiveFor() time.Duration {
 	var longest time.Duration
 	for _, p := range g.Pods {
@@ -189,7 +187,7 @@ func (g *Group) ActiveFor() time.Duration {
 // never is later than any time that matters.
 var never = time.Unix(1<<40, 0)
 
-// inactiveAt is when the pod uses no resources any more, as far as is known.
+// inactiveAt is when the pod stops using resources, as far as is known.
 func (g *Group) inactiveAt(p *corev1.Pod) time.Time {
 	switch {
 	case p.Status.Phase != corev1.PodRunning:
