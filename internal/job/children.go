@@ -30,7 +30,7 @@ type Upgrades struct {
 	// Configured reports whether the configuration gates children, if the controller of the kind supports that.
 	Configured func(*Config) bool
 	// Learn gets the CRD of the kind when the manager starts, and again when the API server begins to serve the kind. It returns a
-	// sentence about what it learned of the controller, or "".
+	// sentence about the controller's new capabilities, or "".
 	Learn func(crd map[string]any) (news string)
 	// GatesChildren reports whether the children of elastic jobs are gated, by the configuration and the result of Learn.
 	GatesChildren func(*Config) bool

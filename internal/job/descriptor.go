@@ -137,9 +137,9 @@ type Remote struct {
 	// Resize scales the copy of an elastic job to the pod sets, distributed as in the local job, and reports whether it changed
 	// anything.
 	Resize func(remote, local Object, podSets []kueue.PodSet) bool
-	// Follow synchronizes a running job and its copy, and reports which of the two it changed. The Children of the setting are
-	// those of the copy. by is the Workload that the worker has admitted; nil if there is none or it is about to be replaced: then
-	// the copy gets only changes that cannot need quota.
+	// Follow synchronizes a running job and its copy, and reports which of the two it changed. The Children of the setting belong
+	// to the copy. by is the Workload that the worker has admitted; nil if there is none or it is about to be replaced: then the
+	// copy gets only changes that cannot need quota.
 	Follow func(local, remote Object, by *kueue.Workload, in *Setting) (localChanged, remoteChanged bool, err error)
 	// OriginUID reports that the copy records the UID of the local job.
 	OriginUID bool

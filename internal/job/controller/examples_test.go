@@ -76,8 +76,8 @@ func TestAdmissionTakenBack(t *testing.T) {
 	w.expectEvents("train", "CreatedWorkload", "Started", "Stopped")
 }
 
-// TestKilledWhileReplacing edits a Job whose Workload has quota and waits for a check: the Workload is let go, deleted and made
-// anew, with the manager killed at each of these writes in turn (spec: 30 §7 example 21).
+// TestKilledWhileReplacing edits a Job whose Workload has a quota reservation and waits for a check: the Workload is released,
+// deleted and created again, with the manager killed at each of these writes in turn (spec: 30 §7 example 21).
 func TestKilledWhileReplacing(t *testing.T) {
 	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 4, 1, func(t *testing.T, m *embeddedtest.Mortal) {

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Jobs whose Workload Berth deactivated go by the retention of the moment, also those that were deactivated before it changed;
-// those of users stay. spec: 70 §2.1.10, §6 #5.
+// Jobs whose Workload Berth deactivated are deleted by the current retention, also after an earlier deactivation; jobs that users
+// deactivated stay. spec: 70 §2.1.10, §6 #5.
 func TestRetentionChanges(t *testing.T) {
 	cfg := defaultConfig()
 	cfg.Kinds[corev1.SchemeGroupVersion.WithKind("Pod")] = true

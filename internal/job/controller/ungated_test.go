@@ -26,7 +26,7 @@ type pods struct {
 
 func (p pods) Members() []job.Object { return p.list }
 
-// Every pod that is let go is told of with the gates that were opened, once. spec: 70 §5.3, §7 example 34.
+// Every ungated pod is reported once, with its removed gates. spec: 70 §5.3, §7 example 34.
 func TestUngatedPods(t *testing.T) {
 	pod := func(name string, gates ...string) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}

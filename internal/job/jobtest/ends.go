@@ -13,8 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// ended is a job that has to make room and cannot come back: it keeps its quota until its own controller says that it is
-// over, and then its Workload is, too.
+// ended is an evicted job that cannot be restarted: it keeps its quota until its own controller reports its end, and then its
+// Workload is finished, too.
 func ended(w *world) {
 	o := w.create("train", nil)
 	wl := w.workloadOf(o)
@@ -45,8 +45,7 @@ func ended(w *world) {
 	w.tells(o, "CreatedWorkload", "FinishedWorkload", "Started", "Stopped")
 }
 
-// lost is a job that runs and whose Workload is gone all at once, with nothing to restore from: it is stopped, gets back what
-// its user wrote, and is queued anew.
+// lost is a running job whose Workload is deleted at once, with nothing to restore from: it is stopped, restored, and queued again.
 func lost(w *world) {
 	o := w.create("train", nil)
 	before := spec(w.t, w.again(o))
@@ -70,8 +69,8 @@ func lost(w *world) {
 	}
 }
 
-// stoppedByUser is a job that its user suspends while it runs, and that is marked as the webhook does: it gets back what its
-// user wrote, keeps its quota until its pods are gone, and waits on hold until the mark goes (spec: 30 §6, u1).
+// stoppedByUser is a job that its user suspends while it runs, and that is marked as by the webhook: it is restored, keeps its
+// quota until its pods are gone, and stays on hold until the mark is removed (spec: 30 §6, u1).
 func stoppedByUser(w *world) {
 	o := w.create("train", nil)
 	before := spec(w.t, w.again(o))

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// RunReturningGroups takes pod groups, and the pods of a StatefulSet, through times in which their namespace is not managed: pods that wait are
-// given back, and pods that run without quota are stopped and queued anew once it is managed again.
+// RunReturningGroups removes the namespace of pod groups, and of the pods of a StatefulSet, from management for a while: waiting
+// pods are ungated, and pods that run without quota are stopped and queued again once it is managed again.
 func RunReturningGroups(t *testing.T, pods *Kind, sets *job.Descriptor) {
 	pods = pods.parallel(t)
 	t.Run("a pod group", func(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// asserting stands in for the controllers of a chain of jobs: each job runs exactly when the one above it does.
+// asserting stands in for the controllers of a chain of jobs: each job runs exactly while its owner does.
 type asserting struct {
 	*world
 	chain   []job.Object
 	resumed atomic.Int64
 }
 
-// start runs the controllers until the function that it returns is called.
+// start runs the controllers until the returned function is called.
 func (c *asserting) start() (stop func()) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	var done sync.WaitGroup
@@ -68,7 +68,7 @@ func (c *asserting) step(ctx context.Context) {
 	}
 }
 
-// read reads an object of the chain. What is not there has no meaning for the others.
+// read reads an object of the chain. A missing object does not affect the others.
 func (c *asserting) read(ctx context.Context, o job.Object) (job.Object, error) {
 	out := c.descriptorOf(o).New()
 	err := c.c.Get(ctx, client.ObjectKeyFromObject(o), out)
@@ -89,8 +89,9 @@ func (c *asserting) all(suspended bool) error {
 	return nil
 }
 
-// calmChain is a chain of jobs, each with a controller that asserts what it wants, in a namespace that is not managed for a while, also while no
-// manager runs, and whose Workload another client finishes. No child is suspended while its parent runs for more than one pass.
+// calmChain is a chain of jobs, each with a controller that enforces its state, in a namespace that is not managed for a while,
+// also while no manager runs, and whose Workload another client finishes. No child is suspended while its parent runs for more than
+// one pass.
 func calmChain(w *world) {
 	set := w.jobSet("set")
 	aw := w.create("aw", func(o job.Object) { wrap(o, set) })

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// waiting is the cluster that is not the active one, nil if there is none.
+// waiting is the cluster that is not active, nil if there is none.
 func (w *world) waiting() *unstructured.Unstructured {
 	active := view.String(w.get().Object, "status", "activeServiceStatus", "rayClusterName")
 	for _, c := range w.op.Objects(w.ctx, "RayCluster") {
@@ -24,7 +24,7 @@ func (w *world) waiting() *unstructured.Unstructured {
 	return nil
 }
 
-// strip is an administrator who opens the waiting cluster and so many of its pods.
+// strip ungates the waiting cluster and some of its pods, as an administrator could.
 func (w *world) strip(most int) (n int) {
 	c := w.waiting()
 	if c == nil {
@@ -46,8 +46,8 @@ func (w *world) strip(most int) (n int) {
 	return n
 }
 
-// TestGatesRemovedInALoop removes the gates of a waiting cluster's pods in a loop while there are no webhooks. Berth deletes the first
-// pod, suspends the cluster after the second, and lets it go when it is admitted.
+// TestGatesRemovedInALoop removes the gates of a waiting cluster's pods in a loop without webhooks. Berth deletes the first pod,
+// suspends the cluster after the second, and releases it after its admission.
 func TestGatesRemovedInALoop(t *testing.T) {
 	for _, hold := range []string{"ChildSuspended", "GatedPods"} {
 		t.Run(hold, func(t *testing.T) {

@@ -28,8 +28,8 @@ const (
 	podsE2E   = "test/e2e/groups_test.go: "
 )
 
-// examples are the acceptance examples of spec 30 §7 by their numbers, and the tests that hold Berth to each: a file, and a text
-// in it. Those of RayService, 48 to 58 and 69, have a list of their own.
+// examples are the acceptance examples of spec 30 §7 by number, with their tests: a file, and a text in it. Examples 48 to 58 and
+// 69, of RayService, have a list of their own.
 var examples = map[int][]string{
 	// Ours or not.
 	1:  {gateE2E + "func TestHardGate", "internal/job/jobtest/unmanaged.go: func RunUnmanaged"},

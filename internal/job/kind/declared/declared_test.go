@@ -169,7 +169,7 @@ func TestReclaimable(t *testing.T) {
 	}
 }
 
-// A job that its user stopped keeps what was injected, which is taken out before its quota is free.
+// A job that its user stopped keeps the injected values until they are removed, before its quota is released.
 func TestUserStopRestores(t *testing.T) {
 	crew, _ := example(t)
 	cfg := &plan.Config{HonourUserSuspend: true}

@@ -48,7 +48,7 @@ func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
 }
 
 // goOn adapts the status of a remote Job to a local one that began with another copy, which was deleted. The API server refuses a
-// second start time of a running Job, and decreasing counters, except those of a Job that may shrink.
+// second start time of a running Job, and decreasing counters, unless the Job may shrink.
 func goOn(local, remote *batchv1.Job) *batchv1.JobStatus {
 	next := remote.Status.DeepCopy()
 	if local.Status.StartTime != nil && !suspended(local) {

@@ -131,7 +131,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestElsewhereStops: what was told of clusters is forgotten when the service stops, and when it starts, and does not travel.
+// TestRemoteServiceStops: the mirrored counts of clusters are removed when the service stops, and when it starts, and are not
+// copied.
 func TestRemoteServiceStops(t *testing.T) {
 	d := ray.Service(ray.Settings{Gating: true})
 	service := func() view.Object {

@@ -155,7 +155,8 @@ func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return roles, nil
 }
 
-// servicePodSets are the pod sets of a gated service's next slice, and for any other service those of its clusters, or of its spec.
+// servicePodSets are the pod sets of a gated service's next slice, and for any other service the pod sets of its clusters, or of
+// its spec.
 func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	o := view.Of(object)
 	if r.isGated(o, in) {

@@ -143,7 +143,7 @@ func TestDecideCorners(t *testing.T) {
 	})
 }
 
-// evictedAndUnreadable has a Job that waits, with quota that it is to give back, and that does not tell what it wants.
+// evictedAndUnreadable has a waiting Job whose expressions fail and whose quota is to be released.
 func (s *scene) evictedAndUnreadable() *kueue.Workload {
 	w := s.admitted()
 	s.evict(w)
@@ -151,8 +151,8 @@ func (s *scene) evictedAndUnreadable() *kueue.Workload {
 	return w
 }
 
-// TestSinglePod: a pod that has to make room does not come back, unless the gate says so; and one that ended is let go where
-// Berth has no say any more.
+// TestSinglePod: an evicted pod is not queued again, unless the gate is off; and an ended pod is released in an unmanaged
+// namespace.
 func TestSinglePod(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

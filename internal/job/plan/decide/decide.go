@@ -27,8 +27,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Next returns the one next write for a job. The steps are those of spec 30 §4.3, in their order; each returns an action, or passes
-// on.
+// Next returns the one next write for a job. It follows the steps of spec 30 §4.3, in their order; each returns an action, or
+// passes on.
 func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
 	s := &decider{cfg: cfg, d: d, o: o, job: o.Job, in: job.NewSetting(cfg, o)}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {

@@ -175,7 +175,7 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 	}
 }
 
-// TestSetsOfAManager is that a copy of an object, on a worker, makes no Workload and takes those of its manager.
+// TestSetsOfAManager: a copy of an object on a worker creates no Workload and uses its manager's.
 func TestSetsOfAManager(t *testing.T) {
 	set := newStatefulSet(2)
 	set.UID = "here"

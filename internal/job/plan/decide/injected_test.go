@@ -9,7 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// A job whose Workload is gone gets back what its user wrote: the start has noted what it put in (spec: 30 §6, Restore).
+// A job whose Workload is deleted is restored: the start has recorded the injected values (spec: 30 §6, Restore).
 func TestRestoreWithoutAWorkload(t *testing.T) {
 	s := newScene()
 	s.running()
@@ -46,7 +46,7 @@ func TestStartOverWhatWasLeft(t *testing.T) {
 	s := newScene()
 	w := s.running()
 	j := s.job.DeepCopy()
-	j.Spec.Suspend = new(true) // somebody suspends it, and nobody restores it
+	j.Spec.Suspend = new(true) // a user suspends it, without a restore
 	s.set(j)
 	w.Status.Admission.PodSetAssignments[0].Flavors[corev1.ResourceCPU] = "other"
 	s.o.Flavors["other"] = &kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "a100"}}}

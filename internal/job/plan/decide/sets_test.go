@@ -180,8 +180,8 @@ func TestStatefulSet(t *testing.T) {
 	check("deleted", "update "+nameOfWeb+" in other main:5 let go")
 }
 
-// TestStatefulSetDeletedOnHold: nobody else ends the Workload of a StatefulSet that is deleted without a pod. While one is there
-// its group does.
+// TestStatefulSetDeletedOnHold: no other reconciler ends the Workload of a deleted StatefulSet without pods. If there is a pod, its
+// group does.
 func TestStatefulSetDeletedOnHold(t *testing.T) {
 	for name, tc := range map[string]struct {
 		finish, pod bool
@@ -274,7 +274,7 @@ func TestStatefulSetOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// nobody touches these.
+// TestStatefulSetLeftAlone: these are never written.
 func TestStatefulSetLeftAlone(t *testing.T) {
 	for name, change := range map[string]func(*served){
 		"ignored":             func(s *served) { s.o.Verdict.Mode = job.Ignored },

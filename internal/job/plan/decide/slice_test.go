@@ -113,7 +113,7 @@ func (e *elastic) reserve(w *kueue.Workload) {
 	}}}, []kueue.AdmissionCheckReference{"check"}, at(10))
 }
 
-// check says what the check found, and does what follows from it at once.
+// check sets the state of the check, and applies its consequences.
 func (e *elastic) check(w *kueue.Workload, state kueue.CheckState) {
 	w.Status.AdmissionChecks[0].State = state
 	switch state {
@@ -228,7 +228,7 @@ func remove(uid types.UID) step {
 	return func(e *elastic) { e.of(uid).DeletionTimestamp = new(at(40)) }
 }
 
-// atOnce are steps between which nobody looks.
+// atOnce makes several steps before the next reconcile.
 func atOnce(steps ...step) step {
 	return func(e *elastic) {
 		for _, do := range steps {
@@ -332,8 +332,8 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSliceAsWritten: the pod sets of a slice that is made while the job runs are what its user wrote, as those of the first, not what the start of the
-// first merged into the template. They stay so when it waits, is resized, admitted, and starts the job again.
+// TestSliceAsWritten: a slice that is created while the job runs has the pod sets that its user wrote, like the first one, without
+// the values of the start. They stay so when it waits, is resized, admitted, and starts the job again.
 func TestSliceAsWritten(t *testing.T) {
 	e := newElastic(4)
 	e.runUntilStable()

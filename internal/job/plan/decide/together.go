@@ -19,7 +19,7 @@ func (s *decider) releaseMembers(c job.Composite, members []job.Object) *job.Act
 	return nil
 }
 
-// removeMembers removes the finalizer of members, then deletes those that are not being deleted yet.
+// removeMembers removes the finalizer of members, then deletes them, unless they are being deleted.
 func (s *decider) removeMembers(c job.Composite, members []job.Object, events []job.Event) *job.Action {
 	if a := s.releaseMembers(c, members); a != nil {
 		return a
@@ -275,7 +275,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 	return w, s.addOwners(c, w)
 }
 
-// runTogether (steps 15 and 16) starts the members that wait, and stops those that run without an admission.
+// runTogether (steps 15 and 16) starts the waiting members, and stops members that run without an admission.
 func (s *decider) runTogether(w *kueue.Workload) job.Action {
 	if admitted := lifecycle.IsAdmitted(w); !admitted || s.stopping() {
 		if a, over := s.stop(job.NotAdmitted, w); !over && (!admitted || a.Verb == job.DeleteJob) {

@@ -83,7 +83,7 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// opened are those of the names that run on a node.
+// opened are the given pods that run on a node.
 func opened(x *world, names []string) []string {
 	var out []string
 	for _, p := range x.pods {

@@ -60,7 +60,7 @@ func Groups(member func(job.Object, *job.Config) string) *job.Groups {
 	}}
 }
 
-// Group is a group of pods. Its labels and annotations are those of the oldest pod that has not failed.
+// Group is a group of pods. Its labels and annotations come from the oldest pod that has not failed.
 type Group struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

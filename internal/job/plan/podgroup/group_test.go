@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// TestGroup is the life of groups: each step changes the world and says what follows.
+// TestGroup is the life of groups: each step changes the world and states the consequences.
 func TestGroup(t *testing.T) {
 	type step struct {
 		do   func(x *world)
@@ -246,8 +246,8 @@ func TestPrebuilt(t *testing.T) {
 	}
 }
 
-// TestCopies is that a pod that a manager made is let go once it is deleted and cannot run: that manager makes it again. Any other keeps
-// its place until it is replaced.
+// TestCopies: a pod of a manager is released once it is deleted and cannot run, because that manager creates it again. Any other
+// pod keeps its place until it is replaced.
 func TestCopies(t *testing.T) {
 	for name, origin := range map[string]string{"a copy": "hub", "a pod of our own": ""} {
 		x := newWorld()

@@ -122,7 +122,7 @@ func withoutFinalizers(pods []*corev1.Pod) []*corev1.Pod {
 	return out
 }
 
-// Freed returns those of the given pods that have our finalizer, without it.
+// Freed returns, without our finalizer, the given pods that have it.
 func (g *Group) Freed(pods []job.Object) job.Composite {
 	var list []*corev1.Pod
 	for _, p := range pods {

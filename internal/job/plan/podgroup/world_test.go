@@ -115,7 +115,7 @@ func (x *world) remove(names ...string) {
 	}, names...)
 }
 
-// collect drops what is deleted and held by nobody, and ends what is deleted and on no node.
+// collect deletes pods that are marked as deleted and have no finalizer, and ends marked pods without a node.
 func (x *world) collect() {
 	x.pods = slices.DeleteFunc(x.pods, func(p *corev1.Pod) bool {
 		running := p.Spec.NodeName != "" && p.Status.Phase == corev1.PodRunning
@@ -222,7 +222,7 @@ func (x *world) step() bool {
 	case job.DeleteJob:
 		x.remove(names...)
 		return written("delete " + list)
-	case job.PatchChildren, job.DeleteChildren: // pods lead nobody
+	case job.PatchChildren, job.DeleteChildren: // pods have no children
 	}
 	panic(fmt.Sprintf("unknown verb %d", a.Verb))
 }
@@ -234,7 +234,7 @@ func membersOf(o job.Object) []job.Object {
 	return o.(job.Composite).Members()
 }
 
-// settle goes on until nothing is left to write, and returns what was written.
+// runUntilStable reconciles until nothing is left to write, and returns the writes.
 func (x *world) runUntilStable() []string {
 	x.log = nil
 	for n := 0; x.step(); n++ {

@@ -157,9 +157,8 @@ func (i *Info) MergeInto(template *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// Restore resets the fields of a pod template that a start may have changed to those of the Workload's template: labels,
-// annotations, node selector, tolerations and scheduling gates. It reports whether it changed anything. Labels in keep are not
-// changed.
+// Restore resets the fields of a pod template that a start may have changed to the Workload's template: labels, annotations, node
+// selector, tolerations and scheduling gates. It reports whether it changed anything. Labels in keep are not changed.
 func Restore(template, from *corev1.PodTemplateSpec, keep ...string) bool {
 	wanted := Clone(from.Labels)
 	for _, key := range keep {

@@ -46,7 +46,7 @@ func outdated(c plan.Cluster) plan.Cluster {
 	return c
 }
 
-// pods are some of a group of a cluster: gated, or let go for a pod set.
+// pods are pods of a group of a cluster: gated, or ungated for a pod set.
 func pods(of, group string, n int, stamp string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for i := range n {

@@ -26,9 +26,9 @@ type Count struct {
 	Count   int32                 `json:"count"`
 }
 
-// ExpectClusters replaces the clusters on a worker by those that the service is charged for: all that may have pods, in full until
-// they are deleted, since their pods are not visible here; the one that waits to take over; and, if none matches the spec, the one
-// that the worker will make after the change is forwarded.
+// ExpectClusters replaces the clusters on a worker by the clusters that the service is charged for: all that may have pods, in full
+// until they are deleted, since their pods are not visible here; the one that waits to take over; and, if none matches the spec,
+// the one that the worker will make after the change is forwarded.
 func (s *Service) ExpectClusters() {
 	wanted := false
 	var out []Cluster

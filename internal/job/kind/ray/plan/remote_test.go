@@ -79,7 +79,7 @@ func TestRemoteService(t *testing.T) {
 	}
 }
 
-// TestCounts is the form of the annotation, and what it is worth when it is missing or was spoilt: the service needs what it has.
+// TestCounts tests the form of the annotation, and that a missing or invalid one results in the current demand.
 func TestCounts(t *testing.T) {
 	slice := admitted(set("head", 2, "1"), set("workers", 4, "1"))
 	s := &plan.Service{Spec: groups(2, "1"), Clusters: []plan.Cluster{outdated(cluster("a", plan.Active, groups(2, "1")))}, Slices: []*kueue.Workload{slice}}
