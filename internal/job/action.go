@@ -43,7 +43,7 @@ type Observed struct {
 type Verb int
 
 const (
-	// Nothing writes nothing; the next event or After brings the job back.
+	// Nothing makes no write; the next event or After reconciles the job.
 	Nothing Verb = iota
 	// Fail reports Err, and retries with backoff.
 	Fail

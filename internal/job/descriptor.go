@@ -52,8 +52,8 @@ type Descriptor struct {
 	// Start changes the suspended job so that it runs with the given pods, one entry for each pod set. An error is
 	// permanent: the job cannot be started this way.
 	Start func(job Object, infos []PodSetInfo, in *Setting) error
-	// Restore changes the pod templates of the job back to what the given pod sets say, and reports whether that changed
-	// anything. A different number of pod sets changes nothing.
+	// Restore resets the pod templates of the job to the given pod sets, and reports whether it changed anything. A different
+	// number of pod sets is ignored.
 	Restore func(Object, []kueue.PodSet) bool
 	// Finished reports whether the job is over, how it went, and its own message.
 	Finished func(Object) (message string, success, finished bool)

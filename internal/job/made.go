@@ -101,12 +101,7 @@ func requests(r *corev1.ResourceRequirements) corev1.ResourceList {
 
 // requestExceeds compares requests with the stated ones of the template, and adds unstated ones to added.
 func requestExceeds(asked, stated, added corev1.ResourceList) error {
-	names := make([]corev1.ResourceName, 0, len(asked))
-	for name := range asked { //berth:unordered sorted below
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		q := asked[name]
 		most, ok := stated[name]
 		_, injectable := Injected[name]

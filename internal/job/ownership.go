@@ -94,15 +94,7 @@ func (t Ownership) child(owner, owned schema.GroupVersionKind) (Child, bool) {
 // Reads reports whether owners of the kind must be read completely.
 func (t Ownership) Reads(owner schema.GroupVersionKind) bool {
 	m := t[owner]
-	if m == nil || m.New == nil {
-		return false
-	}
-	for _, c := range m.Children {
-		if c.Made != nil {
-			return true
-		}
-	}
-	return false
+	return m != nil && m.New != nil && slices.ContainsFunc(m.Children, func(c Child) bool { return c.Made != nil })
 }
 
 // made checks whether the controller of an owner can have made an object; below is the chain of objects below it.

@@ -8,6 +8,15 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
+// Objects converts a list.
+func Objects[T Object](list []T) []Object {
+	out := make([]Object, len(list))
+	for i, o := range list {
+		out[i] = o
+	}
+	return out
+}
+
 // PodHasGate reports whether the pod has a scheduling gate of that name.
 func PodHasGate(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })

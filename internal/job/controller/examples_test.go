@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestFinishedIsToldOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
+// TestFinishedEventIsRecordedOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
 func TestFinishedEventIsRecordedOnce(t *testing.T) {
 	w := newWorld(t, defaultConfig())
 	w.started("train")

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +25,7 @@ func (k *kinds) add(r *reconciler) {
 func (k *kinds) list() []*reconciler {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return append([]*reconciler(nil), k.running...)
+	return slices.Clone(k.running)
 }
 
 // generations is the maximum depth of the search for descendants of a Workload's owner.

@@ -96,11 +96,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 	for _, pod := range o.Pods {
 		read[pod.UID] = pod
 	}
-	list := make([]job.Object, len(pods))
-	for i, pod := range pods {
-		list[i] = pod
-	}
-	err = each(list, func(pod job.Object) error {
+	err = each(job.Objects(pods), func(pod job.Object) error {
 		manager := client.FieldOwner(lookup.Manager(r.d))
 		return named(client.IgnoreNotFound(r.client.Patch(ctx, pod, pinned(read[pod.GetUID()]), manager)), "updating Pod", pod)
 	})

@@ -69,7 +69,7 @@ spec:
                 containers: [{name: node, image: busybox}]
                 tolerations: [{key: own, operator: Exists}]`
 
-// kinds is what the suite has to know of each kind.
+// kinds is the test data of each kind.
 var kinds = map[string]*jobtest.Kind{
 	"batch/job": {
 		Manifest: `
@@ -366,7 +366,7 @@ func descriptors(t *testing.T) []*plan.Descriptor {
 	return all.DescriptorsWith(&o)
 }
 
-// with is what the suite has to know of a kind, or nil: from the list here, or from testdata/KIND.yaml in the folder of the kind.
+// with is the test data of a kind, or nil: from the list here, or from testdata/KIND.yaml in the folder of the kind.
 func with(t *testing.T, d *plan.Descriptor) *jobtest.Kind {
 	t.Helper()
 	var kind jobtest.Kind

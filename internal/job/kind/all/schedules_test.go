@@ -156,7 +156,7 @@ func (s *schedule) finished() bool {
 // stopping reports whether a stop of the job was begun.
 func (s *schedule) stopping() bool { return s.d.IsStopping(s.top) }
 
-// runs is what the gate says about the ancestor of the child.
+// runs is the gate's answer about the ancestor of the child.
 func (s *schedule) runs() bool { return !s.finished() && !s.d.IsSuspended(s.top) && !s.stopping() }
 
 // reconcile makes the next write for the job.
@@ -371,7 +371,7 @@ func (s *schedule) admit(w *kueue.Workload) {
 	s.cfg.Lifecycle.Reserve(w, a, nil, metav1.NewTime(s.now))
 }
 
-// settle gives all their turns until nothing changes.
+// runUntilStable runs all controllers until nothing changes.
 func (s *schedule) runUntilStable() {
 	s.passes = 0
 	s.log = append(s.log, fmt.Sprintf("settle (managed %v)", s.managed))
@@ -387,7 +387,7 @@ func (s *schedule) runUntilStable() {
 	s.t.Fatalf("it does not settle:\n%s", strings.Join(s.log, "\n"))
 }
 
-// check compares what is left with what has to be.
+// check compares the final state with the expected one.
 func (s *schedule) check() {
 	fail := func(what string) { s.t.Fatalf("%s\n%s", what, strings.Join(s.log, "\n")) }
 	if s.passes > 1 {

@@ -67,7 +67,7 @@ func TestTemplates(t *testing.T) {
 			}
 		})
 	}
-	// What a job has may be of a later version; what an expression makes up is read strictly.
+	// Fields of a job may be of a later version; templates of an expression are read strictly.
 	later := parse(t, "{apiVersion: crew.example.com/v1, kind: Crew, spec: {roles: {cook: {template: {spec: {containers: [{name: c}], novel: true}}}}}}")
 	if _, err := crew.PodSets(later, setting); err != nil {
 		t.Error(err)

@@ -33,7 +33,7 @@ func serving(image string, more ...string) string {
 		"}]}}}]" + strings.Join(more, "")
 }
 
-// TestFollow is what is forwarded of a service to its copy, and when (spec: 30 §4.10.3, Limitation 3, 1 to 3 and 6).
+// TestFollow: the changes of a service that are forwarded to its copy, and when (spec: 30 §4.10.3, Limitation 3, 1 to 3 and 6).
 func TestFollow(t *testing.T) {
 	const local, top = "managedBy: kueue.x-k8s.io/multikueue, suspend: false, ", "suspend: false, "
 	slice := func(n int32) *kueue.Workload {
@@ -53,7 +53,7 @@ func TestFollow(t *testing.T) {
 		return w
 	}
 	tests := map[string]struct {
-		bare, ungated bool // not elastic, and without the feature gate for what goes at once
+		bare, ungated bool // not elastic, and without the feature gate for immediate changes
 		ours, theirs  string
 		by            *kueue.Workload
 		want          string // the spec of the copy, empty if it stays

@@ -314,7 +314,7 @@ func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 		return a
 	}
 	if excess := s.Excess(); len(excess) > 0 {
-		return &plan.Action{Verb: plan.DeleteChildren, Children: objects(excess), Events: []plan.Event{{
+		return &plan.Action{Verb: plan.DeleteChildren, Children: plan.Objects(excess), Events: []plan.Event{{
 			Warning: true, Reason: "UpgradeUnheld", Note: "Deleted pods that ran without quota: somebody removed what held them",
 		}}}
 	}
@@ -330,7 +330,7 @@ func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 			return &plan.Action{Verb: plan.Fail, Err: err}
 		}
 		if free := s.Free(infos); len(free) > 0 {
-			return &plan.Action{Verb: plan.PatchChildren, Children: objects(free), Workload: w}
+			return &plan.Action{Verb: plan.PatchChildren, Children: plan.Objects(free), Workload: w}
 		}
 	}
 	return crowded(s)
@@ -427,14 +427,6 @@ func (r *Settings) waits(object plan.Object, in *plan.Setting) []plan.Event {
 			name = "to be made on the worker"
 		}
 		out = append(out, plan.Event{Reason: "UpgradeHeld", Note: "Cluster " + name + " waits for quota; the active one goes on"})
-	}
-	return out
-}
-
-func objects(pods []*corev1.Pod) []plan.Object {
-	out := make([]plan.Object, len(pods))
-	for i := range pods {
-		out[i] = pods[i]
 	}
 	return out
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// TestPodsThatOutliveTheirJob is about a kind whose controller says that a job is over before its pods are: nothing is given back,
-// and nothing asked for again, while one of them is left.
+// TestPodsThatOutliveTheirJob: for a kind whose controller reports the end of a job before its pods have ended, no quota is
+// released or requested again while one of them is left.
 func TestPodsThatOutliveTheirJob(t *testing.T) {
 	left := func(s *scene) {
 		s.o.Pods = []*corev1.Pod{{}}
@@ -60,7 +60,7 @@ func TestPodsThatOutliveTheirJob(t *testing.T) {
 	})
 }
 
-// TestResizedAndNotLed: a kind whose pods are looked at is resized as any other, and its templates get what the admission says.
+// TestResizedWithoutGating: a kind with watched pods is resized as any other, and its templates get the values of the admission.
 func TestResizedWithoutGating(t *testing.T) {
 	e := newElastic(4)
 	e.d.ManagedChildren = &job.ManagedChildren{IsActive: func(job.Object, *job.Setting) bool { return false }}
@@ -77,7 +77,7 @@ func TestResizedWithoutGating(t *testing.T) {
 	}
 }
 
-// TestNotResized: a running job that changes its size is stopped if nothing says that it is resized while it runs.
+// TestNotResized: a running job that changes its size is stopped unless it is elastic.
 func TestNotResized(t *testing.T) {
 	for name, tc := range map[string]struct { //berth:unordered a test
 		change func(*elastic)
@@ -102,7 +102,7 @@ func TestNotResized(t *testing.T) {
 	}
 }
 
-// unled is a family that could lead, were it not for the configuration.
+// withoutGating has managed children that the configuration does not gate.
 func withoutGating() *job.ManagedChildren {
 	return &job.ManagedChildren{
 		Upgrades: &job.Upgrades{GatesChildren: func(*job.Config) bool { return false }},

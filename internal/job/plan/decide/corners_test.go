@@ -20,7 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestDecideCorners is what the steps do at their edges, each of which some other rule leans on.
+// TestDecideCorners: edge cases of the steps that other rules depend on.
 func TestDecideCorners(t *testing.T) {
 	stopping := func(s *scene) {
 		s.job.Spec.Suspend = new(true)

@@ -71,10 +71,7 @@ func Describes(cfg *job.Config, d *job.Descriptor, o *job.Observed, w *kueue.Wor
 // labelUID labels a Workload with the UID of its job, if that is a valid label.
 func labelUID(w *kueue.Workload, o job.Object) {
 	if uid := string(o.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
-		if w.Labels == nil {
-			w.Labels = map[string]string{}
-		}
-		w.Labels[kueue.JobUIDLabel] = uid
+		metav1.SetMetaDataLabel(&w.ObjectMeta, kueue.JobUIDLabel, uid)
 	}
 }
 

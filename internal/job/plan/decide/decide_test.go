@@ -44,7 +44,7 @@ func at(seconds int) metav1.Time {
 	return metav1.NewTime(time.Unix(1_800_000_000, 0).Add(time.Duration(seconds) * time.Second))
 }
 
-// scene is a Job and what is around it. Its Workload, if it has one, is what Decide itself would create.
+// scene is a Job with its observation. Its Workload, if any, is the one that Next would create.
 type scene struct {
 	cfg *job.Config
 	d   *job.Descriptor
@@ -121,7 +121,7 @@ func (s *scene) set(o job.Object) {
 	s.o.Job = o
 }
 
-// describeAction says in one line what an action does.
+// describeAction describes an action in one line.
 func describeAction(a job.Action) string {
 	var out string
 	switch a.Verb {
@@ -175,7 +175,7 @@ func finishJob(j *batchv1.Job, kind batchv1.JobConditionType) {
 
 const injected = "map[pool:h100 zone:a]"
 
-// decision is a scene and what is decided in it.
+// decision is a scene and the expected decision.
 type decision struct {
 	setup func(s *scene)
 	want  string

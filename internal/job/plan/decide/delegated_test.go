@@ -57,7 +57,7 @@ func TestDelegatedPod(t *testing.T) {
 	}
 }
 
-// TestForgedOrigin is that the label of an origin, which anybody may put on a job, does not come to its Workload.
+// TestForgedOrigin: the origin label, which any user may set on a job, is not copied to its Workload.
 func TestForgedOrigin(t *testing.T) {
 	for name, d := range map[string]*job.Descriptor{"Pod": podkind.Descriptor(), "Job": jobkind.Descriptor()} {
 		o := d.New()
@@ -77,7 +77,7 @@ func TestForgedOrigin(t *testing.T) {
 	}
 }
 
-// sentTo says of all Workloads that they are sent to a worker.
+// sentTo marks all Workloads as dispatched to a worker.
 func (s *served) sentTo(cluster string) {
 	s.o.Delegated = map[kueue.AdmissionCheckReference]bool{"mk": true}
 	for _, w := range s.o.Workloads {
@@ -86,7 +86,7 @@ func (s *served) sentTo(cluster string) {
 	}
 }
 
-// TestDelegatedSets is that pods of an object that runs on a worker are let through for no reason: they would run here.
+// TestDelegatedSets: pods of an object that runs on a worker are never ungated here, where they would run.
 func TestDelegatedSets(t *testing.T) {
 	set := newStatefulSet(1)
 	s := newServed(statefulset.Descriptor(), set)

@@ -30,8 +30,7 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 		if s.finished {
 			return nil, nil
 		}
-		a := notComposed(err)
-		return nil, &a
+		return nil, new(notComposed(err))
 	}
 	if s.elastic {
 		if w, a, ok := s.slice(podSets); ok {
@@ -108,19 +107,14 @@ func (s *decider) mismatch(podSets []kueue.PodSet, candidates []*kueue.Workload)
 	if len(candidates) == 1 {
 		restore = candidates[0]
 	}
-	a, over := s.stop(job.NoMatchingWorkload, restore)
-	if a == nil && !over {
-		return &job.Action{} // the stop is in progress
-	}
-	return a
+	return s.stopOrWait(restore)
 }
 
 // bringUpToDate updates the spec of a pending Workload from the job. It keeps its position in the queue.
 func (s *decider) bringUpToDate(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
 	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
 	if err != nil {
-		a := classMissing(err)
-		return &a
+		return new(classMissing(err))
 	}
 	next := w.DeepCopy()
 	next.Spec = workloadSpec(s.job, s.written(podSets), priority)
@@ -166,8 +160,7 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		a := notComposed(err)
-		return nil, &a
+		return nil, new(notComposed(err))
 	}
 	if lifecycle.IsFinished(w) {
 		return s.outlive(w)
@@ -207,11 +200,7 @@ func (s *decider) outlive(w *kueue.Workload) (*kueue.Workload, *job.Action) {
 	case s.finished || s.suspended:
 		return w, nil
 	}
-	a, over := s.stop(job.NoMatchingWorkload, w)
-	if a == nil && !over {
-		a = &job.Action{} // the stop is in progress
-	}
-	return w, a
+	return w, s.stopOrWait(w)
 }
 
 // sync (end of step 5) copies changed gates and priority class of the job to its Workload. A prebuilt Workload keeps its own.
@@ -226,8 +215,7 @@ func (s *decider) sync(w *kueue.Workload) *job.Action {
 	}
 	ok, err := s.syncPriority(next)
 	if err != nil {
-		a := classMissing(err)
-		return &a
+		return new(classMissing(err))
 	}
 	if ok {
 		changed = append(changed, "priority")

@@ -30,12 +30,6 @@ func forgetInjected(o metav1.Object) {
 	}
 }
 
-// withoutInjected returns the pod sets of a job less the values of its last start, nil if these are unknown. Later changes of a
-// user stay.
-func withoutInjected(o metav1.Object, podSets []kueue.PodSet) []kueue.PodSet {
-	return podset.WithoutInjected(o.GetAnnotations()[job.InjectedAnnotation], podSets)
-}
-
 // toRestore returns the pod sets to restore: the Workload's, or else the job's own less the injected values. Nil: nothing is known.
 func (s *decider) toRestore(w *kueue.Workload) []kueue.PodSet {
 	own, err := s.d.PodSets(s.job, s.in)
@@ -47,7 +41,7 @@ func (s *decider) toRestore(w *kueue.Workload) []kueue.PodSet {
 	case err != nil:
 		return nil
 	}
-	return withoutInjected(s.job, own)
+	return podset.WithoutInjected(s.job.GetAnnotations()[job.InjectedAnnotation], own)
 }
 
 // removeInjected removes from a job that is about to start the values of an earlier start, which would contradict the new ones. It
@@ -57,7 +51,7 @@ func (s *decider) removeInjected(next job.Object) []kueue.PodSet {
 	if err != nil {
 		return nil
 	}
-	if before := withoutInjected(next, own); before != nil {
+	if before := podset.WithoutInjected(next.GetAnnotations()[job.InjectedAnnotation], own); before != nil {
 		s.d.Restore(next, before)
 		forgetInjected(next)
 		return before

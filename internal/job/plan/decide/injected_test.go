@@ -21,7 +21,7 @@ func TestRestoreWithoutAWorkload(t *testing.T) {
 		t.Fatal("nothing was injected")
 	}
 	j := s.job.DeepCopy()
-	j.Spec.Template.Labels["mine"] = "x" // what a user adds later stays
+	j.Spec.Template.Labels["mine"] = "x" // later changes of a user stay
 	s.set(j)
 	s.o.Workloads = nil
 	for range 4 {
@@ -41,7 +41,7 @@ func TestRestoreWithoutAWorkload(t *testing.T) {
 	}
 }
 
-// What an earlier start left in a job does not contradict the next one.
+// Values of an earlier start do not contradict the next one.
 func TestStartOverWhatWasLeft(t *testing.T) {
 	s := newScene()
 	w := s.running()

@@ -55,7 +55,7 @@ spec:
 	return s
 }
 
-// next makes the next write, and says which it was.
+// next makes the next write, and returns its name.
 func (s *sentService) next() string {
 	s.t.Helper()
 	a := decide.Next(s.cfg, s.d, s.o)
@@ -72,7 +72,7 @@ func (s *sentService) next() string {
 	case job.PatchJob:
 		s.o.Job = a.Job
 		return "patch service"
-	default: // no write that changes what is looked at here
+	default: // no write that affects this test
 	}
 	return describeAction(a)
 }
@@ -94,7 +94,7 @@ func (s *sentService) admit() {
 	s.cfg.Lifecycle.Reserve(w, a, nil, at(10))
 }
 
-// told is what the manager's other part says that the worker has.
+// mirrored applies the dispatcher's mirrored counts of the worker's clusters.
 func (s *sentService) mirrored(text string) {
 	annotations := s.o.Job.GetAnnotations()
 	annotations["berth.dev/rayservice-clusters"] = text

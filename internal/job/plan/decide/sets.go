@@ -189,13 +189,7 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 
 // members are the pods in the group of a Workload.
 func (s *setsDecider) members(name string) []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, p := range s.pods {
-		if s.cfg.GroupName(p) == name {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return s.cfg.GroupName(p) != name })
 }
 
 // createPart creates a Workload. On a worker cluster the manager does.

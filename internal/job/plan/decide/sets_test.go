@@ -22,7 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// served is an object with groups and what is around it.
+// served is an object with groups and its observation.
 type served struct {
 	cfg *job.Config
 	d   *job.Descriptor
@@ -43,7 +43,7 @@ func newServed(d *job.Descriptor, owner job.Object) *served {
 	}
 }
 
-// settle makes all writes and says which.
+// runUntilStable makes all writes and lists them.
 func (s *served) runUntilStable() []string {
 	var log []string
 	for range 50 {
@@ -106,7 +106,7 @@ func about(w *kueue.Workload) string {
 	return out
 }
 
-// pod adds one that is gated and controlled by a StatefulSet.
+// pod adds a gated pod of a StatefulSet.
 func (s *served) pod(name, set string, labels, annotations map[string]string) {
 	s.o.Pods = append(s.o.Pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -224,7 +224,7 @@ func TestStatefulSetRollsOut(t *testing.T) {
 	}
 }
 
-// TestOldRevisionIsOpened: nothing keeps the gates of a pod closed whose controller waits for it to run, before it replaces it.
+// TestOldRevisionIsOpened: a pod is always ungated if its controller waits for it to run before it replaces it.
 func TestOldRevisionIsOpened(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(s *served, set *appsv1.StatefulSet)

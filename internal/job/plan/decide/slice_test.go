@@ -99,7 +99,7 @@ func (e *elastic) judge(a job.Action) {
 	}
 }
 
-// replaces says of others whether they took the place of w: they are admitted, though they may be on their way out.
+// replaces reports whether another slice replaces w: it is admitted, though it may be evicted.
 func (e *elastic) replaces(w *kueue.Workload) func(*kueue.Workload) bool {
 	return func(x *kueue.Workload) bool {
 		return chain.Replaces(x) == w.Name && lifecycle.IsReserved(x) && lifecycle.IsAdmitted(x)
@@ -166,7 +166,7 @@ func (e *elastic) pods() {
 	}
 }
 
-// charged is what the engine charges for pods that may run: a slice that is admitted takes the place of the one that it names.
+// charged is the engine's charge for pods that may run: an admitted slice replaces the one that it names.
 func (e *elastic) charged() int32 {
 	var n int32
 	for _, w := range e.live() {

@@ -92,6 +92,15 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 	return a, false
 }
 
+// stopOrWait stops a job that no Workload describes. Nil: it is stopped.
+func (s *decider) stopOrWait(restore *kueue.Workload) *job.Action {
+	a, over := s.stop(job.NoMatchingWorkload, restore)
+	if a == nil && !over {
+		return &job.Action{} // the job itself has to change first
+	}
+	return a
+}
+
 // markStopped marks a job that ran until this write suspends it.
 func (s *decider) markStopped(next job.Object) {
 	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || s.d.IsStopping(next)) {

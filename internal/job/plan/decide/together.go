@@ -54,9 +54,8 @@ func (s *decider) removeSurplus(c job.Composite, w *kueue.Workload) *job.Action 
 
 // stopRunning stops running members that no Workload describes, and waits until all have ended. Nil: nothing runs.
 func (s *decider) stopRunning(w *kueue.Workload) *job.Action {
-	a, over := s.stop(job.NoMatchingWorkload, w)
-	if !over {
-		return new(orNothing(a))
+	if a := s.stopOrWait(w); a != nil {
+		return a
 	}
 	if s.d.IsActive(s.job) {
 		return new(s.untilInactive())

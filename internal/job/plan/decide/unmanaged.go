@@ -90,11 +90,7 @@ func (s *decider) stopReturned(own []*kueue.Workload) *job.Action {
 	if n := len(own); n == 0 || s.suspended || s.finished || !s.hasLeft(own[n-1]) {
 		return nil
 	}
-	a, over := s.stop(job.NoMatchingWorkload, own[len(own)-1])
-	if a == nil && !over {
-		a = &job.Action{} // the stop is in progress
-	}
-	return a
+	return s.stopOrWait(own[len(own)-1])
 }
 
 // requeueTogether stops the pods of a group that is managed again, and deletes its Workload, which is then created again: of

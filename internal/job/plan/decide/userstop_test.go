@@ -10,7 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// settle carries out what Decide asks for until there is nothing left, and counts it.
+// runUntilStable makes the writes of Next until there are none, and counts them.
 func (s *scene) runUntilStable(t *testing.T) (writes int) {
 	t.Helper()
 	for range 10 {

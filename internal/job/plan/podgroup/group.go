@@ -75,11 +75,7 @@ var _ job.Composite = (*Group)(nil)
 
 // join returns the group of its members, at least one, as of now.
 func join(name string, members []job.Object, cfg *job.Config, now time.Time) job.Object {
-	g := &Group{cfg: cfg, now: now}
-	g.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	for _, m := range members {
-		g.Pods = append(g.Pods, m.(*corev1.Pod))
-	}
+	g := &Group{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Pods: podsOf(members), cfg: cfg, now: now}
 	slices.SortFunc(g.Pods, func(a, b *corev1.Pod) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 			return c
@@ -97,6 +93,13 @@ func join(name string, members []job.Object, cfg *job.Config, now time.Time) job
 	return g
 }
 
+func podsOf(members []job.Object) (out []*corev1.Pod) {
+	for _, m := range members {
+		out = append(out, m.(*corev1.Pod))
+	}
+	return out
+}
+
 // DeepCopyObject copies the list of the members and shares the members, which are not modified: see only.
 func (g *Group) DeepCopyObject() runtime.Object {
 	out := *g
@@ -105,13 +108,7 @@ func (g *Group) DeepCopyObject() runtime.Object {
 }
 
 // Members are the pods.
-func (g *Group) Members() []job.Object {
-	out := make([]job.Object, len(g.Pods))
-	for i, p := range g.Pods {
-		out[i] = p
-	}
-	return out
-}
+func (g *Group) Members() []job.Object { return job.Objects(g.Pods) }
 
 // only returns the group with some pods.
 func (g *Group) only(pods []*corev1.Pod) *Group {
@@ -143,13 +140,7 @@ func totalOf(o metav1.Object) int32 {
 // runnable are the members that run, will run, or have succeeded. A pod that is being deleted is not runnable; its replacement will
 // be.
 func (g *Group) runnable() []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, p := range g.Pods {
-		if !isInactive(p) && !isDying(p) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(g.Pods), func(p *corev1.Pod) bool { return isInactive(p) || isDying(p) })
 }
 
 // role is the pod set of a pod. Names of pod sets are in lower case.

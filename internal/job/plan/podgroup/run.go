@@ -124,21 +124,11 @@ func withoutFinalizers(pods []*corev1.Pod) []*corev1.Pod {
 
 // Freed returns, without our finalizer, the given pods that have it.
 func (g *Group) Freed(pods []job.Object) job.Composite {
-	var list []*corev1.Pod
-	for _, p := range pods {
-		list = append(list, p.(*corev1.Pod))
-	}
-	return g.only(withoutFinalizers(list))
+	return g.only(withoutFinalizers(podsOf(pods)))
 }
 
 // Of returns the group of the given pods.
-func (g *Group) Of(pods []job.Object) job.Composite {
-	var list []*corev1.Pod
-	for _, p := range pods {
-		list = append(list, p.(*corev1.Pod))
-	}
-	return g.only(list)
-}
+func (g *Group) Of(pods []job.Object) job.Composite { return g.only(podsOf(pods)) }
 
 // Ended are the pods that have ended or are being deleted.
 func (g *Group) Ended() []job.Object {

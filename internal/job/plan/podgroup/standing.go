@@ -15,9 +15,9 @@ import (
 func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	var s job.Standing
 	if w == nil {
-		s.Releasable = objects(g.dead())
+		s.Releasable = job.Objects(g.dead())
 		_, surplus, _ := sift(g.runnable(), nil, g.total())
-		s.Surplus = objects(surplus)
+		s.Surplus = job.Objects(surplus)
 		return s
 	}
 	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // otherwise the Workload grows
@@ -27,12 +27,12 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		roles[string(set.Name)] = true
 		runnable, inactive := g.ofRole(string(set.Name))
 		kept, surplus, replaced := sift(runnable, inactive, set.Count)
-		s.Releasable = append(s.Releasable, objects(slices.DeleteFunc(replaced, isAbandoned))...)
+		s.Releasable = append(s.Releasable, job.Objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
 			places[p] = true
 		}
 		if counted {
-			s.Surplus = append(s.Surplus, objects(surplus)...)
+			s.Surplus = append(s.Surplus, job.Objects(surplus)...)
 			s.Absent += max(0, int(set.Count)-len(runnable))
 		}
 	}
@@ -58,7 +58,7 @@ func isAbandoned(p *corev1.Pod) bool {
 	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
 
-// ofRole returns the members of a role: those that can run, and inactive ones.
+// ofRole returns the runnable and the inactive members of a role.
 func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
 	for _, p := range g.Pods {
 		switch {
@@ -84,13 +84,7 @@ func count(w *kueue.Workload) int64 {
 // deleted.
 func (g *Group) dead() []*corev1.Pod {
 	all := !slices.ContainsFunc(g.Pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && !isInactive(p) })
-	var out []*corev1.Pod
-	for _, p := range g.Pods {
-		if isHeld(p) && (all || isInactive(p)) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(g.Pods), func(p *corev1.Pod) bool { return !isHeld(p) || (!all && !isInactive(p)) })
 }
 
 // sift divides the pods of a role with n places: kept pods have a place, running or not; surplus pods have none; replaced pods are
@@ -155,14 +149,6 @@ func compareBool(a, b bool) int {
 	default:
 		return 1
 	}
-}
-
-func objects(pods []*corev1.Pod) []job.Object {
-	out := make([]job.Object, len(pods))
-	for i, p := range pods {
-		out[i] = p
-	}
-	return out
 }
 
 // isActive reports whether a pod of the group may still use resources: it runs, and its grace period after a deletion is not over.

@@ -2,6 +2,7 @@ package podgroup
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -19,20 +20,14 @@ func SetParent(t *corev1.PodTemplateSpec, framework string) {
 
 // SetAnnotation annotates a template.
 func SetAnnotation(t *corev1.PodTemplateSpec, key, value string) {
-	if t.Annotations == nil {
-		t.Annotations = map[string]string{}
-	}
-	t.Annotations[key] = value
+	metav1.SetMetaDataAnnotation(&t.ObjectMeta, key, value)
 }
 
 // SetQueue copies the queue and the priority class of the owner's labels to a template.
 func SetQueue(t *corev1.PodTemplateSpec, labels map[string]string) {
 	for _, key := range []string{kueue.QueueNameLabel, kueue.PriorityClassLabel} {
 		if value := labels[key]; value != "" {
-			if t.Labels == nil {
-				t.Labels = map[string]string{}
-			}
-			t.Labels[key] = value
+			metav1.SetMetaDataLabel(&t.ObjectMeta, key, value)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -327,20 +328,13 @@ func groups(roles []Role, templates []*corev1.PodTemplateSpec, in *job.Setting) 
 		return nil
 	}
 	var errs field.ErrorList
-	var names []string
 	members := map[string][]int{}
 	for i, t := range templates {
-		name, ok := t.Annotations[kueue.PodSetGroupNameAnnotation]
-		if !ok {
-			continue
+		if name, ok := t.Annotations[kueue.PodSetGroupNameAnnotation]; ok {
+			members[name] = append(members[name], i)
 		}
-		if members[name] == nil {
-			names = append(names, name)
-		}
-		members[name] = append(members[name], i)
 	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
 		of := members[name]
 		path := func(i int) *field.Path {
 			return roles[i].Path.Child("metadata", "annotations").Key(kueue.PodSetGroupNameAnnotation)

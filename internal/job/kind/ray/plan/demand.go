@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -124,23 +125,26 @@ func (s *Service) live(n *names, match func(*Cluster) bool) map[kueue.PodSetRefe
 // leftovers adds running pods whose set no group wants. Their template comes from the slice that admitted them, or from their
 // group.
 func (s *Service) leftovers(a *adder, n *names, live map[kueue.PodSetReference]int32) {
-	var left []kueue.PodSetReference
-	for name := range live { //berth:unordered sorted below
-		left = append(left, name)
-	}
-	slices.Sort(left)
-	for _, name := range left {
+	for _, name := range slices.Sorted(maps.Keys(live)) {
 		if set := s.setNamed(n, name); set != nil {
 			a.add(set, name, live[name])
 		}
 	}
 }
 
-func (s *Service) setNamed(n *names, name kueue.PodSetReference) *kueue.PodSet {
+// setOfSlice is the set of a name in the newest slice that has it; nil if there is none.
+func (s *Service) setOfSlice(name kueue.PodSetReference) *kueue.PodSet {
 	for _, w := range slices.Backward(chain.Live(s.Slices)) {
 		if at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name }); at >= 0 {
 			return &w.Spec.PodSets[at]
 		}
+	}
+	return nil
+}
+
+func (s *Service) setNamed(n *names, name kueue.PodSetReference) *kueue.PodSet {
+	if set := s.setOfSlice(name); set != nil {
+		return set
 	}
 	for _, c := range s.ranked() {
 		if at := slices.IndexFunc(c.Groups, func(p kueue.PodSet) bool { return n.of(&p) == name }); at >= 0 {

@@ -110,10 +110,8 @@ func (s *Service) RestoreClusters(text string) {
 
 // like is the set of a name in the newest slice that has it, or in the spec; nil if there is none.
 func (s *Service) like(name kueue.PodSetReference) *kueue.PodSet {
-	for _, w := range slices.Backward(chain.Live(s.Slices)) {
-		if at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name }); at >= 0 {
-			return &w.Spec.PodSets[at]
-		}
+	if set := s.setOfSlice(name); set != nil {
+		return set
 	}
 	if at := slices.IndexFunc(s.Spec, func(p kueue.PodSet) bool { return strings.EqualFold(string(p.Name), string(name)) }); at >= 0 {
 		return &s.Spec[at]

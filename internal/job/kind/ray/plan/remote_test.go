@@ -7,8 +7,8 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/ray/plan"
 )
 
-// TestElsewhere is spec 30 §4.10.3, Limitation 3: what the manager makes of the clusters that a worker has. What is told of them leads to the
-// same demand as they themselves.
+// TestRemoteService: the manager's view of the clusters on a worker (spec: 30 §4.10.3, Limitation 3). Restored counts result in the
+// same demand as the clusters themselves.
 func TestRemoteService(t *testing.T) {
 	two := suffix("workers", "2")
 	active := cluster("a", plan.Active, groups(2, "1"))
