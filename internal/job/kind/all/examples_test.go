@@ -59,7 +59,7 @@ var examples = map[int][]string{
 	24: {live + "func TestPriorityClasses"},
 	25: {rules + `"class is removed"`, rules + `"time while it starts"`},
 	26: {decide + `"14: deactivated by Berth, kept for now"`, decide + `"14: deactivated by Berth, deleted"`},
-	27: {live2 + "func TestFinishedIsToldOnce"},
+	27: {live2 + "func TestFinishedEventIsRecordedOnce"},
 	28: {jobsE2E + "func (c *cluster) testGated", rules + `"gates later"`},
 	// Batch Job.
 	29: {jobsE2E + "func (c *cluster) testPartialAdmission"},
